@@ -1,0 +1,67 @@
+# Few verbs, and the continuous integration calls these unchanged.
+#   make serve        set up what is missing, then serve the demo model on http://127.0.0.1:8000/v1
+#   make test         set up what is missing, then run the tests
+#   make check        lint, types, import rules
+#   make demo-model   make the embedded demo model again (one to two hours on a CPU)
+#   make bench        measure what docs/benchmarks.md states, and write it there
+#   make lock         renew requirements.lock from pyproject.toml
+# Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"
+
+PYTHON ?= python3
+PIP_FLAGS ?=
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEV_READY := $(VENV)/.dev-ready
+
+export OMP_NUM_THREADS ?= 1
+
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools
+# PyTorch names its own CUDA packages where its build has any; pinning them here would pull them in for CPU builds too.
+WITHOUT_CUDA := grep -vE '^(nvidia-|cuda-|triton=)'
+
+.PHONY: serve test check demo-model bench lock clean
+
+serve: $(READY)
+	@$(BIN)/trilby serve $(ARGS)
+
+test: $(DEV_READY)
+	@echo "Running the tests (a few minutes) …"
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+check: $(DEV_READY)
+	@echo "Checking style, types and import rules …"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+demo-model: $(DEV_READY)
+	@$(BIN)/python -m models.demo.recipe $(ARGS)
+
+bench: $(DEV_READY)
+	@$(BIN)/python -m tests.bench.overhead $(ARGS)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Trilby needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Try: make serve PYTHON=python3.11")'
+	@test -x $(BIN)/python || (echo "Making a virtual environment in $(VENV) …" && $(PYTHON) -m venv $(VENV))
+	@echo "Installing pinned packages (PyTorch is the big one; a minute or more the first time) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --no-deps --editable .
+	@touch $@
+
+$(DEV_READY): $(READY) requirements-dev.lock
+	@echo "Installing what the tests need …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements-dev.lock
+	@touch $@
+
+lock:
+	@$(MAKE) --no-print-directory $(DEV_READY)
+	@echo "Resolving …"
+	@echo "torch==2.13.0" > $(VENV)/pins.txt
+	@$(COMPILE) pyproject.toml -c $(VENV)/pins.txt | $(WITHOUT_CUDA) > requirements.lock
+	@$(COMPILE) requirements-dev.in -c requirements.lock | $(WITHOUT_CUDA) > requirements-dev.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info

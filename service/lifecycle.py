@@ -1,0 +1,111 @@
+"""Starting and stopping a server: drain first, then close.
+
+uvicorn closes websockets within 100 ms of SIGTERM, so the signal is taken here: SIGTERM drains (refuse new work, tell
+the peers, let open work finish, up to a limit) and stops after that; SIGINT, or a second signal, stops at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+STOP_WITHIN_S = 5
+"""Time for open HTTP responses after draining."""
+
+MAX_HEADER_BYTES = 32 * 2**10
+"""Request line and headers of one HTTP request."""
+
+
+class DrainingServer(uvicorn.Server):
+    """A uvicorn server that drains before it stops."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._draining: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take SIGTERM and SIGINT for as long as the server runs."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(self._on_signal, number)
+
+        before = {each: signal.signal(each, on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGTERM and self._draining is None:
+            self._draining = asyncio.create_task(self._drain_and_stop())
+        else:
+            self.should_exit = True
+
+    async def _drain_and_stop(self) -> None:
+        try:
+            await self._drain()
+        finally:
+            self.should_exit = True
+
+
+def serve(app: ASGIApp, host: str, port: int, *, drain: Callable[[], Awaitable[None]], max_frame_bytes: int) -> None:
+    """Run ``app`` until a signal; returns after a clean stop.
+
+    Raises:
+        SystemExit: the address cannot be bound; the message says why and what to do.
+    """
+    listener = _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        ws="websockets-sansio",
+        ws_max_size=max_frame_bytes,
+        ws_max_queue=4,
+        ws_per_message_deflate=False,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=STOP_WITHIN_S,
+        server_header=False,
+    )
+    with suppress(KeyboardInterrupt), listener:
+        DrainingServer(config, drain).run(sockets=[listener])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens on ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SystemExit(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Is another server running there? Choose another --port."
+        ) from error
+    return listener

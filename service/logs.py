@@ -1,0 +1,36 @@
+"""Structured logs: one line an event, to standard error; names and numbers, never prompts, answers or token ids."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logs(process: str, level: str = "info", form: str = "text") -> None:
+    """Set up logging for this process; every line carries its name.
+
+    Args:
+        process: ``gateway``, ``cloud`` or ``device``.
+        level: ``debug``, ``info``, ``warning`` or ``error``.
+        form: ``text`` for people or ``json`` for collectors.
+    """
+    number = logging.getLevelName(level.upper())
+    logging.basicConfig(stream=sys.stderr, level=max(number, logging.WARNING), format="%(name)s: %(message)s")
+    renderer: structlog.typing.Processor = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    if form == "json":
+        renderer = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S" if form == "text" else "iso", utc=form != "text"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(process=process)

@@ -1,0 +1,222 @@
+"""The protocol as a state machine: bytes in, frames out, no socket, no clock, no event loop.
+
+A connection begins with a hello from the side that dialled and a welcome from the side that accepted; after that each
+role may send what ``_ACCEPTS`` lists. ``receive`` never raises: what the peer did wrong is kept in ``failure``, and
+the shell then sends ``farewell()`` and closes. ``now`` is any monotonic clock in seconds, handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+from wire.errors import Code, ConnectionFailed, LocalMistake
+from wire.frames import Frame, Tensor, decode, encode
+from wire.limits import DEAD_AFTER_S, HEARTBEAT_S, HELLO_WITHIN_S, MAX_TEXT, LinkLimits
+from wire.messages import (
+    HELLOS,
+    Accepted,
+    AgentHello,
+    AgentState,
+    Cancel,
+    Close,
+    CloudState,
+    CloudWelcome,
+    Delta,
+    DeviceHello,
+    Done,
+    Drain,
+    Failed,
+    Finished,
+    Forward,
+    GatewayWelcome,
+    Generate,
+    Heartbeat,
+    Message,
+    Open,
+    Result,
+    Truncate,
+)
+
+
+class Role(Enum):
+    """Which end of which link this is. The first of each pair dials."""
+
+    DEVICE = "device"
+    CLOUD = "cloud"
+    AGENT = "agent"
+    GATEWAY = "gateway"
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    GREETING = "greeting"
+    OPEN = "open"
+    FAILED = "failed"
+
+
+_ALWAYS: Final = (Heartbeat, Failed)
+_ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
+    (Role.CLOUD, State.GREETING): (DeviceHello,),
+    (Role.CLOUD, State.OPEN): (Open, Forward, Truncate, Close),
+    (Role.DEVICE, State.GREETING): (CloudWelcome,),
+    (Role.DEVICE, State.OPEN): (Result, CloudState, Drain),
+    (Role.GATEWAY, State.GREETING): (AgentHello,),
+    (Role.GATEWAY, State.OPEN): (Accepted, Delta, Finished, Done, AgentState, Drain),
+    (Role.AGENT, State.GREETING): (GatewayWelcome,),
+    (Role.AGENT, State.OPEN): (Generate, Cancel, Drain),
+}
+"""What each role accepts in each state, beside heartbeats and errors."""
+
+_PEER: Final = {
+    Role.DEVICE: Role.CLOUD,
+    Role.CLOUD: Role.DEVICE,
+    Role.AGENT: Role.GATEWAY,
+    Role.GATEWAY: Role.AGENT,
+}
+_DIALS: Final = (Role.DEVICE, Role.AGENT)
+
+
+class Connection:
+    """One end of one link.
+
+    Attributes:
+        state: greeting until both hellos have passed, then open, failed at the first error.
+        failure: why it failed, else None.
+        rtt_s: the last round trip measured by heartbeats, less the time the peer kept them; None before the first.
+    """
+
+    def __init__(self, role: Role, limits: LinkLimits, now: float) -> None:
+        self.role = role
+        self.state = State.GREETING
+        self.failure: ConnectionFailed | None = None
+        self.rtt_s: float | None = None
+        self._limits = limits
+        self._began = now
+        self._received_at = now
+        self._sent_at = now
+        self._said_hello = False
+        self._heard_hello = False
+        self._peer_sent_us = 0
+        self._peer_sent_at = now
+
+    def send(self, message: Message, tensors: Sequence[Tensor], now: float) -> bytes:
+        """The bytes that carry ``message``.
+
+        Raises:
+            LocalMistake: the peer would not accept this message now, or it is over the limits.
+        """
+        if self.state is State.FAILED:
+            raise LocalMistake("the connection has failed")
+        greeting = isinstance(message, HELLOS)
+        expected = State.GREETING if greeting else State.OPEN
+        if not isinstance(message, _ALWAYS) and not isinstance(message, _ACCEPTS[_PEER[self.role], expected]):
+            raise LocalMistake(f"a {self.role.value} does not send {type(message).__name__}")
+        if greeting and self._said_hello:
+            raise LocalMistake("the hello has been said")
+        if not greeting and not isinstance(message, _ALWAYS) and self.state is not State.OPEN:
+            raise LocalMistake(f"{type(message).__name__} before the hello is over")
+        data = encode(message, tensors)
+        if len(data) > self._limits.frame_bytes:
+            raise LocalMistake(f"a frame of {len(data)} bytes, the limit is {self._limits.frame_bytes}")
+        if greeting:
+            self._said_hello = True
+            self._open_when_greeted()
+        self._sent_at = now
+        return data
+
+    def receive(self, data: bytes, now: float) -> Frame | None:
+        """The frame for the application in ``data``; None for a heartbeat or when the connection has failed."""
+        if self.state is State.FAILED:
+            return None
+        try:
+            frame = decode(data, self._limits)
+            self._received_at = now
+            return self._accept(frame, now)
+        except ConnectionFailed as failure:
+            self.fail(failure)
+            return None
+
+    def tick(self, now: float) -> bytes | None:
+        """A heartbeat if one is due. To be called at ``deadline()``; fails the connection when the peer is silent."""
+        if self.state is State.FAILED:
+            return None
+        if self.state is State.GREETING and now - self._began >= HELLO_WITHIN_S:
+            self.fail(ConnectionFailed(Code.TIMEOUT, f"no hello within {HELLO_WITHIN_S:g} s"))
+            return None
+        if now - self._received_at >= DEAD_AFTER_S:
+            self.fail(ConnectionFailed(Code.TIMEOUT, f"the peer has been silent for {DEAD_AFTER_S:g} s"))
+            return None
+        if self.state is State.OPEN and now - self._sent_at >= HEARTBEAT_S:
+            held = int((now - self._peer_sent_at) * 1e6) if self._peer_sent_us else 0
+            return self.send(Heartbeat(int(now * 1e6), self._peer_sent_us, held), (), now)
+        return None
+
+    def deadline(self) -> float:
+        """When ``tick`` must next be called."""
+        if self.state is State.GREETING:
+            return self._began + HELLO_WITHIN_S
+        return min(self._received_at + DEAD_AFTER_S, self._sent_at + HEARTBEAT_S)
+
+    def fail(self, failure: ConnectionFailed) -> None:
+        """End the connection with ``failure``; the first one stays."""
+        if self.failure is None:
+            self.failure = failure
+        self.state = State.FAILED
+
+    def farewell(self) -> bytes | None:
+        """The frame that tells the peer why the connection ends; None when the peer itself is gone."""
+        if self.failure is None or self.failure.code is Code.LOST:
+            return None
+        return encode(Failed(self.failure.code.value, self.failure.message[:MAX_TEXT]))
+
+    def _accept(self, frame: Frame, now: float) -> Frame | None:
+        message = frame.message
+        if isinstance(message, Heartbeat):
+            self._peer_sent_us, self._peer_sent_at = message.sent_us, now
+            if message.echo_us:
+                self.rtt_s = max(0.0, now - (message.echo_us + message.held_us) / 1e6)
+            return None
+        if isinstance(message, Failed) and message.subject is None:
+            raise ConnectionFailed(
+                _code(message.code), message.message, param=message.param, retry_after_s=message.retry_after_s
+            )
+        if not isinstance(message, _ALWAYS) and not isinstance(message, _ACCEPTS[self.role, self.state]):
+            raise ConnectionFailed(
+                Code.UNEXPECTED_MESSAGE, f"a {self.role.value} expects no {type(message).__name__} while {self.state.value}"
+            )
+        if len(frame.tensors) not in _TENSORS.get(type(message), (0,)):
+            raise ConnectionFailed(Code.BAD_FRAME, f"{type(message).__name__} came with {len(frame.tensors)} tensors")
+        if isinstance(message, HELLOS):
+            self._heard_hello = True
+            self._open_when_greeted()
+        return frame
+
+    def _open_when_greeted(self) -> None:
+        # The side that accepted is open once it has welcomed, the side that dialled once it is welcomed: until then
+        # a peer that has not shown its credential can send a hello and nothing else.
+        if self._said_hello and self._heard_hello:
+            self.state = State.OPEN
+
+    @property
+    def dials(self) -> bool:
+        """Whether this end speaks first."""
+        return self.role in _DIALS
+
+
+_TENSORS: Final[dict[type, tuple[int, ...]]] = {Forward: (1,), Result: (0, 1)}
+"""How many tensors a message may carry; none where it is not listed."""
+
+
+def _code(name: str) -> Code:
+    try:
+        return Code(name)
+    except ValueError:  # A newer peer may know more codes.
+        return Code.INTERNAL
+
+
+def failure_of(message: Failed) -> tuple[Code, str]:
+    """The code and text of a failure message, a code this release does not know being ``internal``."""
+    return _code(message.code), message.message

@@ -1,0 +1,132 @@
+"""One message and its tensors as bytes, and back.
+
+    offset  size  what
+    0       2     b"TL"
+    2       1     protocol version
+    3       1     number of tensors
+    4       4     header length h, little-endian
+    8       h     header: one message (msgpack)
+    8+h     ...   tensor descriptions, each: dtype (1), dimensions (1), sizes (4 each, little-endian)
+    then          tensor bytes, little-endian, row-major, one after the other, and nothing more
+
+Everything is checked against the limits and against the bytes that are really there before anything is allocated; a
+decoded tensor is a view into the received bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+import msgspec
+
+from wire.errors import Code, ConnectionFailed
+from wire.limits import MAX_DIMENSIONS, MAX_TENSORS, PROTOCOL_VERSION, LinkLimits
+from wire.messages import Message
+
+MAGIC: Final = b"TL"
+_PREFIX: Final = struct.Struct("<2sBBI")
+_DTYPES: Final = ("float32", "bfloat16", "float16", "int64")
+_ITEM_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8}
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor on the wire: dtype name, shape, and its bytes (little-endian, row-major)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview | bytes | bytearray
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A received message and the tensors that came with it."""
+
+    message: Message
+    tensors: tuple[Tensor, ...] = ()
+
+
+def encode(message: Message, tensors: Sequence[Tensor] = ()) -> bytes:
+    """The bytes of one frame. Tensor bytes are copied once, into the frame."""
+    header = _ENCODER.encode(message)
+    parts: list[bytes | memoryview | bytearray] = [
+        _PREFIX.pack(MAGIC, PROTOCOL_VERSION, len(tensors), len(header)),
+        header,
+    ]
+    for tensor in tensors:
+        dimensions = len(tensor.shape)
+        parts.append(struct.pack(f"<BB{dimensions}I", _DTYPES.index(tensor.dtype), dimensions, *tensor.shape))
+    parts.extend(tensor.data for tensor in tensors)
+    return b"".join(parts)
+
+
+def decode(data: bytes, limits: LinkLimits) -> Frame:
+    """The frame in ``data``.
+
+    Raises:
+        ConnectionFailed: ``version_mismatch``, ``too_large``, or ``bad_frame`` with what is wrong; nothing else ever.
+    """
+    if len(data) > limits.frame_bytes:
+        raise ConnectionFailed(Code.TOO_LARGE, f"a frame of {len(data)} bytes, the limit is {limits.frame_bytes}")
+    if len(data) < _PREFIX.size:
+        raise _bad("it is shorter than a frame prefix")
+    magic, version, count, header_bytes = _PREFIX.unpack_from(data)
+    if magic != MAGIC:
+        raise _bad("it does not begin as a frame does")
+    if version != PROTOCOL_VERSION:
+        raise ConnectionFailed(
+            Code.VERSION_MISMATCH,
+            f"the peer speaks protocol version {version}, this side version {PROTOCOL_VERSION}: install the same release",
+        )
+    if header_bytes > limits.header_bytes:
+        raise ConnectionFailed(Code.TOO_LARGE, f"a header of {header_bytes} bytes, the limit is {limits.header_bytes}")
+    if count > MAX_TENSORS:
+        raise _bad(f"it says it has {count} tensors, the limit is {MAX_TENSORS}")
+    view = memoryview(data)
+    end = _PREFIX.size + header_bytes
+    if end > len(data):
+        raise _bad("its header is cut off")
+    try:
+        message = _DECODER.decode(view[_PREFIX.size : end])
+    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
+        raise _bad("its header is no message of this protocol") from None
+    shapes, end = _descriptions(data, count, end)
+    tensors = []
+    for dtype, shape in shapes:
+        begin, end = end, end + prod(shape) * _ITEM_BYTES[dtype]
+        if end > len(data):
+            raise _bad(f"a tensor of shape {list(shape)} is longer than the frame")
+        tensors.append(Tensor(dtype, shape, view[begin:end]))
+    if end != len(data):
+        raise _bad(f"{len(data) - end} bytes follow its last tensor")
+    return Frame(message, tuple(tensors))
+
+
+def _descriptions(data: bytes, count: int, offset: int) -> tuple[list[tuple[str, tuple[int, ...]]], int]:
+    shapes: list[tuple[str, tuple[int, ...]]] = []
+    for _ in range(count):
+        if offset + 2 > len(data):
+            raise _bad("a tensor description is cut off")
+        dtype, dimensions = data[offset], data[offset + 1]
+        if dtype >= len(_DTYPES):
+            raise _bad(f"unknown tensor dtype {dtype}")
+        if not 1 <= dimensions <= MAX_DIMENSIONS:
+            raise _bad(f"a tensor of {dimensions} dimensions, between 1 and {MAX_DIMENSIONS} are allowed")
+        if offset + 2 + 4 * dimensions > len(data):
+            raise _bad("a tensor description is cut off")
+        shape = struct.unpack_from(f"<{dimensions}I", data, offset + 2)
+        if 0 in shape:
+            raise _bad("a tensor without elements")
+        shapes.append((_DTYPES[dtype], shape))
+        offset += 2 + 4 * dimensions
+    return shapes, offset
+
+
+def _bad(why: str) -> ConnectionFailed:
+    return ConnectionFailed(Code.BAD_FRAME, f"a frame was refused: {why}")

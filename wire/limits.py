@@ -1,0 +1,50 @@
+"""Named limits and times of the protocol; ``docs/structure.md`` says why each has its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+PROTOCOL_VERSION: Final = 1
+"""Changes when an old peer could misread a new one; the frame prefix carries it."""
+
+MAX_FRAME_BYTES: Final = 8 * 2**20
+"""Largest websocket message either side accepts: 512 rows of a hidden size of 8192 in bfloat16, and its header."""
+
+MAX_CLOUD_HEADER_BYTES: Final = 4 * 2**10
+"""Largest message header between a device and the cloud: nothing there is long."""
+
+MAX_GATEWAY_HEADER_BYTES: Final = 6 * 2**20
+"""Largest message header between a gateway and an agent: it may carry a whole conversation."""
+
+MAX_TENSORS: Final = 4
+MAX_DIMENSIONS: Final = 4
+MAX_TEXT: Final = 512
+"""Characters in a name, credential or error message."""
+
+HEARTBEAT_S: Final = 5.0
+"""A peer that has sent nothing else for this long sends a heartbeat."""
+
+DEAD_AFTER_S: Final = 15.0
+"""A peer that has been silent for this long is taken for dead (uvicorn alone needs 40 to 50 s)."""
+
+HELLO_WITHIN_S: Final = 10.0
+"""A new connection must have introduced itself within this time."""
+
+SEND_WITHIN_S: Final = 10.0
+"""One message must have left within this time, or the connection is given up: a peer that never reads holds nothing."""
+
+MAX_QUEUED_BYTES: Final = 64 * 2**20
+"""Bytes waiting to be sent on one connection before it is given up."""
+
+
+@dataclass(frozen=True)
+class LinkLimits:
+    """What one kind of link accepts, in bytes."""
+
+    frame_bytes: int = MAX_FRAME_BYTES
+    header_bytes: int = MAX_CLOUD_HEADER_BYTES
+
+
+CLOUD_LINK: Final = LinkLimits()
+GATEWAY_LINK: Final = LinkLimits(header_bytes=MAX_GATEWAY_HEADER_BYTES)

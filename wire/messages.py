@@ -1,0 +1,278 @@
+"""Every message that crosses the wire.
+
+The four verbs of a submodel are the four session messages: open, forward, truncate, close. A message is a small
+array (msgpack), its first item an integer tag, so a decode row costs a few bytes beyond its tensor. New fields go to
+the end and have a default: an older peer ignores them, a newer one fills them in.
+
+Sessions and requests are numbered by the side that opens them and mean something on one connection only, so nobody can
+name another's.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Union
+
+import msgspec
+
+from wire.limits import MAX_TEXT
+
+Name = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
+    """Base of all messages: immutable, encoded as an array."""
+
+
+# ---- both links ------------------------------------------------------------------------------------------------------
+
+
+class Heartbeat(_Message, tag=1):
+    """I am alive. ``sent_us`` is the sender's clock; ``echo_us`` is the newest one received from the peer (0 = none),
+    and ``held_us`` how long it was kept, so that the peer can subtract it from the round trip it measures."""
+
+    sent_us: int
+    echo_us: int = 0
+    held_us: int = 0
+
+
+class Failed(_Message, tag=2):
+    """An error. ``subject`` is the session or request it ends; None means the connection."""
+
+    code: Name
+    message: Name
+    subject: Number | None = None
+    param: Name | None = None
+    retry_after_s: float | None = None
+
+
+class Drain(_Message, tag=3):
+    """I take nothing new and stop in ``within_s`` seconds; finish what is open or take it elsewhere."""
+
+    within_s: float
+
+
+# ---- device <-> cloud ------------------------------------------------------------------------------------------------
+
+
+class DeviceHello(_Message, tag=10):
+    """A device introduces itself: it will send hidden states ``[rows, hidden_size]`` that enter layer ``first_layer``
+    and wants them back as they leave layer ``last_layer - 1``."""
+
+    name: Name
+    credential: Name
+    model: Name
+    digest: Name
+    first_layer: Count
+    last_layer: Count
+    hidden_size: Count
+    dtype: Name
+
+
+class CloudWelcome(_Message, tag=11):
+    """The cloud accepts a device and says what it may do.
+
+    ``window_rows``: rows a session may have sent and not yet had answered (its credit); every forward is answered by
+    exactly one result or failure, which gives its rows back. ``max_rows``: rows in one forward. ``max_positions``:
+    positions of one session. ``max_sessions``: sessions this device may have open.
+    """
+
+    name: Name
+    window_rows: Count
+    max_rows: Count
+    max_positions: Count
+    max_sessions: Count
+
+
+class Open(_Message, tag=12):
+    """Begin session ``session`` with room for ``positions`` positions. Not answered: a refusal comes as Failed."""
+
+    session: Number
+    positions: Count
+
+
+class Forward(_Message, tag=13):
+    """New positions of a session: one tensor ``[rows, hidden_size]`` of the agreed dtype, its first row at absolute
+    position ``position``. ``sequence`` counts a session's forwards from 0. The last ``want`` rows come back."""
+
+    session: Number
+    sequence: Count
+    position: Count
+    want: Count
+
+
+class Result(_Message, tag=14):
+    """The answer to forward ``sequence``: a tensor ``[want, hidden_size]``, none when nothing was wanted.
+
+    ``queue_us`` is how long it waited, ``step_us`` the time of the step that ran its last row, ``step_rows`` the rows
+    of that step.
+    """
+
+    session: Number
+    sequence: Count
+    queue_us: Count
+    step_us: Count
+    step_rows: Count
+
+
+class Truncate(_Message, tag=15):
+    """Forget every position of a session from ``position`` on. Takes effect in order with its forwards."""
+
+    session: Number
+    position: Count
+
+
+class Close(_Message, tag=16):
+    """End a session and free all it holds. Not answered."""
+
+    session: Number
+
+
+class CloudState(_Message, tag=17):
+    """The cloud's load, sent when it changes much: sessions open and waiting, rows waiting, mean step time."""
+
+    sessions: Count
+    waiting_rows: Count
+    step_us: Count
+
+
+# ---- gateway <-> agent -----------------------------------------------------------------------------------------------
+
+
+class ServedModel(msgspec.Struct, frozen=True, array_like=True):
+    """A model an agent serves: its id for clients and the positions (prompt and answer) one request may have."""
+
+    id: Name
+    max_positions: Count
+    created: Count
+
+
+class AgentHello(_Message, tag=30):
+    """An agent introduces itself: the models it serves and the requests it runs at once."""
+
+    name: Name
+    credential: Name
+    models: Annotated[list[ServedModel], msgspec.Meta(min_length=1, max_length=64)]
+    capacity: Count
+
+
+class GatewayWelcome(_Message, tag=31):
+    """The gateway accepts an agent."""
+
+    name: Name
+
+
+class ChatTurn(msgspec.Struct, frozen=True, array_like=True):
+    """One message of a conversation; ``content`` is plain text."""
+
+    role: Name
+    content: str
+    name: Name | None = None
+
+
+class Sampling(msgspec.Struct, frozen=True, array_like=True):
+    """How the next token is chosen; ranges are checked at the gateway and again by the agent."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None
+
+
+class Generate(_Message, tag=32):
+    """Answer one prompt ``n`` times: ``prompt`` is a conversation, plain text, or token ids.
+
+    ``max_tokens`` None means as many as fit. ``logprobs`` None means none, else how many alternatives to each token.
+    ``echo`` puts the prompt's text before the answer.
+    """
+
+    request: Number
+    request_id: Name
+    model: Name
+    prompt: list[ChatTurn] | str
+    prompt_ids: list[int] | None = None
+    n: Count = 1
+    max_tokens: Count | None = None
+    stop: list[str] = []
+    stop_token_ids: list[int] = []
+    ignore_eos: bool = False
+    echo: bool = False
+    logprobs: Count | None = None
+    sampling: Sampling = Sampling()
+
+
+class Cancel(_Message, tag=33):
+    """Nobody waits for this request any more: stop and free what it holds. Not answered."""
+
+    request: Number
+
+
+class Accepted(_Message, tag=34):
+    """The agent has taken a request and its prompt has this many tokens."""
+
+    request: Number
+    prompt_tokens: Count
+
+
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """One token that might have come: its text (undecodable bytes replaced), log-probability and raw bytes."""
+
+    text: str
+    logprob: float
+    raw: bytes
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """The log-probability of one generated token and its likeliest alternatives, best first."""
+
+    chosen: Alternative
+    top: list[Alternative]
+
+
+class Delta(_Message, tag=35):
+    """More text of choice ``index``: complete characters only, never part of a stop string; ``tokens`` tokens new since
+    the last delta of this choice (their text may come later, when it is complete)."""
+
+    request: Number
+    index: Count
+    text: str
+    tokens: Count
+    logprobs: list[TokenLogprob] | None = None
+
+
+class Finished(_Message, tag=36):
+    """Choice ``index`` is complete: ``stop`` (an end token or stop string) or ``length``."""
+
+    request: Number
+    index: Count
+    reason: Literal["stop", "length"]
+
+
+class Done(_Message, tag=37):
+    """All choices of a request are complete."""
+
+    request: Number
+    prompt_tokens: Count
+    completion_tokens: Count
+
+
+class AgentState(_Message, tag=38):
+    """An agent's load, sent with changes: requests running, and whether its cloud can be reached (None: it needs none)."""
+
+    running: Count
+    cloud_connected: bool | None = None
+
+
+Message = Union[
+    Heartbeat, Failed, Drain,
+    DeviceHello, CloudWelcome, Open, Forward, Result, Truncate, Close, CloudState,
+    AgentHello, GatewayWelcome, Generate, Cancel, Accepted, Delta, Finished, Done, AgentState,
+]  # fmt: skip
+
+HELLOS = (DeviceHello, CloudWelcome, AgentHello, GatewayWelcome)

@@ -1,0 +1,240 @@
+"""A connection on a real websocket: the one asyncio shell around the state machine.
+
+    async with dial("ws://…/device", Role.DEVICE, CLOUD_LINK) as stream:
+        stream.post(DeviceHello(...))
+        welcome = await stream.receive()
+
+``post`` never blocks: frames leave in the order they were posted, each within a deadline. Three tasks live as long as
+the stream: reader, writer, clock. The first to end ends the others, and whoever waits in ``receive`` learns why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from starlette.websockets import WebSocket
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidHandshake, InvalidURI
+
+from wire.connection import Connection, Role
+from wire.errors import Code, ConnectionFailed, WireError
+from wire.frames import Frame, Tensor
+from wire.limits import HELLO_WITHIN_S, MAX_QUEUED_BYTES, MAX_TEXT, SEND_WITHIN_S, LinkLimits
+from wire.messages import Message
+from wire.transports import DialledTransport, AcceptedTransport, Transport, TransportClosed
+
+CLOSE_WITHIN_S = 2.0
+"""Time for the farewell and the closing handshake before the socket is simply dropped."""
+
+
+MAX_UNREAD = 256
+"""Frames received and not yet taken by the application; the socket is not read beyond that."""
+
+
+class Stream:
+    """Typed messages over one websocket.
+
+    Attributes:
+        sent_bytes, received_bytes: bytes of all frames so far, without the websocket's own few.
+    """
+
+    def __init__(self, transport: Transport, connection: Connection) -> None:
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self._transport = transport
+        self._connection = connection
+        self._clock = asyncio.get_running_loop().time
+        self._out: deque[bytes] = deque()
+        self._out_bytes = 0
+        self._out_ready = asyncio.Event()
+        self._sending_since: float | None = None
+        self._in: asyncio.Queue[Frame | None] = asyncio.Queue(MAX_UNREAD)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def rtt_s(self) -> float | None:
+        """The last round trip measured by heartbeats, in seconds."""
+        return self._connection.rtt_s
+
+    @property
+    def failure(self) -> ConnectionFailed | None:
+        """Why the connection ended, None while it lives."""
+        return self._connection.failure
+
+    def post(self, message: Message, tensors: Sequence[Tensor] = ()) -> None:
+        """Queue a message; it leaves in order.
+
+        Raises:
+            ConnectionFailed: the connection has ended, or the peer reads so slowly that ``MAX_QUEUED_BYTES`` wait.
+            LocalMistake: the protocol does not allow this message now.
+        """
+        if self._connection.failure is not None:
+            raise self._connection.failure
+        self._queue(self._connection.send(message, tensors, self._clock()))
+
+    async def receive(self) -> Frame:
+        """The next frame for the application.
+
+        Raises:
+            ConnectionFailed: the connection has ended; why.
+        """
+        frame = await self._in.get()
+        if frame is None:
+            self._stop()  # Every later call ends the same way.
+            raise self._connection.failure or ConnectionFailed(Code.LOST, "the connection is closed")
+        return frame
+
+    async def close(self, error: WireError | None = None) -> None:
+        """Tell the peer why (``error`` None: nothing is wrong), and close. Safe to call twice."""
+        if error is not None and self._connection.failure is None:
+            self._connection.fail(ConnectionFailed(error.code, error.message, retry_after_s=error.retry_after_s))
+        await self._finish()
+
+    def start(self) -> None:
+        """Begin reading, writing and keeping time. Called by ``dial`` and ``accept``."""
+        for work in (self._read(), self._write(), self._keep_time()):
+            self._tasks.append(asyncio.create_task(work))
+
+    def _queue(self, data: bytes) -> None:
+        if self._out_bytes + len(data) > MAX_QUEUED_BYTES:
+            self._connection.fail(
+                ConnectionFailed(Code.TIMEOUT, f"{MAX_QUEUED_BYTES // 2**20} MiB wait: the peer does not read")
+            )
+            self._stop()
+            assert self._connection.failure is not None
+            raise self._connection.failure
+        self._out.append(data)
+        self._out_bytes += len(data)
+        self._out_ready.set()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                data = await self._transport.receive()
+                self.received_bytes += len(data)
+                frame = self._connection.receive(data, self._clock())
+                if self._connection.failure is not None:
+                    break
+                if frame is not None:
+                    await self._in.put(frame)
+        except TransportClosed as closed:
+            self._connection.fail(ConnectionFailed(Code.LOST, closed.reason))
+        self._stop()
+
+    async def _write(self) -> None:
+        while True:
+            await self._out_ready.wait()
+            self._out_ready.clear()
+            while self._out:
+                data = self._out.popleft()
+                self._sending_since = self._clock()
+                try:
+                    await self._transport.send(data)
+                except TransportClosed as closed:
+                    self._connection.fail(ConnectionFailed(Code.LOST, closed.reason))
+                    return self._stop()
+                self._sending_since = None
+                self._out_bytes -= len(data)
+                self.sent_bytes += len(data)
+
+    async def _keep_time(self) -> None:
+        while self._connection.failure is None:
+            wait_s = min(self._connection.deadline() - self._clock(), SEND_WITHIN_S / 4)
+            await asyncio.sleep(max(0.0, wait_s))
+            now = self._clock()
+            if self._sending_since is not None and now - self._sending_since >= SEND_WITHIN_S:
+                # One clock watches all sends: a timer for each would cost more than the send of a decode row.
+                self._connection.fail(
+                    ConnectionFailed(Code.TIMEOUT, f"a message did not leave within {SEND_WITHIN_S:g} s")
+                )
+            heartbeat = self._connection.tick(now)
+            if heartbeat is not None:
+                with suppress(ConnectionFailed):
+                    self._queue(heartbeat)
+        self._stop()
+
+    def _stop(self) -> None:
+        """Wake whoever receives; the owner of the stream then closes it."""
+        while True:
+            try:
+                return self._in.put_nowait(None)
+            except asyncio.QueueFull:
+                self._in.get_nowait()  # The connection is over: what was not taken in time is not missed.
+
+    async def _finish(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        if not tasks:
+            return
+        failure = self._connection.failure
+        farewell = self._connection.farewell()
+        with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
+            if failure is None:
+                await asyncio.wait_for(self._flushed(), CLOSE_WITHIN_S)
+            for task in tasks:
+                task.cancel()
+            if farewell is not None:
+                await asyncio.wait_for(self._transport.send(farewell), CLOSE_WITHIN_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if failure is None:
+            self._connection.fail(ConnectionFailed(Code.LOST, "the connection is closed"))
+        code, reason = (1000, "") if failure is None else (failure.close_code, failure.message)
+        with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._transport.close(code, reason[: MAX_TEXT // 8]), CLOSE_WITHIN_S)
+        self._stop()
+
+    async def _flushed(self) -> None:
+        while self._out_bytes:
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def _running(transport: Transport, role: Role, limits: LinkLimits) -> AsyncIterator[Stream]:
+    stream = Stream(transport, Connection(role, limits, asyncio.get_running_loop().time()))
+    stream.start()
+    try:
+        yield stream
+    except ConnectionFailed as failure:
+        await asyncio.shield(stream.close(failure))
+        raise
+    finally:
+        await asyncio.shield(stream.close())
+
+
+@asynccontextmanager
+async def accept(websocket: WebSocket, role: Role, limits: LinkLimits) -> AsyncIterator[Stream]:
+    """Accept a websocket that a peer has dialled; closed on the way out, whatever happened.
+
+    A ``ConnectionFailed`` that leaves the block is told to the peer before it goes on.
+    """
+    await websocket.accept()
+    async with _running(AcceptedTransport(websocket), role, limits) as stream:
+        yield stream
+
+
+@asynccontextmanager
+async def dial(url: str, role: Role, limits: LinkLimits) -> AsyncIterator[Stream]:
+    """Connect to a peer.
+
+    Raises:
+        ConnectionFailed: ``lost`` with what went wrong and what to look at, when nobody answers at ``url``.
+    """
+    try:
+        websocket = await connect(
+            url,
+            max_size=limits.frame_bytes,
+            max_queue=4,
+            compression=None,
+            open_timeout=HELLO_WITHIN_S,
+            ping_interval=None,  # The protocol has heartbeats of its own.
+            close_timeout=CLOSE_WITHIN_S,
+            proxy=None,
+        )
+    except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, InvalidURI) as error:
+        raise ConnectionFailed(Code.LOST, f"nobody answers at {url} ({type(error).__name__})") from error
+    async with _running(DialledTransport(websocket), role, limits) as stream:
+        yield stream

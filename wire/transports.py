@@ -1,0 +1,94 @@
+"""The two kinds of websocket, one we dialled and one we accepted, behind the same three calls."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+
+class TransportClosed(Exception):
+    """The socket is closed, by either side."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Transport(Protocol):
+    """Whole binary messages in and out. Every call may raise ``TransportClosed``."""
+
+    async def send(self, data: bytes) -> None: ...
+
+    async def receive(self) -> bytes: ...
+
+    async def close(self, code: int, reason: str) -> None: ...
+
+
+class DialledTransport:
+    """A websocket of the ``websockets`` library."""
+
+    def __init__(self, websocket: ClientConnection) -> None:
+        self._websocket = websocket
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await self._websocket.send(data)
+        except ConnectionClosed as closed:
+            raise TransportClosed(_reason(closed.rcvd)) from None
+
+    async def receive(self) -> bytes:
+        try:
+            # A text message has no place here: as bytes it fails to decode, and the peer is told so.
+            data = await self._websocket.recv(decode=False)
+        except ConnectionClosed as closed:
+            raise TransportClosed(_reason(closed.rcvd)) from None
+        return data
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._websocket.close(_sendable(code), reason)
+
+
+class AcceptedTransport:
+    """A websocket of the ASGI server."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await self._websocket.send_bytes(data)
+        except (WebSocketDisconnect, RuntimeError):  # Starlette raises RuntimeError after its own close.
+            raise TransportClosed("the peer has closed the connection") from None
+
+    async def receive(self) -> bytes:
+        try:
+            message = await self._websocket.receive()
+        except (WebSocketDisconnect, RuntimeError):
+            raise TransportClosed("the connection is closed") from None
+        if message["type"] == "websocket.disconnect":
+            raise TransportClosed(f"the peer has closed the connection (code {message.get('code')})")
+        data = message.get("bytes")
+        return data if data is not None else str(message.get("text", "")).encode("utf-8", "replace")
+
+    async def close(self, code: int, reason: str) -> None:
+        if self._websocket.application_state is WebSocketState.CONNECTED:
+            try:
+                await self._websocket.close(_sendable(code), reason)
+            except (WebSocketDisconnect, RuntimeError):
+                raise TransportClosed("the connection is closed") from None
+
+
+def _reason(received: object) -> str:
+    code = getattr(received, "code", None)
+    reason = getattr(received, "reason", "")
+    if code is None:
+        return "the connection broke off"
+    return f"the peer has closed the connection (code {code}{': ' + reason if reason else ''})"
+
+
+def _sendable(code: int) -> int:
+    # 1006 is what a missing close frame is called; it must not be sent.
+    return 1001 if code == 1006 else code
