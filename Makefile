@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-export OMP_NUM_THREADS ?= 1
+test bench: export OMP_NUM_THREADS := 1
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools
 # PyTorch names its own CUDA packages where its build has any; pinning them here would pull them in for CPU builds too.

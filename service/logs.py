@@ -18,16 +18,19 @@ def configure_logs(process: str, level: str = "info", form: str = "text") -> Non
     """
     number = logging.getLevelName(level.upper())
     logging.basicConfig(stream=sys.stderr, level=max(number, logging.WARNING), format="%(name)s: %(message)s")
-    renderer: structlog.typing.Processor = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    last: list[structlog.typing.Processor] = [
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+        )
+    ]
     if form == "json":
-        renderer = structlog.processors.JSONRenderer()
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if form == "text" else "iso", utc=form != "text"),
-            structlog.processors.format_exc_info,
-            renderer,
+            *last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

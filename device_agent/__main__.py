@@ -1,0 +1,144 @@
+"""``python -m device_agent``: load the device's parts of the model, connect to cloud and gateway, serve."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+import torch
+
+from device_agent.agent import Agent
+from device_agent.answering import ServedChain
+from device_agent.chain import Chain
+from device_agent.config import DeviceConfig
+from device_agent.local import Compute
+from device_agent.parts import DeviceParts
+from device_agent.remote import RemoteSubmodel
+from device_agent.tokenizer import Tokenizer
+from service.logs import configure_logs
+from service.settings import settings_command
+from split_model.checkpoint import Checkpoint
+from split_model.errors import ModelError
+from split_model.hub import resolve
+from split_model.names import model_name
+from split_model.slices import middle_slice
+from wire.messages import AgentHello, DeviceHello, ServedModel
+
+EXAMPLES = """
+trilby device --model models/demo --split 2 --cloud ws://cloud.local:8001 --gateway ws://gateway.local:8000
+trilby device --model models/demo --mode local --gateway ws://127.0.0.1:8000
+"""
+
+DRAIN_S = 20.0
+"""Seconds that running requests get after SIGTERM."""
+
+
+class Device:
+    """Everything one agent process holds."""
+
+    def __init__(self, config: DeviceConfig) -> None:
+        """Load the parts and connect the pieces; nothing is dialled yet.
+
+        Raises:
+            ModelError: the checkpoint is missing, broken or not supported.
+            ValueError: ``--split`` and ``--tail`` do not fit the model.
+        """
+        path = resolve(config.model)
+        checkpoint = Checkpoint.open(path)
+        spec = checkpoint.spec
+        whole = config.mode == "local"
+        split, tail = (spec.num_layers, 0) if whole else (config.split, config.tail)
+        name = config.model_name or model_name(config.model)
+        self.parts = DeviceParts.load(checkpoint, split, tail, getattr(torch, config.dtype))
+        self.remote: RemoteSubmodel | None = None
+        if not whole:
+            middle = middle_slice(spec, split, tail)
+            hello = DeviceHello(
+                name=config.name,
+                credential=config.cloud_token,
+                model=name,
+                digest=checkpoint.digest(),
+                first_layer=middle.first_layer,
+                last_layer=middle.last_layer,
+                hidden_size=spec.hidden_size,
+                dtype=config.dtype,
+            )
+            self.remote = RemoteSubmodel(config.cloud, hello, config.reply_within_s, self._cloud_changed)
+        limit = min(config.max_positions or spec.max_positions, spec.max_positions)
+        model = ServedChain(
+            name=name,
+            chain=Chain(self.parts, self.remote, Compute(), config.chunk),
+            tokenizer=Tokenizer.load(path, spec.eos_token_ids),
+            max_positions=limit,
+            slots=asyncio.Semaphore(config.max_sessions),
+        )
+        created = int(Path(path, "config.json").stat().st_mtime)
+        served = AgentHello(config.name, config.device_token, [ServedModel(name, limit, created)], config.capacity)
+        self.agent = Agent(config.gateway, served, model, self._cloud_connected)
+        self._compute = model.chain.compute
+
+    async def run(self) -> None:
+        """Serve until SIGTERM (drains) or SIGINT (stops at once)."""
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        work = [asyncio.create_task(self.agent.run())]
+        if self.remote is not None:
+            work.append(asyncio.create_task(self.remote.run()))
+
+        async def drain() -> None:
+            await self.agent.drain(DRAIN_S)
+            stopping.set()
+
+        draining: list[asyncio.Task[None]] = []
+        loop.add_signal_handler(signal.SIGTERM, lambda: draining.append(loop.create_task(drain())))
+        loop.add_signal_handler(signal.SIGINT, stopping.set)
+        stopped = asyncio.create_task(stopping.wait())
+        try:
+            # An agent never ends by itself: if one of these does, it has crashed, and the process ends with it.
+            ended, _ = await asyncio.wait([*work, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            for task in [*work, stopped, *draining]:
+                task.cancel()
+            await asyncio.gather(*work, stopped, *draining, return_exceptions=True)
+            self._compute.stop()
+
+    def _cloud_connected(self) -> bool | None:
+        return None if self.remote is None else self.remote.connected
+
+    def _cloud_changed(self) -> None:
+        self.agent.report()
+
+
+def run(config: DeviceConfig) -> None:
+    """Load and serve until a signal."""
+    configure_logs("device", config.log_level, config.log_form)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+
+    async def main() -> None:
+        try:
+            device = Device(config)
+        except (ModelError, ValueError) as error:
+            raise SystemExit(f"Cannot load {config.model}: {error}") from error
+        structlog.get_logger().info(
+            "device ready",
+            mode=config.mode,
+            front_layers=len(device.parts.front.blocks),
+            back_layers=len(device.parts.back.blocks),
+            loaded_mb=round(device.parts.loaded_bytes / 1e6, 1),
+        )
+        await device.run()
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())
+
+
+main = settings_command(DeviceConfig, run, name="trilby device", examples=EXAMPLES)
+
+if __name__ == "__main__":
+    main(prog_name=main.name)

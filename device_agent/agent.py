@@ -1,0 +1,133 @@
+"""The agent: connected to a gateway, serving its requests with one model, several at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from device_agent.answering import ServedChain, answer
+from device_agent.link import stay_connected
+from wire.connection import Role
+from wire.errors import Code, ConnectionFailed, SessionFailed
+from wire.limits import GATEWAY_LINK
+from wire.messages import AgentHello, AgentState, Cancel, Drain, Failed, GatewayWelcome, Generate, Message
+from wire.stream import Stream, dial
+
+log = structlog.get_logger()
+
+
+class Agent:
+    """Serves one gateway.
+
+    Args:
+        url: the gateway, ``ws://host:port``.
+        hello: who this agent is and what it serves.
+        cloud_connected: whether the cloud can be reached now; None when the model needs none.
+    """
+
+    def __init__(
+        self, url: str, hello: AgentHello, model: ServedChain, cloud_connected: Callable[[], bool | None]
+    ) -> None:
+        self._url = url.rstrip("/") + "/device"
+        self._hello = hello
+        self._model = model
+        self._cloud_connected = cloud_connected
+        self._stream: Stream | None = None
+        self._requests: dict[int, asyncio.Task[None]] = {}
+        self._draining = False
+
+    async def run(self) -> None:
+        """Stay connected and serve, for ever."""
+        await stay_connected("gateway", self._url, self._connection, lambda failure: None)
+
+    async def drain(self, within_s: float) -> None:
+        """Tell the gateway, let the requests that run finish, cancel what is left after ``within_s`` seconds."""
+        self._draining = True
+        self._post(Drain(within_s))
+        if self._requests:
+            await asyncio.wait(list(self._requests.values()), timeout=within_s)
+        await self._cancel_all()
+
+    def report(self) -> None:
+        """Tell the gateway this agent's load."""
+        self._post(AgentState(len(self._requests), self._cloud_connected()))
+
+    async def _connection(self) -> None:
+        async with dial(self._url, Role.AGENT, GATEWAY_LINK) as stream:
+            stream.post(self._hello)
+            welcome = (await stream.receive()).message
+            assert isinstance(welcome, GatewayWelcome)
+            self._stream = stream
+            log.info("gateway connected", url=self._url)
+            self.report()
+            try:
+                while True:
+                    self._handle((await stream.receive()).message)
+            finally:
+                self._stream = None
+                await self._cancel_all()
+
+    def _handle(self, message: Message) -> None:
+        if isinstance(message, Generate):
+            self._begin(message)
+        elif isinstance(message, Cancel):
+            task = self._requests.get(message.request)
+            if task is not None:
+                task.cancel()
+
+    def _begin(self, request: Generate) -> None:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            self._fail(request.request, refusal)
+            return
+        task = asyncio.create_task(self._serve(request))
+        self._requests[request.request] = task
+        task.add_done_callback(lambda _: self._ended(request.request))
+        self.report()
+
+    def _refusal(self, request: Generate) -> SessionFailed | None:
+        if self._draining:
+            return SessionFailed(Code.DRAINING, "this device is stopping", retry_after_s=1.0)
+        if request.request in self._requests:
+            return SessionFailed(Code.DUPLICATE_SESSION, "this request number is in use")
+        if len(self._requests) >= self._hello.capacity:
+            return SessionFailed(Code.OVERLOADED, "this device serves as many requests as it can", retry_after_s=1.0)
+        if request.model != self._model.name:
+            return SessionFailed(Code.MODEL_NOT_FOUND, f"this device serves '{self._model.name}'", param="model")
+        return None
+
+    async def _serve(self, request: Generate) -> None:
+        structlog.contextvars.bind_contextvars(request_id=request.request_id)
+        try:
+            await answer(self._model, request, self._post)
+            log.debug("request done")
+        except SessionFailed as failure:
+            log.info("request failed", code=failure.code.value)
+            self._fail(request.request, failure)
+        except asyncio.CancelledError:
+            log.info("request cancelled")
+            raise
+        except ConnectionFailed:
+            log.info("gateway gone")
+        except Exception as error:  # Nothing that one request does may end the agent.
+            log.error("request crashed", error=type(error).__name__, exc_info=error)
+            self._fail(request.request, SessionFailed(Code.INTERNAL, "the device failed on this request"))
+
+    def _ended(self, number: int) -> None:
+        self._requests.pop(number, None)
+        self.report()
+
+    def _fail(self, number: int, failure: SessionFailed) -> None:
+        self._post(Failed(failure.code.value, failure.message[:512], number, failure.param, failure.retry_after_s))
+
+    def _post(self, message: Message) -> None:
+        if self._stream is not None and self._stream.failure is None:
+            self._stream.post(message)
+
+    async def _cancel_all(self) -> None:
+        tasks = list(self._requests.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

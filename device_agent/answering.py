@@ -1,0 +1,167 @@
+"""Answering one request: its choices generated side by side, each turned into text and sent as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Literal
+
+from device_agent.chain import Chain, ChainSession
+from device_agent.choosing import Choice, Chooser
+from device_agent.detokenizer import Detokenizer
+from device_agent.generation import generate
+from device_agent.prompt import Prompt, read_prompt
+from device_agent.stops import StopScanner
+from device_agent.tokenizer import Tokenizer
+from split_model.sampling import BadSampling, SamplingParams
+from wire.errors import Code, SessionFailed
+from wire.messages import Accepted, Alternative, Delta, Done, Finished, Generate, Message, Sampling, TokenLogprob
+
+MIN_TOP_P = 1e-6
+"""What a ``top_p`` of 0 means: the likeliest token only."""
+
+
+@dataclass(frozen=True)
+class ServedChain:
+    """A model as this device serves it."""
+
+    name: str
+    chain: Chain
+    tokenizer: Tokenizer
+    max_positions: int
+    slots: asyncio.Semaphore
+    """One slot for each answer that may be generated at once."""
+
+
+async def answer(model: ServedChain, request: Generate, post: Callable[[Message], None]) -> None:
+    """Serve ``request``, from Accepted to Done. Cancelling this frees everything it holds, here and in the cloud.
+
+    Raises:
+        SessionFailed: why there is no (complete) answer.
+    """
+    params = _sampling(request.sampling)
+    vocabulary = model.chain.parts.spec.vocab_size
+    if any(token >= vocabulary for token in params.logit_bias):
+        raise SessionFailed(Code.INVALID_REQUEST, f"token ids go from 0 to {vocabulary - 1}", param="logit_bias")
+    prompt = await asyncio.to_thread(read_prompt, request, model.tokenizer, model.max_positions, vocabulary)
+    post(Accepted(request.request, len(prompt.ids)))
+    seed = params.seed if params.seed is not None else secrets.randbits(64)
+    choices = [
+        asyncio.create_task(_Answer(model, request, prompt, params, seed, index, post).run())
+        for index in range(request.n)
+    ]
+    try:
+        counts = await asyncio.gather(*choices)
+    finally:
+        for choice in choices:
+            choice.cancel()
+        await asyncio.gather(*choices, return_exceptions=True)
+    post(Done(request.request, len(prompt.ids), sum(counts)))
+
+
+class _Answer:
+    """One choice of a request."""
+
+    def __init__(
+        self,
+        model: ServedChain,
+        request: Generate,
+        prompt: Prompt,
+        params: SamplingParams,
+        seed: int,
+        index: int,
+        post: Callable[[Message], None],
+    ) -> None:
+        self._model = model
+        self._request = request
+        self._prompt = prompt
+        self._index = index
+        self._post = post
+        self._chooser = Chooser(params, prompt.ids, _seed_of(seed, index), request.logprobs)
+        self._detokenizer = Detokenizer(model.tokenizer.decode, prompt.ids)
+        self._scanner = StopScanner(request.stop)
+        self._tokens = 0
+        self._logprobs: list[TokenLogprob] = []
+
+    async def run(self) -> int:
+        """Generate, send, finish; returns the tokens generated."""
+        request = self._request
+        if request.echo and self._prompt.text:
+            self._send(self._prompt.text)
+        async with self._model.slots:
+            session = self._model.chain.open(len(self._prompt.ids) + self._prompt.max_tokens)
+            try:
+                reason = await self._decode(session)
+            finally:
+                session.close()
+        self._post(Finished(request.request, self._index, reason))
+        return len(self._chooser.generated)
+
+    async def _decode(self, session: ChainSession) -> Literal["stop", "length"]:
+        ends = set(self._request.stop_token_ids)
+        if not self._request.ignore_eos:
+            ends |= self._model.tokenizer.end_ids
+        steps = generate(session, self._prompt.ids, self._chooser, ends, self._prompt.max_tokens)
+        reason: Literal["stop", "length"] = "length"
+        async with aclosing(steps):
+            async for step in steps:
+                self._tokens += 1
+                reason = step.reason or reason
+                if step.reason == "stop":  # An end token is counted and has no text.
+                    break
+                if self._request.logprobs is not None:
+                    self._logprobs.append(self._describe(step.choice))
+                shown, stopped = self._scanner.feed(self._detokenizer.feed(step.choice.token))
+                if stopped:
+                    self._send(shown)
+                    return "stop"
+                if shown:
+                    self._send(shown)
+        shown, stopped = self._scanner.feed(self._detokenizer.flush())
+        self._send(shown if stopped else shown + self._scanner.flush())
+        return "stop" if stopped else reason
+
+    def _send(self, text: str) -> None:
+        """Send text and what has gathered since the last delta; nothing when there is neither."""
+        if not text and not self._tokens and not self._logprobs:
+            return
+        logprobs = self._logprobs if self._request.logprobs is not None else None
+        self._post(Delta(self._request.request, self._index, text, self._tokens, logprobs))
+        self._tokens, self._logprobs = 0, []
+
+    def _describe(self, choice: Choice) -> TokenLogprob:
+        def alternative(token: int, logprob: float) -> Alternative:
+            text, raw = self._model.tokenizer.piece(token)
+            return Alternative(text, logprob, raw)
+
+        assert choice.logprob is not None
+        return TokenLogprob(alternative(choice.token, choice.logprob), [alternative(*each) for each in choice.top])
+
+
+def _sampling(given: Sampling) -> SamplingParams:
+    """The sampling of a request. Raises ``SessionFailed`` naming the field."""
+    try:
+        return SamplingParams(
+            temperature=given.temperature,
+            top_p=max(given.top_p, MIN_TOP_P),
+            top_k=given.top_k,
+            min_p=given.min_p,
+            presence_penalty=given.presence_penalty,
+            frequency_penalty=given.frequency_penalty,
+            repetition_penalty=given.repetition_penalty,
+            logit_bias=given.logit_bias,
+            seed=None if given.seed is None else given.seed % 2**64,
+        )
+    except BadSampling as error:
+        raise SessionFailed(Code.INVALID_REQUEST, str(error), param=error.field) from error
+
+
+def _seed_of(seed: int, index: int) -> int:
+    """Each choice's own noise: the request's seed itself for the first, unrelated ones for the others."""
+    if index == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"{seed}/{index}".encode()).digest()[:8], "little")

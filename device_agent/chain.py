@@ -1,0 +1,125 @@
+"""A whole model as a chain of submodels: input here, middle anywhere, output here.
+
+Prefill goes chunk by chunk: while one chunk is on its way or in the cloud, the next is computed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+from device_agent.chunking import chunk_sizes
+from device_agent.local import Compute, LocalSession, LocalSubmodel
+from device_agent.parts import DeviceParts
+from split_model.submodel import Submodel, SubmodelSession
+
+Value = TypeVar("Value")
+
+MAX_AHEAD = 4
+"""Chunks computed here and not yet answered: enough to keep the link and the cloud busy, and no more memory than that."""
+
+
+class Chain:
+    """Input, middle and output submodel of one model.
+
+    Args:
+        middle: None when the device's own layers are the whole model.
+        chunk: prompt tokens in one chunk.
+    """
+
+    def __init__(self, parts: DeviceParts, middle: Submodel | None, compute: Compute, chunk: int) -> None:
+        self.parts = parts
+        self.middle = middle
+        self.compute = compute
+        self.chunk = chunk
+        self.front = LocalSubmodel(parts.front, compute)
+        self.back = LocalSubmodel(parts.back, compute) if parts.back.blocks else None
+
+    def open(self, positions: int) -> ChainSession:
+        """Begin a session with room for ``positions`` positions. Raises what the middle submodel's ``open`` does."""
+        middle = self.middle.open(positions) if self.middle is not None else None
+        back = self.back.open(positions) if self.back is not None else None
+        return ChainSession(self, self.front.open(positions), middle, back)
+
+
+class ChainSession:
+    """One generation on a chain."""
+
+    def __init__(
+        self, chain: Chain, front: LocalSession, middle: SubmodelSession | None, back: LocalSession | None
+    ) -> None:
+        self._chain = chain
+        self._front = front
+        self._middle = middle
+        self._back = back
+
+    @property
+    def position(self) -> int:
+        """Where the next token goes."""
+        return self._front.position
+
+    async def forward(self, ids: Sequence[int], want: int, then: Callable[[torch.Tensor], Value]) -> Value:
+        """Run new tokens and hand the logits ``[want, vocab]`` (float32) of the last ``want`` of them to ``then``.
+
+        ``then`` runs on the compute thread, so choosing a token costs no extra hop.
+
+        Raises:
+            SessionFailed: the cloud refused, failed or is gone; the session must be closed.
+        """
+        limit = min(self._chain.chunk, self._chain.front.max_rows)
+        if self._chain.middle is not None:
+            limit = min(limit, self._chain.middle.max_rows)
+        on_the_way: deque[tuple[Awaitable[torch.Tensor], int]] = deque()
+        outputs: list[Awaitable[torch.Tensor]] = []
+        begin = 0
+        for size in chunk_sizes(len(ids), limit):
+            wanted = max(0, min(size, want - (len(ids) - begin - size)))
+            shallow = await self._front.forward_from(self._embed(ids[begin : begin + size]), size)
+            on_the_way.append((self._to_middle(shallow, wanted), wanted))
+            begin += size
+            if len(on_the_way) > MAX_AHEAD:
+                outputs.append(await self._to_back(*on_the_way.popleft()))
+        while on_the_way:
+            outputs.append(await self._to_back(*on_the_way.popleft()))
+        rows = [await output for output in outputs[-want:]]
+        head = self._chain.parts.head
+        return await self._chain.compute.submit(
+            lambda: then(head.forward(rows[0] if len(rows) == 1 else torch.cat(rows)[-want:]))
+        )
+
+    def truncate(self, position: int) -> None:
+        """Forget every token from ``position`` on, in every submodel."""
+        for session in (self._front, self._middle, self._back):
+            if session is not None:
+                session.truncate(position)
+
+    def close(self) -> None:
+        """End the session in every submodel. Safe to call twice."""
+        for session in (self._front, self._middle, self._back):
+            if session is not None:
+                session.close()
+
+    def _embed(self, ids: Sequence[int]) -> Callable[[], torch.Tensor]:
+        embedding = self._chain.parts.embedding
+        return lambda: embedding.forward(ids)
+
+    def _to_middle(self, shallow: torch.Tensor, wanted: int) -> Awaitable[torch.Tensor]:
+        # Layers behind the cloud need every row; a head alone needs only those whose logits are asked for.
+        wanted = shallow.shape[0] if self._back is not None else wanted
+        if self._middle is not None:
+            return self._middle.forward(shallow, wanted)
+        return _done(shallow[shallow.shape[0] - wanted :])
+
+    async def _to_back(self, deep: Awaitable[torch.Tensor], wanted: int) -> Awaitable[torch.Tensor]:
+        rows = await deep
+        return self._back.forward(rows, wanted) if self._back is not None else _done(rows)
+
+
+def _done(rows: torch.Tensor) -> asyncio.Future[torch.Tensor]:
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(rows)
+    return future

@@ -1,0 +1,34 @@
+"""Settings of the device agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.settings import setting
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """Run a device agent: tokenizer, first layers and head stay here, the middle layers run in the cloud."""
+
+    model: str = setting(help="checkpoint folder or Hugging Face id; the same as the cloud's")
+    gateway: str = setting("ws://127.0.0.1:8000", "gateway to serve")
+    cloud: str = setting("ws://127.0.0.1:8001", "cloud server with the middle layers")
+    mode: str = setting(
+        "ushape", "ushape: middle layers in the cloud; local: everything here", choices=("ushape", "local")
+    )
+    split: int = setting(2, "layers kept here at the front", minimum=0)
+    tail: int = setting(0, "layers kept here at the end", minimum=0)
+    dtype: str = setting("float32", "number format of weights and hidden states", choices=("float32", "bfloat16"))
+    name: str = setting("device", "name of this device, shown to operators")
+    model_name: str = setting("", "name clients use for the model; empty: the folder's name or the id")
+    device_token: str = setting("", "credential the gateway asks for", secret=True)
+    cloud_token: str = setting("", "credential the cloud asks for", secret=True)
+    capacity: int = setting(16, "requests served at once", minimum=1)
+    max_sessions: int = setting(32, "answers generated at once, all requests together", minimum=1)
+    max_positions: int = setting(0, "positions of one request, prompt and answer; 0: the model's own", minimum=0)
+    chunk: int = setting(128, "prompt tokens in one chunk", minimum=1)
+    reply_within_s: float = setting(60.0, "seconds to wait for the cloud's answer to one chunk", minimum=0.1)
+    threads: int = setting(0, "threads for the matrix products; 0: PyTorch's choice", minimum=0)
+    log_level: str = setting("info", "what to log", choices=("debug", "info", "warning", "error"))
+    log_form: str = setting("text", "how to log", choices=("text", "json"))

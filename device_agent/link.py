@@ -1,0 +1,39 @@
+"""Keeping one outgoing connection: dial, serve, and dial again with jitter when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from wire.backoff import delay_s
+from wire.errors import REFUSALS, ConnectionFailed
+
+log = structlog.get_logger()
+
+STEADY_AFTER_S = 30.0
+"""A connection that lasted this long was a good one: after it the first wait is short again."""
+
+
+async def stay_connected(
+    peer: str, url: str, connection: Callable[[], Awaitable[None]], ended: Callable[[ConnectionFailed], None]
+) -> None:
+    """Run ``connection`` again and again, for ever; it ends by raising ``ConnectionFailed``, told to ``ended``.
+
+    A refusal (wrong model, wrong credential) is an error in the log, a loss a warning; both are tried again, since
+    the other side may be mended at any time.
+    """
+    loop = asyncio.get_running_loop()
+    attempt = 0
+    while True:
+        began = loop.time()
+        try:
+            await connection()
+        except ConnectionFailed as failure:
+            ended(failure)
+            say = log.error if failure.code in REFUSALS else log.warning
+            say(f"no {peer}", url=url, code=failure.code.value, why=failure.message)
+        attempt = 0 if loop.time() - began > STEADY_AFTER_S else attempt + 1
+        await asyncio.sleep(delay_s(attempt, random.random()))

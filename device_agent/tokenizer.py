@@ -1,0 +1,104 @@
+"""A model's tokenizer and chat template, as its checkpoint defines them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+
+from split_model.errors import BadCheckpoint
+from wire.errors import Code, SessionFailed
+from wire.messages import ChatTurn
+
+MAX_FILE_BYTES = 2**20
+
+
+class Tokenizer:
+    """Text to ids and back. Chat templates run in the sandbox of transformers (immutable, no attribute access)."""
+
+    def __init__(self, tokenizer: Any, end_ids: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self.end_ids = end_ids
+        self._byte_level = "ByteLevel" in repr(getattr(tokenizer.backend_tokenizer, "decoder", None))
+        self.longest_piece = max((len(piece) for piece in tokenizer.get_vocab()), default=1)
+
+    @classmethod
+    def load(cls, path: Path, end_ids: Sequence[int]) -> Tokenizer:
+        """The tokenizer of a checkpoint folder; ``end_ids`` are the config's, a generation_config.json wins over them.
+
+        Raises:
+            BadCheckpoint: the folder has no tokenizer that can be read.
+        """
+        from transformers import AutoTokenizer  # Slow to import, and only a device needs it.
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise BadCheckpoint(
+                f"{path} has no tokenizer that can be read ({type(error).__name__}): it needs tokenizer.json or tokenizer.model"
+            ) from error
+        return cls(tokenizer, frozenset(_generation_end_ids(path) or end_ids))
+
+    def text(self, text: str) -> list[int]:
+        """The ids of plain text, with the tokens the model expects around it (BOS)."""
+        return list(self._tokenizer.encode(text))
+
+    def chat(self, turns: Sequence[ChatTurn]) -> list[int]:
+        """The ids of a conversation, ready for the assistant's next turn.
+
+        Raises:
+            SessionFailed: the model has no chat template, or it refuses these turns.
+        """
+        if not self._tokenizer.chat_template:
+            raise SessionFailed(
+                Code.INVALID_REQUEST, "this model has no chat template: use /v1/completions", param="messages"
+            )
+        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+        try:
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            raise SessionFailed(
+                Code.INVALID_REQUEST, f"the chat template refuses these messages: {str(error)[:200]}", param="messages"
+            ) from error
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``, special tokens left out."""
+        return str(
+            self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        )
+
+    def piece(self, token: int) -> tuple[str, bytes]:
+        """One token's text, and its bytes (several tokens may share one character)."""
+        name = str(self._tokenizer.convert_ids_to_tokens(token))
+        if len(name) == 6 and name.startswith("<0x") and name.endswith(">"):
+            raw = bytes([int(name[3:5], 16)])
+        elif self._byte_level and all(character in _BYTE_OF for character in name):
+            raw = bytes(_BYTE_OF[character] for character in name)
+        else:
+            raw = name.replace("\u2581", " ").encode("utf-8", "replace")
+        return raw.decode("utf-8", "replace"), raw
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The characters that byte-level BPE writes bytes with: printable Latin-1 as itself, the rest from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + at): byte for at, byte in enumerate(rest)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def _generation_end_ids(path: Path) -> list[int]:
+    file = path / "generation_config.json"
+    if not file.is_file() or file.stat().st_size > MAX_FILE_BYTES:
+        return []
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+    except (ValueError, AttributeError) as error:
+        raise BadCheckpoint(f"{file} is not a JSON object") from error
+    return [found] if isinstance(found, int) else [each for each in found or [] if isinstance(each, int)]

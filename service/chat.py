@@ -1,0 +1,156 @@
+"""``trilby chat``: talk to any OpenAI-compatible server from a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+import httpx
+
+from service.settings import setting, settings_command
+
+CONNECT_WITHIN_S = 10.0
+SILENT_WITHIN_S = 120.0
+"""Time without a token or a keep-alive before an answer is given up."""
+
+EXAMPLES = """
+trilby chat
+trilby chat --url http://gateway.local:8000/v1 --api-key SECRET
+echo "How much is 7 plus 5?" | trilby chat
+"""
+
+HELP = "Type a message and press Enter. /new begins a new conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer."
+
+
+@dataclass(frozen=True)
+class ChatConfig:
+    """Talk to a model in the terminal; its answers appear as they are generated."""
+
+    url: str = setting("http://127.0.0.1:8000/v1", "base URL of the API")
+    api_key: str = setting("", "key to show to the server", secret=True)
+    model: str = setting("", "model to talk to; empty: the first one the server has")
+    system: str = setting("", "instruction given before the conversation")
+    temperature: float = setting(0.0, "0 always gives the likeliest words", minimum=0, maximum=2)
+    max_tokens: int = setting(512, "longest answer, in tokens", minimum=1)
+
+
+class ServerError(Exception):
+    """The server refused or failed; the message says why."""
+
+
+def run(config: ChatConfig) -> None:
+    """Read messages, show answers, until the input ends."""
+    headers = {"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}
+    timeout = httpx.Timeout(SILENT_WITHIN_S, connect=CONNECT_WITHIN_S)
+    interactive = sys.stdin.isatty()
+    with httpx.Client(base_url=config.url.rstrip("/"), headers=headers, timeout=timeout, trust_env=False) as client:
+        try:
+            model = config.model or _first_model(client)
+        except ServerError as error:
+            raise SystemExit(str(error)) from error
+        if interactive:
+            click.echo(f"{model} at {config.url}. {HELP}")
+        opening = [{"role": "system", "content": config.system}] if config.system else []
+        turns = list(opening)
+        for line in _lines(interactive):
+            if line in ("/quit", "/exit"):
+                break
+            if line == "/new":
+                turns = list(opening)
+                click.echo("A new conversation.")
+                continue
+            if line in ("/help", "/?"):
+                click.echo(HELP)
+                continue
+            turns.append({"role": "user", "content": line})
+            try:
+                text = _show(_answer(client, model, turns, config))
+                turns.append({"role": "assistant", "content": text})
+            except ServerError as error:
+                turns.pop()
+                click.echo(f"\n{error}", err=True)
+                if not interactive:
+                    raise SystemExit(1) from error
+
+
+def _lines(interactive: bool) -> Iterator[str]:
+    while True:
+        try:
+            line = input("\nyou> " if interactive else "").strip()
+        except (EOFError, KeyboardInterrupt):
+            if interactive:
+                click.echo("")
+            return
+        if line:
+            yield line
+
+
+def _show(pieces: Iterator[str]) -> str:
+    """Print an answer as it comes; Ctrl-C ends it early and keeps what came."""
+    text = ""
+    try:
+        for piece in pieces:
+            text += piece
+            click.echo(piece, nl=False)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        click.echo(" …", nl=False)
+    click.echo("")
+    return text
+
+
+def _answer(
+    client: httpx.Client, model: str, turns: list[dict[str, str]], config: ChatConfig
+) -> Iterator[str]:
+    body = {
+        "model": model,
+        "messages": turns,
+        "stream": True,
+        "temperature": config.temperature,
+        "max_tokens": config.max_tokens,
+    }
+    try:
+        with client.stream("POST", "/chat/completions", json=body) as response:
+            if response.status_code != 200:
+                response.read()
+                raise ServerError(_why(response))
+            for line in response.iter_lines():
+                if not line.startswith("data: ") or line == "data: [DONE]":
+                    continue
+                chunk = json.loads(line[len("data: ") :])
+                if "error" in chunk:
+                    raise ServerError(chunk["error"]["message"])
+                for choice in chunk["choices"]:
+                    yield choice["delta"].get("content") or ""
+    except httpx.HTTPError as error:
+        raise ServerError(_unreachable(client, error)) from error
+
+
+def _first_model(client: httpx.Client) -> str:
+    try:
+        response = client.get("/models")
+    except httpx.HTTPError as error:
+        raise ServerError(_unreachable(client, error)) from error
+    if response.status_code != 200:
+        raise ServerError(_why(response))
+    models = response.json().get("data", [])
+    if not models:
+        raise ServerError("The server has no model now: is a device connected? (trilby device --gateway …)")
+    return str(models[0]["id"])
+
+
+def _why(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"The server answered with status {response.status_code}."
+
+
+def _unreachable(client: httpx.Client, error: httpx.HTTPError) -> str:
+    return f"No answer from {client.base_url} ({type(error).__name__}). Is it running? Start it with: trilby serve"
+
+
+command = settings_command(ChatConfig, run, name="chat", examples=EXAMPLES)

@@ -1,0 +1,65 @@
+"""Child processes that live and die together."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+
+STOP_WITHIN_S = 8.0
+"""Time a child has to stop by itself before it is killed."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Children:
+    """Processes started here, each with a name, stopped in the reverse order."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, arguments: list[str]) -> None:
+        """Start a process. Ctrl-C in the terminal reaches only the parent, which then stops all in order."""
+        self._processes[name] = subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent
+        )
+
+    def ended(self) -> tuple[str, int] | None:
+        """The first process that is not running any more, and its exit status."""
+        for name, process in self._processes.items():
+            code = process.poll()
+            if code is not None:
+                return name, code
+        return None
+
+    def wait(self) -> tuple[str, int]:
+        """Until one process ends."""
+        while True:
+            ended = self.ended()
+            if ended is not None:
+                return ended
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """Stop all, kindly first."""
+        for process in reversed(self._processes.values()):
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + STOP_WITHIN_S
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _die_with_parent() -> None:
+    # A parent that is killed outright cannot stop its children; Linux can do it for us.
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() == 1:  # It died before this line.
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,62 @@
+"""The ``trilby`` command: starts the processes, imports none of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from service.chat import command as chat
+from service.serve import command as serve
+
+VERSION = "0.1.0"
+
+EPILOG = """\b
+Examples:
+  trilby serve                                      the demo model, everything on this machine
+  trilby chat                                       talk to it
+  trilby serve --model Qwen/Qwen3-0.6B --split 2    any Llama-family checkpoint
+
+\b
+On several machines (the same --model, --split and --tail on cloud and device):
+  trilby gateway --host 0.0.0.0 --device-token SECRET
+  trilby cloud   --model DIR --split 2 --host 0.0.0.0 --cloud-token SECRET
+  trilby device  --model DIR --split 2 --gateway ws://… --cloud ws://… --device-token … --cloud-token …
+"""
+
+
+@click.group(epilog=EPILOG, context_settings={"max_content_width": 110})
+@click.version_option(VERSION, package_name="trilby")
+def main() -> None:
+    """Serve language models over an OpenAI-compatible API, split between your devices and a cloud.
+
+    Text, tokenizer, the first layers and the head stay on the device; the cloud runs the middle layers and sees
+    hidden states only (which hide no text from someone determined: see docs/threat-model.md).
+    """
+
+
+main.add_command(serve, "serve")
+main.add_command(chat, "chat")
+
+
+def _process(name: str, package: str, summary: str) -> None:
+    @main.command(
+        name,
+        short_help=summary,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+    @click.pass_context
+    def start(context: click.Context) -> None:
+        # The process takes this one's place, so that signals reach it directly.
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, "-m", package, *context.args])
+
+
+_process("gateway", "gateway", "Run the OpenAI-compatible gateway.")
+_process("cloud", "cloud_server", "Run the middle layers for many devices.")
+_process("device", "device_agent", "Run a device agent: tokenizer, first layers, head.")
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What a part of a model looks like to whoever uses it: four verbs, the same for local layers, the cloud or a group.
+
+    session = submodel.open(positions=600)
+    deep = await session.forward(shallow, want=1)
+    session.truncate(590)
+    session.close()
+
+All four begin at once and in the order they are called; only ``forward`` has a result to wait for, so the next chunk
+can be handed over while the last one is still on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Protocol
+
+import torch
+
+
+class SubmodelSession(Protocol):
+    """One generation on one submodel."""
+
+    @property
+    def position(self) -> int:
+        """Where the next row goes, once everything asked for so far is done."""
+        ...
+
+    def forward(self, hidden: torch.Tensor, want: int) -> Awaitable[torch.Tensor]:
+        """Run new positions.
+
+        Args:
+            hidden: ``[rows, hidden_size]`` in the submodel's dtype, rows at most its ``max_rows``.
+            want: how many of the last rows are needed, 0 to rows.
+
+        Returns:
+            the outputs of the last ``want`` rows, ``[want, hidden_size]``.
+
+        Raises:
+            ValueError: the shape or ``want`` is wrong, nothing was begun.
+            Exception: (from the awaited result) what ended the session; it must then be closed.
+        """
+        ...
+
+    def truncate(self, position: int) -> None:
+        """Forget every position from ``position`` on. Raises ``ValueError`` beyond the present position."""
+        ...
+
+    def close(self) -> None:
+        """End the session and free what it holds, here and elsewhere. Safe to call twice."""
+        ...
+
+
+class Submodel(Protocol):
+    """A part of a model that sessions can be opened on."""
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows in one forward."""
+        ...
+
+    def open(self, positions: int) -> SubmodelSession:
+        """Begin a session with room for ``positions`` positions. May raise what ``forward`` may."""
+        ...
