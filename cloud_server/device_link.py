@@ -83,14 +83,10 @@ class DeviceLink:
             self._refuse(session, outcome)
             return
         tensors = () if outcome.rows is None else (Tensor(*to_bytes(outcome.rows)),)
-        result = Result(
-            session, sequence, int(outcome.queue_s * 1e6), int(outcome.step_s * 1e6), outcome.step_rows
-        )
+        result = Result(session, sequence, int(outcome.queue_s * 1e6), int(outcome.step_s * 1e6), outcome.step_rows)
         self.stream.post(result, tensors)
 
     def _refuse(self, session: int, failure: SessionFailed) -> None:
         self._metrics.refused.labels(failure.code.value).inc()
         if self.stream.failure is None:
-            self.stream.post(
-                Failed(failure.code.value, failure.message, session, failure.param, failure.retry_after_s)
-            )
+            self.stream.post(Failed(failure.code.value, failure.message, session, failure.param, failure.retry_after_s))

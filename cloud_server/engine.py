@@ -85,7 +85,7 @@ class Engine:
         self._emptied.clear()
 
     def forward(self, key: Key, sequence: int, position: int, hidden: torch.Tensor, want: int) -> None:
-        """Queue new positions ``hidden [rows, hidden]``; ``deliver`` gets the last ``want``. Raises ``SessionFailed``."""
+        """Queue new positions ``hidden [rows, hidden]``; ``deliver`` gets the last ``want``; or ``SessionFailed``."""
         rows = hidden.shape[0]
         self.ledger.forward(key, sequence, position, rows, want)
         self._sessions[key].waiting[sequence] = _Waiting(hidden, want, perf_counter())
@@ -150,7 +150,7 @@ class Engine:
         self._compute.shutdown(wait=False, cancel_futures=True)
 
     def _step(self, plan: Plan, batch: list[tuple[Portion, _Session]]) -> dict[object, SessionFailed]:
-        """One ragged forward, on the compute thread. Returns the sessions that failed; outputs are left in ``waiting``."""
+        """One ragged forward, on the compute thread; returns the sessions that failed, outputs stay in ``waiting``."""
         failed: dict[object, SessionFailed] = {}
         with torch.inference_mode():
             for truncation in plan.truncations:

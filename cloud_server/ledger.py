@@ -58,15 +58,20 @@ class Ledger:
         if key in self.entries:
             raise SessionFailed(Code.DUPLICATE_SESSION, "this session is open already")
         if self.draining:
-            raise SessionFailed(Code.DRAINING, "the server is stopping and takes no new sessions", retry_after_s=RETRY_AFTER_S)
+            raise SessionFailed(
+                Code.DRAINING, "the server is stopping and takes no new sessions", retry_after_s=RETRY_AFTER_S
+            )
         if not 0 < positions <= limits.positions:
             raise SessionFailed(
-                Code.TOKEN_LIMIT, f"a session of {positions} positions was asked for, this server allows 1 to {limits.positions}"
+                Code.TOKEN_LIMIT,
+                f"a session of {positions} positions was asked for, this server allows 1 to {limits.positions}",
             )
         if len(self.entries) >= limits.sessions or self.of_device(key[0]) >= limits.device_sessions:
             raise SessionFailed(Code.SESSION_LIMIT, "no session is free, try again", retry_after_s=RETRY_AFTER_S)
         if self.reserved + positions > limits.kv_positions:
-            raise SessionFailed(Code.SESSION_LIMIT, "no room for this many positions now, try again", retry_after_s=RETRY_AFTER_S)
+            raise SessionFailed(
+                Code.SESSION_LIMIT, "no room for this many positions now, try again", retry_after_s=RETRY_AFTER_S
+            )
         self.entries[key] = Entry(positions, Window(limits.window_rows))
         self.reserved += positions
 
@@ -78,11 +83,15 @@ class Ledger:
         if position != entry.position:
             raise SessionFailed(Code.BAD_POSITION, f"rows for position {position} came, {entry.position} is next")
         if not 0 < rows <= self.limits.rows:
-            raise SessionFailed(Code.SHAPE_MISMATCH, f"{rows} rows in one forward, this server allows 1 to {self.limits.rows}")
+            raise SessionFailed(
+                Code.SHAPE_MISMATCH, f"{rows} rows in one forward, this server allows 1 to {self.limits.rows}"
+            )
         if want > rows:
             raise SessionFailed(Code.SHAPE_MISMATCH, f"{want} rows are wanted of {rows}")
         if position + rows > entry.reserved:
-            raise SessionFailed(Code.TOKEN_LIMIT, f"position {position + rows} is beyond the {entry.reserved} of this session")
+            raise SessionFailed(
+                Code.TOKEN_LIMIT, f"position {position + rows} is beyond the {entry.reserved} of this session"
+            )
         if not entry.window.take(rows):
             raise SessionFailed(Code.CREDIT_EXCEEDED, f"more than {entry.window.limit} rows are unanswered")
         entry.sequence += 1

@@ -20,7 +20,7 @@ from split_model.submodel import Submodel, SubmodelSession
 Value = TypeVar("Value")
 
 MAX_AHEAD = 4
-"""Chunks computed here and not yet answered: enough to keep the link and the cloud busy, and no more memory than that."""
+"""Chunks computed here and not yet answered: enough to keep link and cloud busy, and no more memory than that."""
 
 
 class Chain:

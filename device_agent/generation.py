@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ from device_agent.choosing import Choice, Chooser
 
 @dataclass(frozen=True)
 class Step:
-    """One generated token; ``reason`` says why it is the last: ``stop`` (an end token, not part of the text) or ``length``."""
+    """One generated token; ``reason`` says why it is the last: ``stop`` (an end token, which has no text) or ``length``."""
 
     choice: Choice
     reason: Literal["stop", "length"] | None
@@ -20,7 +20,7 @@ class Step:
 
 async def generate(
     session: ChainSession, prompt: Sequence[int], chooser: Chooser, end_ids: Collection[int], max_tokens: int
-) -> AsyncIterator[Step]:
+) -> AsyncGenerator[Step, None]:
     """Prefill ``prompt``, then decode one token at a time until an end token or ``max_tokens``.
 
     Raises:

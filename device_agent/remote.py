@@ -146,7 +146,9 @@ class RemoteSubmodel:
                 since = session.waiting_since()
                 if since is not None and loop.time() - since > self._reply_within_s:
                     session.fail(
-                        SessionFailed(Code.TIMEOUT, f"the cloud server did not answer within {self._reply_within_s:g} s")
+                        SessionFailed(
+                            Code.TIMEOUT, f"the cloud server did not answer within {self._reply_within_s:g} s"
+                        )
                     )
 
 

@@ -38,7 +38,8 @@ class Tokenizer:
             tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise BadCheckpoint(
-                f"{path} has no tokenizer that can be read ({type(error).__name__}): it needs tokenizer.json or tokenizer.model"
+                f"{path} has no tokenizer that can be read ({type(error).__name__}): "
+                "it needs tokenizer.json or tokenizer.model"
             ) from error
         return cls(tokenizer, frozenset(_generation_end_ids(path) or end_ids))
 
@@ -67,9 +68,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens left out."""
-        return str(
-            self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def piece(self, token: int) -> tuple[str, bytes]:
         """One token's text, and its bytes (several tokens may share one character)."""

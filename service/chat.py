@@ -102,9 +102,7 @@ def _show(pieces: Iterator[str]) -> str:
     return text
 
 
-def _answer(
-    client: httpx.Client, model: str, turns: list[dict[str, str]], config: ChatConfig
-) -> Iterator[str]:
+def _answer(client: httpx.Client, model: str, turns: list[dict[str, str]], config: ChatConfig) -> Iterator[str]:
     body = {
         "model": model,
         "messages": turns,

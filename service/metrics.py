@@ -33,7 +33,9 @@ class CloudMetrics:
         self.refused = Counter(
             "trilby_cloud_refusals_total", "Sessions and connections refused or ended", ["code"], registry=self.registry
         )
-        self.received_bytes = Counter("trilby_cloud_received_bytes_total", "Frame bytes received", registry=self.registry)
+        self.received_bytes = Counter(
+            "trilby_cloud_received_bytes_total", "Frame bytes received", registry=self.registry
+        )
         self.sent_bytes = Counter("trilby_cloud_sent_bytes_total", "Frame bytes sent", registry=self.registry)
 
     def text(self) -> bytes:

@@ -1,4 +1,4 @@
-"""``trilby serve``: gateway, cloud server and one device agent on this machine, started, watched and stopped together."""
+"""``trilby serve``: gateway, cloud server and one device agent on this machine, started and stopped together."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def _say_hello(config: ServeConfig) -> None:
 Trilby serves an OpenAI-compatible API on {base}/v1
 
 Try, in another terminal:
-  .venv/bin/trilby chat{'' if config.port == 8000 else f' --url {base}/v1'}
+  .venv/bin/trilby chat{"" if config.port == 8000 else f" --url {base}/v1"}
   curl {base}/v1/chat/completions{key} -H 'Content-Type: application/json' \\
     -d '{{"messages": [{{"role": "user", "content": "Tell me a story about a fox."}}]}}'
 Or point any OpenAI client at it:
-  OpenAI(base_url="{base}/v1", api_key="{'YOUR_KEY' if config.api_keys else 'none'}")
+  OpenAI(base_url="{base}/v1", api_key="{"YOUR_KEY" if config.api_keys else "none"}")
 
 Load and state: {base}/state    Metrics: {base}/metrics    Stop with Ctrl-C.
 """
@@ -150,4 +150,3 @@ def _stop_on_signal(number: int, frame: object) -> None:
 
 
 command = settings_command(ServeConfig, run, name="serve", examples=EXAMPLES)
-

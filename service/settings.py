@@ -134,7 +134,7 @@ def _plain_type(hint: Any) -> type:
     return cast("type", hint)
 
 
-def _parameter_type(kind: type, each: Field[Any]) -> click.ParamType:
+def _parameter_type(kind: type, each: Field[Any]) -> click.ParamType[Any]:
     low, high = each.metadata.get("minimum"), each.metadata.get("maximum")
     if each.metadata.get("choices"):
         return click.Choice(list(each.metadata["choices"]))

@@ -185,7 +185,8 @@ class Connection:
             )
         if not isinstance(message, _ALWAYS) and not isinstance(message, _ACCEPTS[self.role, self.state]):
             raise ConnectionFailed(
-                Code.UNEXPECTED_MESSAGE, f"a {self.role.value} expects no {type(message).__name__} while {self.state.value}"
+                Code.UNEXPECTED_MESSAGE,
+                f"a {self.role.value} expects no {type(message).__name__} while {self.state.value}",
             )
         if len(frame.tensors) not in _TENSORS.get(type(message), (0,)):
             raise ConnectionFailed(Code.BAD_FRAME, f"{type(message).__name__} came with {len(frame.tensors)} tensors")

@@ -1,9 +1,9 @@
 """Errors that cross the wire, each with its code, and the websocket close code it maps to.
 
-    WireError                 has a code, a message for people, and what it belongs to
-     +-- ConnectionFailed     the whole connection ends: the peer broke the protocol, or was refused, or is gone
-     +-- SessionFailed        one session or request ends, the connection and everyone else's work go on
-    LocalMistake              our own code asked the connection for something illegal; nothing was sent
+WireError                 has a code, a message for people, and what it belongs to
+ +-- ConnectionFailed     the whole connection ends: the peer broke the protocol, or was refused, or is gone
+ +-- SessionFailed        one session or request ends, the connection and everyone else's work go on
+LocalMistake              our own code asked the connection for something illegal; nothing was sent
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ REFUSALS: Final = frozenset(
 class WireError(Exception):
     """Something failed between two processes.
 
-    ``code`` is for programs, ``message`` for people and safe to show: no text, token ids, paths or object representations.
+    ``code`` is for programs, ``message`` for people and safe to show: no prompts, ids, paths, object representations.
     """
 
     def __init__(self, code: Code, message: str, *, param: str | None = None, retry_after_s: float | None = None):

@@ -82,7 +82,7 @@ def decode(data: bytes, limits: LinkLimits) -> Frame:
     if version != PROTOCOL_VERSION:
         raise ConnectionFailed(
             Code.VERSION_MISMATCH,
-            f"the peer speaks protocol version {version}, this side version {PROTOCOL_VERSION}: install the same release",
+            f"the peer speaks protocol version {version}, this side {PROTOCOL_VERSION}: install the same release",
         )
     if header_bytes > limits.header_bytes:
         raise ConnectionFailed(Code.TOO_LARGE, f"a header of {header_bytes} bytes, the limit is {limits.header_bytes}")

@@ -63,7 +63,8 @@ def check_device(cloud: CloudIdentity, device: DeviceHello) -> ConnectionFailed 
         )
     if device.dtype != cloud.dtype:
         return ConnectionFailed(
-            Code.DTYPE_MISMATCH, f"the device sends {device.dtype}, this cloud takes {cloud.dtype}: use the same --dtype"
+            Code.DTYPE_MISMATCH,
+            f"the device sends {device.dtype}, this cloud takes {cloud.dtype}: use the same --dtype",
         )
     return None
 

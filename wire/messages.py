@@ -28,7 +28,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
 # ---- both links ------------------------------------------------------------------------------------------------------
 
 
-class Heartbeat(_Message, tag=1):
+class Heartbeat(_Message, frozen=True, tag=1):
     """I am alive. ``sent_us`` is the sender's clock; ``echo_us`` is the newest one received from the peer (0 = none),
     and ``held_us`` how long it was kept, so that the peer can subtract it from the round trip it measures."""
 
@@ -37,7 +37,7 @@ class Heartbeat(_Message, tag=1):
     held_us: int = 0
 
 
-class Failed(_Message, tag=2):
+class Failed(_Message, frozen=True, tag=2):
     """An error. ``subject`` is the session or request it ends; None means the connection."""
 
     code: Name
@@ -47,7 +47,7 @@ class Failed(_Message, tag=2):
     retry_after_s: float | None = None
 
 
-class Drain(_Message, tag=3):
+class Drain(_Message, frozen=True, tag=3):
     """I take nothing new and stop in ``within_s`` seconds; finish what is open or take it elsewhere."""
 
     within_s: float
@@ -56,7 +56,7 @@ class Drain(_Message, tag=3):
 # ---- device <-> cloud ------------------------------------------------------------------------------------------------
 
 
-class DeviceHello(_Message, tag=10):
+class DeviceHello(_Message, frozen=True, tag=10):
     """A device introduces itself: it will send hidden states ``[rows, hidden_size]`` that enter layer ``first_layer``
     and wants them back as they leave layer ``last_layer - 1``."""
 
@@ -70,7 +70,7 @@ class DeviceHello(_Message, tag=10):
     dtype: Name
 
 
-class CloudWelcome(_Message, tag=11):
+class CloudWelcome(_Message, frozen=True, tag=11):
     """The cloud accepts a device and says what it may do.
 
     ``window_rows``: rows a session may have sent and not yet had answered (its credit); every forward is answered by
@@ -85,14 +85,14 @@ class CloudWelcome(_Message, tag=11):
     max_sessions: Count
 
 
-class Open(_Message, tag=12):
+class Open(_Message, frozen=True, tag=12):
     """Begin session ``session`` with room for ``positions`` positions. Not answered: a refusal comes as Failed."""
 
     session: Number
     positions: Count
 
 
-class Forward(_Message, tag=13):
+class Forward(_Message, frozen=True, tag=13):
     """New positions of a session: one tensor ``[rows, hidden_size]`` of the agreed dtype, its first row at absolute
     position ``position``. ``sequence`` counts a session's forwards from 0. The last ``want`` rows come back."""
 
@@ -102,7 +102,7 @@ class Forward(_Message, tag=13):
     want: Count
 
 
-class Result(_Message, tag=14):
+class Result(_Message, frozen=True, tag=14):
     """The answer to forward ``sequence``: a tensor ``[want, hidden_size]``, none when nothing was wanted.
 
     ``queue_us`` is how long it waited, ``step_us`` the time of the step that ran its last row, ``step_rows`` the rows
@@ -116,20 +116,20 @@ class Result(_Message, tag=14):
     step_rows: Count
 
 
-class Truncate(_Message, tag=15):
+class Truncate(_Message, frozen=True, tag=15):
     """Forget every position of a session from ``position`` on. Takes effect in order with its forwards."""
 
     session: Number
     position: Count
 
 
-class Close(_Message, tag=16):
+class Close(_Message, frozen=True, tag=16):
     """End a session and free all it holds. Not answered."""
 
     session: Number
 
 
-class CloudState(_Message, tag=17):
+class CloudState(_Message, frozen=True, tag=17):
     """The cloud's load, sent when it changes much: sessions open and waiting, rows waiting, mean step time."""
 
     sessions: Count
@@ -148,7 +148,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     created: Count
 
 
-class AgentHello(_Message, tag=30):
+class AgentHello(_Message, frozen=True, tag=30):
     """An agent introduces itself: the models it serves and the requests it runs at once."""
 
     name: Name
@@ -157,7 +157,7 @@ class AgentHello(_Message, tag=30):
     capacity: Count
 
 
-class GatewayWelcome(_Message, tag=31):
+class GatewayWelcome(_Message, frozen=True, tag=31):
     """The gateway accepts an agent."""
 
     name: Name
@@ -185,7 +185,7 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     seed: int | None = None
 
 
-class Generate(_Message, tag=32):
+class Generate(_Message, frozen=True, tag=32):
     """Answer one prompt ``n`` times: ``prompt`` is a conversation, plain text, or token ids.
 
     ``max_tokens`` None means as many as fit. ``logprobs`` None means none, else how many alternatives to each token.
@@ -207,13 +207,13 @@ class Generate(_Message, tag=32):
     sampling: Sampling = Sampling()
 
 
-class Cancel(_Message, tag=33):
+class Cancel(_Message, frozen=True, tag=33):
     """Nobody waits for this request any more: stop and free what it holds. Not answered."""
 
     request: Number
 
 
-class Accepted(_Message, tag=34):
+class Accepted(_Message, frozen=True, tag=34):
     """The agent has taken a request and its prompt has this many tokens."""
 
     request: Number
@@ -235,7 +235,7 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     top: list[Alternative]
 
 
-class Delta(_Message, tag=35):
+class Delta(_Message, frozen=True, tag=35):
     """More text of choice ``index``: complete characters only, never part of a stop string; ``tokens`` tokens new since
     the last delta of this choice (their text may come later, when it is complete)."""
 
@@ -246,7 +246,7 @@ class Delta(_Message, tag=35):
     logprobs: list[TokenLogprob] | None = None
 
 
-class Finished(_Message, tag=36):
+class Finished(_Message, frozen=True, tag=36):
     """Choice ``index`` is complete: ``stop`` (an end token or stop string) or ``length``."""
 
     request: Number
@@ -254,7 +254,7 @@ class Finished(_Message, tag=36):
     reason: Literal["stop", "length"]
 
 
-class Done(_Message, tag=37):
+class Done(_Message, frozen=True, tag=37):
     """All choices of a request are complete."""
 
     request: Number
@@ -262,8 +262,8 @@ class Done(_Message, tag=37):
     completion_tokens: Count
 
 
-class AgentState(_Message, tag=38):
-    """An agent's load, sent with changes: requests running, and whether its cloud can be reached (None: it needs none)."""
+class AgentState(_Message, frozen=True, tag=38):
+    """An agent's load, sent with changes: requests running, whether its cloud can be reached (None: it needs none)."""
 
     running: Count
     cloud_connected: bool | None = None

@@ -24,7 +24,7 @@ from wire.errors import Code, ConnectionFailed, WireError
 from wire.frames import Frame, Tensor
 from wire.limits import HELLO_WITHIN_S, MAX_QUEUED_BYTES, MAX_TEXT, SEND_WITHIN_S, LinkLimits
 from wire.messages import Message
-from wire.transports import DialledTransport, AcceptedTransport, Transport, TransportClosed
+from wire.transports import AcceptedTransport, DialledTransport, Transport, TransportClosed
 
 CLOSE_WITHIN_S = 2.0
 """Time for the farewell and the closing handshake before the socket is simply dropped."""
@@ -50,6 +50,8 @@ class Stream:
         self._out: deque[bytes] = deque()
         self._out_bytes = 0
         self._out_ready = asyncio.Event()
+        self._flushed = asyncio.Event()
+        self._flushed.set()
         self._sending_since: float | None = None
         self._in: asyncio.Queue[Frame | None] = asyncio.Queue(MAX_UNREAD)
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,6 +110,7 @@ class Stream:
             raise self._connection.failure
         self._out.append(data)
         self._out_bytes += len(data)
+        self._flushed.clear()
         self._out_ready.set()
 
     async def _read(self) -> None:
@@ -139,6 +142,7 @@ class Stream:
                 self._sending_since = None
                 self._out_bytes -= len(data)
                 self.sent_bytes += len(data)
+            self._flushed.set()
 
     async def _keep_time(self) -> None:
         while self._connection.failure is None:
@@ -172,7 +176,7 @@ class Stream:
         farewell = self._connection.farewell()
         with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
             if failure is None:
-                await asyncio.wait_for(self._flushed(), CLOSE_WITHIN_S)
+                await asyncio.wait_for(self._flushed.wait(), CLOSE_WITHIN_S)
             for task in tasks:
                 task.cancel()
             if farewell is not None:
@@ -186,10 +190,6 @@ class Stream:
         with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(self._transport.close(code, reason[: MAX_TEXT // 8]), CLOSE_WITHIN_S)
         self._stop()
-
-    async def _flushed(self) -> None:
-        while self._out_bytes:
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
