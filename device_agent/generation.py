@@ -12,7 +12,7 @@ from device_agent.choosing import Choice, Chooser
 
 @dataclass(frozen=True)
 class Step:
-    """One generated token; ``reason`` says why it is the last: ``stop`` (an end token, which has no text) or ``length``."""
+    """One generated token; ``reason`` says why it is the last: ``stop`` (an end token, without text) or ``length``."""
 
     choice: Choice
     reason: Literal["stop", "length"] | None

@@ -261,7 +261,7 @@ class RemoteSession:
 
     def _check_open(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)
 
 
 def _fits(asked: _Asked, tensors: tuple[Tensor, ...]) -> bool:

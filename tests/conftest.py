@@ -1,0 +1,30 @@
+"""What all tests share: one thread for torch, no hub, one folder of tiny models."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("trilby", deadline=None, print_blob=True)
+settings.load_profile("trilby")
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).resolve().parents[1]
+for each in (ROOT, ROOT / "tests"):
+    if str(each) not in sys.path:
+        sys.path.insert(0, str(each))
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where tiny random models are built, once each for the whole run."""
+    return tmp_path_factory.mktemp("tiny")

@@ -1,0 +1,100 @@
+"""Local layers and the cloud's are the same submodel to whoever uses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from clouds import cloud_here, device_hello, local_middle, remote_middle, until
+from submodel_conformance import check_submodel, rows
+from tiny_models import build_tiny
+
+from device_agent.local import Compute
+from split_model.checkpoint import Checkpoint
+from split_model.slices import middle_slice
+from split_model.stack import Stack
+from wire.errors import Code, SessionFailed
+
+
+@pytest.fixture
+def tiny(tiny_folder: Path) -> Path:
+    """A tiny Llama."""
+    path = tiny_folder / "llama"
+    return path if path.exists() else build_tiny("llama", path)
+
+
+def middle_of(path: Path) -> Stack:
+    """Layers 1 to 3, for comparison."""
+    checkpoint = Checkpoint.open(path)
+    return Stack.load(checkpoint, middle_slice(checkpoint.spec, 1, 1), torch.float32)
+
+
+async def test_local_submodel_conforms(tiny: Path) -> None:
+    """Layers on this machine."""
+    compute = Compute()
+    await check_submodel(local_middle(tiny, 1, 1, compute), middle_of(tiny))
+    compute.stop()
+
+
+async def test_remote_submodel_conforms(tiny: Path) -> None:
+    """Layers in the cloud, over a websocket; afterwards nothing is left open there."""
+    async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
+        await check_submodel(remote, middle_of(tiny))
+        probe = remote.open(1)  # Everything sent before it has been handled once this is answered.
+        await probe.forward(rows(1, 32, 0), 1)
+        probe.close()
+        assert set(cloud.server.engine.ledger.entries) <= {max(cloud.server.engine.ledger.entries, default=(0, 0))}
+
+
+async def test_remote_submodel_conforms_with_a_narrow_window(tiny: Path) -> None:
+    """With room for one chunk in flight, rows wait here for credit, and the results are the same."""
+    async with (
+        cloud_here(tiny, 1, 1, window_rows=40, max_rows=40) as cloud,
+        remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
+    ):
+        await check_submodel(remote, middle_of(tiny))
+
+
+async def test_a_small_step_budget_splits_chunks(tiny: Path) -> None:
+    """A cloud that runs 8 rows a step gives what one step gives."""
+    async with (
+        cloud_here(tiny, 1, 1, step_rows=8) as cloud,
+        remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
+    ):
+        await check_submodel(remote, middle_of(tiny))
+
+
+async def test_lost_connection_fails_sessions_and_dials_again(tiny: Path) -> None:
+    """When the cloud goes away every open session fails with upstream_lost, and the link comes back by itself."""
+    async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
+        session = remote.open(8)
+        await session.forward(rows(2, 32, 0), 2)
+        first = remote.stream
+        assert first is not None
+        await next(iter(cloud.server.links.values())).stream.close()
+        with pytest.raises(SessionFailed) as failed:
+            for _ in range(200):
+                await session.forward(rows(1, 32, 0), 0)
+                session.truncate(2)
+        assert failed.value.code is Code.UPSTREAM_LOST
+        session.close()
+        await until(lambda: remote.stream is not None and remote.stream is not first)
+        again = remote.open(8)
+        assert (await again.forward(rows(2, 32, 0), 2)).shape == (2, 32)
+        again.close()
+
+
+async def test_an_answer_that_never_comes_has_a_deadline(tiny: Path) -> None:
+    """A cloud that stays silent fails the session in time, not the connection."""
+    async with (
+        cloud_here(tiny, 1, 1) as cloud,
+        remote_middle(cloud.url, device_hello(tiny, 1, 1), reply_within_s=0.5) as remote,
+    ):
+        session = remote.open(4)
+        cloud.server.engine._scheduler.add = lambda *work: None  # type: ignore[method-assign]
+        with pytest.raises(SessionFailed) as failed:
+            await session.forward(rows(1, 32, 0), 1)
+        assert failed.value.code is Code.TIMEOUT
+        assert remote.connected
+        session.close()

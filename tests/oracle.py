@@ -1,0 +1,50 @@
+"""What Hugging Face transformers gives for a checkpoint: the truth that every path is compared with."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+TOLERANCE = 1e-4
+"""Largest difference of two logits, in fp32."""
+
+
+@lru_cache(maxsize=4)
+def oracle_model(path: Path) -> Any:
+    """The whole model, fp32."""
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+
+@lru_cache(maxsize=64)
+def oracle_tokens(path: Path, prompt: tuple[int, ...], tokens: int) -> list[int]:
+    """``tokens`` tokens of greedy ``generate`` after ``prompt``, end tokens not ending it."""
+    with torch.inference_mode():
+        model = oracle_model(path)
+        output = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    return list(output[0, len(prompt) :].tolist())
+
+
+@lru_cache(maxsize=64)
+def oracle_logits(path: Path, ids: tuple[int, ...]) -> torch.Tensor:
+    """Logits ``[len(ids), vocab]`` of one forward pass."""
+    with torch.inference_mode():
+        return oracle_model(path)(torch.tensor([ids])).logits[0].float()
+
+
+def prompt_for(path: Path, length: int, seed: int = 0) -> tuple[int, ...]:
+    """A prompt of random token ids of this model's vocabulary."""
+    vocabulary = int(oracle_model(path).config.vocab_size)
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randint(3, vocabulary, (length,), generator=generator).tolist())

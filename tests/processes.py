@@ -1,0 +1,94 @@
+"""Real processes for tests, started with their real command lines and ended by their own pid."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[1]
+START_WITHIN_S = 60.0
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """``python -m module arguments``, its output in a file; a context manager that ends it."""
+
+    def __init__(
+        self, module: str, *arguments: str, log: Path, port: int = 0, path: str = "/health", **environment: str
+    ) -> None:
+        self.log = log
+        self.port = port
+        self._arguments = [sys.executable, "-m", module, *arguments]
+        self._health = f"http://127.0.0.1:{port}{path}" if port else None
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **environment}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Process:
+        """Start without waiting."""
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self._arguments, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=self._environment, cwd=ROOT
+            )
+        return self
+
+    def wait_ready(self) -> Process:
+        """Wait until the health address answers 200."""
+        assert self.process is not None
+        deadline = time.monotonic() + START_WITHIN_S
+        while self._health is not None:
+            try:
+                if httpx.get(self._health, timeout=2.0, trust_env=False).status_code == 200:
+                    break
+            except httpx.HTTPError:
+                pass
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"{self._arguments} did not start:\n{self.output}")
+            time.sleep(0.05)
+        return self
+
+    def __enter__(self) -> Process:
+        return self.start().wait_ready()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait; returns the exit status."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(f"{self._arguments} did not stop:\n{self.output}") from None
+        return int(self.process.returncode)
+
+    @property
+    def output(self) -> str:
+        """All it has printed."""
+        return self.log.read_text(errors="replace")
+
+
+def cloud_process(model: Path, split: int, tail: int, log: Path, *more: str, port: int | None = None) -> Process:
+    """A cloud server for a model."""
+    port = port or free_port()
+    arguments = ["--model", str(model), "--split", str(split), "--tail", str(tail), "--port", str(port), *more]
+    return Process("cloud_server", *arguments, log=log, port=port)

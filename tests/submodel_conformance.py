@@ -1,0 +1,109 @@
+"""What every submodel must do, whoever runs its layers. One suite, run on each kind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import torch
+
+from split_model.stack import Span, Stack
+from split_model.submodel import Submodel
+
+ATOL = 1e-5
+
+
+def rows(count: int, hidden: int, seed: int) -> torch.Tensor:
+    """Some hidden states ``[count, hidden]``."""
+    return torch.randn(count, hidden, generator=torch.Generator().manual_seed(seed))
+
+
+async def check_submodel(submodel: Submodel, stack: Stack) -> None:
+    """``submodel`` behaves as ``stack``, which holds the same layers, does with a cache of its own."""
+    for check in (_chunks, _want, _truncate, _side_by_side, _limits, _close):
+        await check(submodel, stack)
+
+
+def _expected(stack: Stack, hidden: torch.Tensor) -> torch.Tensor:
+    return stack.forward(hidden, [Span(stack.new_cache(len(hidden)), len(hidden))])
+
+
+async def _chunks(submodel: Submodel, stack: Stack) -> None:
+    """Chunks handed over without waiting give what one forward gives, in order."""
+    hidden = rows(40, stack.spec.hidden_size, 1)
+    session = submodel.open(40)
+    answers = [session.forward(chunk, len(chunk)) for chunk in hidden.split([1, 7, 20, 12])]
+    assert session.position == 40
+    got = torch.cat(await asyncio.gather(*answers))
+    session.close()
+    torch.testing.assert_close(got, _expected(stack, hidden), atol=ATOL, rtol=0)
+
+
+async def _want(submodel: Submodel, stack: Stack) -> None:
+    """Only the rows asked for come back, and they are the last ones."""
+    hidden = rows(9, stack.spec.hidden_size, 2)
+    expected = _expected(stack, hidden)
+    for want in (0, 1, 4, 9):
+        session = submodel.open(9)
+        got = await session.forward(hidden, want)
+        session.close()
+        assert got.shape == (want, stack.spec.hidden_size)
+        torch.testing.assert_close(got, expected[9 - want :], atol=ATOL, rtol=0)
+
+
+async def _truncate(submodel: Submodel, stack: Stack) -> None:
+    """Truncated rows might never have been, even when the truncation follows a forward not yet answered."""
+    hidden, wrong = rows(20, stack.spec.hidden_size, 3), rows(6, stack.spec.hidden_size, 4)
+    session = submodel.open(26)
+    first = session.forward(hidden[:12], 12)
+    rejected = session.forward(wrong, 6)
+    session.truncate(12)
+    assert session.position == 12
+    last = session.forward(hidden[12:], 8)
+    got = torch.cat([await first, await last])
+    await rejected
+    session.truncate(0)
+    again = await session.forward(hidden, 20)
+    session.close()
+    torch.testing.assert_close(got, _expected(stack, hidden), atol=ATOL, rtol=0)
+    torch.testing.assert_close(again, _expected(stack, hidden), atol=ATOL, rtol=0)
+
+
+async def _side_by_side(submodel: Submodel, stack: Stack) -> None:
+    """Sessions share nothing."""
+    inputs = [rows(3 + each, stack.spec.hidden_size, 10 + each) for each in range(5)]
+    sessions = [submodel.open(len(each)) for each in inputs]
+    answers = await asyncio.gather(
+        *(session.forward(hidden, len(hidden)) for session, hidden in zip(sessions, inputs, strict=True))
+    )
+    for session, hidden, got in zip(sessions, inputs, answers, strict=True):
+        session.close()
+        torch.testing.assert_close(got, _expected(stack, hidden), atol=ATOL, rtol=0)
+
+
+async def _limits(submodel: Submodel, stack: Stack) -> None:
+    """What cannot be is refused at once, changes nothing, and the session goes on."""
+    hidden = rows(6, stack.spec.hidden_size, 5)
+    session = submodel.open(6)
+    with pytest.raises(ValueError):
+        session.forward(hidden, 7)
+    with pytest.raises(ValueError):
+        session.forward(hidden[:0], 0)
+    with pytest.raises(ValueError):
+        session.truncate(1)
+    with pytest.raises(ValueError):
+        session.forward(torch.cat([hidden, hidden]), 1)
+    got = await session.forward(hidden, 6)
+    with pytest.raises(ValueError):
+        session.forward(hidden[:1], 1)
+    session.close()
+    torch.testing.assert_close(got, _expected(stack, hidden), atol=ATOL, rtol=0)
+
+
+async def _close(submodel: Submodel, stack: Stack) -> None:
+    """Closing twice is nothing; a closed session does nothing more."""
+    session = submodel.open(4)
+    session.close()
+    session.close()
+    with pytest.raises(Exception, match="closed"):
+        session.forward(rows(1, stack.spec.hidden_size, 6), 1)

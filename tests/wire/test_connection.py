@@ -1,0 +1,147 @@
+"""The protocol as a state machine: who may say what, and when silence is death."""
+
+from __future__ import annotations
+
+import pytest
+
+from wire.connection import Connection, Role, State
+from wire.errors import Code, LocalMistake
+from wire.frames import Frame, Tensor, decode, encode
+from wire.limits import CLOUD_LINK, DEAD_AFTER_S, HEARTBEAT_S, HELLO_WITHIN_S
+from wire.messages import Close, CloudWelcome, DeviceHello, Failed, Forward, Generate, Heartbeat, Open, Result
+
+HELLO = DeviceHello("device", "", "model", "sha256:00", 1, 3, 4, "float32")
+WELCOME = CloudWelcome("cloud", 8, 8, 8, 8)
+ROW = Tensor("float32", (1, 4), b"x" * 16)
+
+
+class Pair:
+    """A device and a cloud with a link between them that tests can look into."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.device = Connection(Role.DEVICE, CLOUD_LINK, 0.0)
+        self.cloud = Connection(Role.CLOUD, CLOUD_LINK, 0.0)
+
+    def up(self, message: object, tensors: tuple[Tensor, ...] = ()) -> Frame | None:
+        """Device to cloud."""
+        return self.cloud.receive(self.device.send(message, tensors, self.now), self.now)  # type: ignore[arg-type]
+
+    def down(self, message: object, tensors: tuple[Tensor, ...] = ()) -> Frame | None:
+        """Cloud to device."""
+        return self.device.receive(self.cloud.send(message, tensors, self.now), self.now)  # type: ignore[arg-type]
+
+    def greeted(self) -> Pair:
+        """Both hellos exchanged."""
+        self.up(HELLO)
+        self.down(WELCOME)
+        assert (self.device.state, self.cloud.state) == (State.OPEN, State.OPEN)
+        return self
+
+
+def test_greeting_then_work() -> None:
+    """Hello and welcome open both ends; then session messages flow with their tensors."""
+    pair = Pair().greeted()
+    frame = pair.up(Forward(1, 0, 0, 1), (ROW,))
+    assert frame is not None and frame.message == Forward(1, 0, 0, 1) and frame.tensors[0].shape == (1, 4)
+    frame = pair.down(Result(1, 0, 1, 2, 3), (ROW,))
+    assert frame is not None and isinstance(frame.message, Result)
+
+
+@pytest.mark.parametrize(
+    "message", [Open(1, 1), Close(1), Generate(1, "", "", "")], ids=lambda each: type(each).__name__
+)
+def test_nothing_before_the_hello(message: object) -> None:
+    """A peer that has not introduced itself gets no further than its first message."""
+    cloud = Connection(Role.CLOUD, CLOUD_LINK, 0.0)
+    assert cloud.receive(encode(message), 0.0) is None  # type: ignore[arg-type]
+    assert cloud.failure is not None and cloud.failure.code is Code.UNEXPECTED_MESSAGE
+
+
+@pytest.mark.parametrize("message", [HELLO, WELCOME, Result(1, 0, 0, 0, 0), Generate(1, "", "", "")])
+def test_what_a_role_does_not_accept_ends_the_connection(message: object) -> None:
+    """A cloud accepts no second hello, no welcome, no results and no requests."""
+    cloud = Pair().greeted().cloud
+    assert cloud.receive(encode(message), 0.0) is None  # type: ignore[arg-type]
+    assert cloud.failure is not None and cloud.failure.code is Code.UNEXPECTED_MESSAGE
+    assert cloud.failure.close_code == 1002
+
+
+@pytest.mark.parametrize(("message", "tensors"), [(Open(1, 1), 1), (Forward(1, 0, 0, 1), 0), (Forward(1, 0, 0, 1), 2)])
+def test_tensors_only_where_they_belong(message: object, tensors: int) -> None:
+    """A forward has one tensor, an open none."""
+    cloud = Pair().greeted().cloud
+    assert cloud.receive(encode(message, [ROW] * tensors), 0.0) is None  # type: ignore[arg-type]
+    assert cloud.failure is not None and cloud.failure.code is Code.BAD_FRAME
+
+
+def test_own_mistakes_raise_and_change_nothing() -> None:
+    """What the peer would not accept is not sent, and the connection lives."""
+    pair = Pair()
+    with pytest.raises(LocalMistake):
+        pair.device.send(Open(1, 1), (), 0.0)
+    pair.greeted()
+    for message in (WELCOME, HELLO, Result(1, 0, 0, 0, 0)):
+        with pytest.raises(LocalMistake):
+            pair.device.send(message, (), 0.0)
+    assert pair.up(Open(1, 1)) is not None
+
+
+def test_no_hello_in_time() -> None:
+    """A connection that says nothing ends after the greeting's time."""
+    cloud = Connection(Role.CLOUD, CLOUD_LINK, 0.0)
+    assert cloud.deadline() == HELLO_WITHIN_S
+    assert cloud.tick(HELLO_WITHIN_S - 0.1) is None and cloud.failure is None
+    cloud.tick(HELLO_WITHIN_S)
+    assert cloud.failure is not None and cloud.failure.code is Code.TIMEOUT
+
+
+def test_heartbeats_and_round_trip() -> None:
+    """An idle end sends heartbeats; the round trip leaves out the time the peer kept them."""
+    pair = Pair().greeted()
+    pair.now = HEARTBEAT_S
+    beat = pair.device.tick(pair.now)
+    assert beat is not None and isinstance(decode(beat, CLOUD_LINK).message, Heartbeat)
+    assert pair.cloud.receive(beat, pair.now + 0.01) is None
+    answer = pair.cloud.tick(pair.now + 2.0)
+    assert answer is not None
+    assert pair.device.receive(answer, pair.now + 2.01) is None
+    assert pair.device.rtt_s == pytest.approx(0.02, abs=1e-3)
+
+
+def test_silence_is_death() -> None:
+    """A peer that sends nothing for the limit is taken for dead; one that beats is not."""
+    pair = Pair().greeted()
+    for second in range(0, 60, int(HEARTBEAT_S)):
+        beat = pair.device.send(Heartbeat(1), (), float(second))
+        pair.cloud.receive(beat, float(second))
+        pair.cloud.tick(float(second))
+    assert pair.cloud.failure is None
+    pair.cloud.tick(55.0 + DEAD_AFTER_S)
+    assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.TIMEOUT
+
+
+def test_the_peer_learns_why() -> None:
+    """The farewell carries code and message; the other end fails with the same."""
+    pair = Pair().greeted()
+    pair.cloud.receive(b"garbage", 0.0)
+    farewell = pair.cloud.farewell()
+    assert farewell is not None
+    assert pair.device.receive(farewell, 0.0) is None
+    assert pair.device.failure is not None and pair.device.failure.code is Code.BAD_FRAME
+
+
+def test_an_unknown_code_is_internal() -> None:
+    """A newer peer's codes do not break an older one."""
+    device = Pair().greeted().device
+    device.receive(encode(Failed("a_code_of_tomorrow", "why")), 0.0)
+    assert device.failure is not None and device.failure.code is Code.INTERNAL
+
+
+def test_the_first_failure_stays() -> None:
+    """What happens after the end changes nothing."""
+    cloud = Connection(Role.CLOUD, CLOUD_LINK, 0.0)
+    cloud.receive(b"garbage", 0.0)
+    first = cloud.failure
+    assert cloud.receive(encode(HELLO), 0.0) is None
+    assert cloud.failure is first
