@@ -22,9 +22,7 @@ class Detokenizer:
 
     def __init__(self, decode: Callable[[Sequence[int]], str], context: Sequence[int] = ()) -> None:
         self._decode = decode
-        self._ids = list(context[-CONTEXT_TOKENS:])
-        self._shown = len(self._ids)
-        self._shown_text = decode(self._ids)
+        self._keep_context(list(context))
 
     def feed(self, token: int) -> str:
         """The complete characters that ``token`` adds; maybe none yet."""
@@ -42,9 +40,18 @@ class Detokenizer:
 
     def _show(self) -> str:
         text = self._decode(self._ids)
-        new = text[len(self._shown_text) :]
-        # Keep a short context, and remember its text as it reads on its own.
-        self._ids = self._ids[-CONTEXT_TOKENS:]
-        self._shown = len(self._ids)
-        self._shown_text = self._decode(self._ids)
+        if text.startswith(self._shown_text):
+            new = text[len(self._shown_text) :]
+        else:  # Bytes that are no character can spoil the text of the context before them.
+            new = self._decode(self._ids[self._shown :])
+        self._keep_context(self._ids)
         return new
+
+    def _keep_context(self, ids: list[int]) -> None:
+        """Keep the last few tokens, but none that begin inside a character: decoders differ in what they make of it."""
+        for length in range(min(CONTEXT_TOKENS, len(ids)), -1, -1):
+            self._ids = ids[len(ids) - length :]
+            self._shown_text = self._decode(self._ids)
+            if INCOMPLETE not in self._shown_text:
+                break
+        self._shown = len(self._ids)

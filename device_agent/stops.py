@@ -19,10 +19,11 @@ class StopScanner:
     def feed(self, text: str) -> tuple[str, bool]:
         """More text in; what may be shown now, and whether a stop string has been reached (then nothing follows)."""
         text = self._held + text
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        # The stop string that is complete first ends the text, so that it does not matter how the text was cut up.
+        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
         if found:
             self._held = ""
-            return text[: min(found)], True
+            return text[: min(found)[1]], True
         keep = self._suffix_that_may_grow(text)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False

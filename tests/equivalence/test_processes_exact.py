@@ -61,8 +61,9 @@ async def test_eight_sessions_together_as_alone(tmp_path: Path) -> None:
         async with remote_middle(f"ws://127.0.0.1:{cloud.port}", device_hello(DEMO, 2, 0)) as middle:
             chain = chain_over(DEMO, 2, 0, middle, compute, 32)
             answers = await asyncio.gather(*(greedy(chain, list(prompt), TOKENS) for prompt in prompts))
-        metrics = httpx.get(f"http://127.0.0.1:{cloud.port}/metrics", trust_env=False).text
-        state = httpx.get(f"http://127.0.0.1:{cloud.port}/state", trust_env=False).json()
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{cloud.port}", trust_env=False) as client:
+            metrics = (await client.get("/metrics")).text
+            state = (await client.get("/state")).json()
     compute.stop()
     for prompt, answer in zip(prompts, answers, strict=True):
         assert answer == oracle_tokens(DEMO, prompt, TOKENS)

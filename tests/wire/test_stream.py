@@ -128,7 +128,7 @@ async def test_a_session_error_leaves_the_connection_open() -> None:
 
 async def test_nobody_there() -> None:
     """Dialling where nobody listens is a typed error that names the address."""
-    with pytest.raises(ConnectionFailed, match="127.0.0.1:9") as failed:
+    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:9") as failed:
         async with dial("ws://127.0.0.1:9/device", Role.DEVICE, CLOUD_LINK):
             pass
     assert failed.value.code is Code.LOST

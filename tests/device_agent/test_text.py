@@ -1,0 +1,128 @@
+"""From tokens to text: characters whole, stop strings never shown, prompts refused before they cost anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from checkpoints import DATA, DEMO
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_agent.chunking import chunk_sizes
+from device_agent.detokenizer import MAX_HELD_TOKENS, Detokenizer
+from device_agent.prompt import read_prompt
+from device_agent.stops import StopScanner
+from device_agent.tokenizer import Tokenizer
+from wire.errors import Code, SessionFailed
+from wire.messages import ChatTurn, Generate
+
+
+def decode_bytes(ids: Sequence[int]) -> str:
+    """A tokenizer with one token for each byte: every character of more than one byte is split."""
+    return bytes(ids).decode("utf-8", "replace")
+
+
+@given(st.text(max_size=40), st.text(max_size=10))
+def test_characters_are_never_split(text: str, before: str) -> None:
+    """Each piece shown is whole characters, and together they are the text."""
+    detokenizer = Detokenizer(decode_bytes, before.encode())
+    pieces = [detokenizer.feed(byte) for byte in text.encode()]
+    assert "".join(pieces) + detokenizer.flush() == text
+    assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
+
+
+@given(st.lists(st.integers(0, 255), max_size=80))
+def test_bytes_that_are_no_text_come_out_too(ids: list[int]) -> None:
+    """Invalid bytes are shown as replacement characters, at the latest when enough tokens wait."""
+    detokenizer = Detokenizer(decode_bytes)
+    shown, waited = "", 0
+    for each in ids:
+        piece = detokenizer.feed(each)
+        waited = 0 if piece else waited + 1
+        assert waited <= MAX_HELD_TOKENS
+        shown += piece
+    shown += detokenizer.flush()
+    assert bool(shown) == bool(ids)
+
+
+def tokenizers() -> list[Path]:
+    """A byte-level and a sentencepiece tokenizer, where they are at hand, and our own."""
+    return [DEMO, DATA / "tokenizers" / "llama2", DATA / "tokenizers" / "qwen", DATA / "models" / "stories-260k"]
+
+
+@pytest.mark.parametrize("path", tokenizers(), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "text", ["Once upon a time, ", "naïve café 日本語 🙂👍🏽 done\n\n  x", "  two  spaces ", "a" * 50]
+)
+def test_pieces_of_a_real_tokenizer_add_up(path: Path, text: str) -> None:
+    """Shown piece by piece, text of any script is what the tokenizer decodes at once; token bytes add up too."""
+    if not path.is_dir():
+        pytest.skip(f"{path.name} is not at hand")
+    tokenizer = Tokenizer.load(path, ())
+    ids = tokenizer.text(text)
+    detokenizer = Detokenizer(tokenizer.decode)
+    pieces = [detokenizer.feed(each) for each in ids]
+    assert "".join(pieces) + detokenizer.flush() == tokenizer.decode(ids)
+    assert "\ufffd" not in "".join(pieces)
+    raw = b"".join(tokenizer.piece(each)[1] for each in tokenizer._tokenizer.encode(text, add_special_tokens=False))
+    assert raw.decode().strip() == text.strip()
+
+
+@given(st.text("ab ", max_size=30), st.lists(st.text("ab ", min_size=1, max_size=4), max_size=3), st.data())
+def test_stop_strings(text: str, stops: list[str], data: st.DataObject) -> None:
+    """However the text is cut up, what is shown ends where the first complete stop string begins."""
+    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
+    expected = text[: min(ends)[1]] if ends else text
+    scanner, shown, stopped, rest = StopScanner(stops), "", False, text
+    while rest and not stopped:
+        size = data.draw(st.integers(1, len(rest)))
+        piece, stopped = scanner.feed(rest[:size])
+        shown, rest = shown + piece, rest[size:]
+    shown += "" if stopped else scanner.flush()
+    assert (shown, stopped) == (expected, bool(ends))
+
+
+@given(st.integers(0, 5000), st.integers(1, 600))
+def test_chunks(tokens: int, chunk: int) -> None:
+    """Chunks add up, none is too long, and they differ by one token at most."""
+    sizes = chunk_sizes(tokens, chunk)
+    assert sum(sizes) == tokens
+    assert len(sizes) == -(-tokens // chunk)
+    assert not sizes or (max(sizes) <= chunk and max(sizes) - min(sizes) <= 1)
+
+
+def refusal(request: Generate, max_positions: int = 50) -> SessionFailed:
+    """Why a request is refused."""
+    with pytest.raises(SessionFailed) as failed:
+        read_prompt(request, Tokenizer.load(DEMO, ()), max_positions, 100)
+    return failed.value
+
+
+def test_prompts_that_cannot_be_served() -> None:
+    """Too long, far too long, empty, or with ids outside the vocabulary: each a typed error that names the field."""
+    assert refusal(Generate(1, "", "", "word " * 60)).code is Code.CONTEXT_LENGTH_EXCEEDED
+    assert refusal(Generate(1, "", "", "word " * 1_000_000)).code is Code.CONTEXT_LENGTH_EXCEEDED
+    assert refusal(Generate(1, "", "", "", [1] * 50)).code is Code.CONTEXT_LENGTH_EXCEEDED
+    for ids in ([], [100], [-1]):
+        failure = refusal(Generate(1, "", "", "", ids))
+        assert (failure.code, failure.param) == (Code.INVALID_REQUEST, "prompt")
+
+
+def test_max_tokens_is_what_fits() -> None:
+    """Left out it is the rest of the context; given, at most that."""
+    tokenizer = Tokenizer.load(DEMO, ())
+    for asked, expected in ((None, 40), (7, 7), (500, 40)):
+        assert (
+            read_prompt(Generate(1, "", "", "", [5] * 10, max_tokens=asked), tokenizer, 50, 100).max_tokens == expected
+        )
+
+
+def test_a_model_without_a_chat_template_says_so() -> None:
+    """The error tells which endpoint to use."""
+    path = DATA / "models" / "stories-260k"
+    if not path.is_dir():
+        pytest.skip("the model is not at hand")
+    with pytest.raises(SessionFailed, match="/v1/completions"):
+        Tokenizer.load(path, ()).chat([ChatTurn("user", "hello")])

@@ -1,0 +1,247 @@
+"""A real gateway on loopback, and a scripted agent that speaks the real protocol to it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from gateway.app import create_app
+from gateway.config import GatewayConfig
+from wire.connection import Role
+from wire.errors import ConnectionFailed
+from wire.limits import GATEWAY_LINK, MAX_FRAME_BYTES
+from wire.messages import (
+    Accepted,
+    AgentHello,
+    AgentState,
+    Alternative,
+    Cancel,
+    Delta,
+    Done,
+    Drain,
+    Finished,
+    GatewayWelcome,
+    Generate,
+    Message,
+    ServedModel,
+    TokenLogprob,
+)
+from wire.stream import Stream, dial
+
+SOON = 5.0
+"""Seconds within which everything expected here happens, on a busy machine too."""
+
+MODEL = ServedModel("demo/model", 4096, 1_700_000_000)
+
+Script = Callable[["ScriptedAgent", Generate], Awaitable[None]]
+
+
+class QuickServer(uvicorn.Server):
+    """A uvicorn server that stops when told, without polling."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stop = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.stop.wait()
+
+
+class RunningGateway:
+    """Where a gateway listens, and its insides."""
+
+    def __init__(self, app: Any, port: int) -> None:
+        self.app = app
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.ws_url = f"ws://127.0.0.1:{port}"
+        self.http = httpx.AsyncClient(base_url=self.url, timeout=20.0, trust_env=False)
+
+    @property
+    def dispatcher(self) -> Any:
+        return self.app.state.desk.dispatcher
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds."""
+        end = asyncio.get_running_loop().time() + SOON
+        while not holds():
+            assert asyncio.get_running_loop().time() < end, "it did not come to hold"
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def _serving(config: GatewayConfig, **uvicorn_settings: Any) -> AsyncIterator[RunningGateway]:
+    app = create_app(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    settings: dict[str, Any] = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 2}
+    settings |= {"ws": "websockets-sansio", "ws_max_size": MAX_FRAME_BYTES, "ws_max_queue": 4}
+    server = QuickServer(uvicorn.Config(app, ws_per_message_deflate=False, **settings | uvicorn_settings))
+    task = asyncio.create_task(server._serve([listener]))
+    while not server.started:
+        await asyncio.sleep(0.002)
+    gateway = RunningGateway(app, listener.getsockname()[1])
+    try:
+        yield gateway
+    finally:
+        await gateway.http.aclose()
+        server.stop.set()
+        await task
+        listener.close()
+    # Whatever happened, nothing of it is left.
+    assert gateway.dispatcher.running == 0
+    assert gateway.dispatcher.waiting == 0
+
+
+async def answer(agent: ScriptedAgent, asked: Generate) -> None:
+    """The default script: "Hello world" in three deltas for every choice."""
+    agent.post(Accepted(asked.request, 5))
+    for index in range(asked.n):
+        if asked.echo:
+            agent.post(Delta(asked.request, index, str(asked.prompt), 0))
+        for text in ("Hel", "lo wor", "", "ld"):
+            logprobs = None if asked.logprobs is None else [logprob(text or "?", asked.logprobs)]
+            agent.post(Delta(asked.request, index, text, 1, logprobs))
+            await asyncio.sleep(0)
+        agent.post(Finished(asked.request, index, "stop" if index % 2 == 0 else "length"))
+    agent.post(Done(asked.request, 5, 4 * asked.n))
+
+
+async def hang(agent: ScriptedAgent, asked: Generate) -> None:
+    """Accept, say one word, and nothing more."""
+    agent.post(Accepted(asked.request, 5))
+    agent.post(Delta(asked.request, 0, "Well", 1))
+
+
+async def silent(agent: ScriptedAgent, asked: Generate) -> None:
+    """Do not even accept."""
+
+
+def logprob(text: str, alternatives: int) -> TokenLogprob:
+    """A token with this many alternatives, one of them impossible."""
+    tops = [Alternative(f"{text}{at}", float("-inf") if at else -0.5, f"{text}{at}".encode()) for at in
+            range(alternatives)]  # fmt: skip
+    return TokenLogprob(Alternative(text, -0.25, text.encode()), tops)
+
+
+class ScriptedAgent:
+    """An agent that runs a script for each request.
+
+    Attributes:
+        asked: every Generate received. cancelled: the numbers of every Cancel. drained: a Drain was received.
+    """
+
+    def __init__(self, stream: Stream, script: Script) -> None:
+        self.asked: list[Generate] = []
+        self.cancelled: list[int] = []
+        self.drained = False
+        self.script = script
+        self._stream = stream
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def post(self, message: Message) -> None:
+        with suppress(ConnectionFailed):
+            self._stream.post(message)
+
+    async def listen(self) -> None:
+        with suppress(ConnectionFailed):
+            while True:
+                self._hear((await self._stream.receive()).message)
+
+    async def cut(self) -> None:
+        """Break the connection off."""
+        await self._stream.close()
+
+    def state(self, running: int = 0, cloud: bool | None = None) -> None:
+        self.post(AgentState(running, cloud))
+
+    def _hear(self, message: Message) -> None:
+        if isinstance(message, Generate):
+            self.asked.append(message)
+            task = asyncio.create_task(self.script(self, message))  # type: ignore[arg-type]
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif isinstance(message, Cancel):
+            self.cancelled.append(message.request)
+        elif isinstance(message, Drain):
+            self.drained = True
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+@asynccontextmanager
+async def _connected(
+    gateway: RunningGateway,
+    script: Script = answer,
+    *,
+    models: tuple[ServedModel, ...] = (MODEL,),
+    capacity: int = 8,
+    name: str = "scripted",
+    credential: str = "",
+) -> AsyncIterator[ScriptedAgent]:
+    async with dial(f"{gateway.ws_url}/device", Role.AGENT, GATEWAY_LINK) as stream:
+        stream.post(AgentHello(name, credential, list(models), capacity))
+        assert isinstance((await stream.receive()).message, GatewayWelcome)
+        agent = ScriptedAgent(stream, script)
+        listening = asyncio.create_task(agent.listen())
+        try:
+            yield agent
+        finally:
+            agent.stop()
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+
+class Scripts:
+    """The scripts and pieces tests build their own from."""
+
+    answer = staticmethod(answer)
+    hang = staticmethod(hang)
+    silent = staticmethod(silent)
+    logprob = staticmethod(logprob)
+
+
+@pytest.fixture
+def serving():
+    """``async with serving(GatewayConfig(...)) as gateway``."""
+    return _serving
+
+
+@pytest.fixture
+def connected():
+    """``async with connected(gateway, script) as agent``."""
+    return _connected
+
+
+@pytest.fixture
+def scripts():
+    return Scripts
+
+
+@pytest.fixture
+async def gateway(serving):
+    """A gateway with everything as it comes, but quick keep-alives."""
+    async with serving(GatewayConfig(keep_alive_s=0.2)) as running:
+        yield running
+
+
+@pytest.fixture
+async def agent(gateway, connected):
+    """An agent that answers "Hello world"."""
+    async with connected(gateway) as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def chat():
+    """A chat request body."""
+    return {"model": MODEL.id, "messages": [{"role": "user", "content": "Hi"}]}

@@ -1,0 +1,410 @@
+"""The endpoints, through real sockets, as OpenAI's own client and as strict readers see them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import openai
+import pytest
+from openai.types import Completion, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from gateway.app import create_app
+from gateway.config import GatewayConfig
+from wire.messages import Accepted, Delta, Done, Failed, Finished, ServedModel
+
+CHAT_KEYS = {"id", "object", "created", "model", "choices", "usage"}
+CHUNK_KEYS = {"id", "object", "created", "model", "choices"}
+
+
+def client(gateway) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=gateway.url + "/v1", api_key="none", max_retries=0)
+
+
+async def events_of(response) -> list[str]:
+    """The data of each event of a stream."""
+    text = (await response.aread()).decode()
+    assert text.endswith("\n\n")
+    events = text.removesuffix("\n\n").split("\n\n")
+    assert all(event.startswith(("data: ", ": ")) and "\n" not in event for event in events)
+    return [event.removeprefix("data: ") for event in events if event.startswith("data: ")]
+
+
+async def stream(gateway, path, body):
+    async with gateway.http.stream("POST", path, json=body) as response:
+        assert response.status_code == 200
+        return response.headers, await events_of(response)
+
+
+@pytest.mark.parametrize("prefix", ["/v1", ""])
+async def test_a_chat_completion_has_exactly_the_members_of_the_schema(gateway, agent, chat, prefix):
+    """Required members are there even when null, and nothing else is."""
+    response = await gateway.http.post(f"{prefix}/chat/completions", json=chat)
+    reply = response.json()
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/json"
+    assert reply.keys() == CHAT_KEYS
+    assert reply["object"] == "chat.completion"
+    assert reply["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Hello world", "refusal": None},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ]
+    assert reply["usage"] == {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
+    ChatCompletion.model_validate(reply, strict=True)
+
+
+async def test_a_chat_stream_follows_every_rule(gateway, agent, chat):
+    """Role first, once per choice; no empty chunk in between; a last chunk with the reason; one id; [DONE]."""
+    headers, events = await stream(gateway, "/v1/chat/completions", chat | {"stream": True, "n": 2})
+    assert headers["content-type"].startswith("text/event-stream")
+    assert headers["cache-control"] == "no-cache"
+    assert headers["x-accel-buffering"] == "no"
+    assert events.pop() == "[DONE]"
+    chunks = [json.loads(event) for event in events]
+    assert len({(chunk["id"], chunk["created"], chunk["model"], chunk["object"]) for chunk in chunks}) == 1
+    for chunk in chunks:
+        assert chunk.keys() == CHUNK_KEYS
+        assert [choice.keys() for choice in chunk["choices"]] == [{"index", "delta", "logprobs", "finish_reason"}]
+        ChatCompletionChunk.model_validate(chunk, strict=True)
+    for index, reason in ((0, "stop"), (1, "length")):
+        own = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index]
+        assert own[0]["delta"] == {"role": "assistant", "content": ""}
+        assert [each["delta"] for each in own[1:-1]] == [{"content": "Hel"}, {"content": "lo wor"}, {"content": "ld"}]
+        assert own[-1]["delta"] == {}
+        assert [each["finish_reason"] for each in own] == [None] * (len(own) - 1) + [reason]
+
+
+async def test_include_usage_adds_null_to_every_chunk_and_one_last_chunk(gateway, agent, chat):
+    """Every earlier chunk has usage null; the extra one has no choices."""
+    body = chat | {"stream": True, "stream_options": {"include_usage": True}}
+    for path, body in (
+        ("/v1/chat/completions", body),
+        ("/v1/completions", {"prompt": "x", "stream": True, "stream_options": {"include_usage": True}}),
+    ):
+        _, events = await stream(gateway, path, body)
+        assert events.pop() == "[DONE]"
+        chunks = [json.loads(event) for event in events]
+        assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+        assert chunks[-1]["choices"] == []
+        assert chunks[-1]["usage"] == {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
+
+
+async def test_a_completion_has_exactly_the_members_of_the_schema(gateway, agent):
+    """logprobs is there as null."""
+    reply = (await gateway.http.post("/v1/completions", json={"prompt": "Once"})).json()
+    assert reply.keys() == CHAT_KEYS
+    assert reply["object"] == "text_completion"
+    assert reply["choices"] == [{"text": "Hello world", "index": 0, "logprobs": None, "finish_reason": "stop"}]
+    Completion.model_validate(reply, strict=True)
+    assert agent.asked[0].max_tokens == 16
+
+
+async def test_several_prompts_times_n_choices(gateway, agent):
+    """Choices are numbered prompt by prompt, usage is the sum."""
+    for stream_it in (False, True):
+        agent.asked.clear()
+        body = {"prompt": [[1, 2], [3], [4, 5, 6]], "n": 2, "max_tokens": 3, "stream": stream_it}
+        if stream_it:
+            _, events = await stream(gateway, "/v1/completions", body)
+            texts: dict[int, str] = {}
+            for event in events[:-1]:
+                choice = json.loads(event)["choices"][0]
+                texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+        else:
+            reply = (await gateway.http.post("/v1/completions", json=body)).json()
+            texts = {choice["index"]: choice["text"] for choice in reply["choices"]}
+            assert reply["usage"] == {"prompt_tokens": 15, "completion_tokens": 24, "total_tokens": 39}
+        assert texts == dict.fromkeys(range(6), "Hello world")
+        assert [asked.prompt_ids for asked in agent.asked] == [[1, 2], [3], [4, 5, 6]]
+
+
+async def test_logprobs_of_a_chat(gateway, agent, chat):
+    """Strict shape; minus infinity becomes a number JSON has."""
+    reply = (await gateway.http.post("/chat/completions", json=chat | {"logprobs": True, "top_logprobs": 2})).json()
+    logprobs = reply["choices"][0]["logprobs"]
+    assert logprobs.keys() == {"content", "refusal"}
+    assert logprobs["refusal"] is None
+    first = logprobs["content"][0]
+    assert first == {
+        "token": "Hel",
+        "logprob": -0.25,
+        "bytes": list(b"Hel"),
+        "top_logprobs": [
+            {"token": "Hel0", "logprob": -0.5, "bytes": list(b"Hel0")},
+            {"token": "Hel1", "logprob": -9999.0, "bytes": list(b"Hel1")},
+        ],
+    }
+    assert len(logprobs["content"]) == 4
+    _, events = await stream(gateway, "/chat/completions", chat | {"logprobs": True, "stream": True})
+    chunks = [json.loads(event)["choices"][0] for event in events[:-1]]
+    tokens = [each["token"] for chunk in chunks if chunk["logprobs"] for each in chunk["logprobs"]["content"]]
+    assert tokens == ["Hel", "lo wor", "?", "ld"]
+
+
+async def test_logprobs_of_a_completion(gateway, agent):
+    """Four parallel lists, offsets into the text, an echoed prompt before them."""
+    body = {"prompt": "Say ", "logprobs": 1, "echo": True}
+    choice = (await gateway.http.post("/v1/completions", json=body)).json()["choices"][0]
+    assert choice["text"] == "Say Hello world"
+    logprobs = choice["logprobs"]
+    assert logprobs.keys() == {"tokens", "token_logprobs", "top_logprobs", "text_offset"}
+    assert {len(each) for each in logprobs.values()} == {4}
+    assert logprobs["top_logprobs"][0] == {"Hel0": -0.5, "Hel": -0.25}
+
+
+async def test_models(gateway, connected):
+    """Every model once, by list and by id, slashes included."""
+    other = ServedModel("other", 10, 7)
+    async with connected(gateway), connected(gateway, models=(other, ServedModel("demo/model", 5, 1))):
+        listed = (await gateway.http.get("/v1/models")).json()
+        assert listed == {
+            "object": "list",
+            "data": [
+                {"id": "demo/model", "object": "model", "created": 1_700_000_000, "owned_by": "trilby",
+                 "max_model_len": 5},
+                {"id": "other", "object": "model", "created": 7, "owned_by": "trilby", "max_model_len": 10},
+            ],
+        }  # fmt: skip
+        for card in listed["data"]:
+            Model.model_validate(card, strict=True)
+            assert (await gateway.http.get(f"/v1/models/{card['id']}")).json() == card
+        missing = await gateway.http.get("/models/none")
+        assert missing.status_code == 404
+        assert missing.json()["error"]["code"] == "model_not_found"
+        async with client(gateway) as api:
+            assert (await api.models.list()).data[0].id == "demo/model"
+
+
+async def test_openai_python_reads_everything(gateway, agent, chat):
+    """Whole and streamed, chat and completion, and its errors."""
+    api = client(gateway)
+    whole = await api.chat.completions.create(**chat)
+    assert whole.choices[0].message.content == "Hello world"
+    streamed = await api.chat.completions.create(**chat, stream=True, stream_options={"include_usage": True})
+    chunks = [chunk async for chunk in streamed]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Hello world"
+    assert chunks[-1].usage and chunks[-1].usage.total_tokens == 9
+    text = await api.completions.create(model="demo/model", prompt="Once", stream=True)
+    assert "".join([chunk.choices[0].text async for chunk in text]) == "Hello world"
+    with pytest.raises(openai.NotFoundError) as missing:
+        await api.chat.completions.create(**chat | {"model": "none"})
+    assert missing.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as bad:
+        await api.chat.completions.create(**chat, temperature=3)
+    assert bad.value.param == "temperature"
+    await api.close()
+
+
+async def test_openai_python_without_asyncio(gateway, agent, chat):
+    """The synchronous client, from a thread."""
+
+    def talk() -> str:
+        with openai.OpenAI(base_url=gateway.url + "/v1", api_key="none") as api:
+            with api.chat.completions.create(**chat, stream=True) as streamed:
+                return "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
+
+    assert await asyncio.to_thread(talk) == "Hello world"
+
+
+async def test_settings_reach_the_agent(gateway, agent, chat):
+    """Every sampling member, under its name on the wire."""
+    body = chat | {
+        "temperature": 0, "top_p": 0, "top_k": -1, "min_p": 0.1, "presence_penalty": 1, "frequency_penalty": -1,
+        "repetition_penalty": 1.5, "logit_bias": {"7": -100}, "seed": -(2**63), "stop": "END", "stop_token_ids": [3],
+        "ignore_eos": True, "max_tokens": 9, "max_completion_tokens": 8, "n": 2, "user": "someone", "unknown": [{}],
+    }  # fmt: skip
+    assert (await gateway.http.post("/v1/chat/completions", json=body)).status_code == 200
+    asked = agent.asked[0]
+    assert (asked.n, asked.max_tokens, asked.stop, asked.stop_token_ids, asked.ignore_eos) == (2, 8, ["END"], [3], True)
+    sampling = asked.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0, 1e-6, 0, 0.1)
+    assert (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty) == (1, -1, 1.5)
+    assert (sampling.logit_bias, sampling.seed) == ({7: -100.0}, -(2**63))
+
+
+async def test_the_first_model_answers_when_none_is_named(gateway, agent, chat):
+    """And the reply names it."""
+    del chat["model"]
+    assert (await gateway.http.post("/v1/chat/completions", json=chat)).json()["model"] == "demo/model"
+
+
+async def test_errors_of_the_framework_have_openais_shape(gateway):
+    """No such path, no such method."""
+    for method, path, status in (
+        ("GET", "/nothing", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("PUT", "/health", 405),
+    ):
+        response = await gateway.http.request(method, path)
+        assert response.status_code == status
+        assert response.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert response.headers["allow"] == "GET"
+
+
+async def test_nobody_there(gateway, chat):
+    """503 with what to do and when to come back."""
+    response = await gateway.http.post("/v1/chat/completions", json=chat)
+    assert response.status_code == 503
+    assert "trilby device --gateway ws://" in response.json()["error"]["message"]
+    assert response.json()["error"]["code"] == "no_agent"
+    assert int(response.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("code", "status", "type_", "shown"),
+    [
+        ("context_length_exceeded", 400, "invalid_request_error", "context_length_exceeded"),
+        ("invalid_request", 400, "invalid_request_error", "invalid_value"),
+        ("overloaded", 503, "server_error", "overloaded"),
+        ("upstream_lost", 503, "server_error", "upstream_lost"),
+        ("timeout", 504, "server_error", "timeout"),
+        ("bad_position", 502, "server_error", "upstream_error"),
+        ("some_future_code", 500, "server_error", "internal_error"),
+    ],
+)
+async def test_an_agents_refusal_keeps_its_status_even_for_a_stream(
+    gateway, connected, chat, streamed, code, status, type_, shown
+):
+    """Headers wait for the agent's acceptance."""
+
+    async def refuse(agent, asked):
+        agent.post(Failed(code, "no", asked.request, "messages", 3.2))
+
+    async with connected(gateway, refuse):
+        response = await gateway.http.post("/v1/chat/completions", json=chat | {"stream": streamed})
+        assert response.status_code == status
+        assert response.json() == {"error": {"message": "no", "type": type_, "param": "messages", "code": shown}}
+        assert ("retry-after" in response.headers) is (status == 503)
+        if status == 503:
+            assert response.headers["retry-after"] == "4"
+
+
+async def test_a_failure_in_mid_stream_is_an_event_and_the_end(gateway, connected, chat):
+    """No [DONE], no reason to finish."""
+
+    async def break_down(agent, asked):
+        agent.post(Accepted(asked.request, 2))
+        agent.post(Delta(asked.request, 0, "Well", 1))
+        agent.post(Failed("upstream_lost", "the cloud is gone", asked.request))
+
+    async with connected(gateway, break_down):
+        _, events = await stream(gateway, "/v1/chat/completions", chat | {"stream": True})
+        assert json.loads(events[1])["choices"][0]["delta"] == {"content": "Well"}
+        assert json.loads(events[-1]) == {
+            "error": {"message": "the cloud is gone", "type": "server_error", "param": None, "code": "upstream_lost"}
+        }
+        whole = await gateway.http.post("/v1/chat/completions", json=chat)
+        assert whole.status_code == 503
+
+
+async def test_an_agent_that_breaks_the_protocol_ends_one_request(gateway, connected, chat, scripts):
+    """Text before acceptance, of a choice that is not open, or done too early."""
+
+    async def early(agent, asked):
+        agent.post(Delta(asked.request, 0, "x", 1))
+
+    async def foreign(agent, asked):
+        agent.post(Accepted(asked.request, 1))
+        agent.post(Delta(asked.request, 7, "x", 1))
+        agent.post(Delta(asked.request, 7, "x", 1))
+
+    async def unfinished(agent, asked):
+        agent.post(Accepted(asked.request, 1))
+        agent.post(Done(asked.request, 1, 1))
+
+    async def twice(agent, asked):
+        agent.post(Accepted(asked.request, 1))
+        agent.post(Finished(asked.request, 0, "stop"))
+        agent.post(Finished(asked.request, 0, "stop"))
+
+    async with connected(gateway) as agent:
+        for script in (early, foreign, unfinished, twice):
+            agent.script = script
+            response = await gateway.http.post("/v1/chat/completions", json=chat)
+            assert (response.status_code, response.json()["error"]["code"]) == (502, "upstream_error")
+        agent.script = scripts.answer
+        assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
+
+
+async def test_keep_alive_comments_while_the_agent_thinks(gateway, connected, chat):
+    """Comments only when idle, and clients do not see them."""
+
+    async def think(agent, asked):
+        agent.post(Accepted(asked.request, 2))
+        await asyncio.sleep(0.7)
+        agent.post(Delta(asked.request, 0, "Well", 1))
+        agent.post(Finished(asked.request, 0, "stop"))
+        agent.post(Done(asked.request, 2, 1))
+
+    async with connected(gateway, think):
+        async with gateway.http.stream("POST", "/v1/chat/completions", json=chat | {"stream": True}) as response:
+            text = (await response.aread()).decode()
+        assert 1 <= text.count(": keep-alive\n\n") <= 5
+        api = client(gateway)
+        streamed = await api.chat.completions.create(**chat, stream=True)
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in streamed]) == "Well"
+        await api.close()
+
+
+async def test_health_metrics_and_state(gateway, agent, chat):
+    """For probes, for scrapers, for people."""
+    assert (await gateway.http.get("/health")).json() == {"status": "ok"}
+    await gateway.http.post("/v1/chat/completions", json=chat)
+    text = (await gateway.http.get("/metrics")).text
+    assert 'trilby_request_success_total{finished_reason="stop",model_name="demo/model"} 1.0' in text
+    assert 'trilby_generation_tokens_total{model_name="demo/model"} 4.0' in text
+    assert 'trilby_time_to_first_token_seconds_count{model_name="demo/model"} 1.0' in text
+    assert "trilby_num_requests_running 0.0" in text
+    agent.state(3, True)
+    await gateway.until(lambda: gateway.dispatcher.links[0].record.running == 3)
+    state = (await gateway.http.get("/state")).json()
+    assert state["agents"][0]["name"] == "scripted"
+    assert state["agents"][0]["cloud_connected"] is True
+    assert (state["running"], state["waiting"], state["draining"]) == (0, 0, False)
+
+
+async def test_drain(gateway, connected, chat, scripts):
+    """Nothing new, the open request is finished, the agent and the probe are told."""
+    release = asyncio.Event()
+
+    async def slow(agent, asked):
+        await release.wait()
+        await scripts.answer(agent, asked)
+
+    async with connected(gateway, slow) as agent:
+        running = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
+        await gateway.until(lambda: agent.asked)
+        response = await gateway.http.post("/drain")
+        assert (response.status_code, response.json()) == (202, {"status": "draining", "running": 1})
+        assert (await gateway.http.get("/health")).status_code == 503
+        refused = await gateway.http.post("/v1/chat/completions", json=chat)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+        await gateway.until(lambda: agent.drained)
+        waiting = asyncio.create_task(gateway.dispatcher.drain())
+        release.set()
+        assert (await running).status_code == 200
+        assert await waiting is True
+
+
+async def test_the_time_limit_ends_a_request_and_cancels_it(serving, connected, scripts, chat):
+    """504, which the SDK does not repeat; in a stream an event."""
+    async with serving(GatewayConfig(request_within_s=0.2)) as gateway, connected(gateway, scripts.hang) as agent:
+        response = await gateway.http.post("/v1/chat/completions", json=chat)
+        assert (response.status_code, response.json()["error"]["code"]) == (504, "timeout")
+        assert response.headers["x-should-retry"] == "false"
+        _, events = await stream(gateway, "/v1/chat/completions", chat | {"stream": True})
+        assert json.loads(events[-1])["error"]["code"] == "timeout"
+        await gateway.until(lambda: len(agent.cancelled) == 2)
+
+
+def test_beyond_loopback_a_device_token_is_needed():
+    """Refused before anything listens."""
+    with pytest.raises(ValueError, match="device token"):
+        create_app(GatewayConfig(host="0.0.0.0"))
+    create_app(GatewayConfig(host="0.0.0.0", device_token="secret"))

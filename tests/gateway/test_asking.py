@@ -1,0 +1,242 @@
+"""Reading request bodies: whatever comes in, an Ask or a RequestError that names the member comes out."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.asking import Ask, parse, parse_chat, parse_completion
+from gateway.errors import RequestError
+from wire.messages import ChatTurn
+
+HELLO = [{"role": "user", "content": "Hi"}]
+
+
+def chat(**members: object) -> Ask:
+    return parse_chat(json.dumps({"messages": HELLO} | members).encode())
+
+
+def completion(**members: object) -> Ask:
+    return parse_completion(json.dumps({"prompt": "Hi"} | members).encode())
+
+
+def refused(read, **members: object) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        read(**members)
+    assert caught.value.status == 400
+    assert caught.value.type == "invalid_request_error"
+    return caught.value
+
+
+def test_defaults_of_a_chat():
+    """OpenAI's, and an answer as long as it gets."""
+    ask = chat()
+    assert (ask.n, ask.max_tokens, ask.stream, ask.logprobs, ask.model) == (1, None, False, None, None)
+    assert ask.prompts == ([ChatTurn("user", "Hi")],)
+
+
+def test_defaults_of_a_completion():
+    """16 tokens, as at OpenAI."""
+    assert completion().max_tokens == 16
+    assert completion().prompts == ("Hi",)
+
+
+def test_null_means_left_out():
+    """For every member that may be null."""
+    names = (
+        "model", "n", "max_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k", "min_p",
+        "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "stop_token_ids", "ignore_eos",
+        "user", "response_format", "logprobs",
+    )  # fmt: skip
+    nothing = dict.fromkeys(names)
+    assert chat(**nothing, top_logprobs=None, max_completion_tokens=None, tool_choice=None) == chat()
+    assert completion(**nothing, echo=None, best_of=None, suffix=None) == completion()
+
+
+def test_content_parts_and_roles():
+    """Text parts are joined; developer is told as system; an assistant may have said nothing."""
+    messages = [
+        {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind"}]},
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "user", "content": "Hi", "name": "Ann"},
+    ]
+    assert chat(messages=messages).prompts == (
+        [ChatTurn("system", "Be\nkind"), ChatTurn("assistant", ""), ChatTurn("user", "Hi", "Ann")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))],
+)
+def test_the_four_forms_of_a_prompt(prompt, prompts):
+    """Text, texts, ids, lists of ids."""
+    assert completion(prompt=prompt).prompts == prompts
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": None}, "messages"),
+        ({"messages": [None]}, "messages[0]"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "boss", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [*HELLO, {"role": "user", "content": 5}]}, "messages[1].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),
+        ({"model": 5}, "model"),
+        ({"model": "m" * 513}, "model"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"n": 10**9}, "n"),
+        ({"n": 1.5}, "n"),
+        ({"n": "1"}, "n"),
+        ({"n": True}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 2**63}, "max_tokens"),
+        ({"max_completion_tokens": 10**400}, "max_completion_tokens"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"min_p": 2}, "min_p"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"frequency_penalty": -3}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"seed": 2**70}, "seed"),
+        ({"seed": 2**63}, "seed"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": ["a"] * 10**5}, "stop"),
+        ({"stop": ["a" * 257]}, "stop[0]"),
+        ({"stop": "a" * 257}, "stop"),
+        ({"stop": [None]}, "stop[0]"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+        ({"stop_token_ids": [2**31]}, "stop_token_ids[0]"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"4294967296": 1}}, "logit_bias"),
+        ({"logit_bias": {"٣": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias[...]"),
+        ({"logit_bias": {str(at): 1 for at in range(1025)}}, "logit_bias"),
+        ({"logprobs": 5}, "logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 10**9}, "top_logprobs"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"tool_choice": "required"}, "tool_choice"),
+    ],
+)
+def test_a_bad_member_of_a_chat_is_named(members, param):
+    """By its path, in OpenAI's notation."""
+    assert refused(chat, **members).param == param
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": [[]]}, "prompt[0]"),
+        ({"prompt": ["a", ""]}, "prompt[1]"),
+        ({"prompt": ["a", 1]}, "prompt[1]"),
+        ({"prompt": ["a", [1]]}, "prompt[1]"),
+        ({"prompt": [1, "a"]}, "prompt"),
+        ({"prompt": [1, -1]}, "prompt"),
+        ({"prompt": [2**70]}, "prompt"),
+        ({"prompt": ["a"] * 129}, "prompt"),
+        ({"prompt": ["a"] * 65, "n": 2}, "prompt"),
+        ({"best_of": 2}, "best_of"),
+        ({"suffix": "x"}, "suffix"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"echo": 1}, "echo"),
+        ({"max_tokens": 0}, "max_tokens"),
+    ],
+)
+def test_a_bad_member_of_a_completion_is_named(members, param):
+    """By its path, in OpenAI's notation."""
+    assert refused(completion, **members).param == param
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b" ", b"null", b"[]", b"5", b"{", b'{"messages": [{"role":"user","content":"\\ud800"}]}',
+        b'{"messages": [{"role":"user","content":"\xff"}]}', b"\xef\xbb\xbf{}", b'{"unknown": NaN}',
+        b'{"messages": 1, "temperature": Infinity}', b'{"messages": [], "temperature": 1e309}',
+        b'{"unknown":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"messages":' + b"[" * 100_000,
+        b'{"tool_choice":' + b'{"a":' * 100_000,
+    ],
+)  # fmt: skip
+def test_what_is_not_json_is_refused(body):
+    """Never any other exception, however deep."""
+    for endpoint in ("chat.completions", "completions"):
+        with pytest.raises(RequestError):
+            parse(endpoint, body)
+
+
+def test_of_duplicate_members_the_last_counts():
+    """As most readers of JSON have it."""
+    assert parse_completion(b'{"prompt": "a", "n": 5, "n": 2, "prompt": "b"}').prompts == ("b",)
+
+
+def test_missing_members_have_a_code_of_their_own():
+    """The code OpenAI uses."""
+    with pytest.raises(RequestError) as caught:
+        parse_chat(b"{}")
+    assert (caught.value.param, caught.value.code) == ("messages", "missing_required_parameter")
+
+
+def test_an_error_never_carries_more_than_a_line_of_the_body():
+    """An unknown role is quoted, a long one is cut."""
+    error = refused(chat, messages=[{"role": "x" * 100_000, "content": "y"}])
+    assert len(error.message) <= 1024
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+members = st.sampled_from(
+    ["messages", "prompt", "model", "n", "max_tokens", "stream", "stop", "seed", "temperature", "top_p", "top_k",
+     "logit_bias", "logprobs", "top_logprobs", "stream_options", "response_format", "tool_choice", "echo", "best_of"]
+)  # fmt: skip
+bodies = st.dictionaries(members | st.text(max_size=5), json_values, max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(body=bodies, good=st.booleans())
+def test_any_json_is_parsed_or_refused(body, good):
+    """And what is parsed can be sent to an agent."""
+    if good:
+        body = {"messages": HELLO, "prompt": "x"} | body
+    for endpoint in ("chat.completions", "completions"):
+        try:
+            ask = parse(endpoint, json.dumps(body).encode())
+        except RequestError as error:
+            assert error.status == 400
+            msgspec.json.encode(error.reply)
+        else:
+            for part in range(len(ask.prompts)):
+                msgspec.msgpack.encode(ask.generate(part, 1, "id", "model"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(body=st.binary(max_size=80))
+def test_any_bytes_are_parsed_or_refused(body):
+    """No other exception."""
+    for endpoint in ("chat.completions", "completions"):
+        with pytest.raises(RequestError):
+            parse(endpoint, body)

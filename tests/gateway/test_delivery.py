@@ -1,0 +1,115 @@
+"""Whoever stops listening stops the work, whatever way the answer goes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+
+import pytest
+from websockets.asyncio.client import connect
+
+from gateway.config import GatewayConfig
+from wire.messages import Accepted, Delta
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_client_that_disconnects_cancels(gateway, connected, scripts, chat, streamed):
+    """The agent hears of it at once and its slot is free."""
+    async with connected(gateway, scripts.hang) as agent:
+        body = json.dumps(chat | {"stream": streamed}).encode()
+        _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await gateway.until(lambda: agent.asked)
+        assert gateway.dispatcher.running == 1
+        writer.close()
+        await gateway.until(lambda: agent.cancelled == [agent.asked[0].request])
+        await gateway.until(lambda: gateway.dispatcher.running == 0)
+
+
+async def test_a_client_that_disconnects_before_acceptance_cancels(gateway, connected, scripts, chat):
+    """There is no moment at which nobody watches."""
+    async with connected(gateway, scripts.silent) as agent:
+        task = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
+        await gateway.until(lambda: agent.asked)
+        task.cancel()
+        await gateway.until(lambda: len(agent.cancelled) == 1)
+
+
+async def test_a_client_that_disconnects_while_waiting_leaves_the_queue(gateway, connected, scripts, chat):
+    """And the agent never hears of it."""
+    async with connected(gateway, scripts.hang, capacity=1) as agent:
+        running = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
+        await gateway.until(lambda: agent.asked)
+        waiting = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
+        await gateway.until(lambda: gateway.dispatcher.waiting == 1)
+        waiting.cancel()
+        await gateway.until(lambda: gateway.dispatcher.waiting == 0)
+        running.cancel()
+        await gateway.until(lambda: gateway.dispatcher.running == 0)
+        assert len(agent.asked) == 1
+
+
+async def test_all_prompts_of_a_request_are_cancelled(gateway, connected, scripts):
+    """Those that run and those that would come."""
+    async with connected(gateway, scripts.hang, capacity=2) as agent:
+        task = asyncio.create_task(gateway.http.post("/v1/completions", json={"prompt": ["a", "b", "c"]}))
+        await gateway.until(lambda: len(agent.asked) == 2 and gateway.dispatcher.waiting == 1)
+        task.cancel()
+        await gateway.until(lambda: len(agent.cancelled) == 2)
+        await gateway.until(lambda: gateway.dispatcher.waiting == 0)
+
+
+async def test_a_client_that_never_reads_is_given_up(serving, connected, chat):
+    """Within the time for reading; the agent is told; memory stays bounded."""
+
+    async def flood(agent, asked):
+        agent.post(Accepted(asked.request, 1))
+        while not agent.cancelled:
+            for _ in range(50):
+                agent.post(Delta(asked.request, 0, "x" * 2000, 1))
+            await asyncio.sleep(0.01)
+
+    async with serving(GatewayConfig(client_within_s=0.3)) as gateway, connected(gateway, flood) as agent:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", gateway.port))
+        body = json.dumps(chat | {"stream": True}).encode()
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        client.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await gateway.until(lambda: len(agent.cancelled) == 1)
+        await gateway.until(lambda: gateway.dispatcher.running == 0)
+        client.close()
+
+
+async def test_a_token_socket_that_never_reads_is_given_up(serving, connected, chat):
+    """The same for a websocket."""
+
+    async def flood(agent, asked):
+        agent.post(Accepted(asked.request, 1))
+        while not agent.cancelled:
+            for _ in range(50):
+                agent.post(Delta(asked.request, 0, "x" * 20_000, 1))
+            await asyncio.sleep(0.01)
+
+    async with serving(GatewayConfig(client_within_s=0.3)) as gateway, connected(gateway, flood) as agent:
+        client = await connect(f"{gateway.ws_url}/v1/stream", max_queue=1, close_timeout=0.1, proxy=None)
+        await client.send(json.dumps(chat))
+        await gateway.until(lambda: len(agent.cancelled) == 1)
+        client.transport.abort()
+        await client.wait_closed()
+
+
+async def test_the_loss_of_an_agent_is_told_in_both_ways(gateway, connected, scripts, chat):
+    """503 for a whole answer, an event in a stream; nobody waits for ever."""
+    for streamed in (False, True):
+        async with connected(gateway, scripts.hang) as agent:
+            task = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"stream": streamed}))
+            await gateway.until(lambda agent=agent: agent.asked)
+            await asyncio.sleep(0.05)
+            await agent.cut()
+            response = await task
+            assert response.status_code == (200 if streamed else 503)
+            assert '"code":"upstream_lost"' in response.text
+            assert "[DONE]" not in response.text

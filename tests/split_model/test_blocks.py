@@ -1,0 +1,71 @@
+"""One layer's parts, and shards of them that add up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from split_model.attention import attend
+from split_model.blocks import Block
+from split_model.checkpoint import Checkpoint
+from split_model.rope import Rope
+from split_model.slices import Slice
+from split_model.stack import Span, Stack
+from tiny_models import build_tiny
+
+ROWS = 11
+CUTS = {
+    "two even": ([range(0, 1), range(1, 2)], [range(0, 22), range(22, 44)]),
+    "uneven columns": ([range(0, 2), range(2, 2)], [range(0, 1), range(1, 44)]),
+    "heads without columns": ([range(0, 0), range(0, 2)], [range(0, 44), range(44, 44)]),
+    "three": ([range(0, 1), range(1, 1), range(1, 2)], [range(0, 10), range(10, 37), range(37, 44)]),
+}
+
+
+@pytest.fixture(scope="module", params=["llama", "llama-biases", "qwen2", "qwen3-biases", "mistral-window"])
+def checkpoint(request, tmp_path_factory):
+    return Checkpoint.open(build_tiny(request.param, tmp_path_factory.mktemp("model")))
+
+
+def run(blocks, hidden, rope, window):
+    """A layer over the sum of its shards' parts: [rows, hidden]."""
+    cos, sin = rope.span(0, len(hidden))
+    attention = torch.zeros_like(hidden)
+    for block in blocks:
+        q, k, v = block.qkv(hidden, cos, sin)
+        assert q.shape == (len(hidden), block.heads, block.head_dim)
+        assert k.shape == v.shape == (len(hidden), block.kv_heads, block.head_dim)
+        attention += block.attention_output(attend(q, k.transpose(0, 1), v.transpose(0, 1), 0, window))
+    hidden = hidden + attention
+    return hidden + sum(block.mlp(hidden) for block in blocks)
+
+
+@pytest.mark.parametrize("cut", sorted(CUTS))
+@torch.inference_mode()
+def test_shards_add_up_to_the_layer(checkpoint, cut):
+    """For any cut of KV groups and columns, empty shards included, the partial sums equal the whole layer."""
+    spec = checkpoint.spec
+    hidden = torch.randn(ROWS, spec.hidden_size, generator=torch.Generator().manual_seed(0))
+    rope = Rope(spec.rope, torch.float32)
+    groups, columns = CUTS[cut]
+    stack = Stack.load(checkpoint, Slice(2, 3), torch.float32)
+    whole = stack.forward(hidden, [Span(stack.new_cache(ROWS), ROWS)])
+    shards = [Block(checkpoint, 2, torch.float32, held, part) for held, part in zip(groups, columns, strict=True)]
+    assert sum(block.adds_output_bias for block in shards) == spec.output_bias
+    assert sum(block.adds_down_bias for block in shards) == spec.mlp_bias
+    torch.testing.assert_close(run(shards, hidden, rope, spec.windows[2]), whole, rtol=0, atol=2e-5)
+
+
+@torch.inference_mode()
+def test_one_row_and_many_rows_agree(checkpoint):
+    """The parts do not depend on how many rows run together."""
+    spec = checkpoint.spec
+    block = Block(checkpoint, 0, torch.float32)
+    hidden = torch.randn(ROWS, spec.hidden_size, generator=torch.Generator().manual_seed(1))
+    cos, sin = Rope(spec.rope, torch.float32).span(0, ROWS)
+    together = block.qkv(hidden, cos, sin)
+    for row in range(ROWS):
+        part = slice(row, row + 1)
+        for alone, whole in zip(block.qkv(hidden[part], cos[part], sin[part]), together, strict=True):
+            torch.testing.assert_close(alone, whole[part], rtol=0, atol=1e-5)
+        torch.testing.assert_close(block.mlp(hidden[part]), block.mlp(hidden)[part], rtol=0, atol=1e-5)

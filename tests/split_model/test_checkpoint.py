@@ -1,0 +1,233 @@
+"""Model folders: what is read, what it costs in memory, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from split_model.checkpoint import Checkpoint
+from split_model.errors import BadCheckpoint, ModelError, ModelNotFound
+from split_model.slices import Slice, slice_bytes, slice_parts, whole
+from split_model.spec import ModelSpec
+from split_model.stack import Stack
+from tiny_models import build_tiny
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    return build_tiny("llama", tmp_path_factory.mktemp("llama"), max_shard_bytes=20_000)
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    return Path(shutil.copytree(original, tmp_path / "model"))
+
+
+def index_of(folder):
+    return json.loads((folder / "model.safetensors.index.json").read_text())
+
+
+def all_tensors(folder):
+    return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+
+
+def test_any_part_of_any_tensor_in_any_dtype(folder):
+    """Rows, columns and both, in float32 and bfloat16, equal what safetensors reads whole."""
+    checkpoint = Checkpoint.open(folder)
+    for name, tensor in all_tensors(folder).items():
+        assert torch.equal(checkpoint.read(name), tensor)
+        assert torch.equal(checkpoint.read(name, dtype=torch.bfloat16), tensor.bfloat16())
+        if tensor.dim() == 2:
+            for rows, columns in (
+                (range(3, 9), None),
+                (None, range(2, 7)),
+                (range(1, 2), range(0, 1)),
+                (range(0), None),
+            ):
+                part = tensor
+                part = part if rows is None else part[rows.start : rows.stop]
+                part = part if columns is None else part[:, columns.start : columns.stop]
+                assert torch.equal(checkpoint.read(name, rows, columns), part)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_files_are_converted_as_torch_does(folder, tmp_path, dtype):
+    """float16 and bfloat16 tensors become float32 or bfloat16 with torch's rounding."""
+    config = json.loads((folder / "config.json").read_text())
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "config.json").write_text(json.dumps({**config, "dtype": str(dtype).removeprefix("torch.")}))
+    tensors = {name: tensor.to(dtype) for name, tensor in all_tensors(folder).items()}
+    save_file(tensors, half / "model.safetensors")
+    checkpoint = Checkpoint.open(half)
+    for name, tensor in tensors.items():
+        for wanted in (torch.float32, torch.bfloat16):
+            assert torch.equal(checkpoint.read(name, dtype=wanted), tensor.to(wanted))
+
+
+def test_loading_takes_exactly_the_bytes_of_the_slice(folder):
+    """`loaded_bytes` of a stack is `slice_bytes` of its slice."""
+    checkpoint = Checkpoint.open(folder)
+    for held in (Slice(0, 4), Slice(1, 3), Slice(2, 2), Slice(0, 2, kv_groups=range(1, 2), columns=range(5, 20))):
+        for dtype in (torch.float32, torch.bfloat16):
+            stack = Stack.load(checkpoint, held, dtype)
+            assert stack.loaded_bytes == slice_bytes(checkpoint.spec, held, dtype)
+
+
+def test_digest_knows_weights_config_and_nothing_else(folder, tmp_path):
+    """One changed weight or option changes it; token ids, file names and other files do not."""
+    digest = Checkpoint.open(folder).digest()
+    assert digest.startswith("sha256:") and len(digest) == 71
+
+    config = json.loads((folder / "config.json").read_text())
+    for changes, same in (
+        ({"eos_token_id": 7}, True),
+        ({"rms_norm_eps": 1e-3}, False),
+        ({"hidden_act": "relu"}, False),
+    ):
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+        assert (Checkpoint.open(folder).digest() == digest) is same
+    (folder / "config.json").write_text(json.dumps(config))
+
+    tensors = all_tensors(folder)
+    single = tmp_path / "single"
+    single.mkdir()
+    shutil.copy(folder / "config.json", single)
+    save_file({**tensors, "model.unused": torch.ones(3)}, single / "model.safetensors")
+    assert Checkpoint.open(single).digest() == digest
+    tensors["model.layers.2.mlp.down_proj.weight"][3, 5] += 1
+    save_file(tensors, single / "model.safetensors")
+    assert Checkpoint.open(single).digest() != digest
+
+
+def test_names_without_the_leading_model_are_found(folder, tmp_path):
+    """Files of the bare transformer name their tensors without "model."."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copy(folder / "config.json", bare)
+    save_file({name.removeprefix("model."): t for name, t in all_tensors(folder).items()}, bare / "model.safetensors")
+    assert Checkpoint.open(bare).digest() == Checkpoint.open(folder).digest()
+
+
+@pytest.mark.parametrize(
+    "shard",
+    ["../evil.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..", "x.bin", "a\\b.safetensors", 3, None],
+)
+def test_an_index_that_leaves_its_folder_is_refused(folder, shard):
+    """Every path but a plain file of the same folder is BadCheckpoint."""
+    index = index_of(folder)
+    index["weight_map"]["model.norm.weight"] = shard
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(BadCheckpoint, match="no safetensors file of that folder"):
+        Checkpoint.open(folder)
+
+
+def test_missing_and_broken_files_say_what_to_do(folder, tmp_path):
+    """Nothing there, no weights, a missing shard, a missing tensor, a wrong shape: each has its own words."""
+    with pytest.raises(ModelNotFound, match=r"config\.json"):
+        Checkpoint.open(tmp_path / "nowhere")
+    index = index_of(folder)
+    lacking = index["weight_map"]["model.layers.3.mlp.up_proj.weight"]
+    (folder / lacking).unlink()
+    checkpoint = Checkpoint.open(folder)
+    Stack.load(checkpoint, Slice(0, 1), torch.float32)
+    with pytest.raises(BadCheckpoint, match=f"lacks {lacking}"):
+        Stack.load(checkpoint, Slice(3, 4), torch.float32)
+    with pytest.raises(BadCheckpoint, match="no tensor nonsense"):
+        checkpoint.read("nonsense")
+
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 43}))
+    with pytest.raises(BadCheckpoint, match="the config says"):
+        Stack.load(Checkpoint.open(folder), Slice(0, 1), torch.float32)
+    for text in ("[", "[]", "\udcff", "[" * 100_000):
+        (folder / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+        with pytest.raises(ModelError):
+            Checkpoint.open(folder)
+
+
+def test_ranges_outside_a_tensor_are_value_errors(folder):
+    """Rows and columns are checked against the tensor."""
+    checkpoint = Checkpoint.open(folder)
+    name = "model.layers.0.mlp.up_proj.weight"
+    for rows, columns in ((range(0, 45), None), (range(-1, 2), None), (None, range(0, 33)), (range(0, 4, 2), None)):
+        with pytest.raises(ValueError):
+            checkpoint.read(name, rows, columns)
+
+
+MEMORY_PROGRAM = """
+import sys, threading, time
+import torch
+from split_model.checkpoint import Checkpoint
+from split_model.slices import Slice, slice_bytes
+from split_model.stack import Stack
+torch.set_num_threads(1)
+
+def resident(field):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field))
+
+folder, last, shard, dtype = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "shard", getattr(torch, sys.argv[4])
+checkpoint = Checkpoint.open(folder)
+held = Slice(0, last, range(0, 4), range(0, 1024)) if shard else Slice(0, last)
+with torch.inference_mode():
+    torch.zeros(4, 4).t().copy_(torch.ones(4, 4)); torch.ones(2).bfloat16().float()
+before = resident("VmRSS")
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # the high-water mark starts anew
+stack = Stack.load(checkpoint, held, dtype)
+print(resident("VmHWM") - before, slice_bytes(checkpoint.spec, held, dtype))
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """About 200 MB of random weights in bfloat16, in one file."""
+    folder = tmp_path_factory.mktemp("large")
+    config = {
+        "model_type": "llama",
+        "vocab_size": 1000,
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "dtype": "bfloat16",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    spec = ModelSpec.from_config(config)
+    parts = slice_parts(spec, whole(spec))
+    save_file(
+        {p.name: torch.zeros(p.shape, dtype=torch.bfloat16).normal_() for p in parts}, folder / "model.safetensors"
+    )
+    assert (folder / "model.safetensors").stat().st_size > 190_000_000
+    return folder
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc/self/clear_refs")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("layers", "shard"), [(1, "whole"), (6, "whole"), (6, "shard")])
+def test_peak_memory_while_loading_is_the_slice_and_little_more(large, layers, shard, dtype):
+    """The most memory ever resident during loading exceeds what was there by the slice's bytes and 64 MB at most."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY_PROGRAM, str(large), str(layers), shard, dtype],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    peak, wanted = map(int, done.stdout.split())
+    assert wanted <= peak + (4 << 20)
+    assert peak <= wanted + (64 << 20)

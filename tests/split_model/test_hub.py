@@ -1,0 +1,203 @@
+"""Models by name, from a hub that the test serves itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from split_model.errors import ModelNotFound
+from split_model.hub import resolve
+from tiny_models import build_tiny
+
+ROOT = Path(__file__).parents[2]
+COMMIT = "c0ffee" + "0" * 34
+
+# Run in a process of its own: huggingface_hub reads its environment once, when it is imported.
+PROGRAM = """
+import sys
+from split_model.hub import resolve
+from split_model.errors import ModelError
+from split_model.slices import input_slice, middle_slice
+cuts = {"all": None, "input": lambda spec: [input_slice(spec, 1)], "middle": lambda spec: [middle_slice(spec, 1, 1)]}
+try:
+    print(resolve(sys.argv[1], revision=sys.argv[3] if len(sys.argv) > 3 else None, only=cuts[sys.argv[2]]))
+except ModelError as error:
+    print(type(error).__name__ + ": " + str(error))
+"""
+
+
+class Hub(ThreadingHTTPServer):
+    """Serves `repositories[name]` (a folder) as the hub does, and keeps the paths of files that were sent."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), HubHandler)
+        self.repositories: dict[str, Path] = {}
+        self.sent: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class HubHandler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def _answer(self, body: bool) -> None:
+        if "/resolve/" not in self.path:
+            return self._refuse(404, "EntryNotFound")
+        owner, name, _, revision, file = self.path.lstrip("/").split("/", 4)
+        folder = self.server.repositories.get(f"{owner}/{name}")
+        if owner == "gated":
+            return self._refuse(403, "GatedRepo")
+        if folder is None:
+            return self._refuse(404, "RepoNotFound")
+        if revision not in ("main", COMMIT):
+            return self._refuse(404, "RevisionNotFound")
+        if not (folder / file).is_file():
+            return self._refuse(404, "EntryNotFound")
+        content = (folder / file).read_bytes()
+        if body:
+            self.server.sent.append(file)
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def _refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path):
+    server = Hub()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    server.repositories["tiny/llama"] = build_tiny("llama", tmp_path / "repo", max_shard_bytes=20_000)
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def ask(hub_url, tmp_path, *arguments, offline=False):
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
+        "HF_ENDPOINT": hub_url,
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_OFFLINE": "1" if offline else "0",
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_only_the_shards_of_the_slice_are_fetched(hub, tmp_path):
+    """A device's slice brings config and its own shards; a later slice adds its own; the rest never comes."""
+    repository = hub.repositories["tiny/llama"]
+    weight_map = json.loads((repository / "model.safetensors.index.json").read_text())["weight_map"]
+    first = {file for name, file in weight_map.items() if "embed" in name or "layers.0." in name}
+    middle = {file for name, file in weight_map.items() if "layers.1." in name or "layers.2." in name}
+
+    folder = Path(ask(hub.url, tmp_path, "tiny/llama", "input"))
+    assert folder.name == COMMIT
+    assert {path.name for path in folder.glob("*.safetensors")} == first < set(weight_map.values())
+    assert {"config.json", "generation_config.json"} <= {path.name for path in folder.iterdir()}
+
+    hub.sent.clear()
+    ask(hub.url, tmp_path, "tiny/llama", "middle")
+    assert set(hub.sent) == middle - first
+
+
+def test_a_filled_cache_needs_no_hub(hub, tmp_path):
+    """Once fetched, a model is found with HF_HUB_OFFLINE and with a hub that does not answer."""
+    folder = ask(hub.url, tmp_path, "tiny/llama", "all")
+    assert Path(folder, "config.json").is_file()
+    assert ask(hub.url, tmp_path, "tiny/llama", "all", offline=True) == folder
+    assert ask("http://127.0.0.1:9", tmp_path, "tiny/llama", "all") == folder
+
+
+def test_offline_names_what_is_missing(hub, tmp_path):
+    """Offline, an unknown model and a shard that was never fetched are ModelNotFound with advice."""
+    assert "not in the cache" in ask(hub.url, tmp_path, "tiny/llama", "all", offline=True)
+    ask(hub.url, tmp_path, "tiny/llama", "input")
+    found = ask(hub.url, tmp_path, "tiny/llama", "all", offline=True)
+    assert found.startswith("ModelNotFound") and ".safetensors" in found and "connect once" in found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("tiny/none", "all"), "check the name"),
+        (("gated/model", "all"), "accept its licence"),
+        (("tiny/llama", "all", "no-such-branch"), "no revision"),
+    ],
+)
+def test_refusals_of_the_hub_say_what_to_do(hub, tmp_path, arguments, advice):
+    """Missing, gated and wrong-revision models are ModelNotFound with advice."""
+    found = ask(hub.url, tmp_path, *arguments)
+    assert found.startswith("ModelNotFound") and advice in found
+
+
+def test_unsupported_models_are_refused_before_their_weights_come(hub, tmp_path):
+    """The config alone decides; no weights are fetched in vain."""
+    config = hub.repositories["tiny/llama"] / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "mamba"}))
+    assert ask(hub.url, tmp_path, "tiny/llama", "all").startswith("UnsupportedModel")
+    assert not any(file.endswith(".safetensors") for file in hub.sent)
+
+
+def test_a_local_folder_is_itself(tmp_path):
+    """A path to a folder is returned as it is."""
+    assert resolve(str(tmp_path)) == tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../x", "a/b/c", "/no/such/folder", "a/../b", "a b", "-x", "a/" + "b" * 300, "ü/x"]
+)
+def test_impossible_names_never_reach_the_hub(name):
+    """What is neither a folder nor a hub id is ModelNotFound at once."""
+    with pytest.raises(ModelNotFound):
+        resolve(name)
+
+
+def test_impossible_revisions_never_reach_the_hub():
+    """A revision that could climb out of the cache is refused."""
+    with pytest.raises(ModelNotFound):
+        resolve("tiny/llama", revision="../../x")

@@ -1,0 +1,113 @@
+"""The contiguous cache: append, advance, truncate, limits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from split_model.kv_cache import CacheFull, KVCache
+
+LAYERS, HEADS, DIM, LIMIT = 2, 3, 4, 300
+
+
+def rows_of(value, count):
+    """Rows that can be told apart: [count, heads, dim]."""
+    return (torch.arange(count * HEADS * DIM, dtype=torch.float32) + 1000.0 * value).view(count, HEADS, DIM)
+
+
+def append_all(cache, value, count):
+    for layer in range(cache_layers(cache)):
+        cache.append(layer, rows_of(value + layer, count), -rows_of(value + layer, count))
+    cache.advance(count)
+
+
+def cache_layers(cache):
+    return len(cache._keys)
+
+
+def new_cache(limit=LIMIT, layers=LAYERS):
+    return KVCache(layers, HEADS, DIM, torch.float32, limit)
+
+
+@given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 1)), max_size=12))
+def test_truncated_rows_leave_no_trace(steps):
+    """After any appends and truncations the cache holds what a list of rows would."""
+    cache = new_cache()
+    expected = torch.empty((LAYERS, 0, HEADS, DIM))
+    for value, (count, kept) in enumerate(steps):
+        if cache.length + count > LIMIT:
+            with pytest.raises(CacheFull):
+                cache.reserve(count)
+            continue
+        append_all(cache, value, count)
+        new = torch.stack([rows_of(value + layer, count) for layer in range(LAYERS)])
+        expected = torch.cat((expected, new), 1)
+        position = int(kept * cache.length)
+        cache.truncate(position)
+        expected = expected[:, :position]
+        assert cache.length == position
+        for layer in range(LAYERS):
+            assert torch.equal(cache.keys(layer).transpose(0, 1), expected[layer])
+            assert torch.equal(cache.values(layer).transpose(0, 1), -expected[layer])
+
+
+def test_append_returns_all_rows_so_far_and_counts_none():
+    """A layer's views include the new rows; the length moves only when the step advances."""
+    cache = new_cache()
+    append_all(cache, 1, 5)
+    keys, values = cache.append(0, rows_of(9, 2), rows_of(8, 2))
+    assert keys.shape == values.shape == (HEADS, 7, DIM)
+    assert torch.equal(keys[:, 5:].transpose(0, 1), rows_of(9, 2))
+    assert torch.equal(values[:, 5:].transpose(0, 1), rows_of(8, 2))
+    assert cache.length == 5
+    append_all(cache, 3, 1)
+    assert torch.equal(cache.keys(0)[:, 5:].transpose(0, 1), rows_of(3, 1))
+
+
+def test_memory_grows_by_doubling_up_to_the_limit():
+    """An empty cache takes nothing; bytes allocated at most double what is held, and stop at the limit."""
+    cache = new_cache()
+    row = LAYERS * 2 * HEADS * DIM * 4
+    assert cache.nbytes == 0
+    sizes = []
+    for value in range(LIMIT):
+        append_all(cache, value, 1)
+        sizes.append(cache.nbytes // row)
+    assert sorted(set(sizes)) == [64, 128, 256, LIMIT]
+
+
+def test_a_full_cache_refuses_and_stays_as_it_is():
+    """CacheFull, from reserve, append and advance, changes nothing."""
+    cache = new_cache(limit=3)
+    append_all(cache, 1, 3)
+    before = cache.keys(0).clone(), cache.nbytes
+    for refused in (
+        lambda: cache.reserve(1),
+        lambda: cache.append(0, rows_of(2, 1), rows_of(2, 1)),
+        lambda: cache.advance(1),
+    ):
+        with pytest.raises(CacheFull):
+            refused()
+    assert cache.length == 3 and not cache.can_append(1) and cache.can_append(0)
+    assert torch.equal(cache.keys(0), before[0]) and cache.nbytes == before[1]
+
+
+def test_no_layers_still_count_positions():
+    """A stack without layers advances and truncates like any other, and takes no bytes."""
+    cache = new_cache(layers=0)
+    cache.advance(7)
+    cache.truncate(4)
+    assert (cache.length, cache.nbytes) == (4, 0)
+
+
+@pytest.mark.parametrize("position", [-1, 6])
+def test_truncation_outside_the_cache_is_refused(position):
+    """Positions before 0 or past the length are ValueErrors."""
+    cache = new_cache()
+    append_all(cache, 1, 5)
+    with pytest.raises(ValueError, match="truncate"):
+        cache.truncate(position)
+    with pytest.raises(ValueError, match="capacity_limit"):
+        new_cache(limit=-1)

@@ -1,0 +1,170 @@
+"""Configs of strangers become specs, or are refused by the name of the field."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from split_model.errors import UnsupportedModel
+from split_model.slices import held_bytes, whole
+from split_model.spec import ModelSpec
+
+CONFIGS = Path(__file__).parents[3] / "shared" / "data" / "configs"
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+}
+QWEN2 = {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-2-13b", 13_015_864_320),
+        ("llama-3.1-8b", 8_030_261_248),
+        ("llama-3.1-70b", 70_553_706_496),
+        ("vicuna-7b-v1.3", 6_738_415_616),
+        ("vicuna-13b-v1.3", 13_015_864_320),
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-1.7b", 1_720_574_976),
+        ("qwen3-8b", 8_190_735_360),
+        ("qwen3-32b", 32_762_123_264),
+    ],
+)
+def test_published_configs_have_their_published_sizes(name, parameters):
+    """The parameters that a spec counts are those of the published model."""
+    path = CONFIGS / f"{name}.json"
+    if not path.is_file():
+        pytest.skip("the published configs are not beside this checkout")
+    spec = ModelSpec.from_config(json.loads(path.read_text()))
+    assert held_bytes(spec, [whole(spec)], "bfloat16") == 2 * parameters
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt-1.3b", "bert-large-uncased", "t5-base", "vit-base-patch16-224"])
+def test_other_families_are_refused_by_name(name):
+    """Models of other families are UnsupportedModel, not a wrong answer."""
+    path = CONFIGS / f"{name}.json"
+    if not path.is_file():
+        pytest.skip("the published configs are not beside this checkout")
+    with pytest.raises(UnsupportedModel, match="model_type"):
+        ModelSpec.from_config(json.loads(path.read_text()))
+
+
+def test_fields_left_out_are_what_transformers_assumes():
+    """An old llama config without KV heads, head size, rope or dtype."""
+    spec = ModelSpec.from_config(LLAMA)
+    assert (spec.num_kv_heads, spec.head_dim, spec.max_positions) == (4, 8, 2048)
+    assert (spec.rope.kind, spec.rope.theta, spec.dtype) == ("default", 10000.0, "float32")
+    assert (spec.bos_token_id, spec.eos_token_ids) == (1, (2,))
+    assert not (spec.tied_embeddings or spec.qkv_bias or spec.output_bias or spec.mlp_bias or spec.qk_norm)
+
+
+def test_both_layouts_of_rope_say_the_same():
+    """rope_theta beside rope_scaling, with `type` or `rope_type`, equals rope_parameters."""
+    old = ModelSpec.from_config({**LLAMA, "rope_theta": 5e5, "rope_scaling": LLAMA3_ROPE})
+    older = {key: value for key, value in LLAMA3_ROPE.items() if key != "rope_type"}
+    assert old == ModelSpec.from_config({**LLAMA, "rope_theta": 5e5, "rope_scaling": {**older, "type": "llama3"}})
+    assert old == ModelSpec.from_config({**LLAMA, "rope_parameters": {**LLAMA3_ROPE, "rope_theta": 5e5}})
+    assert (old.rope.kind, old.rope.factor, old.rope.original_max_positions) == ("llama3", 8.0, 8192)
+
+
+def test_windows_follow_the_family():
+    """Mistral slides everywhere, Qwen2 from max_window_layers on and only if asked to, layer_types go first."""
+    mistral = {**QWEN2, "model_type": "mistral"}
+    assert ModelSpec.from_config(mistral).windows == (4096,) * 4
+    assert ModelSpec.from_config({**mistral, "sliding_window": None}).windows == (None,) * 4
+    assert ModelSpec.from_config({**QWEN2, "sliding_window": 7, "max_window_layers": 2}).windows == (None,) * 4
+    sliding = {**QWEN2, "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2}
+    assert ModelSpec.from_config(sliding).windows == (None, None, 7, 7)
+    types = ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]
+    assert ModelSpec.from_config({**sliding, "layer_types": types}).windows == (7, None, None, 7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"model_type": "mixtral"}, "model_type"),
+        ({"model_type": None}, "model_type"),
+        ({"model_type": ["llama"]}, "model_type"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "architectures"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
+        ({"num_local_experts": 8}, "num_local_experts"),
+        ({"hidden_act": "relu6"}, "hidden_act"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"hidden_size": True}, "hidden_size"),
+        ({"hidden_size": 32.0}, "hidden_size"),
+        ({"hidden_size": 1 << 40}, "hidden_size"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ({"num_attention_heads": 5}, "num_attention_heads"),
+        ({"num_key_value_heads": 3}, "num_attention_heads"),
+        ({"head_dim": 7}, "head_dim"),
+        ({"vocab_size": -1}, "vocab_size"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
+        ({"torch_dtype": "int8"}, "dtype"),
+        ({"eos_token_id": "</s>"}, "eos_token_id"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"rope_scaling": "llama3"}, "rope_scaling"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "dynamic"),
+        ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "longrope"),
+        ({"rope_scaling": {"type": "linear"}}, "factor"),
+        ({"rope_scaling": {"type": "linear", "factor": -1}}, "factor"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "twist": 1}}, "twist"),
+        ({"rope_scaling": {**LLAMA3_ROPE, "high_freq_factor": 1.0}}, "high_freq_factor"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention"),
+        ({"model_type": "qwen2", "num_key_value_heads": 2, "attention_bias": True}, "attention_bias"),
+        ({"model_type": "qwen3", "num_key_value_heads": 2, "mlp_bias": True}, "mlp_bias"),
+        ({"model_type": "qwen3", "num_key_value_heads": 2, "layer_types": ["full_attention"]}, "layer_types"),
+        ({"model_type": "qwen3", "num_key_value_heads": 2, "layer_types": ["sliding_attention"] * 4}, "layer_types"),
+        ({"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 0}, "sliding_window"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_field(changes, field):
+    """Each unsupported or impossible option is an UnsupportedModel that names its field."""
+    with pytest.raises(UnsupportedModel, match=field):
+        ModelSpec.from_config({**LLAMA, **changes})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = [*LLAMA, "num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "rope_parameters", "rms_norm_eps"]
+FIELDS += ["hidden_act", "sliding_window", "layer_types", "eos_token_id", "bos_token_id", "dtype", "architectures"]
+
+
+@given(
+    st.sampled_from(["llama", "mistral", "qwen2", "qwen3"]), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4)
+)
+def test_any_value_in_any_field_is_read_or_refused(family, changes):
+    """No config, however strange, raises anything but UnsupportedModel."""
+    try:
+        spec = ModelSpec.from_config({**QWEN2, "model_type": family, **changes})
+    except UnsupportedModel:
+        return
+    assert spec.num_heads % spec.num_kv_heads == 0 and len(spec.windows) == spec.num_layers
+
+
+def test_generation_config_may_name_more_ends():
+    """Its ids replace those of the config; where it has none, the config's stay."""
+    spec = ModelSpec.from_config(LLAMA)
+    assert spec.with_eos([5, 6]) == (5, 6)
+    assert spec.with_eos(None) == (2,)

@@ -1,0 +1,149 @@
+"""Layers over ragged batches: what they promise beyond the right numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from split_model.checkpoint import Checkpoint
+from split_model.kv_cache import CacheFull
+from split_model.slices import Slice, slice_bytes, whole
+from split_model.stack import Embedding, Head, Span, Stack
+from tiny_models import build_tiny
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return Checkpoint.open(build_tiny("llama-tied", tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def stack(checkpoint):
+    return Stack.load(checkpoint, Slice(0, 4), torch.float32)
+
+
+def hidden_rows(rows, seed=0):
+    return torch.randn(rows, 32, generator=torch.Generator().manual_seed(seed))
+
+
+def cache_after(stack, rows, limit=100, seed=0):
+    cache = stack.new_cache(limit)
+    stack.forward(hidden_rows(rows, seed), [Span(cache, rows)])
+    return cache
+
+
+def contents(cache):
+    layers = range(4)
+    return [cache.length, *(cache.keys(i).clone() for i in layers), *(cache.values(i).clone() for i in layers)]
+
+
+def same(left, right):
+    return left[0] == right[0] and all(torch.equal(a, b) for a, b in zip(left[1:], right[1:], strict=True))
+
+
+def test_a_step_that_cannot_be_done_changes_nothing(stack):
+    """A full cache, wrong rows, a shared cache or a wrong shape raise before any cache is touched."""
+    first, full = cache_after(stack, 5), cache_after(stack, 7, limit=8, seed=1)
+    before = contents(first), contents(full)
+    for error, rows, spans in (
+        (CacheFull, 4, [Span(first, 2), Span(full, 2)]),
+        (ValueError, 5, [Span(first, 2), Span(full, 1)]),
+        (ValueError, 2, [Span(first, 1), Span(first, 1)]),
+        (ValueError, 1, [Span(first, 2), Span(full, -1)]),
+    ):
+        with pytest.raises(error):
+            stack.forward(hidden_rows(rows), spans)
+    for wrong in (hidden_rows(1).double(), hidden_rows(1)[:, :31], hidden_rows(1)[0]):
+        with pytest.raises(ValueError, match="hidden"):
+            stack.forward(wrong, [Span(first, 1)])
+    assert same(contents(first), before[0]) and same(contents(full), before[1])
+
+
+def test_a_step_that_fails_half_way_changes_nothing(stack):
+    """An exception in the middle of the layers leaves the length, and so the content, as it was."""
+
+    class Broken:
+        window = None
+
+        def qkv(self, *_):
+            raise MemoryError
+
+    cache = cache_after(stack, 5)
+    before = contents(cache)
+    broken = Stack(stack.spec, stack.slice, [*stack.blocks[:2], Broken(), stack.blocks[3]], torch.float32)
+    with pytest.raises(MemoryError):
+        broken.forward(hidden_rows(3), [Span(cache, 3)])
+    assert same(contents(cache), before)
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 9))
+def test_rows_after_a_truncation_are_as_if_the_others_never_were(stack, kept, rejected, new):
+    """Truncate, then forward: bit for bit what a session gives that never saw the rejected rows."""
+    cache = cache_after(stack, kept)
+    fresh = cache_after(stack, kept)
+    stack.forward(hidden_rows(rejected, seed=5), [Span(cache, rejected)])
+    cache.truncate(kept)
+    rows = hidden_rows(new, seed=6)
+    found = stack.forward(rows, [Span(cache, new)])
+    assert torch.equal(found, stack.forward(rows, [Span(fresh, new)]))
+    assert same(contents(cache), contents(fresh))
+
+
+def test_no_layers_are_the_identity(checkpoint):
+    """With no layers the rows come back as they are, and the cache counts them all the same."""
+    stack = Stack.load(checkpoint, Slice(2, 2), torch.float32)
+    cache = stack.new_cache(10)
+    rows = hidden_rows(4)
+    assert stack.forward(rows, [Span(cache, 4)]) is rows
+    assert (cache.length, cache.nbytes, stack.loaded_bytes) == (4, 0, 0)
+    with pytest.raises(CacheFull):
+        stack.forward(hidden_rows(7), [Span(cache, 7)])
+
+
+def test_spans_without_rows_and_batches_without_spans(stack):
+    """Empty work is done at once and changes nothing."""
+    cache, other = cache_after(stack, 5), cache_after(stack, 3)
+    before = contents(other)
+    assert stack.forward(hidden_rows(0), []).shape == (0, 32)
+    assert stack.forward(hidden_rows(0), [Span(cache, 0)]).shape == (0, 32)
+    assert stack.forward(hidden_rows(2), [Span(cache, 2), Span(other, 0)]).shape == (2, 32)
+    assert cache.length == 7 and same(contents(other), before)
+
+
+def test_the_input_is_left_as_it_was(stack):
+    """The residual stream starts as a copy: callers keep their shallow states."""
+    rows = hidden_rows(3)
+    before = rows.clone()
+    stack.forward(rows, [Span(stack.new_cache(3), 3)])
+    assert torch.equal(rows, before)
+
+
+def test_a_shard_cannot_run_alone(checkpoint):
+    """Partial sums are not an answer: forward on a shard is refused."""
+    shard = Stack.load(checkpoint, Slice(0, 1, kv_groups=range(0, 1)), torch.float32)
+    with pytest.raises(ValueError, match="partial sums"):
+        shard.forward(hidden_rows(1), [Span(shard.new_cache(3), 1)])
+
+
+def test_tied_ends_share_their_memory(checkpoint):
+    """Embedding and head of one process hold the tied matrix once, and together take what the slice says."""
+    spec = checkpoint.spec
+    embedding = Embedding.load(checkpoint, torch.float32)
+    head = Head.load(checkpoint, spec, torch.float32, embedding)
+    alone = Head.load(checkpoint, spec, torch.float32)
+    assert head.weight.data_ptr() == embedding.weight.data_ptr()
+    layers = Stack.load(checkpoint, whole(spec), torch.float32)
+    held = embedding.loaded_bytes + layers.loaded_bytes + head.loaded_bytes
+    assert held == slice_bytes(spec, whole(spec), torch.float32)
+    rows = hidden_rows(3)
+    torch.testing.assert_close(head.forward(rows), alone.forward(rows), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("ids", [[97], [-1], [[1, 2]]])
+def test_ids_outside_the_vocabulary_are_refused(checkpoint, ids):
+    """A wrong token id is a ValueError, not a crash in a kernel."""
+    with pytest.raises(ValueError, match="token ids"):
+        Embedding.load(checkpoint, torch.float32).forward(ids)

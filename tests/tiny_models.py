@@ -1,0 +1,81 @@
+"""Tiny random models of every supported architecture, saved as Hugging Face folders by transformers itself.
+
+Biases and norm weights, which transformers starts at 0 and 1, are random here: a forgotten bias must show.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": None,  # a greedy text runs to the length asked for
+    "pad_token_id": None,
+}
+_LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+
+_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama-tied": ("Llama", {"tie_word_embeddings": True}),
+    "llama-no-gqa": ("Llama", {"num_key_value_heads": 4}),
+    "llama-one-kv-head": ("Llama", {"num_key_value_heads": 1}),
+    "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama-head-dim": ("Llama", {"head_dim": 12, "hidden_act": "gelu_pytorch_tanh"}),
+    "llama-llama3-rope": ("Llama", {"rope_parameters": _LLAMA3_ROPE}),
+    "llama-linear-rope": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 3.0}},
+    ),
+    "llama-yarn-rope": ("Llama", {"rope_parameters": _YARN_ROPE}),
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "mistral-window": ("Mistral", {"sliding_window": 9}),
+    "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
+    "qwen2-windows": ("Qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 2}),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+    "qwen3-biases": ("Qwen3", {"head_dim": 8, "attention_bias": True, "tie_word_embeddings": True}),
+}
+TINY_NAMES = tuple(_CONFIGS)
+
+
+def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **changes: Any) -> Path:
+    """Saves the model `name` in the folder `path` (float32, the same weights every time) and returns the folder.
+
+    `max_shard_bytes` splits the weights over several files with an index. `changes` go into the config.
+    """
+    import transformers
+
+    family, options = _CONFIGS[name]
+    config = getattr(transformers, f"{family}Config")(**{**_SIZES, **options, **changes})
+    with torch.random.fork_rng():
+        torch.manual_seed(20)
+        model = getattr(transformers, f"{family}ForCausalLM")(config)
+        with torch.no_grad():
+            for parameter_name, parameter in model.named_parameters():
+                if parameter_name.endswith("bias"):
+                    parameter.normal_(0, 0.3)
+                elif "norm" in parameter_name:
+                    parameter.normal_(1, 0.3)
+                else:
+                    # Wider than the default, so that attention is far from uniform and the logits far from flat.
+                    parameter.normal_(0, 0.2)
+    size = {} if max_shard_bytes is None else {"max_shard_size": max_shard_bytes}
+    model.save_pretrained(path, **size)
+    return path
