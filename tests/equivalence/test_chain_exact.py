@@ -5,44 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from checkpoints import DEMO, REAL_MODELS, real_model
-from clouds import chain_over, greedy, local_middle
-from oracle import TOLERANCE, oracle_logits, oracle_tokens, prompt_for
+from clouds import chain_over, local_middle
+from exactness import CHUNKS, CUTS, check_exact, layers_of
 from tiny_models import TINY_NAMES, build_tiny
 
-from device_agent.chain import Chain
 from device_agent.local import Compute
-from split_model.checkpoint import Checkpoint
-
-TOKENS = 64
-PROMPT = 70
-CHUNKS = (1, 7, 64, PROMPT)
-CUTS = [("0", 0), ("1", 0), ("2", 0), ("all", 0), ("0", 1), ("1", 1), ("2", 1), ("all", 1)]
-
-
-def layers_of(cut: tuple[str, int], path: Path) -> tuple[int, int]:
-    """The cut's m and k for this model; a model with fewer layers skips the ones it has not."""
-    layers = Checkpoint.open(path).spec.num_layers
-    tail = cut[1]
-    split = layers - tail if cut[0] == "all" else int(cut[0])
-    if split + tail > layers:
-        pytest.skip(f"{layers} layers cannot be cut at {cut}")
-    return split, tail
-
-
-async def check_exact(chain: Chain, path: Path, tokens: int = TOKENS, length: int = PROMPT) -> None:
-    """Tokens and logits of the chain equal transformers'."""
-    prompt = prompt_for(path, length)
-    expected = oracle_tokens(path, prompt, tokens)
-    assert await greedy(chain, list(prompt), tokens) == expected
-    ids = prompt + tuple(expected)
-    session = chain.open(len(ids))
-    try:
-        logits = await session.forward(ids, len(ids), torch.clone)
-    finally:
-        session.close()
-    assert float((logits - oracle_logits(path, ids)).abs().max()) < TOLERANCE
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"m={cut[0]},k={cut[1]}")

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from checkpoints import DEMO, real_model
 from clouds import chain_over, device_hello, greedy, remote_middle
+from exactness import CHUNKS, CUTS, TOKENS, check_exact, layers_of
 from oracle import oracle_tokens, prompt_for
 from processes import cloud_process
-from test_chain_exact import CHUNKS, CUTS, TOKENS, check_exact, layers_of
 from tiny_models import build_tiny
 
 from device_agent.local import Compute
