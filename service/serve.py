@@ -75,7 +75,8 @@ def _start(config: ServeConfig, children: Children) -> None:
     where = f"http://{_reachable(config.host)}:{config.port}"
     click.echo(f"Starting Trilby with {config.model} ({config.mode}, {config.dtype}) …")
     gateway = ["--host", config.host, "--port", str(config.port), "--log-level", config.log_level]
-    gateway += ["--api-keys", config.api_keys, "--device-token", config.device_token]
+    # Secrets go by the environment: everybody on the machine can read a command line.
+    os.environ["TRILBY_API_KEYS"], os.environ["TRILBY_DEVICE_TOKEN"] = config.api_keys, config.device_token
     children.start("gateway", [sys.executable, "-m", "gateway", *gateway])
     if config.mode != "local":
         # A credential for this run only: other users of this machine can reach the loopback address too.
@@ -84,7 +85,7 @@ def _start(config: ServeConfig, children: Children) -> None:
         cloud = [sys.executable, "-m", "cloud_server", *common, "--host", "127.0.0.1", "--port", str(cloud_port)]
         children.start("cloud", cloud)
     device = [*common, "--mode", config.mode, "--gateway", where.replace("http", "ws", 1)]
-    device += ["--cloud", f"ws://127.0.0.1:{cloud_port}", "--device-token", config.device_token, "--name", "device"]
+    device += ["--cloud", f"ws://127.0.0.1:{cloud_port}", "--name", "device"]
     _await("gateway", children, lambda: _answers(f"{where}/health"))
     if config.mode != "local":
         _await("cloud", children, lambda: _answers(f"http://127.0.0.1:{cloud_port}/health"))

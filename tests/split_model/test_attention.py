@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from split_model.attention import attend
 
 
-def by_formula(q, keys, values, start, window):
+def by_formula(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int, window: int | None
+) -> torch.Tensor:
     """Row by row and head by head, in float64."""
     rows, heads, dim = q.shape
     group = heads // keys.shape[0]
@@ -34,7 +36,7 @@ def by_formula(q, keys, values, start, window):
     st.none() | st.integers(1, 25),
     st.integers(0, 1000),
 )
-def test_attention_is_the_formula(rows, start, heads, window, seed):
+def test_attention_is_the_formula(rows: int, start: int, heads: tuple[int, int], window: int | None, seed: int) -> None:
     """Any rows, start, grouping and window: within 1e-5 of the formula in float64."""
     generator = torch.Generator().manual_seed(seed)
     q = torch.randn(rows, heads[0], 8, generator=generator)
@@ -44,13 +46,13 @@ def test_attention_is_the_formula(rows, start, heads, window, seed):
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_shard_without_heads_has_an_empty_context(rows):
+def test_a_shard_without_heads_has_an_empty_context(rows: int) -> None:
     """A device that holds none of the heads still takes part."""
     empty = torch.empty(0, rows, 8)
     assert attend(torch.empty(rows, 0, 8), empty, empty, 0, None).shape == (rows, 0)
 
 
-def test_bfloat16_stays_bfloat16():
+def test_bfloat16_stays_bfloat16() -> None:
     """The context has q's dtype and is as exact as that allows."""
     q, keys = torch.randn(5, 4, 8).bfloat16(), torch.randn(2, 9, 8).bfloat16()
     found = attend(q, keys, keys, 4, 3)

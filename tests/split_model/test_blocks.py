@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tiny_models import build_tiny
 
 from split_model.attention import attend
 from split_model.blocks import Block
@@ -11,7 +12,6 @@ from split_model.checkpoint import Checkpoint
 from split_model.rope import Rope
 from split_model.slices import Slice
 from split_model.stack import Span, Stack
-from tiny_models import build_tiny
 
 ROWS = 11
 CUTS = {
@@ -23,11 +23,11 @@ CUTS = {
 
 
 @pytest.fixture(scope="module", params=["llama", "llama-biases", "qwen2", "qwen3-biases", "mistral-window"])
-def checkpoint(request, tmp_path_factory):
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return Checkpoint.open(build_tiny(request.param, tmp_path_factory.mktemp("model")))
 
 
-def run(blocks, hidden, rope, window):
+def run(blocks: list[Block], hidden: torch.Tensor, rope: Rope, window: int | None) -> torch.Tensor:
     """A layer over the sum of its shards' parts: [rows, hidden]."""
     cos, sin = rope.span(0, len(hidden))
     attention = torch.zeros_like(hidden)
@@ -42,7 +42,7 @@ def run(blocks, hidden, rope, window):
 
 @pytest.mark.parametrize("cut", sorted(CUTS))
 @torch.inference_mode()
-def test_shards_add_up_to_the_layer(checkpoint, cut):
+def test_shards_add_up_to_the_layer(checkpoint: Checkpoint, cut: str) -> None:
     """For any cut of KV groups and columns, empty shards included, the partial sums equal the whole layer."""
     spec = checkpoint.spec
     hidden = torch.randn(ROWS, spec.hidden_size, generator=torch.Generator().manual_seed(0))
@@ -57,7 +57,7 @@ def test_shards_add_up_to_the_layer(checkpoint, cut):
 
 
 @torch.inference_mode()
-def test_one_row_and_many_rows_agree(checkpoint):
+def test_one_row_and_many_rows_agree(checkpoint: Checkpoint) -> None:
     """The parts do not depend on how many rows run together."""
     spec = checkpoint.spec
     block = Block(checkpoint, 0, torch.float32)

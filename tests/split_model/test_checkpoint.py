@@ -8,40 +8,41 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_models import build_tiny
 
 from split_model.checkpoint import Checkpoint
 from split_model.errors import BadCheckpoint, ModelError, ModelNotFound
 from split_model.slices import Slice, slice_bytes, slice_parts, whole
 from split_model.spec import ModelSpec
 from split_model.stack import Stack
-from tiny_models import build_tiny
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory):
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny("llama", tmp_path_factory.mktemp("llama"), max_shard_bytes=20_000)
 
 
 @pytest.fixture
-def folder(original, tmp_path):
+def folder(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "model"))
 
 
-def index_of(folder):
+def index_of(folder: Path) -> Any:
     return json.loads((folder / "model.safetensors.index.json").read_text())
 
 
-def all_tensors(folder):
+def all_tensors(folder: Path) -> dict[str, torch.Tensor]:
     return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
 
 
-def test_any_part_of_any_tensor_in_any_dtype(folder):
+def test_any_part_of_any_tensor_in_any_dtype(folder: Path) -> None:
     """Rows, columns and both, in float32 and bfloat16, equal what safetensors reads whole."""
     checkpoint = Checkpoint.open(folder)
     for name, tensor in all_tensors(folder).items():
@@ -61,7 +62,7 @@ def test_any_part_of_any_tensor_in_any_dtype(folder):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_files_are_converted_as_torch_does(folder, tmp_path, dtype):
+def test_half_precision_files_are_converted_as_torch_does(folder: Path, tmp_path: Path, dtype: Any) -> None:
     """float16 and bfloat16 tensors become float32 or bfloat16 with torch's rounding."""
     config = json.loads((folder / "config.json").read_text())
     half = tmp_path / "half"
@@ -75,7 +76,7 @@ def test_half_precision_files_are_converted_as_torch_does(folder, tmp_path, dtyp
             assert torch.equal(checkpoint.read(name, dtype=wanted), tensor.to(wanted))
 
 
-def test_loading_takes_exactly_the_bytes_of_the_slice(folder):
+def test_loading_takes_exactly_the_bytes_of_the_slice(folder: Path) -> None:
     """`loaded_bytes` of a stack is `slice_bytes` of its slice."""
     checkpoint = Checkpoint.open(folder)
     for held in (Slice(0, 4), Slice(1, 3), Slice(2, 2), Slice(0, 2, kv_groups=range(1, 2), columns=range(5, 20))):
@@ -84,7 +85,7 @@ def test_loading_takes_exactly_the_bytes_of_the_slice(folder):
             assert stack.loaded_bytes == slice_bytes(checkpoint.spec, held, dtype)
 
 
-def test_digest_knows_weights_config_and_nothing_else(folder, tmp_path):
+def test_digest_knows_weights_config_and_nothing_else(folder: Path, tmp_path: Path) -> None:
     """One changed weight or option changes it; token ids, file names and other files do not."""
     digest = Checkpoint.open(folder).digest()
     assert digest.startswith("sha256:") and len(digest) == 71
@@ -110,7 +111,7 @@ def test_digest_knows_weights_config_and_nothing_else(folder, tmp_path):
     assert Checkpoint.open(single).digest() != digest
 
 
-def test_names_without_the_leading_model_are_found(folder, tmp_path):
+def test_names_without_the_leading_model_are_found(folder: Path, tmp_path: Path) -> None:
     """Files of the bare transformer name their tensors without "model."."""
     bare = tmp_path / "bare"
     bare.mkdir()
@@ -123,7 +124,7 @@ def test_names_without_the_leading_model_are_found(folder, tmp_path):
     "shard",
     ["../evil.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..", "x.bin", "a\\b.safetensors", 3, None],
 )
-def test_an_index_that_leaves_its_folder_is_refused(folder, shard):
+def test_an_index_that_leaves_its_folder_is_refused(folder: Path, shard: Any) -> None:
     """Every path but a plain file of the same folder is BadCheckpoint."""
     index = index_of(folder)
     index["weight_map"]["model.norm.weight"] = shard
@@ -132,7 +133,7 @@ def test_an_index_that_leaves_its_folder_is_refused(folder, shard):
         Checkpoint.open(folder)
 
 
-def test_missing_and_broken_files_say_what_to_do(folder, tmp_path):
+def test_missing_and_broken_files_say_what_to_do(folder: Path, tmp_path: Path) -> None:
     """Nothing there, no weights, a missing shard, a missing tensor, a wrong shape: each has its own words."""
     with pytest.raises(ModelNotFound, match=r"config\.json"):
         Checkpoint.open(tmp_path / "nowhere")
@@ -143,6 +144,8 @@ def test_missing_and_broken_files_say_what_to_do(folder, tmp_path):
     Stack.load(checkpoint, Slice(0, 1), torch.float32)
     with pytest.raises(BadCheckpoint, match=f"lacks {lacking}"):
         Stack.load(checkpoint, Slice(3, 4), torch.float32)
+    with pytest.raises(BadCheckpoint, match=f"lacks {lacking}"):
+        checkpoint.digest()
     with pytest.raises(BadCheckpoint, match="no tensor nonsense"):
         checkpoint.read("nonsense")
 
@@ -156,7 +159,7 @@ def test_missing_and_broken_files_say_what_to_do(folder, tmp_path):
             Checkpoint.open(folder)
 
 
-def test_ranges_outside_a_tensor_are_value_errors(folder):
+def test_ranges_outside_a_tensor_are_value_errors(folder: Path) -> None:
     """Rows and columns are checked against the tensor."""
     checkpoint = Checkpoint.open(folder)
     name = "model.layers.0.mlp.up_proj.weight"
@@ -191,7 +194,7 @@ print(resident("VmHWM") - before, slice_bytes(checkpoint.spec, held, dtype))
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory):
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """About 200 MB of random weights in bfloat16, in one file."""
     folder = tmp_path_factory.mktemp("large")
     config = {
@@ -217,7 +220,9 @@ def large(tmp_path_factory):
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc/self/clear_refs")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(("layers", "shard"), [(1, "whole"), (6, "whole"), (6, "shard")])
-def test_peak_memory_while_loading_is_the_slice_and_little_more(large, layers, shard, dtype):
+def test_peak_memory_while_loading_is_the_slice_and_little_more(
+    large: Path, layers: int, shard: Any, dtype: Any
+) -> None:
     """The most memory ever resident during loading exceeds what was there by the slice's bytes and 64 MB at most."""
     done = subprocess.run(
         [sys.executable, "-c", MEMORY_PROGRAM, str(large), str(layers), shard, dtype],

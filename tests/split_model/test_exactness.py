@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers
+from tiny_models import TINY_NAMES, build_tiny
 
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 from split_model.slices import input_slice, middle_slice, output_slice
 from split_model.stack import Embedding, Head, Span, Stack
-from tiny_models import TINY_NAMES, build_tiny
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 REAL_NAMES = ("tinystories-656k", "stories-260k", "draft-180k")
@@ -23,8 +24,8 @@ NEW_TOKENS = 64
 
 
 @pytest.fixture(scope="module", params=[*TINY_NAMES, *REAL_NAMES])
-def folder(request, tmp_path_factory):
-    name = request.param
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    name: str = request.param
     if name in TINY_NAMES:
         return build_tiny(name, tmp_path_factory.mktemp(name))
     path = DATA / "models" / name
@@ -34,37 +35,38 @@ def folder(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def oracle(folder):
+def oracle(folder: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 @pytest.fixture(scope="module")
-def reference(folder):
+def reference(folder: Path) -> Reference:
     return Reference.load(folder)
 
 
-def prompt(vocab_size, rows=PROMPT_ROWS, seed=0):
+def prompt(vocab_size: int, rows: int = PROMPT_ROWS, seed: int = 0) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, vocab_size, (rows,), generator=generator).tolist()
 
 
-def oracle_logits(oracle, ids):
+def oracle_logits(oracle: Any, ids: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return oracle(torch.tensor([ids])).logits[0].float()
+        logits: torch.Tensor = oracle(torch.tensor([ids])).logits
+    return logits[0].float()
 
 
-def assert_close(found, wanted, tolerance=LOGITS_TOLERANCE):
+def assert_close(found: torch.Tensor, wanted: torch.Tensor, tolerance: float = LOGITS_TOLERANCE) -> None:
     scale = max(1.0, float(wanted.abs().max()) / 10)
     torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance * scale)
 
 
-def test_logits_are_those_of_transformers(oracle, reference):
+def test_logits_are_those_of_transformers(oracle: Any, reference: Reference) -> None:
     """Every position's logits agree within 1e-4 in float32."""
     ids = prompt(reference.spec.vocab_size)
     assert_close(reference.logits(ids), oracle_logits(oracle, ids))
 
 
-def test_greedy_tokens_are_those_of_transformers(oracle, reference):
+def test_greedy_tokens_are_those_of_transformers(oracle: Any, reference: Reference) -> None:
     """Sixty-four greedy tokens are equal."""
     ids = prompt(reference.spec.vocab_size, rows=20)
     with torch.inference_mode():
@@ -78,7 +80,7 @@ def test_greedy_tokens_are_those_of_transformers(oracle, reference):
     assert reference.generate(ids, NEW_TOKENS) == wanted[0, len(ids) :].tolist()
 
 
-def test_every_cut_gives_the_same_logits(folder, oracle, reference):
+def test_every_cut_gives_the_same_logits(folder: Path, oracle: Any, reference: Reference) -> None:
     """Input, middle and output submodels one after the other equal the whole, for every m and k."""
     checkpoint = Checkpoint.open(folder)
     spec = checkpoint.spec
@@ -98,7 +100,7 @@ def test_every_cut_gives_the_same_logits(folder, oracle, reference):
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, PROMPT_ROWS])
-def test_chunks_give_the_same_logits(oracle, reference, chunk):
+def test_chunks_give_the_same_logits(oracle: Any, reference: Reference, chunk: int) -> None:
     """A prompt run in chunks of any size equals the prompt run at once."""
     ids = prompt(reference.spec.vocab_size)
     cache = reference.stack.new_cache(len(ids))
@@ -109,7 +111,7 @@ def test_chunks_give_the_same_logits(oracle, reference, chunk):
     assert_close(torch.cat(found), oracle_logits(oracle, ids))
 
 
-def test_ragged_batch_equals_each_session_alone(oracle, reference):
+def test_ragged_batch_equals_each_session_alone(oracle: Any, reference: Reference) -> None:
     """Eight sessions of different lengths, run in shared steps of uneven rows, each get their own logits."""
     spec, stack = reference.spec, reference.stack
     prompts = [prompt(spec.vocab_size, rows=5 + 8 * index, seed=index) for index in range(8)]
@@ -128,14 +130,14 @@ def test_ragged_batch_equals_each_session_alone(oracle, reference):
         ]
         spans = [Span(cache, count) for cache, count in zip(caches, rows, strict=True)]
         logits = reference.head.forward(stack.forward(reference.embedding.forward(ids), spans))
-        for index, part in enumerate(logits.split(rows)):
+        for index, part in enumerate(logits.split_with_sizes(rows)):
             found[index].append(part)
         step += 1
     for parts, ids in zip(found, prompts, strict=True):
         assert_close(torch.cat(parts), oracle_logits(oracle, ids))
 
 
-def test_bfloat16_is_as_close_as_transformers_in_bfloat16(folder, reference):
+def test_bfloat16_is_as_close_as_transformers_in_bfloat16(folder: Path, reference: Reference) -> None:
     """In bfloat16 the logits are no further from float32 than twice transformers' own in bfloat16."""
     ids = prompt(reference.spec.vocab_size)
     exact = reference.logits(ids)
@@ -149,7 +151,7 @@ def test_bfloat16_is_as_close_as_transformers_in_bfloat16(folder, reference):
 
 
 @pytest.mark.parametrize("name", ["llama-biases", "qwen2", "qwen3", "llama-tied"])
-def test_sharded_files_give_the_same_logits(name, tmp_path):
+def test_sharded_files_give_the_same_logits(name: str, tmp_path: Path) -> None:
     """A checkpoint of many files with an index is the same model as one file, and has the same digest."""
     one = build_tiny(name, tmp_path / "one")
     many = build_tiny(name, tmp_path / "many", max_shard_bytes=20_000)
@@ -166,7 +168,7 @@ def test_sharded_files_give_the_same_logits(name, tmp_path):
         ("llama-linear-rope", {"rope_theta": 10000.0, "rope_scaling": {"type": "linear", "factor": 3.0}}),
     ],
 )
-def test_old_config_layout_gives_the_same_logits(name, old, tmp_path):
+def test_old_config_layout_gives_the_same_logits(name: str, old: dict[str, Any], tmp_path: Path) -> None:
     """`rope_theta`, `rope_scaling` and `torch_dtype` say the same as `rope_parameters` and `dtype`."""
     folder = build_tiny(name, tmp_path)
     ids = prompt(97)
@@ -181,7 +183,7 @@ def test_old_config_layout_gives_the_same_logits(name, old, tmp_path):
     assert torch.equal(Reference.load(folder).logits(ids), wanted)
 
 
-def test_wrong_result_would_be_seen(tmp_path):
+def test_wrong_result_would_be_seen(tmp_path: Path) -> None:
     """The oracle is sensitive: a model without its window, its biases or its rope scaling differs by far more."""
     ids = prompt(97)
     for name, field, value in (

@@ -8,14 +8,15 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tiny_models import build_tiny
 
 from split_model.errors import ModelNotFound
 from split_model.hub import resolve
-from tiny_models import build_tiny
 
 ROOT = Path(__file__).parents[2]
 COMMIT = "c0ffee" + "0" * 34
@@ -94,7 +95,7 @@ class HubHandler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub(tmp_path):
+def hub(tmp_path: Path) -> Iterator[Hub]:
     server = Hub()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -105,7 +106,7 @@ def hub(tmp_path):
     thread.join()
 
 
-def ask(hub_url, tmp_path, *arguments, offline=False):
+def ask(hub_url: str, tmp_path: Path, *arguments: str, offline: bool = False) -> str:
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
         "HF_ENDPOINT": hub_url,
@@ -125,10 +126,10 @@ def ask(hub_url, tmp_path, *arguments, offline=False):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip().splitlines()[-1]
+    return str(done.stdout.strip().splitlines()[-1])
 
 
-def test_only_the_shards_of_the_slice_are_fetched(hub, tmp_path):
+def test_only_the_shards_of_the_slice_are_fetched(hub: Hub, tmp_path: Path) -> None:
     """A device's slice brings config and its own shards; a later slice adds its own; the rest never comes."""
     repository = hub.repositories["tiny/llama"]
     weight_map = json.loads((repository / "model.safetensors.index.json").read_text())["weight_map"]
@@ -145,7 +146,7 @@ def test_only_the_shards_of_the_slice_are_fetched(hub, tmp_path):
     assert set(hub.sent) == middle - first
 
 
-def test_a_filled_cache_needs_no_hub(hub, tmp_path):
+def test_a_filled_cache_needs_no_hub(hub: Hub, tmp_path: Path) -> None:
     """Once fetched, a model is found with HF_HUB_OFFLINE and with a hub that does not answer."""
     folder = ask(hub.url, tmp_path, "tiny/llama", "all")
     assert Path(folder, "config.json").is_file()
@@ -153,7 +154,7 @@ def test_a_filled_cache_needs_no_hub(hub, tmp_path):
     assert ask("http://127.0.0.1:9", tmp_path, "tiny/llama", "all") == folder
 
 
-def test_offline_names_what_is_missing(hub, tmp_path):
+def test_offline_names_what_is_missing(hub: Hub, tmp_path: Path) -> None:
     """Offline, an unknown model and a shard that was never fetched are ModelNotFound with advice."""
     assert "not in the cache" in ask(hub.url, tmp_path, "tiny/llama", "all", offline=True)
     ask(hub.url, tmp_path, "tiny/llama", "input")
@@ -169,13 +170,13 @@ def test_offline_names_what_is_missing(hub, tmp_path):
         (("tiny/llama", "all", "no-such-branch"), "no revision"),
     ],
 )
-def test_refusals_of_the_hub_say_what_to_do(hub, tmp_path, arguments, advice):
+def test_refusals_of_the_hub_say_what_to_do(hub: Hub, tmp_path: Path, arguments: tuple[str, ...], advice: str) -> None:
     """Missing, gated and wrong-revision models are ModelNotFound with advice."""
     found = ask(hub.url, tmp_path, *arguments)
     assert found.startswith("ModelNotFound") and advice in found
 
 
-def test_unsupported_models_are_refused_before_their_weights_come(hub, tmp_path):
+def test_unsupported_models_are_refused_before_their_weights_come(hub: Hub, tmp_path: Path) -> None:
     """The config alone decides; no weights are fetched in vain."""
     config = hub.repositories["tiny/llama"] / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "mamba"}))
@@ -183,7 +184,7 @@ def test_unsupported_models_are_refused_before_their_weights_come(hub, tmp_path)
     assert not any(file.endswith(".safetensors") for file in hub.sent)
 
 
-def test_a_local_folder_is_itself(tmp_path):
+def test_a_local_folder_is_itself(tmp_path: Path) -> None:
     """A path to a folder is returned as it is."""
     assert resolve(str(tmp_path)) == tmp_path
 
@@ -191,13 +192,13 @@ def test_a_local_folder_is_itself(tmp_path):
 @pytest.mark.parametrize(
     "name", ["", "../x", "a/b/c", "/no/such/folder", "a/../b", "a b", "-x", "a/" + "b" * 300, "ü/x"]
 )
-def test_impossible_names_never_reach_the_hub(name):
+def test_impossible_names_never_reach_the_hub(name: str) -> None:
     """What is neither a folder nor a hub id is ModelNotFound at once."""
     with pytest.raises(ModelNotFound):
         resolve(name)
 
 
-def test_impossible_revisions_never_reach_the_hub():
+def test_impossible_revisions_never_reach_the_hub() -> None:
     """A revision that could climb out of the cache is refused."""
     with pytest.raises(ModelNotFound):
         resolve("tiny/llama", revision="../../x")

@@ -12,27 +12,27 @@ from split_model.kv_cache import CacheFull, KVCache
 LAYERS, HEADS, DIM, LIMIT = 2, 3, 4, 300
 
 
-def rows_of(value, count):
+def rows_of(value: int, count: int) -> torch.Tensor:
     """Rows that can be told apart: [count, heads, dim]."""
     return (torch.arange(count * HEADS * DIM, dtype=torch.float32) + 1000.0 * value).view(count, HEADS, DIM)
 
 
-def append_all(cache, value, count):
+def append_all(cache: KVCache, value: int, count: int) -> None:
     for layer in range(cache_layers(cache)):
         cache.append(layer, rows_of(value + layer, count), -rows_of(value + layer, count))
     cache.advance(count)
 
 
-def cache_layers(cache):
+def cache_layers(cache: KVCache) -> int:
     return len(cache._keys)
 
 
-def new_cache(limit=LIMIT, layers=LAYERS):
+def new_cache(limit: int = LIMIT, layers: int = LAYERS) -> KVCache:
     return KVCache(layers, HEADS, DIM, torch.float32, limit)
 
 
 @given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 1)), max_size=12))
-def test_truncated_rows_leave_no_trace(steps):
+def test_truncated_rows_leave_no_trace(steps: list[tuple[int, float]]) -> None:
     """After any appends and truncations the cache holds what a list of rows would."""
     cache = new_cache()
     expected = torch.empty((LAYERS, 0, HEADS, DIM))
@@ -53,7 +53,7 @@ def test_truncated_rows_leave_no_trace(steps):
             assert torch.equal(cache.values(layer).transpose(0, 1), -expected[layer])
 
 
-def test_append_returns_all_rows_so_far_and_counts_none():
+def test_append_returns_all_rows_so_far_and_counts_none() -> None:
     """A layer's views include the new rows; the length moves only when the step advances."""
     cache = new_cache()
     append_all(cache, 1, 5)
@@ -66,7 +66,7 @@ def test_append_returns_all_rows_so_far_and_counts_none():
     assert torch.equal(cache.keys(0)[:, 5:].transpose(0, 1), rows_of(3, 1))
 
 
-def test_memory_grows_by_doubling_up_to_the_limit():
+def test_memory_grows_by_doubling_up_to_the_limit() -> None:
     """An empty cache takes nothing; bytes allocated at most double what is held, and stop at the limit."""
     cache = new_cache()
     row = LAYERS * 2 * HEADS * DIM * 4
@@ -78,7 +78,7 @@ def test_memory_grows_by_doubling_up_to_the_limit():
     assert sorted(set(sizes)) == [64, 128, 256, LIMIT]
 
 
-def test_a_full_cache_refuses_and_stays_as_it_is():
+def test_a_full_cache_refuses_and_stays_as_it_is() -> None:
     """CacheFull, from reserve, append and advance, changes nothing."""
     cache = new_cache(limit=3)
     append_all(cache, 1, 3)
@@ -94,7 +94,7 @@ def test_a_full_cache_refuses_and_stays_as_it_is():
     assert torch.equal(cache.keys(0), before[0]) and cache.nbytes == before[1]
 
 
-def test_no_layers_still_count_positions():
+def test_no_layers_still_count_positions() -> None:
     """A stack without layers advances and truncates like any other, and takes no bytes."""
     cache = new_cache(layers=0)
     cache.advance(7)
@@ -103,7 +103,7 @@ def test_no_layers_still_count_positions():
 
 
 @pytest.mark.parametrize("position", [-1, 6])
-def test_truncation_outside_the_cache_is_refused(position):
+def test_truncation_outside_the_cache_is_refused(position: int) -> None:
     """Positions before 0 or past the length are ValueErrors."""
     cache = new_cache()
     append_all(cache, 1, 5)

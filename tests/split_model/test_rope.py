@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from transformers import LlamaConfig
@@ -10,7 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from split_model.rope import Rope, inverse_frequencies
 from split_model.rope_spec import RopeSpec
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "default": {"rope_type": "default"},
     "linear": {"rope_type": "linear", "factor": 3.0},
     "llama3": {
@@ -43,7 +45,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", sorted(OPTIONS))
 @pytest.mark.parametrize("theta", [10000.0, 500000.0])
 @pytest.mark.parametrize("head_dim", [8, 128])
-def test_frequencies_and_tables_are_those_of_transformers(name, theta, head_dim):
+def test_frequencies_and_tables_are_those_of_transformers(name: str, theta: float, head_dim: int) -> None:
     """Every kind, with every option, gives transformers' frequencies, cosines and sines bit for bit."""
     options = {**OPTIONS[name], "rope_theta": theta}
     config = LlamaConfig(
@@ -66,7 +68,7 @@ def test_frequencies_and_tables_are_those_of_transformers(name, theta, head_dim)
     assert torch.equal(found_sin[:, 0, :half], -found_sin[:, 0, half:])
 
 
-def test_the_table_grows_without_changing():
+def test_the_table_grows_without_changing() -> None:
     """Positions mean the same whether asked for early, late, in a span or one by one."""
     spec = RopeSpec("default", 16, 10000.0)
     late = Rope(spec, torch.float32)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,24 +23,24 @@ HEADER = json.loads(WHOLE[8 : 8 + struct.unpack("<Q", WHOLE[:8])[0]])
 DATA = WHOLE[8 + struct.unpack("<Q", WHOLE[:8])[0] :]
 
 
-def file_of(path, header, data=DATA):
+def file_of(path: Path, header: Any, data: bytes = DATA) -> Path:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path
 
 
-def read_all(path):
+def read_all(path: Path) -> None:
     file = SafetensorsFile(path)
     for name, entry in file.entries.items():
         out = torch.empty(entry.shape)
         file.read_into(name, out, None, None)
 
 
-def changed(name, **fields):
+def changed(name: str, **fields: Any) -> dict[str, Any]:
     return {**HEADER, name: {**HEADER[name], **fields}}
 
 
-def test_a_sound_file_is_read(tmp_path):
+def test_a_sound_file_is_read(tmp_path: Path) -> None:
     """What safetensors wrote is read back; metadata is ignored."""
     file = SafetensorsFile(file_of(tmp_path / "x", HEADER))
     for name, tensor in TENSORS.items():
@@ -76,13 +78,13 @@ def test_a_sound_file_is_read(tmp_path):
         changed("a", extra=1),
     ],
 )
-def test_headers_that_lie_are_refused(tmp_path, header):
+def test_headers_that_lie_are_refused(tmp_path: Path, header: Any) -> None:
     """Bad JSON, sizes, offsets, overlaps, gaps and unknown dtypes are BadCheckpoint."""
     with pytest.raises(BadCheckpoint):
         SafetensorsFile(file_of(tmp_path / "x", header))
 
 
-def test_lengths_that_lie_are_refused(tmp_path):
+def test_lengths_that_lie_are_refused(tmp_path: Path) -> None:
     """Too short, too long, and a header length past the file or past any sense."""
     for content in (b"", b"1234567", WHOLE[:-1], WHOLE + b"x", struct.pack("<Q", 1 << 63) + WHOLE[8:], bytes(8)):
         (tmp_path / "x").write_bytes(content)
@@ -94,7 +96,7 @@ def test_lengths_that_lie_are_refused(tmp_path):
         SafetensorsFile(tmp_path)
 
 
-def test_a_file_that_shrinks_after_opening_is_refused(tmp_path):
+def test_a_file_that_shrinks_after_opening_is_refused(tmp_path: Path) -> None:
     """Bytes that are no longer there when they are read are BadCheckpoint, not garbage."""
     path = file_of(tmp_path / "x", HEADER)
     file = SafetensorsFile(path)
@@ -104,7 +106,7 @@ def test_a_file_that_shrinks_after_opening_is_refused(tmp_path):
             file.read_into(name, torch.empty(entry.shape), None, None)
 
 
-def test_integer_tensors_are_listed_but_not_read(tmp_path):
+def test_integer_tensors_are_listed_but_not_read(tmp_path: Path) -> None:
     """A dtype without a float meaning is no reason to refuse the file, only to refuse the tensor."""
     (tmp_path / "x").write_bytes(save({"ids": torch.arange(3), "w": torch.ones(2)}))
     file = SafetensorsFile(tmp_path / "x")
@@ -116,7 +118,7 @@ def test_integer_tensors_are_listed_but_not_read(tmp_path):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.binary(min_size=1, max_size=4)), min_size=1, max_size=4))
-def test_mutated_files_are_read_or_refused(tmp_path, changes):
+def test_mutated_files_are_read_or_refused(tmp_path: Path, changes: list[tuple[int, bytes]]) -> None:
     """Whatever bytes of a file are changed, it is read or BadCheckpoint; nothing else is ever raised."""
     content = bytearray(WHOLE)
     for at, new in changes:
@@ -136,7 +138,7 @@ def test_mutated_files_are_read_or_refused(tmp_path, changes):
         max_leaves=4,
     ),
 )
-def test_mutated_headers_are_read_or_refused(tmp_path, name, field, value):
+def test_mutated_headers_are_read_or_refused(tmp_path: Path, name: str, field: str, value: Any) -> None:
     """Any JSON value in any field is harmless or BadCheckpoint."""
     path = file_of(tmp_path / "x", changed(name, **{field: value}))
     with contextlib.suppress(BadCheckpoint):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -27,8 +28,9 @@ logits_of = st.integers(0, 10_000).map(
 ids_of = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=10)
 
 
-def by_transformers(processors, logits, ids):
-    return LogitsProcessorList(processors)(torch.tensor([ids]), logits[None].clone())[0].softmax(0)
+def by_transformers(processors: list[Any], logits: torch.Tensor, ids: list[int]) -> torch.Tensor:
+    scores: torch.Tensor = LogitsProcessorList(processors)(torch.tensor([ids]), logits[None].clone())
+    return scores[0].softmax(0)
 
 
 @given(
@@ -40,7 +42,9 @@ def by_transformers(processors, logits, ids):
     st.floats(0, 0.9),
     st.floats(0.5, 2),
 )
-def test_the_whole_pipeline_is_that_of_transformers(logits, ids, temperature, top_k, top_p, min_p, repetition):
+def test_the_whole_pipeline_is_that_of_transformers(
+    logits: torch.Tensor, ids: list[int], temperature: float, top_k: int, top_p: float, min_p: float, repetition: float
+) -> None:
     """Repetition penalty, temperature, top-k, top-p and min-p, alone and together, in transformers' order."""
     processors = [RepetitionPenaltyLogitsProcessor(repetition), TemperatureLogitsWarper(temperature)]
     processors += [TopKLogitsWarper(top_k)] if top_k else []
@@ -52,7 +56,7 @@ def test_the_whole_pipeline_is_that_of_transformers(logits, ids, temperature, to
 
 
 @given(logits_of, st.dictionaries(st.integers(0, VOCAB - 1), st.floats(-100, 100), min_size=1, max_size=5))
-def test_bias_is_that_of_transformers(logits, bias):
+def test_bias_is_that_of_transformers(logits: torch.Tensor, bias: dict[int, float]) -> None:
     """logit_bias adds to the logits before everything else."""
     wanted = by_transformers(
         [SequenceBiasLogitsProcessor([[[key], value] for key, value in bias.items()])], logits, [0]
@@ -62,7 +66,9 @@ def test_bias_is_that_of_transformers(logits, bias):
 
 
 @given(logits_of, ids_of, ids_of, st.floats(-2, 2), st.floats(-2, 2))
-def test_presence_and_frequency_follow_the_published_formula(logits, prompt, generated, presence, frequency):
+def test_presence_and_frequency_follow_the_published_formula(
+    logits: torch.Tensor, prompt: list[int], generated: list[int], presence: float, frequency: float
+) -> None:
     """Each generated token loses presence + frequency * count; the prompt does not count."""
     wanted = logits.clone()
     for token in set(generated):
@@ -72,7 +78,7 @@ def test_presence_and_frequency_follow_the_published_formula(logits, prompt, gen
 
 
 @given(logits_of, ids_of)
-def test_greedy_is_the_lowest_of_the_highest(logits, ids):
+def test_greedy_is_the_lowest_of_the_highest(logits: torch.Tensor, ids: list[int]) -> None:
     """Temperature 0 gives all to the argmax after the penalties; equals go to the lowest id."""
     chances = probabilities(logits, SamplingParams())
     assert chances.sum() == 1 and int(chances.argmax()) == int(logits.argmax())
@@ -84,7 +90,9 @@ def test_greedy_is_the_lowest_of_the_highest(logits, ids):
 
 
 @given(logits_of, st.floats(0.1, 3), st.integers(0, 10), st.floats(0.05, 1))
-def test_probabilities_are_a_distribution_and_the_logits_stay(logits, temperature, top_k, top_p):
+def test_probabilities_are_a_distribution_and_the_logits_stay(
+    logits: torch.Tensor, temperature: float, top_k: int, top_p: float
+) -> None:
     """They sum to 1, keep the likeliest token, and leave their input as it was."""
     before = logits.clone()
     params = SamplingParams(temperature, top_p, top_k, logit_bias={1: 1.0}, presence_penalty=1.0)
@@ -93,7 +101,7 @@ def test_probabilities_are_a_distribution_and_the_logits_stay(logits, temperatur
     assert math.isclose(float(chances.sum()), 1, abs_tol=1e-5) and chances.min() >= 0 and chances.max() > 0
 
 
-def test_draws_follow_the_probabilities():
+def test_draws_follow_the_probabilities() -> None:
     """Chi-square over 20,000 positions: the counts fit, for the marginals and for pairs of neighbours."""
     chances = torch.tensor([0.4, 0.3, 0.0, 0.15, 0.1, 0.05])
     count = 20_000
@@ -108,7 +116,7 @@ def test_draws_follow_the_probabilities():
     assert float(((pairs - expected) ** 2 / expected).sum()) < 51.2  # 24 degrees of freedom, p = 0.001
 
 
-def test_draws_depend_on_seed_and_position_only():
+def test_draws_depend_on_seed_and_position_only() -> None:
     """The same pair gives the same token, whatever was drawn between; other pairs give others."""
     chances = torch.full((1000,), 0.001)
     drawn = {(seed, position): draw(chances, seed, position) for seed in range(20) for position in range(20)}
@@ -118,7 +126,7 @@ def test_draws_depend_on_seed_and_position_only():
     assert draw(chances, (1 << 64) - 1, 1 << 40) == draw(chances, (1 << 64) - 1, 1 << 40)
 
 
-def test_a_draw_is_the_same_on_every_machine():
+def test_a_draw_is_the_same_on_every_machine() -> None:
     """Fixed values: a change of them changes every seeded text that users have seen."""
     chances = torch.linspace(1, 2, 500)
     chances /= chances.sum()
@@ -130,7 +138,7 @@ def test_a_draw_is_the_same_on_every_machine():
     ]
 
 
-def test_a_small_change_of_the_probabilities_mostly_keeps_the_token():
+def test_a_small_change_of_the_probabilities_mostly_keeps_the_token() -> None:
     """The noise belongs to the token id, so nearly equal distributions draw nearly equal texts."""
     chances = torch.rand(200, generator=torch.Generator().manual_seed(1)).softmax(0)
     nudged = chances * (1 + 0.02 * torch.rand(200, generator=torch.Generator().manual_seed(2)))
@@ -162,20 +170,20 @@ def test_a_small_change_of_the_probabilities_mostly_keeps_the_token():
         ("seed", 1.0),
     ],
 )
-def test_bad_parameters_name_their_field(field, value):
+def test_bad_parameters_name_their_field(field: str, value: Any) -> None:
     """Every value out of range is a BadSampling, which is a ValueError, with the field's name."""
     with pytest.raises(BadSampling) as caught:
         SamplingParams(**{field: value})
     assert caught.value.field == field and isinstance(caught.value, ValueError)
 
 
-def test_bias_outside_the_vocabulary_is_refused_when_used():
+def test_bias_outside_the_vocabulary_is_refused_when_used() -> None:
     """Only the logits know the vocabulary's size."""
     with pytest.raises(BadSampling, match="vocabulary"):
         probabilities(torch.zeros(VOCAB), SamplingParams(logit_bias={VOCAB: 1.0}))
 
 
-def test_logprobs_are_of_the_raw_logits():
+def test_logprobs_are_of_the_raw_logits() -> None:
     """Log-softmax without bias or filters; the top n come most likely first."""
     logits = torch.tensor([1.0, 3.0, 2.0])
     found = logprobs(logits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from split_model.slices import (
     whole,
 )
 from split_model.spec import ModelSpec
+from split_model.weight_parts import WeightPart
 
 CONFIG = {
     "model_type": "llama",
@@ -37,12 +39,12 @@ TIED = ModelSpec.from_config({**CONFIG, "tie_word_embeddings": True})
 cuts = st.integers(0, 6).flatmap(lambda m: st.tuples(st.just(m), st.integers(0, 6 - m)))
 
 
-def elements(parts):
+def elements(parts: Iterable[WeightPart]) -> int:
     return sum(part.num_elements for part in parts)
 
 
 @given(cuts)
-def test_three_submodels_hold_every_tensor_once(cut):
+def test_three_submodels_hold_every_tensor_once(cut: tuple[int, int]) -> None:
     """Input, middle and output slice together are the whole model, without overlap."""
     m, k = cut
     pieces = [input_slice(SPEC, m), middle_slice(SPEC, m, k), output_slice(SPEC, k)]
@@ -52,7 +54,7 @@ def test_three_submodels_hold_every_tensor_once(cut):
 
 
 @given(st.integers(0, 2), st.lists(st.integers(0, 44), max_size=3))
-def test_shards_hold_every_element_once_but_for_the_norms(group, bounds):
+def test_shards_hold_every_element_once_but_for_the_norms(group: int, bounds: list[int]) -> None:
     """KV groups and columns that cover a layer cover its elements; each shard has its own norms."""
     edges = [0, *sorted(bounds), 44]
     columns = [range(start, stop) for start, stop in itertools.pairwise(edges)]
@@ -66,13 +68,13 @@ def test_shards_hold_every_element_once_but_for_the_norms(group, bounds):
 
 
 @pytest.mark.parametrize(("m", "k"), [(-1, 0), (0, -1), (7, 0), (0, 7), (4, 3)])
-def test_impossible_cuts_are_refused(m, k):
+def test_impossible_cuts_are_refused(m: int, k: int) -> None:
     """m and k must not be negative, nor more layers together than there are."""
     with pytest.raises(ValueError, match="cannot cut"):
         middle_slice(SPEC, m, k)
 
 
-def test_ranges_outside_the_model_are_refused():
+def test_ranges_outside_the_model_are_refused() -> None:
     """Bounds are checked when a slice is made, and against the model when it is used."""
     for wrong in (
         lambda: Slice(3, 2),
@@ -88,7 +90,7 @@ def test_ranges_outside_the_model_are_refused():
             wrong()
 
 
-def test_a_tied_matrix_counts_once_where_both_ends_are_held():
+def test_a_tied_matrix_counts_once_where_both_ends_are_held() -> None:
     """Embedding and head of one process share it; in two processes each holds it."""
     matrix = 4 * 100 * 32
     ends = [input_slice(TIED, 0), output_slice(TIED, 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,7 +49,7 @@ LLAMA3_ROPE = {
         ("qwen3-32b", 32_762_123_264),
     ],
 )
-def test_published_configs_have_their_published_sizes(name, parameters):
+def test_published_configs_have_their_published_sizes(name: str, parameters: int) -> None:
     """The parameters that a spec counts are those of the published model."""
     path = CONFIGS / f"{name}.json"
     if not path.is_file():
@@ -58,7 +59,7 @@ def test_published_configs_have_their_published_sizes(name, parameters):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt-1.3b", "bert-large-uncased", "t5-base", "vit-base-patch16-224"])
-def test_other_families_are_refused_by_name(name):
+def test_other_families_are_refused_by_name(name: str) -> None:
     """Models of other families are UnsupportedModel, not a wrong answer."""
     path = CONFIGS / f"{name}.json"
     if not path.is_file():
@@ -67,7 +68,7 @@ def test_other_families_are_refused_by_name(name):
         ModelSpec.from_config(json.loads(path.read_text()))
 
 
-def test_fields_left_out_are_what_transformers_assumes():
+def test_fields_left_out_are_what_transformers_assumes() -> None:
     """An old llama config without KV heads, head size, rope or dtype."""
     spec = ModelSpec.from_config(LLAMA)
     assert (spec.num_kv_heads, spec.head_dim, spec.max_positions) == (4, 8, 2048)
@@ -76,7 +77,7 @@ def test_fields_left_out_are_what_transformers_assumes():
     assert not (spec.tied_embeddings or spec.qkv_bias or spec.output_bias or spec.mlp_bias or spec.qk_norm)
 
 
-def test_both_layouts_of_rope_say_the_same():
+def test_both_layouts_of_rope_say_the_same() -> None:
     """rope_theta beside rope_scaling, with `type` or `rope_type`, equals rope_parameters."""
     old = ModelSpec.from_config({**LLAMA, "rope_theta": 5e5, "rope_scaling": LLAMA3_ROPE})
     older = {key: value for key, value in LLAMA3_ROPE.items() if key != "rope_type"}
@@ -85,7 +86,7 @@ def test_both_layouts_of_rope_say_the_same():
     assert (old.rope.kind, old.rope.factor, old.rope.original_max_positions) == ("llama3", 8.0, 8192)
 
 
-def test_windows_follow_the_family():
+def test_windows_follow_the_family() -> None:
     """Mistral slides everywhere, Qwen2 from max_window_layers on and only if asked to, layer_types go first."""
     mistral = {**QWEN2, "model_type": "mistral"}
     assert ModelSpec.from_config(mistral).windows == (4096,) * 4
@@ -136,7 +137,7 @@ def test_windows_follow_the_family():
         ({"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 0}, "sliding_window"),
     ],
 )
-def test_what_cannot_be_computed_is_refused_by_field(changes, field):
+def test_what_cannot_be_computed_is_refused_by_field(changes: dict[str, Any], field: str) -> None:
     """Each unsupported or impossible option is an UnsupportedModel that names its field."""
     with pytest.raises(UnsupportedModel, match=field):
         ModelSpec.from_config({**LLAMA, **changes})
@@ -154,7 +155,7 @@ FIELDS += ["hidden_act", "sliding_window", "layer_types", "eos_token_id", "bos_t
 @given(
     st.sampled_from(["llama", "mistral", "qwen2", "qwen3"]), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4)
 )
-def test_any_value_in_any_field_is_read_or_refused(family, changes):
+def test_any_value_in_any_field_is_read_or_refused(family: str, changes: dict[str, Any]) -> None:
     """No config, however strange, raises anything but UnsupportedModel."""
     try:
         spec = ModelSpec.from_config({**QWEN2, "model_type": family, **changes})
@@ -163,7 +164,7 @@ def test_any_value_in_any_field_is_read_or_refused(family, changes):
     assert spec.num_heads % spec.num_kv_heads == 0 and len(spec.windows) == spec.num_layers
 
 
-def test_generation_config_may_name_more_ends():
+def test_generation_config_may_name_more_ends() -> None:
     """Its ids replace those of the config; where it has none, the config's stay."""
     spec = ModelSpec.from_config(LLAMA)
     assert spec.with_eos([5, 6]) == (5, 6)

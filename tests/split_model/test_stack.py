@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import build_tiny
 
+from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
-from split_model.kv_cache import CacheFull
+from split_model.kv_cache import CacheFull, KVCache
 from split_model.slices import Slice, slice_bytes, whole
 from split_model.stack import Embedding, Head, Span, Stack
-from tiny_models import build_tiny
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return Checkpoint.open(build_tiny("llama-tied", tmp_path_factory.mktemp("model")))
 
 
 @pytest.fixture(scope="module")
-def stack(checkpoint):
+def stack(checkpoint: Checkpoint) -> Stack:
     return Stack.load(checkpoint, Slice(0, 4), torch.float32)
 
 
-def hidden_rows(rows, seed=0):
+def hidden_rows(rows: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(rows, 32, generator=torch.Generator().manual_seed(seed))
 
 
-def cache_after(stack, rows, limit=100, seed=0):
+def cache_after(stack: Stack, rows: int, limit: int = 100, seed: int = 0) -> KVCache:
     cache = stack.new_cache(limit)
     stack.forward(hidden_rows(rows, seed), [Span(cache, rows)])
     return cache
 
 
-def contents(cache):
+def contents(cache: KVCache) -> list[Any]:
     layers = range(4)
     return [cache.length, *(cache.keys(i).clone() for i in layers), *(cache.values(i).clone() for i in layers)]
 
 
-def same(left, right):
+def same(left: list[Any], right: list[Any]) -> bool:
     return left[0] == right[0] and all(torch.equal(a, b) for a, b in zip(left[1:], right[1:], strict=True))
 
 
-def test_a_step_that_cannot_be_done_changes_nothing(stack):
+def test_a_step_that_cannot_be_done_changes_nothing(stack: Stack) -> None:
     """A full cache, wrong rows, a shared cache or a wrong shape raise before any cache is touched."""
     first, full = cache_after(stack, 5), cache_after(stack, 7, limit=8, seed=1)
     before = contents(first), contents(full)
@@ -61,18 +64,18 @@ def test_a_step_that_cannot_be_done_changes_nothing(stack):
     assert same(contents(first), before[0]) and same(contents(full), before[1])
 
 
-def test_a_step_that_fails_half_way_changes_nothing(stack):
+def test_a_step_that_fails_half_way_changes_nothing(stack: Stack) -> None:
     """An exception in the middle of the layers leaves the length, and so the content, as it was."""
 
     class Broken:
         window = None
 
-        def qkv(self, *_):
+        def qkv(self, *_: object) -> None:
             raise MemoryError
 
     cache = cache_after(stack, 5)
     before = contents(cache)
-    broken = Stack(stack.spec, stack.slice, [*stack.blocks[:2], Broken(), stack.blocks[3]], torch.float32)
+    broken = Stack(stack.spec, stack.slice, [*stack.blocks[:2], cast(Block, Broken()), stack.blocks[3]], torch.float32)
     with pytest.raises(MemoryError):
         broken.forward(hidden_rows(3), [Span(cache, 3)])
     assert same(contents(cache), before)
@@ -80,7 +83,9 @@ def test_a_step_that_fails_half_way_changes_nothing(stack):
 
 @settings(max_examples=25)
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 9))
-def test_rows_after_a_truncation_are_as_if_the_others_never_were(stack, kept, rejected, new):
+def test_rows_after_a_truncation_are_as_if_the_others_never_were(
+    stack: Stack, kept: int, rejected: int, new: int
+) -> None:
     """Truncate, then forward: bit for bit what a session gives that never saw the rejected rows."""
     cache = cache_after(stack, kept)
     fresh = cache_after(stack, kept)
@@ -92,7 +97,7 @@ def test_rows_after_a_truncation_are_as_if_the_others_never_were(stack, kept, re
     assert same(contents(cache), contents(fresh))
 
 
-def test_no_layers_are_the_identity(checkpoint):
+def test_no_layers_are_the_identity(checkpoint: Checkpoint) -> None:
     """With no layers the rows come back as they are, and the cache counts them all the same."""
     stack = Stack.load(checkpoint, Slice(2, 2), torch.float32)
     cache = stack.new_cache(10)
@@ -103,7 +108,7 @@ def test_no_layers_are_the_identity(checkpoint):
         stack.forward(hidden_rows(7), [Span(cache, 7)])
 
 
-def test_spans_without_rows_and_batches_without_spans(stack):
+def test_spans_without_rows_and_batches_without_spans(stack: Stack) -> None:
     """Empty work is done at once and changes nothing."""
     cache, other = cache_after(stack, 5), cache_after(stack, 3)
     before = contents(other)
@@ -113,7 +118,7 @@ def test_spans_without_rows_and_batches_without_spans(stack):
     assert cache.length == 7 and same(contents(other), before)
 
 
-def test_the_input_is_left_as_it_was(stack):
+def test_the_input_is_left_as_it_was(stack: Stack) -> None:
     """The residual stream starts as a copy: callers keep their shallow states."""
     rows = hidden_rows(3)
     before = rows.clone()
@@ -121,14 +126,14 @@ def test_the_input_is_left_as_it_was(stack):
     assert torch.equal(rows, before)
 
 
-def test_a_shard_cannot_run_alone(checkpoint):
+def test_a_shard_cannot_run_alone(checkpoint: Checkpoint) -> None:
     """Partial sums are not an answer: forward on a shard is refused."""
     shard = Stack.load(checkpoint, Slice(0, 1, kv_groups=range(0, 1)), torch.float32)
     with pytest.raises(ValueError, match="partial sums"):
         shard.forward(hidden_rows(1), [Span(shard.new_cache(3), 1)])
 
 
-def test_tied_ends_share_their_memory(checkpoint):
+def test_tied_ends_share_their_memory(checkpoint: Checkpoint) -> None:
     """Embedding and head of one process hold the tied matrix once, and together take what the slice says."""
     spec = checkpoint.spec
     embedding = Embedding.load(checkpoint, torch.float32)
@@ -143,7 +148,7 @@ def test_tied_ends_share_their_memory(checkpoint):
 
 
 @pytest.mark.parametrize("ids", [[97], [-1], [[1, 2]]])
-def test_ids_outside_the_vocabulary_are_refused(checkpoint, ids):
+def test_ids_outside_the_vocabulary_are_refused(checkpoint: Checkpoint, ids: list[int]) -> None:
     """A wrong token id is a ValueError, not a crash in a kernel."""
     with pytest.raises(ValueError, match="token ids"):
         Embedding.load(checkpoint, torch.float32).forward(ids)

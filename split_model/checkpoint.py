@@ -1,0 +1,159 @@
+"""A local Hugging Face model folder: its spec, and any part of any tensor without reading the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from split_model.errors import BadCheckpoint, ModelNotFound
+from split_model.safetensors_file import SafetensorsFile, TensorEntry
+from split_model.slices import slice_parts, whole
+from split_model.spec import ModelSpec
+from split_model.weight_parts import EMBEDDING, HEAD, WeightPart
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+MAX_CONFIG_BYTES = 1 << 20
+MAX_INDEX_BYTES = 64 << 20
+DIGEST_WINDOW_BYTES = 4096
+DIGEST_WINDOWS = 8  # the first, the last and six between
+
+# They say how a model is used or stored, not what it computes.
+_NOT_IN_DIGEST = ("bos_token_id", "eos_token_ids", "dtype", "max_positions")
+
+
+class Checkpoint:
+    """An opened folder. It holds no file open and no weights in memory; shards may be missing until asked for."""
+
+    def __init__(self, path: Path, spec: ModelSpec, shard_of: Mapping[str, str]) -> None:
+        self.path = path
+        self.spec = spec
+        self._shard_of = shard_of  # tensor name as the files have it -> file name
+        self._files: dict[str, SafetensorsFile] = {}
+
+    @classmethod
+    def open(cls, path: Path | str) -> Checkpoint:
+        """Reads config and index (or the single file's header).
+
+        Raises ModelNotFound, UnsupportedModel, or BadCheckpoint for files that cannot be trusted.
+        """
+        folder = Path(path)
+        if not (folder / "config.json").is_file():
+            raise ModelNotFound(f"{folder} has no config.json; name the folder of a Hugging Face model")
+        spec = ModelSpec.from_config(_read_object(folder / "config.json", MAX_CONFIG_BYTES))
+        if (folder / "generation_config.json").is_file():
+            generation = _read_object(folder / "generation_config.json", MAX_CONFIG_BYTES)
+            spec = dataclasses.replace(spec, eos_token_ids=spec.with_eos(generation.get("eos_token_id")))
+        if (folder / SINGLE_FILE).is_file():
+            file = SafetensorsFile(folder / SINGLE_FILE)
+            checkpoint = cls(folder, spec, dict.fromkeys(file.entries, SINGLE_FILE))
+            checkpoint._files[SINGLE_FILE] = file
+            return checkpoint
+        if (folder / INDEX_FILE).is_file():
+            return cls(folder, spec, read_index(folder / INDEX_FILE))
+        raise BadCheckpoint(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}; convert the model to safetensors")
+
+    def read(
+        self,
+        name: str,
+        rows: range | None = None,
+        columns: range | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> torch.Tensor:
+        """A tensor, or some rows and columns of it, as a new contiguous tensor of `dtype`.
+
+        Raises BadCheckpoint where it cannot be read, ValueError for a range outside of it.
+        """
+        shape = self.entry(name).shape
+        part = WeightPart(name, shape, rows, columns if len(shape) > 1 else None)
+        out = torch.empty(part.shape, dtype=dtype)
+        self.read_into(part, out)
+        return out
+
+    def read_into(self, part: WeightPart, out: torch.Tensor) -> None:
+        """Fills `out`, of the part's shape and of any float dtype and stride, with a part of a tensor.
+
+        Needs no more memory beside `out` than one block. Raises BadCheckpoint as `read` does, and where the
+        tensor in the file has another shape than the config gives it.
+        """
+        found = self._resolve(part.name)
+        shape = self.entry(part.name).shape
+        if shape != part.full_shape:
+            raise BadCheckpoint(f"{part.name} has shape {shape}, but the config says {part.full_shape}")
+        self._file(found).read_into(found, out, part.rows, part.columns)
+
+    def entry(self, name: str) -> TensorEntry:
+        """Dtype and shape of a tensor, as its file states them. Raises BadCheckpoint where it is missing."""
+        found = self._resolve(name)
+        return self._file(found).entry(found)
+
+    def shards_of(self, names: list[str]) -> list[str]:
+        """The names of the files that hold these tensors, sorted."""
+        return sorted({self._shard_of[self._resolve(name)] for name in names})
+
+    def digest(self) -> str:
+        """Identifies the model as "sha256:" and 64 hex digits, quickly, however large it is.
+
+        Covers what the config says of the computation and, for every tensor the model uses, its name,
+        dtype, shape and eight windows of 4 KiB. It tells different models and revisions apart, in whatever
+        shards they are stored. It is no proof against tampering: a change between the windows goes unseen.
+        Raises BadCheckpoint unless all shards are there.
+        """
+        fields = {key: value for key, value in dataclasses.asdict(self.spec).items() if key not in _NOT_IN_DIGEST}
+        state = hashlib.sha256(json.dumps(fields, sort_keys=True).encode())
+        for name in sorted(part.name for part in slice_parts(self.spec, whole(self.spec))):
+            entry = self.entry(name)
+            state.update(json.dumps([name, entry.dtype, entry.shape]).encode())
+            found = self._resolve(name)
+            state.update(self._file(found).sample(found, DIGEST_WINDOW_BYTES, DIGEST_WINDOWS))
+        return f"sha256:{state.hexdigest()}"
+
+    def _resolve(self, name: str) -> str:
+        """The name that the files use: some leave out the leading "model.", some keep of a tied pair only the head."""
+        candidates = [name, name.removeprefix("model.")]
+        if name == EMBEDDING and self.spec.tied_embeddings:
+            candidates.append(HEAD)
+        for candidate in candidates:
+            if candidate in self._shard_of:
+                return candidate
+        raise BadCheckpoint(f"{self.path} has no tensor {name}; its config.json belongs to another model")
+
+    def _file(self, found: str) -> SafetensorsFile:
+        shard = self._shard_of[found]
+        if shard not in self._files:
+            if not (self.path / shard).is_file():
+                raise BadCheckpoint(f"{self.path} lacks {shard}, which holds {found}; fetch that file of the model too")
+            self._files[shard] = SafetensorsFile(self.path / shard)
+        return self._files[shard]
+
+
+def read_index(path: Path) -> dict[str, str]:
+    """Tensor name -> file name, from an index. Raises BadCheckpoint for anything but files of the same folder."""
+    shard_of = _read_object(path, MAX_INDEX_BYTES).get("weight_map")
+    if not isinstance(shard_of, dict) or not shard_of:
+        raise BadCheckpoint(f"{path} has no weight_map; fetch the file again")
+    for name, shard in shard_of.items():
+        safe = isinstance(shard, str) and shard.endswith(".safetensors") and not shard.startswith(".")
+        if not safe or any(character in shard for character in "/\\:\0"):
+            raise BadCheckpoint(f"{path} places {name!r} in {shard!r}, which is no safetensors file of that folder")
+    return shard_of
+
+
+def _read_object(path: Path, most_bytes: int) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            text = file.read(most_bytes + 1)
+        if len(text) > most_bytes:
+            raise BadCheckpoint(f"{path} is larger than {most_bytes} bytes")
+        found = json.loads(text.decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadCheckpoint(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadCheckpoint(f"{path} is no JSON object")
+    return found

@@ -1,0 +1,118 @@
+"""From a model's name to a folder on disk: a local path as it is, a hub id through huggingface_hub's cache.
+
+Of a hub model only the files that hold the asked slice are fetched. Once they are in the cache, no network is
+needed; `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE` and `HF_TOKEN` work as everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from split_model.checkpoint import INDEX_FILE, SINGLE_FILE, Checkpoint, read_index
+from split_model.errors import BadCheckpoint, ModelNotFound
+from split_model.slices import Slice, slice_parts, whole
+from split_model.spec import ModelSpec
+
+OPTIONAL_FILES = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+)
+MAX_NAME_CHARACTERS = 200
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", re.ASCII)
+
+
+def resolve(
+    model: str,
+    *,
+    revision: str | None = None,
+    only: Slice | Callable[[ModelSpec], Sequence[Slice]] | None = None,
+) -> Path:
+    """The folder of a model, with config, tokenizer and at least the weights of `only` (None: all of them) in it.
+
+    `only` may be a function of the spec, which is known before any weights are fetched. `revision` is a hub
+    branch, tag or commit. Raises ModelNotFound, saying what to do; UnsupportedModel before weights are
+    fetched; BadCheckpoint for an index that cannot be trusted.
+    """
+    if model and Path(model).is_dir():
+        return Path(model)
+    if not _HUB_ID.fullmatch(model) or len(model) > MAX_NAME_CHARACTERS or ".." in model:
+        raise ModelNotFound(f"{model!r} is neither a folder here nor a hub id such as 'Qwen/Qwen3-0.6B'")
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
+        raise ModelNotFound(f"{revision!r} is no branch, tag or commit of a hub model")
+
+    config = _fetch(model, "config.json", revision)
+    if config is None:
+        raise ModelNotFound(f"{model} on the hub has no config.json: it is not in the Hugging Face format")
+    folder = config.parent
+    spec = _spec(config)  # refuses an unsupported model before its weights are fetched
+    # All files of the same commit, even if the branch moves on meanwhile; no question to the hub where cached.
+    commit = folder.name
+    for name in OPTIONAL_FILES:
+        _fetch(model, name, commit)
+    index = _fetch(model, INDEX_FILE, commit)
+    if index is None:
+        if _fetch(model, SINGLE_FILE, commit) is None:
+            raise ModelNotFound(f"{model} has no safetensors weights; choose a revision or a copy of it that has")
+        return folder
+    checkpoint = Checkpoint(folder, spec, read_index(index))
+    slices = [whole(spec)] if only is None else [only] if isinstance(only, Slice) else only(spec)
+    names = [part.name for held in slices for part in slice_parts(spec, held)]
+    for shard in checkpoint.shards_of(names):
+        if _fetch(model, shard, commit) is None:
+            raise BadCheckpoint(f"the index of {model} names {shard}, which the hub does not have")
+    return folder
+
+
+def _fetch(model: str, name: str, revision: str | None) -> Path | None:
+    """The file in the cache, fetched if need be; None where the model has no such file."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    if revision is not None:
+        known = huggingface_hub.try_to_load_from_cache(model, name, revision=revision)
+        if known is not None:
+            # A path, or the mark of a file that this commit is known not to have.
+            return Path(known) if isinstance(known, str) else None
+    try:
+        return Path(huggingface_hub.hf_hub_download(model, name, revision=revision))
+    except errors.GatedRepoError as error:
+        raise ModelNotFound(f"{model} is gated: accept its licence on the hub and set HF_TOKEN") from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelNotFound(
+            f"the hub has no model {model}, or it is private: check the name, or set HF_TOKEN"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise ModelNotFound(f"{model} has no revision {revision!r}: check the name of the branch or tag") from error
+    except errors.LocalEntryNotFoundError as error:
+        if name in OPTIONAL_FILES or name in (INDEX_FILE, SINGLE_FILE):
+            # Offline, a file that was never fetched looks like one that does not exist.
+            return None
+        raise ModelNotFound(
+            f"{name} of {model} is not in the cache and the hub cannot be reached: "
+            "connect once, or name a local folder (HF_HUB_OFFLINE keeps the hub from being asked)"
+        ) from error
+    except errors.EntryNotFoundError:
+        return None
+    except (errors.HFValidationError, OSError) as error:
+        raise ModelNotFound(f"the hub did not give {name} of {model}: {error}") from error
+
+
+def _spec(config: Path) -> ModelSpec:
+    try:
+        found = json.loads(config.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadCheckpoint(f"{config} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadCheckpoint(f"{config} is no JSON object")
+    return ModelSpec.from_config(found)

@@ -1,0 +1,95 @@
+"""The keys and values of one session on one stack of layers, contiguous, growing by doubling."""
+
+from __future__ import annotations
+
+import torch
+
+_FIRST_CAPACITY = 64
+
+
+class CacheFull(Exception):
+    """The rows do not fit under the cache's limit. Nothing has changed: shorten the prompt or raise the limit."""
+
+
+class KVCache:
+    """Room for `capacity_limit` positions in each of `num_layers` layers.
+
+    A step appends its rows to every layer and then advances: only then do they count. A step that fails
+    before it advances leaves the cache as it was.
+    """
+
+    def __init__(self, num_layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype, capacity_limit: int) -> None:
+        """Raises ValueError for a negative limit."""
+        if capacity_limit < 0:
+            raise ValueError(f"capacity_limit is {capacity_limit}; it must be 0 or more")
+        self.length = 0  # positions held; read-only for others
+        self.capacity_limit = capacity_limit
+        self._capacity = 0
+        # Keys and values of all layers, [2, layers, kv_heads, capacity, head_dim]: a head's positions lie side by
+        # side, as attention reads them.
+        self._store = torch.empty((2, num_layers, kv_heads, 0, head_dim), dtype=dtype)
+        self._keys: list[torch.Tensor] = list(self._store[0].unbind(0))
+        self._values: list[torch.Tensor] = list(self._store[1].unbind(0))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated, whether filled or not."""
+        return self._store.nbytes
+
+    def can_append(self, rows: int) -> bool:
+        return self.length + rows <= self.capacity_limit
+
+    def reserve(self, rows: int) -> None:
+        """Makes room for `rows` more positions. Raises CacheFull, changing nothing, where the limit forbids it."""
+        needed = self.length + rows
+        if needed <= self._capacity:
+            return
+        if needed > self.capacity_limit:
+            raise CacheFull(f"{self.length} + {rows} positions do not fit in {self.capacity_limit}")
+        capacity = min(self.capacity_limit, max(_FIRST_CAPACITY, 2 * self._capacity, needed))
+        two, layers, heads, _, head_dim = self._store.shape
+        # Made outside of inference mode, so that it can be written to in and outside of it.
+        with torch.inference_mode(False), torch.no_grad():
+            grown = self._store.new_empty((two, layers, heads, capacity, head_dim))
+            grown[..., : self.length, :] = self._store[..., : self.length, :]
+            self._store, self._capacity = grown, capacity
+            self._keys, self._values = list(grown[0].unbind(0)), list(grown[1].unbind(0))
+
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes rows k, v [rows, kv_heads, head_dim] behind the last position of one layer.
+
+        Returns that layer's keys and values, the new rows included, as views [kv_heads, length + rows,
+        head_dim] good until the next call. Raises CacheFull. The rows count once `advance` is called.
+        """
+        rows = k.shape[0]
+        start = self.length
+        end = start + rows
+        if end > self._capacity:
+            self.reserve(rows)
+        keys, values = self._keys[layer], self._values[layer]
+        if rows == 1:
+            keys.select(1, start).copy_(k[0])
+            values.select(1, start).copy_(v[0])
+        else:
+            keys.narrow(1, start, rows).copy_(k.transpose(0, 1))
+            values.narrow(1, start, rows).copy_(v.transpose(0, 1))
+        return keys.narrow(1, 0, end), values.narrow(1, 0, end)
+
+    def advance(self, rows: int) -> None:
+        """Counts the rows that a step has appended to every layer. Raises CacheFull past the limit."""
+        self.reserve(rows)
+        self.length += rows
+
+    def keys(self, layer: int) -> torch.Tensor:
+        """A view [kv_heads, length, head_dim], good until the next change."""
+        return self._keys[layer].narrow(1, 0, self.length)
+
+    def values(self, layer: int) -> torch.Tensor:
+        """A view [kv_heads, length, head_dim], good until the next change."""
+        return self._values[layer].narrow(1, 0, self.length)
+
+    def truncate(self, position: int) -> None:
+        """Forgets the rows from `position` on. Raises ValueError unless 0 <= position <= length."""
+        if not 0 <= position <= self.length:
+            raise ValueError(f"cannot truncate to position {position}: the cache holds {self.length}")
+        self.length = position

@@ -1,0 +1,60 @@
+"""The whole model in one process: what every split of it must reproduce."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from split_model.checkpoint import Checkpoint
+from split_model.sampling import SamplingParams, draw, probabilities
+from split_model.slices import whole
+from split_model.stack import Embedding, Head, Span, Stack
+
+
+class Reference:
+    """Embedding, all layers and head."""
+
+    def __init__(self, embedding: Embedding, stack: Stack, head: Head) -> None:
+        self.spec = stack.spec
+        self.embedding = embedding
+        self.stack = stack
+        self.head = head
+
+    @classmethod
+    def load(cls, model: Checkpoint | Path | str, dtype: torch.dtype = torch.float32) -> Reference:
+        """`model`: a local folder, or one opened already. Raises ModelError as Checkpoint does."""
+        checkpoint = model if isinstance(model, Checkpoint) else Checkpoint.open(model)
+        embedding = Embedding.load(checkpoint, dtype)
+        stack = Stack.load(checkpoint, whole(checkpoint.spec), dtype)
+        return cls(embedding, stack, Head.load(checkpoint, checkpoint.spec, dtype, embedding))
+
+    def logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """ids of positions 0 on -> logits of every position, float32 [rows, vocab]."""
+        hidden = self.embedding.forward(ids)
+        return self.head.forward(self.stack.forward(hidden, [Span(self.stack.new_cache(len(ids)), len(ids))]))
+
+    def generate(self, ids: Sequence[int], max_new_tokens: int, sampling: SamplingParams | None = None) -> list[int]:
+        """New token ids, up to and including an end-of-sequence id. Greedy unless `sampling` says otherwise.
+
+        Raises ValueError for an empty prompt.
+        """
+        if not ids:
+            raise ValueError("the prompt is empty; it needs one token at least")
+        sampling = sampling or SamplingParams()
+        # One seed for the whole text: drawn now if none is given, so that two calls differ.
+        seed = sampling.seed if sampling.seed is not None else secrets.randbits(63)
+        cache = self.stack.new_cache(len(ids) + max_new_tokens)
+        new: list[int] = []
+        rows = list(ids)
+        while len(new) < max_new_tokens:
+            hidden = self.stack.forward(self.embedding.forward(rows), [Span(cache, len(rows))])
+            chances = probabilities(self.head.forward(hidden[-1:])[0], sampling, ids, new)
+            token = draw(chances, seed, len(ids) + len(new))
+            new.append(token)
+            if token in self.spec.eos_token_ids:
+                break
+            rows = [token]
+        return new

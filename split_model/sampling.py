@@ -1,0 +1,163 @@
+"""From logits to a token: one pipeline to probabilities, and a draw that depends on nothing but seed and position.
+
+The order is the one common to vLLM and transformers: bias, repetition, presence and frequency penalties,
+temperature, top-k, top-p, min-p. Verification of drafts works on the probabilities that come out, so the
+filters are applied once, here, and the same for draft and target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy
+import torch
+
+MAX_SEED = (1 << 64) - 1
+
+
+class BadSampling(ValueError):
+    """A sampling parameter is out of its range; `field` names it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field} {message}")
+        self.field = field
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are chosen. The defaults change nothing but the temperature: 0 is greedy."""
+
+    temperature: float = 0.0  # 0 or more; 0: the most likely token
+    top_p: float = 1.0  # over 0, at most 1; 1: off
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0  # 0 to 1, a share of the highest probability; 0: off
+    presence_penalty: float = 0.0  # taken off the logit of each token generated already
+    frequency_penalty: float = 0.0  # the same for each time it was generated
+    repetition_penalty: float = 1.0  # over 0; divides the positive logits of tokens seen in prompt or text; 1: off
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its logit
+    seed: int | None = None  # 0 to 2^64 - 1
+
+    def __post_init__(self) -> None:
+        """Raises BadSampling."""
+        _check_number("temperature", self.temperature, 0, 100)
+        _check_number("top_p", self.top_p, 0, 1)
+        if self.top_p == 0:
+            raise BadSampling("top_p", "is 0; it must be over 0 (use temperature 0 for greedy)")
+        if type(self.top_k) is not int or self.top_k < 0:
+            raise BadSampling("top_k", f"is {self.top_k!r}; it must be a whole number from 0, which is off")
+        _check_number("min_p", self.min_p, 0, 1)
+        _check_number("presence_penalty", self.presence_penalty, -100, 100)
+        _check_number("frequency_penalty", self.frequency_penalty, -100, 100)
+        _check_number("repetition_penalty", self.repetition_penalty, 0, 100)
+        if self.repetition_penalty == 0:
+            raise BadSampling("repetition_penalty", "is 0; it must be over 0, and 1 is off")
+        if not isinstance(self.logit_bias, Mapping):
+            raise BadSampling("logit_bias", f"is {self.logit_bias!r}; it must map token ids to numbers")
+        for token_id, bias in self.logit_bias.items():
+            if type(token_id) is not int or token_id < 0:
+                raise BadSampling("logit_bias", f"has the key {token_id!r}; keys are token ids")
+            _check_number("logit_bias", bias, -1000, 1000)
+        if self.seed is not None and (type(self.seed) is not int or not 0 <= self.seed <= MAX_SEED):
+            raise BadSampling("seed", f"is {self.seed!r}; it must be a whole number from 0 to 2^64 - 1")
+        # A copy: the caller's mapping may change later, these parameters must not.
+        object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+
+@torch.inference_mode()
+def probabilities(
+    logits: torch.Tensor, params: SamplingParams, prompt_ids: Sequence[int] = (), generated_ids: Sequence[int] = ()
+) -> torch.Tensor:
+    """logits float32 [vocab] of the next position -> probabilities float32 [vocab] to draw from.
+
+    `prompt_ids` and `generated_ids` are what came before, for the penalties. Greedy gives 1 to the highest
+    logit after bias and penalties, the lowest id among equals, and 0 to the rest.
+    Raises BadSampling where `logit_bias` names an id outside the vocabulary.
+    """
+    warped = penalised(logits, params, prompt_ids, generated_ids)
+    if params.is_greedy:
+        chances = torch.zeros_like(warped)
+        chances[warped.argmax()] = 1.0
+        return chances
+    warped = warped / params.temperature
+    if 0 < params.top_k < len(warped):
+        # Tokens as likely as the k-th stay in.
+        warped = warped.masked_fill(warped < warped.topk(params.top_k).values[-1], -math.inf)
+    if params.top_p < 1:
+        warped = _keep_top_p(warped, params.top_p)
+    chances = warped.softmax(0)
+    if params.min_p > 0:
+        chances = chances.masked_fill(chances < params.min_p * chances.max(), 0.0)
+        chances /= chances.sum()
+    return chances
+
+
+def penalised(
+    logits: torch.Tensor, params: SamplingParams, prompt_ids: Sequence[int], generated_ids: Sequence[int]
+) -> torch.Tensor:
+    """The logits after bias and penalties, float32 [vocab]; `logits` itself, unchanged, where there are none."""
+    if params.logit_bias:
+        if max(params.logit_bias) >= len(logits):
+            raise BadSampling("logit_bias", f"has the key {max(params.logit_bias)}; the vocabulary has {len(logits)}")
+        ids = torch.tensor(list(params.logit_bias))
+        logits = logits.index_add(0, ids, torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype))
+    if params.repetition_penalty != 1 and (prompt_ids or generated_ids):
+        seen = torch.tensor(sorted({*prompt_ids, *generated_ids}))
+        found = logits[seen]
+        found = torch.where(found < 0, found * params.repetition_penalty, found / params.repetition_penalty)
+        logits = logits.index_copy(0, seen, found)
+    if (params.presence_penalty or params.frequency_penalty) and generated_ids:
+        counts = Counter(generated_ids)
+        times = torch.tensor(list(counts.values()), dtype=logits.dtype)
+        penalty = params.presence_penalty + params.frequency_penalty * times
+        logits = logits.index_add(0, torch.tensor(list(counts)), -penalty)
+    return logits
+
+
+def draw(chances: torch.Tensor, seed: int, position: int) -> int:
+    """A token id, drawn from probabilities [vocab] with noise that depends on (seed, position, id) only.
+
+    Each id waits an exponential time at the rate of its probability, and the first to come is drawn: the same
+    text results whatever was computed before, in whichever process, and a slightly different distribution
+    mostly gives the same token. `position`: the token's own, from 0. Equal on every machine.
+    """
+    possible = chances.nonzero().squeeze(1)
+    if len(possible) == 1:
+        return int(possible[0])
+    # Philox is counter-based: (seed, position) is its key, and a token's noise is its place in the stream.
+    key = numpy.array([seed, position], dtype=numpy.uint64)
+    bits = numpy.random.Philox(key=key).random_raw(len(chances))[possible.numpy()]
+    uniform = (bits >> numpy.uint64(11)).astype(numpy.float64) * 2.0**-53
+    waits = torch.from_numpy(-numpy.log1p(-uniform)) / chances[possible].double()
+    return int(possible[waits.argmin()])
+
+
+def logprobs(logits: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities of the raw logits, [..., vocab], before bias, penalties and filters."""
+    return logits.float().log_softmax(-1)
+
+
+def top_logprobs(logits: torch.Tensor, count: int) -> list[tuple[int, float]]:
+    """The `count` most likely ids of logits [vocab] with their raw log-probabilities, most likely first."""
+    found = logprobs(logits).topk(min(count, len(logits)))
+    return list(zip(found.indices.tolist(), found.values.tolist(), strict=True))
+
+
+def _keep_top_p(logits: torch.Tensor, top_p: float) -> torch.Tensor:
+    """-inf for all but the smallest set of most likely tokens that together reach `top_p`."""
+    ordered, ids = logits.sort()
+    dropped = ordered.softmax(0).cumsum(0) <= 1 - top_p
+    dropped[-1] = False
+    return logits.masked_fill(torch.zeros_like(dropped).scatter(0, ids, dropped), -math.inf)
+
+
+def _check_number(name: str, value: object, least: float, most: float) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not least <= value <= most:  # type: ignore[operator]  # a number, as the line above found
+        raise BadSampling(name, f"is {value!r}; it must be a number from {least} to {most}")

@@ -1,0 +1,48 @@
+"""Writes docs/settings.md from the settings dataclasses: ``python tests/settings_page.py``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+PAGE = ROOT / "docs" / "settings.md"
+
+HEAD = """# Settings
+
+Every setting is a flag and an environment variable; a flag wins over the variable, the variable over the default.
+A value that does not fit is refused at the start. This page is made from the code by `make settings`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    from cloud_server.config import CloudConfig
+    from device_agent.config import DeviceConfig
+    from gateway.config import GatewayConfig
+    from service.chat import ChatConfig
+    from service.serve import DEMO, ServeConfig
+    from service.settings import table
+
+    commands = {
+        "trilby serve": ServeConfig,
+        "trilby gateway": GatewayConfig,
+        "trilby cloud": CloudConfig,
+        "trilby device": DeviceConfig,
+        "trilby chat": ChatConfig,
+    }
+    parts = [HEAD]
+    for command, config in commands.items():
+        rows = ["| flag | variable | default | meaning |", "| --- | --- | --- | --- |"]
+        rows += [
+            f"| `{row.flag}` | `{row.variable}` | {row.default.replace(str(DEMO), 'the demo model')} | {row.help} |"
+            for row in table(config)
+        ]
+        parts.append(f"## {command}\n\n{(config.__doc__ or '').strip().splitlines()[0]}\n\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
