@@ -1,0 +1,177 @@
+"""Used as users will: openai-python, curl and a websocket client against real processes; exact to transformers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from checkpoints import DEMO
+from installation import Installation
+from openai import AsyncOpenAI, OpenAI
+from oracle import oracle_model
+from transformers import AutoTokenizer
+from websockets.asyncio.client import connect
+
+pytestmark = pytest.mark.system
+
+QUESTIONS = [
+    "Tell me a story about a fox.",
+    "How much is 12 plus 7?",
+    "Hello! Who are you?",
+    "What is the opposite of hot?",
+    "Tell me a story about a lighthouse and a lost letter.",
+    "Can you say this more politely: Give me the book.",
+    "My name is Ada. Please remember it.",
+    "How much is 9 times 4?",
+]
+TOKENS = 64
+
+
+@lru_cache
+def expected_text(question: str, tokens: int = TOKENS) -> str:
+    """What transformers answers, greedy, in fp32."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
+    )
+    inputs = tokenizer(text, add_special_tokens=False, return_tensors="pt")
+    output = oracle_model(DEMO).generate(
+        inputs.input_ids, attention_mask=inputs.attention_mask, max_new_tokens=tokens, do_sample=False
+    )
+    return str(tokenizer.decode(output[0, inputs.input_ids.shape[1] :], skip_special_tokens=True))
+
+
+def ask(question: str, **more: Any) -> dict[str, Any]:
+    """A greedy chat request."""
+    messages = [{"role": "user", "content": question}]
+    return {"model": "trilby-demo", "messages": messages, "temperature": 0, "max_tokens": TOKENS, **more}
+
+
+def client(installation: Installation) -> OpenAI:
+    """The official client, pointed here."""
+    return OpenAI(base_url=installation.base, api_key="none", max_retries=0)
+
+
+def test_openai_client(installation: Installation) -> None:
+    """Whole answers equal transformers'; usage adds up; the models are listed."""
+    with client(installation) as openai:
+        for question in QUESTIONS[:3]:
+            answer = openai.chat.completions.create(**ask(question))
+            assert answer.choices[0].message.content == expected_text(question)
+            assert answer.usage is not None
+            assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+        assert [model.id for model in openai.models.list()] == ["trilby-demo"]
+        assert openai.models.retrieve("trilby-demo").id == "trilby-demo"
+
+
+def test_openai_client_streaming(installation: Installation) -> None:
+    """The pieces add up to the whole, the reason comes last, usage when asked for."""
+    with client(installation) as openai:
+        chunks = list(
+            openai.chat.completions.create(**ask(QUESTIONS[0], stream=True, stream_options={"include_usage": True}))
+        )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == expected_text(QUESTIONS[0])
+    assert len(chunks) > 10, "tokens come one by one"
+    assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens > 0
+    assert chunks[-2].choices[0].finish_reason in ("stop", "length")
+
+
+async def test_eight_requests_together_as_alone(installation: Installation) -> None:
+    """Eight at once, streamed by the async client, give what each gives alone."""
+
+    async def one(openai: AsyncOpenAI, question: str) -> str:
+        stream = await openai.chat.completions.create(**ask(question, stream=True))
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async with AsyncOpenAI(base_url=installation.base, api_key="none", max_retries=0) as openai:
+        answers = await asyncio.gather(*(one(openai, question) for question in QUESTIONS))
+    assert answers == [expected_text(question) for question in QUESTIONS]
+
+
+def test_completions(installation: Installation) -> None:
+    """Plain prompts go on as transformers goes on; echo puts the prompt before."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
+    prompt = "Once there was a small boat"
+    inputs = tokenizer(prompt, return_tensors="pt")
+    output = oracle_model(DEMO).generate(**inputs, max_new_tokens=24, do_sample=False)
+    expected = tokenizer.decode(output[0], skip_special_tokens=True)[len(prompt) :]
+    with client(installation) as openai:
+        answer = openai.completions.create(model="trilby-demo", prompt=prompt, temperature=0, max_tokens=24)
+        echoed = openai.completions.create(model="trilby-demo", prompt=prompt, temperature=0, max_tokens=24, echo=True)
+        ids = openai.completions.create(
+            model="trilby-demo", prompt=inputs.input_ids[0].tolist(), temperature=0, max_tokens=24
+        )
+    assert answer.choices[0].text == ids.choices[0].text == expected
+    assert echoed.choices[0].text == prompt + expected
+
+
+def test_same_seed_same_text(installation: Installation) -> None:
+    """A seed repeats all choices of a request; the choices differ; another seed differs."""
+    sampled = {**ask(QUESTIONS[0]), "temperature": 1.5, "n": 3, "max_tokens": 24}
+    with client(installation) as openai:
+        first, second, other = (
+            [choice.message.content for choice in openai.chat.completions.create(**sampled, seed=seed).choices]
+            for seed in (7, 7, 8)
+        )
+    assert first == second != other
+    assert len(set(first)) == 3
+
+
+def test_stop_strings_and_logprobs(installation: Installation) -> None:
+    """The text ends before the stop string; log-probabilities describe the tokens that were chosen."""
+    whole = expected_text(QUESTIONS[0])
+    stop = whole[20:24]
+    with client(installation) as openai:
+        stopped = openai.chat.completions.create(**ask(QUESTIONS[0], stop=stop)).choices[0]
+        scored = openai.chat.completions.create(**ask(QUESTIONS[0], logprobs=True, top_logprobs=3)).choices[0]
+    assert stopped.message.content == whole[: whole.index(stop)] and stopped.finish_reason == "stop"
+    assert scored.logprobs is not None and scored.logprobs.content is not None
+    assert "".join(token.token for token in scored.logprobs.content) == whole
+    for token in scored.logprobs.content:
+        assert token.logprob <= 0 and len(token.top_logprobs) == 3
+        assert token.top_logprobs[0].token == token.token, "greedy chooses the likeliest"
+
+
+def test_curl(installation: Installation) -> None:
+    """What the README shows works as it stands."""
+    command = ["curl", "-sS", f"{installation.base}/chat/completions", "-H", "Content-Type: application/json"]
+    command += ["-d", json.dumps(ask(QUESTIONS[1]))]
+    reply = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+    assert reply["choices"][0]["message"]["content"] == expected_text(QUESTIONS[1])
+    streamed = subprocess.run(
+        [*command[:-1], json.dumps(ask(QUESTIONS[1], stream=True))], capture_output=True, check=True, timeout=60
+    ).stdout.decode()
+    assert streamed.endswith("data: [DONE]\n\n")
+
+
+async def test_token_websocket(installation: Installation) -> None:
+    """Tokens without SSE: accepted, deltas that add up, finished, done; and the socket serves the next request."""
+    async with connect(installation.base.replace("http", "ws") + "/stream", proxy=None) as socket:
+        for question in QUESTIONS[:2]:
+            await socket.send(json.dumps(ask(question)))
+            messages = []
+            while not messages or messages[-1]["type"] not in ("done", "error"):
+                messages.append(json.loads(await asyncio.wait_for(socket.recv(), 30)))
+            assert messages[0]["type"] == "accepted" and messages[-1]["type"] == "done"
+            text = "".join(message["text"] for message in messages if message["type"] == "delta")
+            assert text == expected_text(question)
+
+
+def test_trilby_chat(installation: Installation) -> None:
+    """The terminal chat answers what is piped in, keeps the conversation, and says what is wrong."""
+    import sys
+
+    command = [sys.executable, "-m", "service.command", "chat", "--max-tokens", str(TOKENS)]
+    result = subprocess.run(
+        [*command, "--url", installation.base], input=f"{QUESTIONS[2]}\n", capture_output=True, text=True, timeout=60
+    )
+    assert result.stdout == expected_text(QUESTIONS[2]) + "\n", result.stderr
+    nobody = subprocess.run(
+        [*command, "--url", "http://127.0.0.1:9/v1"], input="hi\n", capture_output=True, text=True, timeout=60
+    )
+    assert nobody.returncode == 1 and "trilby serve" in nobody.stderr

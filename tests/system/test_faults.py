@@ -1,0 +1,126 @@
+"""Parts that die: clear errors at once, and everything comes back by itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from installation import Installation, wait_until
+
+pytestmark = pytest.mark.system
+
+ASK: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Tell me a story about a fox."}],
+    "temperature": 0,
+    "max_tokens": 40,
+}
+LONG = {**ASK, "max_tokens": 1800, "ignore_eos": True, "stream": True}
+
+
+def ask(installation: Installation) -> httpx.Response:
+    """One short request."""
+    return httpx.post(f"{installation.base}/chat/completions", json=ASK, timeout=60, trust_env=False)
+
+
+def events(response: httpx.Response) -> Iterator[Any]:
+    """The data of a stream; ``"[DONE]"`` as it is."""
+    with suppress(httpx.RemoteProtocolError):
+        for line in response.iter_lines():
+            if line.startswith("data: "):
+                yield line[6:] if line == "data: [DONE]" else json.loads(line[6:])
+
+
+def break_in_the_middle(installation: Installation, kill: Any) -> list[Any]:
+    """Stream a long answer, call ``kill`` after some tokens; what came after that."""
+    with httpx.stream(
+        "POST", f"{installation.base}/chat/completions", json=LONG, timeout=60, trust_env=False
+    ) as response:
+        stream = events(response)
+        for _ in range(15):
+            assert "choices" in next(stream)
+        kill()
+        return list(stream)
+
+
+def test_no_device(tmp_path: Path) -> None:
+    """Without a device the answer is 503 with what to do, and /health is still fine."""
+    with Installation(tmp_path, with_device=False) as installation:
+        reply = ask(installation)
+        assert reply.status_code == 503 and "Retry-After" in reply.headers
+        assert "trilby device" in reply.json()["error"]["message"]
+        assert installation.get("/health").status_code == 200
+        assert installation.get("/ready").status_code == 503
+        assert installation.get("/v1/models").json()["data"] == []
+
+
+def test_cloud_killed_in_the_middle(tmp_path: Path) -> None:
+    """The client gets a clear error and no [DONE]; without a cloud 503; a new cloud serves again, same tokens."""
+    with Installation(tmp_path) as installation:
+        before = ask(installation).json()["choices"]
+        rest = break_in_the_middle(installation, lambda: installation.cloud.end(signal.SIGKILL))
+        assert rest[-1] != "[DONE]"
+        error = rest[-1]["error"]
+        assert set(error) == {"message", "type", "param", "code"} and "cloud" in error["message"]
+        refused = ask(installation)
+        assert refused.status_code == 503 and "Retry-After" in refused.headers
+        installation.start_cloud()
+        wait_until(installation.ready)
+        assert ask(installation).json()["choices"] == before
+        assert installation.cloud_state()["sessions"] == []
+
+
+def test_device_killed_in_the_middle(tmp_path: Path) -> None:
+    """The client gets an error, never an ending that looks complete; the cloud frees the sessions; a new device serves."""
+    with Installation(tmp_path) as installation:
+        before = ask(installation).json()["choices"]
+        rest = break_in_the_middle(installation, lambda: installation.device.end(signal.SIGKILL))
+        assert "error" in rest[-1]
+        wait_until(lambda: installation.cloud_state()["sessions"] == [], 20)
+        assert ask(installation).status_code == 503
+        installation.start_device()
+        wait_until(installation.ready)
+        assert ask(installation).json()["choices"] == before
+
+
+def test_gateway_killed_in_the_middle(tmp_path: Path) -> None:
+    """The device cancels what nobody waits for, and serves the gateway's successor without a restart."""
+    with Installation(tmp_path) as installation:
+        before = ask(installation).json()["choices"]
+        with suppress(httpx.HTTPError):
+            break_in_the_middle(installation, lambda: installation.gateway.end(signal.SIGKILL))
+        wait_until(lambda: installation.cloud_state()["sessions"] == [], 20)
+        installation.start_gateway()
+        wait_until(installation.ready)
+        assert ask(installation).json()["choices"] == before
+
+
+def test_sigterm_lets_a_device_finish(tmp_path: Path) -> None:
+    """A device that is stopped kindly finishes its answer first, and takes nothing new."""
+    with Installation(tmp_path) as installation:
+        assert installation.device.process is not None
+        rest = break_in_the_middle(
+            installation,
+            lambda: installation.device.process.send_signal(signal.SIGTERM),  # type: ignore[union-attr]
+        )
+        assert rest[-1] == "[DONE]"
+        assert installation.device.process.wait(30) == 0
+
+
+def test_other_weights_are_refused(tmp_path: Path) -> None:
+    """A device cut differently from its cloud says which setting differs, and serves nothing."""
+    with Installation(tmp_path, with_device=False) as installation:
+        installation.split = 3
+        installation.start_device()
+        try:
+            wait_until(lambda: "split_mismatch" in installation.device.output)
+            assert "--split" in installation.device.output
+            reply = ask(installation)
+            assert reply.status_code == 503
+        finally:
+            installation.device.end()

@@ -1,0 +1,132 @@
+"""Nothing textual in the cloud: every byte that reaches it, its log and its state are searched for canaries."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from checkpoints import DEMO
+from installation import Installation
+from processes import free_port
+from transformers import AutoTokenizer
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from wire.limits import MAX_FRAME_BYTES
+
+pytestmark = pytest.mark.system
+
+CANARIES = ["Wilhelmina", "Zanzibar", "quicksilver harpsichord", "48151623"]
+PROMPT = f"My name is {CANARIES[0]} and I keep a {CANARIES[2]} in {CANARIES[1]}. The code is {CANARIES[3]}."
+
+
+@asynccontextmanager
+async def recording_relay(port: int, target: str, seen: list[bytes]) -> AsyncIterator[None]:
+    """A websocket relay that keeps every message the cloud is sent (the masking of the socket undone)."""
+
+    async def relay(device: ServerConnection) -> None:
+        async with connect(target + "/device", compression=None, max_size=MAX_FRAME_BYTES, proxy=None) as cloud:
+
+            async def down() -> None:
+                async for message in cloud:
+                    await device.send(message)
+
+            task = asyncio.create_task(down())
+            try:
+                async for message in device:
+                    assert isinstance(message, bytes)
+                    seen.append(message)
+                    await cloud.send(message)
+            except ConnectionClosed:
+                pass
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async with serve(relay, "127.0.0.1", port, compression=None, max_size=MAX_FRAME_BYTES):
+        yield
+
+
+def traces(text: str, ids: list[int]) -> Iterator[bytes]:
+    """Ways in which text or token ids could be written."""
+    for form in (text, text.lower(), text.upper()):
+        for encoding in ("utf-8", "utf-16-le", "utf-32-le"):
+            yield form.encode(encoding)
+        for shift in range(3):  # base64 depends on where in the message the text begins
+            yield base64.b64encode(b"\0" * shift + form.encode())[4:-4]
+        yield form.encode().hex().encode()
+    for form in ("<H", ">H", "<I", ">I", "<q", ">q", "<f"):
+        yield b"".join(struct.pack(form, each) for each in ids)
+    yield b"".join(msgspec.msgpack.encode(each) for each in ids)
+    yield ", ".join(map(str, ids)).encode()
+    yield ",".join(map(str, ids)).encode()
+
+
+def found(haystack: bytes, needles: list[bytes]) -> list[bytes]:
+    """The needles that are there."""
+    return [needle for needle in needles if needle in haystack]
+
+
+def needles() -> list[bytes]:
+    """Everything that must not be found: words, and runs of three token ids of the prompt."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
+    words = [(word, tokenizer.encode(" " + word, add_special_tokens=False)) for word in CANARIES]
+    ids = tokenizer.encode(PROMPT, add_special_tokens=False)
+    runs = [ids[at : at + 6] for at in range(len(ids) - 5)]
+    named = itertools.chain.from_iterable(traces(word, [*tokens, *tokens]) for word, tokens in words)
+    return [each for each in {*named, *(t for run in runs for t in traces("\0\0\0\0\0\0", run))} if len(each) >= 8]
+
+
+async def test_the_cloud_never_sees_text(tmp_path: Path) -> None:
+    """Prompts with canaries, chat and completion, streamed and not: none of them, nor their ids, reaches the cloud."""
+    port, seen = free_port(), list[bytes]()
+    installation = Installation(tmp_path, cloud_url=f"ws://127.0.0.1:{port}")
+    async with recording_relay(port, f"ws://127.0.0.1:{installation.cloud_port}", seen):
+        await asyncio.to_thread(installation.__enter__)
+        try:
+            async with httpx.AsyncClient(base_url=installation.base, trust_env=False, timeout=60) as client:
+                chat = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 24, "user": CANARIES[0]}
+                for body in (chat, {**chat, "stream": True}):
+                    assert (await client.post("/chat/completions", json=body)).status_code == 200
+                plain = {"prompt": PROMPT, "max_tokens": 24, "stop": CANARIES[1], "echo": True}
+                assert (await client.post("/completions", json=plain)).status_code == 200
+                refused = await client.post("/completions", json={"prompt": PROMPT * 400})
+                assert refused.status_code == 400
+            state = json.dumps(installation.cloud_state())
+            metrics = installation.get("/metrics", installation.cloud_port).text
+        finally:
+            await asyncio.to_thread(installation.__exit__)
+    received = b"\n".join(seen)
+    assert len(received) > 100_000, "the hidden states went this way"
+    hidden = needles()
+    assert found(received, hidden) == []
+    assert found((state + metrics + installation.cloud.output).encode(), hidden) == []
+    for log in (installation.gateway.output, installation.device.output):
+        assert found(log.encode(), [word.encode() for word in CANARIES]) == [], "nor do prompts go into any log"
+
+
+def test_the_search_finds_what_is_planted() -> None:
+    """A frame with a canary in any of the forms would be found."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
+    ids = tokenizer.encode(PROMPT, add_special_tokens=False)
+    hidden = needles()
+    for planted in (
+        PROMPT.encode(),
+        base64.b64encode(PROMPT.encode()),
+        struct.pack(f"<{len(ids)}q", *ids),
+        msgspec.msgpack.encode(ids),
+        str(ids).encode(),
+        PROMPT.encode("utf-16-le"),
+    ):
+        assert found(b"\x01\x02" + planted + b"\x03", hidden)
