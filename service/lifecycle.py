@@ -21,6 +21,10 @@ from starlette.types import ASGIApp
 STOP_WITHIN_S = 5
 """Time for open HTTP responses after draining."""
 
+UNREAD_WITHIN_MS = 30_000
+"""A peer that has not acknowledged anything for this long is dropped by the kernel: ASGI has no way to abort a socket
+whose client never reads."""
+
 MAX_HEADER_BYTES = 32 * 2**10
 """Request line and headers of one HTTP request."""
 
@@ -101,6 +105,8 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_WITHIN_MS)
     try:
         listener.bind((host, port))
     except OSError as error:

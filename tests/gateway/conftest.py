@@ -54,6 +54,22 @@ class QuickServer(uvicorn.Server):
         await self.on_tick(0)
         await self.stop.wait()
 
+    async def shutdown(self, sockets: Any = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await eventually(lambda: not self.server_state.connections and not self.server_state.tasks)
+        await self.lifespan.shutdown()
+
+
+async def eventually(holds: Callable[[], object]) -> None:
+    """Wait until something holds."""
+    end = asyncio.get_running_loop().time() + SOON
+    while not holds():
+        assert asyncio.get_running_loop().time() < end, "it did not come to hold"
+        await asyncio.sleep(0.002)
+
 
 class RunningGateway:
     """Where a gateway listens, and its insides."""
@@ -71,10 +87,7 @@ class RunningGateway:
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Wait until something holds."""
-        end = asyncio.get_running_loop().time() + SOON
-        while not holds():
-            assert asyncio.get_running_loop().time() < end, "it did not come to hold"
-            await asyncio.sleep(0.005)
+        await eventually(holds)
 
 
 @asynccontextmanager
@@ -85,9 +98,8 @@ async def _serving(config: GatewayConfig, **uvicorn_settings: Any) -> AsyncItera
     settings |= {"ws": "websockets-sansio", "ws_max_size": MAX_FRAME_BYTES, "ws_max_queue": 4}
     server = QuickServer(uvicorn.Config(app, ws_per_message_deflate=False, **settings | uvicorn_settings))
     task = asyncio.create_task(server._serve([listener]))
-    while not server.started:
-        await asyncio.sleep(0.002)
     gateway = RunningGateway(app, listener.getsockname()[1])
+    await gateway.until(lambda: server.started)
     try:
         yield gateway
     finally:
@@ -144,7 +156,7 @@ class ScriptedAgent:
         self.drained = False
         self.script = script
         self._stream = stream
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
 
     def post(self, message: Message) -> None:
         with suppress(ConnectionFailed):
@@ -165,7 +177,7 @@ class ScriptedAgent:
     def _hear(self, message: Message) -> None:
         if isinstance(message, Generate):
             self.asked.append(message)
-            task = asyncio.create_task(self.script(self, message))  # type: ignore[arg-type]
+            task = asyncio.ensure_future(self.script(self, message))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         elif isinstance(message, Cancel):
@@ -211,37 +223,37 @@ class Scripts:
 
 
 @pytest.fixture
-def serving():
+def serving() -> Any:
     """``async with serving(GatewayConfig(...)) as gateway``."""
     return _serving
 
 
 @pytest.fixture
-def connected():
+def connected() -> Any:
     """``async with connected(gateway, script) as agent``."""
     return _connected
 
 
 @pytest.fixture
-def scripts():
+def scripts() -> Any:
     return Scripts
 
 
 @pytest.fixture
-async def gateway(serving):
+async def gateway(serving: Any) -> Any:
     """A gateway with everything as it comes, but quick keep-alives."""
-    async with serving(GatewayConfig(keep_alive_s=0.2)) as running:
+    async with serving(GatewayConfig(keep_alive_s=0.1)) as running:
         yield running
 
 
 @pytest.fixture
-async def agent(gateway, connected):
+async def agent(gateway: Any, connected: Any) -> Any:
     """An agent that answers "Hello world"."""
     async with connected(gateway) as scripted:
         yield scripted
 
 
 @pytest.fixture
-def chat():
+def chat() -> Any:
     """A chat request body."""
     return {"model": MODEL.id, "messages": [{"role": "user", "content": "Hi"}]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import openai
 import pytest
@@ -18,11 +19,11 @@ CHAT_KEYS = {"id", "object", "created", "model", "choices", "usage"}
 CHUNK_KEYS = {"id", "object", "created", "model", "choices"}
 
 
-def client(gateway) -> openai.AsyncOpenAI:
+def client(gateway: Any) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=gateway.url + "/v1", api_key="none", max_retries=0)
 
 
-async def events_of(response) -> list[str]:
+async def events_of(response: Any) -> list[str]:
     """The data of each event of a stream."""
     text = (await response.aread()).decode()
     assert text.endswith("\n\n")
@@ -31,14 +32,16 @@ async def events_of(response) -> list[str]:
     return [event.removeprefix("data: ") for event in events if event.startswith("data: ")]
 
 
-async def stream(gateway, path, body):
+async def stream(gateway: Any, path: Any, body: Any) -> Any:
     async with gateway.http.stream("POST", path, json=body) as response:
         assert response.status_code == 200
         return response.headers, await events_of(response)
 
 
 @pytest.mark.parametrize("prefix", ["/v1", ""])
-async def test_a_chat_completion_has_exactly_the_members_of_the_schema(gateway, agent, chat, prefix):
+async def test_a_chat_completion_has_exactly_the_members_of_the_schema(
+    gateway: Any, agent: Any, chat: Any, prefix: Any
+) -> None:
     """Required members are there even when null, and nothing else is."""
     response = await gateway.http.post(f"{prefix}/chat/completions", json=chat)
     reply = response.json()
@@ -58,7 +61,7 @@ async def test_a_chat_completion_has_exactly_the_members_of_the_schema(gateway, 
     ChatCompletion.model_validate(reply, strict=True)
 
 
-async def test_a_chat_stream_follows_every_rule(gateway, agent, chat):
+async def test_a_chat_stream_follows_every_rule(gateway: Any, agent: Any, chat: Any) -> None:
     """Role first, once per choice; no empty chunk in between; a last chunk with the reason; one id; [DONE]."""
     headers, events = await stream(gateway, "/v1/chat/completions", chat | {"stream": True, "n": 2})
     assert headers["content-type"].startswith("text/event-stream")
@@ -79,13 +82,10 @@ async def test_a_chat_stream_follows_every_rule(gateway, agent, chat):
         assert [each["finish_reason"] for each in own] == [None] * (len(own) - 1) + [reason]
 
 
-async def test_include_usage_adds_null_to_every_chunk_and_one_last_chunk(gateway, agent, chat):
+async def test_include_usage_adds_null_to_every_chunk_and_one_last_chunk(gateway: Any, agent: Any, chat: Any) -> None:
     """Every earlier chunk has usage null; the extra one has no choices."""
-    body = chat | {"stream": True, "stream_options": {"include_usage": True}}
-    for path, body in (
-        ("/v1/chat/completions", body),
-        ("/v1/completions", {"prompt": "x", "stream": True, "stream_options": {"include_usage": True}}),
-    ):
+    usage = {"stream": True, "stream_options": {"include_usage": True}}
+    for path, body in (("/v1/chat/completions", chat | usage), ("/v1/completions", {"prompt": "x"} | usage)):
         _, events = await stream(gateway, path, body)
         assert events.pop() == "[DONE]"
         chunks = [json.loads(event) for event in events]
@@ -94,7 +94,7 @@ async def test_include_usage_adds_null_to_every_chunk_and_one_last_chunk(gateway
         assert chunks[-1]["usage"] == {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
 
 
-async def test_a_completion_has_exactly_the_members_of_the_schema(gateway, agent):
+async def test_a_completion_has_exactly_the_members_of_the_schema(gateway: Any, agent: Any) -> None:
     """logprobs is there as null."""
     reply = (await gateway.http.post("/v1/completions", json={"prompt": "Once"})).json()
     assert reply.keys() == CHAT_KEYS
@@ -104,7 +104,7 @@ async def test_a_completion_has_exactly_the_members_of_the_schema(gateway, agent
     assert agent.asked[0].max_tokens == 16
 
 
-async def test_several_prompts_times_n_choices(gateway, agent):
+async def test_several_prompts_times_n_choices(gateway: Any, agent: Any) -> None:
     """Choices are numbered prompt by prompt, usage is the sum."""
     for stream_it in (False, True):
         agent.asked.clear()
@@ -123,7 +123,7 @@ async def test_several_prompts_times_n_choices(gateway, agent):
         assert [asked.prompt_ids for asked in agent.asked] == [[1, 2], [3], [4, 5, 6]]
 
 
-async def test_logprobs_of_a_chat(gateway, agent, chat):
+async def test_logprobs_of_a_chat(gateway: Any, agent: Any, chat: Any) -> None:
     """Strict shape; minus infinity becomes a number JSON has."""
     reply = (await gateway.http.post("/chat/completions", json=chat | {"logprobs": True, "top_logprobs": 2})).json()
     logprobs = reply["choices"][0]["logprobs"]
@@ -146,7 +146,7 @@ async def test_logprobs_of_a_chat(gateway, agent, chat):
     assert tokens == ["Hel", "lo wor", "?", "ld"]
 
 
-async def test_logprobs_of_a_completion(gateway, agent):
+async def test_logprobs_of_a_completion(gateway: Any, agent: Any) -> None:
     """Four parallel lists, offsets into the text, an echoed prompt before them."""
     body = {"prompt": "Say ", "logprobs": 1, "echo": True}
     choice = (await gateway.http.post("/v1/completions", json=body)).json()["choices"][0]
@@ -157,7 +157,7 @@ async def test_logprobs_of_a_completion(gateway, agent):
     assert logprobs["top_logprobs"][0] == {"Hel0": -0.5, "Hel": -0.25}
 
 
-async def test_models(gateway, connected):
+async def test_models(gateway: Any, connected: Any) -> None:
     """Every model once, by list and by id, slashes included."""
     other = ServedModel("other", 10, 7)
     async with connected(gateway), connected(gateway, models=(other, ServedModel("demo/model", 5, 1))):
@@ -180,7 +180,7 @@ async def test_models(gateway, connected):
             assert (await api.models.list()).data[0].id == "demo/model"
 
 
-async def test_openai_python_reads_everything(gateway, agent, chat):
+async def test_openai_python_reads_everything(gateway: Any, agent: Any, chat: Any) -> None:
     """Whole and streamed, chat and completion, and its errors."""
     api = client(gateway)
     whole = await api.chat.completions.create(**chat)
@@ -200,18 +200,20 @@ async def test_openai_python_reads_everything(gateway, agent, chat):
     await api.close()
 
 
-async def test_openai_python_without_asyncio(gateway, agent, chat):
+async def test_openai_python_without_asyncio(gateway: Any, agent: Any, chat: Any) -> None:
     """The synchronous client, from a thread."""
 
     def talk() -> str:
-        with openai.OpenAI(base_url=gateway.url + "/v1", api_key="none") as api:
-            with api.chat.completions.create(**chat, stream=True) as streamed:
-                return "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
+        with (
+            openai.OpenAI(base_url=gateway.url + "/v1", api_key="none") as api,
+            api.chat.completions.create(**chat, stream=True) as streamed,
+        ):
+            return "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
 
     assert await asyncio.to_thread(talk) == "Hello world"
 
 
-async def test_settings_reach_the_agent(gateway, agent, chat):
+async def test_settings_reach_the_agent(gateway: Any, agent: Any, chat: Any) -> None:
     """Every sampling member, under its name on the wire."""
     body = chat | {
         "temperature": 0, "top_p": 0, "top_k": -1, "min_p": 0.1, "presence_penalty": 1, "frequency_penalty": -1,
@@ -227,13 +229,13 @@ async def test_settings_reach_the_agent(gateway, agent, chat):
     assert (sampling.logit_bias, sampling.seed) == ({7: -100.0}, -(2**63))
 
 
-async def test_the_first_model_answers_when_none_is_named(gateway, agent, chat):
+async def test_the_first_model_answers_when_none_is_named(gateway: Any, agent: Any, chat: Any) -> None:
     """And the reply names it."""
     del chat["model"]
     assert (await gateway.http.post("/v1/chat/completions", json=chat)).json()["model"] == "demo/model"
 
 
-async def test_errors_of_the_framework_have_openais_shape(gateway):
+async def test_errors_of_the_framework_have_openais_shape(gateway: Any) -> None:
     """No such path, no such method."""
     for method, path, status in (
         ("GET", "/nothing", 404),
@@ -246,7 +248,7 @@ async def test_errors_of_the_framework_have_openais_shape(gateway):
     assert response.headers["allow"] == "GET"
 
 
-async def test_nobody_there(gateway, chat):
+async def test_nobody_there(gateway: Any, chat: Any) -> None:
     """503 with what to do and when to come back."""
     response = await gateway.http.post("/v1/chat/completions", json=chat)
     assert response.status_code == 503
@@ -269,11 +271,11 @@ async def test_nobody_there(gateway, chat):
     ],
 )
 async def test_an_agents_refusal_keeps_its_status_even_for_a_stream(
-    gateway, connected, chat, streamed, code, status, type_, shown
-):
+    gateway: Any, connected: Any, chat: Any, streamed: Any, code: Any, status: Any, type_: Any, shown: Any
+) -> None:
     """Headers wait for the agent's acceptance."""
 
-    async def refuse(agent, asked):
+    async def refuse(agent: Any, asked: Any) -> None:
         agent.post(Failed(code, "no", asked.request, "messages", 3.2))
 
     async with connected(gateway, refuse):
@@ -285,10 +287,10 @@ async def test_an_agents_refusal_keeps_its_status_even_for_a_stream(
             assert response.headers["retry-after"] == "4"
 
 
-async def test_a_failure_in_mid_stream_is_an_event_and_the_end(gateway, connected, chat):
+async def test_a_failure_in_mid_stream_is_an_event_and_the_end(gateway: Any, connected: Any, chat: Any) -> None:
     """No [DONE], no reason to finish."""
 
-    async def break_down(agent, asked):
+    async def break_down(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 2))
         agent.post(Delta(asked.request, 0, "Well", 1))
         agent.post(Failed("upstream_lost", "the cloud is gone", asked.request))
@@ -303,22 +305,24 @@ async def test_a_failure_in_mid_stream_is_an_event_and_the_end(gateway, connecte
         assert whole.status_code == 503
 
 
-async def test_an_agent_that_breaks_the_protocol_ends_one_request(gateway, connected, chat, scripts):
+async def test_an_agent_that_breaks_the_protocol_ends_one_request(
+    gateway: Any, connected: Any, chat: Any, scripts: Any
+) -> None:
     """Text before acceptance, of a choice that is not open, or done too early."""
 
-    async def early(agent, asked):
+    async def early(agent: Any, asked: Any) -> None:
         agent.post(Delta(asked.request, 0, "x", 1))
 
-    async def foreign(agent, asked):
+    async def foreign(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 1))
         agent.post(Delta(asked.request, 7, "x", 1))
         agent.post(Delta(asked.request, 7, "x", 1))
 
-    async def unfinished(agent, asked):
+    async def unfinished(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 1))
         agent.post(Done(asked.request, 1, 1))
 
-    async def twice(agent, asked):
+    async def twice(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 1))
         agent.post(Finished(asked.request, 0, "stop"))
         agent.post(Finished(asked.request, 0, "stop"))
@@ -332,12 +336,12 @@ async def test_an_agent_that_breaks_the_protocol_ends_one_request(gateway, conne
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
 
 
-async def test_keep_alive_comments_while_the_agent_thinks(gateway, connected, chat):
+async def test_keep_alive_comments_while_the_agent_thinks(gateway: Any, connected: Any, chat: Any) -> None:
     """Comments only when idle, and clients do not see them."""
 
-    async def think(agent, asked):
+    async def think(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 2))
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(0.4)
         agent.post(Delta(asked.request, 0, "Well", 1))
         agent.post(Finished(asked.request, 0, "stop"))
         agent.post(Done(asked.request, 2, 1))
@@ -345,14 +349,14 @@ async def test_keep_alive_comments_while_the_agent_thinks(gateway, connected, ch
     async with connected(gateway, think):
         async with gateway.http.stream("POST", "/v1/chat/completions", json=chat | {"stream": True}) as response:
             text = (await response.aread()).decode()
-        assert 1 <= text.count(": keep-alive\n\n") <= 5
+        assert 1 <= text.count(": keep-alive\n\n") <= 8
         api = client(gateway)
         streamed = await api.chat.completions.create(**chat, stream=True)
         assert "".join([chunk.choices[0].delta.content or "" async for chunk in streamed]) == "Well"
         await api.close()
 
 
-async def test_health_metrics_and_state(gateway, agent, chat):
+async def test_health_metrics_and_state(gateway: Any, agent: Any, chat: Any) -> None:
     """For probes, for scrapers, for people."""
     assert (await gateway.http.get("/health")).json() == {"status": "ok"}
     await gateway.http.post("/v1/chat/completions", json=chat)
@@ -369,11 +373,11 @@ async def test_health_metrics_and_state(gateway, agent, chat):
     assert (state["running"], state["waiting"], state["draining"]) == (0, 0, False)
 
 
-async def test_drain(gateway, connected, chat, scripts):
+async def test_drain(gateway: Any, connected: Any, chat: Any, scripts: Any) -> None:
     """Nothing new, the open request is finished, the agent and the probe are told."""
     release = asyncio.Event()
 
-    async def slow(agent, asked):
+    async def slow(agent: Any, asked: Any) -> None:
         await release.wait()
         await scripts.answer(agent, asked)
 
@@ -392,7 +396,9 @@ async def test_drain(gateway, connected, chat, scripts):
         assert await waiting is True
 
 
-async def test_the_time_limit_ends_a_request_and_cancels_it(serving, connected, scripts, chat):
+async def test_the_time_limit_ends_a_request_and_cancels_it(
+    serving: Any, connected: Any, scripts: Any, chat: Any
+) -> None:
     """504, which the SDK does not repeat; in a stream an event."""
     async with serving(GatewayConfig(request_within_s=0.2)) as gateway, connected(gateway, scripts.hang) as agent:
         response = await gateway.http.post("/v1/chat/completions", json=chat)
@@ -403,7 +409,7 @@ async def test_the_time_limit_ends_a_request_and_cancels_it(serving, connected, 
         await gateway.until(lambda: len(agent.cancelled) == 2)
 
 
-def test_beyond_loopback_a_device_token_is_needed():
+def test_beyond_loopback_a_device_token_is_needed() -> None:
     """Refused before anything listens."""
     with pytest.raises(ValueError, match="device token"):
         create_app(GatewayConfig(host="0.0.0.0"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
@@ -14,7 +15,9 @@ from wire.messages import Accepted, Delta
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_client_that_disconnects_cancels(gateway, connected, scripts, chat, streamed):
+async def test_a_client_that_disconnects_cancels(
+    gateway: Any, connected: Any, scripts: Any, chat: Any, streamed: Any
+) -> None:
     """The agent hears of it at once and its slot is free."""
     async with connected(gateway, scripts.hang) as agent:
         body = json.dumps(chat | {"stream": streamed}).encode()
@@ -28,7 +31,9 @@ async def test_a_client_that_disconnects_cancels(gateway, connected, scripts, ch
         await gateway.until(lambda: gateway.dispatcher.running == 0)
 
 
-async def test_a_client_that_disconnects_before_acceptance_cancels(gateway, connected, scripts, chat):
+async def test_a_client_that_disconnects_before_acceptance_cancels(
+    gateway: Any, connected: Any, scripts: Any, chat: Any
+) -> None:
     """There is no moment at which nobody watches."""
     async with connected(gateway, scripts.silent) as agent:
         task = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
@@ -37,7 +42,9 @@ async def test_a_client_that_disconnects_before_acceptance_cancels(gateway, conn
         await gateway.until(lambda: len(agent.cancelled) == 1)
 
 
-async def test_a_client_that_disconnects_while_waiting_leaves_the_queue(gateway, connected, scripts, chat):
+async def test_a_client_that_disconnects_while_waiting_leaves_the_queue(
+    gateway: Any, connected: Any, scripts: Any, chat: Any
+) -> None:
     """And the agent never hears of it."""
     async with connected(gateway, scripts.hang, capacity=1) as agent:
         running = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
@@ -51,7 +58,7 @@ async def test_a_client_that_disconnects_while_waiting_leaves_the_queue(gateway,
         assert len(agent.asked) == 1
 
 
-async def test_all_prompts_of_a_request_are_cancelled(gateway, connected, scripts):
+async def test_all_prompts_of_a_request_are_cancelled(gateway: Any, connected: Any, scripts: Any) -> None:
     """Those that run and those that would come."""
     async with connected(gateway, scripts.hang, capacity=2) as agent:
         task = asyncio.create_task(gateway.http.post("/v1/completions", json={"prompt": ["a", "b", "c"]}))
@@ -61,10 +68,10 @@ async def test_all_prompts_of_a_request_are_cancelled(gateway, connected, script
         await gateway.until(lambda: gateway.dispatcher.waiting == 0)
 
 
-async def test_a_client_that_never_reads_is_given_up(serving, connected, chat):
+async def test_a_client_that_never_reads_is_given_up(serving: Any, connected: Any, chat: Any) -> None:
     """Within the time for reading; the agent is told; memory stays bounded."""
 
-    async def flood(agent, asked):
+    async def flood(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 1))
         while not agent.cancelled:
             for _ in range(50):
@@ -83,10 +90,10 @@ async def test_a_client_that_never_reads_is_given_up(serving, connected, chat):
         client.close()
 
 
-async def test_a_token_socket_that_never_reads_is_given_up(serving, connected, chat):
+async def test_a_token_socket_that_never_reads_is_given_up(serving: Any, connected: Any, chat: Any) -> None:
     """The same for a websocket."""
 
-    async def flood(agent, asked):
+    async def flood(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 1))
         while not agent.cancelled:
             for _ in range(50):
@@ -101,7 +108,7 @@ async def test_a_token_socket_that_never_reads_is_given_up(serving, connected, c
         await client.wait_closed()
 
 
-async def test_the_loss_of_an_agent_is_told_in_both_ways(gateway, connected, scripts, chat):
+async def test_the_loss_of_an_agent_is_told_in_both_ways(gateway: Any, connected: Any, scripts: Any, chat: Any) -> None:
     """503 for a whole answer, an event in a stream; nobody waits for ever."""
     for streamed in (False, True):
         async with connected(gateway, scripts.hang) as agent:

@@ -49,13 +49,12 @@ async def bystanders(client: httpx.AsyncClient) -> AsyncIterator[None]:
 async def test_bad_requests(name: str, installation: Installation) -> None:
     """An OpenAI-shaped error with the right status; good requests see nothing of it."""
     body, status, code = BAD[name]
-    async with httpx.AsyncClient(base_url=installation.base, trust_env=False, timeout=60) as client:
-        async with bystanders(client):
-            if isinstance(body, bytes):
-                headers = {"Content-Type": "application/json"}
-                reply = await client.post("/chat/completions", content=body, headers=headers)
-            else:
-                reply = await client.post("/chat/completions", json=body)
+    async with httpx.AsyncClient(base_url=installation.base, trust_env=False, timeout=60) as client, bystanders(client):
+        if isinstance(body, bytes):
+            headers = {"Content-Type": "application/json"}
+            reply = await client.post("/chat/completions", content=body, headers=headers)
+        else:
+            reply = await client.post("/chat/completions", json=body)
     error = reply.json()["error"]
     assert reply.status_code == status, error
     assert set(error) == {"message", "type", "param", "code"}

@@ -76,7 +76,7 @@ def test_cloud_killed_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_device_killed_in_the_middle(tmp_path: Path) -> None:
-    """The client gets an error, never an ending that looks complete; the cloud frees the sessions; a new device serves."""
+    """The client gets an error, never an ending that looks complete; the cloud frees all; a new device serves."""
     with Installation(tmp_path) as installation:
         before = ask(installation).json()["choices"]
         rest = break_in_the_middle(installation, lambda: installation.device.end(signal.SIGKILL))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.asking import Ask, parse, parse_chat, parse_completion
+from gateway.asking import Ask
 from gateway.errors import RequestError
+from gateway.parsing import parse, parse_chat, parse_completion
 from wire.messages import ChatTurn
 
 HELLO = [{"role": "user", "content": "Hi"}]
@@ -24,7 +26,7 @@ def completion(**members: object) -> Ask:
     return parse_completion(json.dumps({"prompt": "Hi"} | members).encode())
 
 
-def refused(read, **members: object) -> RequestError:
+def refused(read: Any, **members: object) -> RequestError:
     with pytest.raises(RequestError) as caught:
         read(**members)
     assert caught.value.status == 400
@@ -32,32 +34,32 @@ def refused(read, **members: object) -> RequestError:
     return caught.value
 
 
-def test_defaults_of_a_chat():
+def test_defaults_of_a_chat() -> None:
     """OpenAI's, and an answer as long as it gets."""
     ask = chat()
     assert (ask.n, ask.max_tokens, ask.stream, ask.logprobs, ask.model) == (1, None, False, None, None)
     assert ask.prompts == ([ChatTurn("user", "Hi")],)
 
 
-def test_defaults_of_a_completion():
+def test_defaults_of_a_completion() -> None:
     """16 tokens, as at OpenAI."""
     assert completion().max_tokens == 16
     assert completion().prompts == ("Hi",)
 
 
-def test_null_means_left_out():
+def test_null_means_left_out() -> None:
     """For every member that may be null."""
     names = (
-        "model", "n", "max_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k", "min_p",
-        "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "stop_token_ids", "ignore_eos",
-        "user", "response_format", "logprobs",
+        "model", "n", "max_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k",
+        "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "stop_token_ids", 
+        "ignore_eos", "user", "response_format", "logprobs",
     )  # fmt: skip
     nothing = dict.fromkeys(names)
     assert chat(**nothing, top_logprobs=None, max_completion_tokens=None, tool_choice=None) == chat()
     assert completion(**nothing, echo=None, best_of=None, suffix=None) == completion()
 
 
-def test_content_parts_and_roles():
+def test_content_parts_and_roles() -> None:
     """Text parts are joined; developer is told as system; an assistant may have said nothing."""
     messages = [
         {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind"}]},
@@ -73,7 +75,7 @@ def test_content_parts_and_roles():
     ("prompt", "prompts"),
     [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))],
 )
-def test_the_four_forms_of_a_prompt(prompt, prompts):
+def test_the_four_forms_of_a_prompt(prompt: Any, prompts: Any) -> None:
     """Text, texts, ids, lists of ids."""
     assert completion(prompt=prompt).prompts == prompts
 
@@ -136,7 +138,7 @@ def test_the_four_forms_of_a_prompt(prompt, prompts):
         ({"tool_choice": "required"}, "tool_choice"),
     ],
 )
-def test_a_bad_member_of_a_chat_is_named(members, param):
+def test_a_bad_member_of_a_chat_is_named(members: Any, param: Any) -> None:
     """By its path, in OpenAI's notation."""
     assert refused(chat, **members).param == param
 
@@ -164,7 +166,7 @@ def test_a_bad_member_of_a_chat_is_named(members, param):
         ({"max_tokens": 0}, "max_tokens"),
     ],
 )
-def test_a_bad_member_of_a_completion_is_named(members, param):
+def test_a_bad_member_of_a_completion_is_named(members: Any, param: Any) -> None:
     """By its path, in OpenAI's notation."""
     assert refused(completion, **members).param == param
 
@@ -179,26 +181,26 @@ def test_a_bad_member_of_a_completion_is_named(members, param):
         b'{"tool_choice":' + b'{"a":' * 100_000,
     ],
 )  # fmt: skip
-def test_what_is_not_json_is_refused(body):
+def test_what_is_not_json_is_refused(body: Any) -> None:
     """Never any other exception, however deep."""
     for endpoint in ("chat.completions", "completions"):
         with pytest.raises(RequestError):
             parse(endpoint, body)
 
 
-def test_of_duplicate_members_the_last_counts():
+def test_of_duplicate_members_the_last_counts() -> None:
     """As most readers of JSON have it."""
     assert parse_completion(b'{"prompt": "a", "n": 5, "n": 2, "prompt": "b"}').prompts == ("b",)
 
 
-def test_missing_members_have_a_code_of_their_own():
+def test_missing_members_have_a_code_of_their_own() -> None:
     """The code OpenAI uses."""
     with pytest.raises(RequestError) as caught:
         parse_chat(b"{}")
     assert (caught.value.param, caught.value.code) == ("messages", "missing_required_parameter")
 
 
-def test_an_error_never_carries_more_than_a_line_of_the_body():
+def test_an_error_never_carries_more_than_a_line_of_the_body() -> None:
     """An unknown role is quoted, a long one is cut."""
     error = refused(chat, messages=[{"role": "x" * 100_000, "content": "y"}])
     assert len(error.message) <= 1024
@@ -218,7 +220,7 @@ bodies = st.dictionaries(members | st.text(max_size=5), json_values, max_size=6)
 
 @settings(max_examples=150, deadline=None)
 @given(body=bodies, good=st.booleans())
-def test_any_json_is_parsed_or_refused(body, good):
+def test_any_json_is_parsed_or_refused(body: Any, good: Any) -> None:
     """And what is parsed can be sent to an agent."""
     if good:
         body = {"messages": HELLO, "prompt": "x"} | body
@@ -235,7 +237,7 @@ def test_any_json_is_parsed_or_refused(body, good):
 
 @settings(max_examples=150, deadline=None)
 @given(body=st.binary(max_size=80))
-def test_any_bytes_are_parsed_or_refused(body):
+def test_any_bytes_are_parsed_or_refused(body: Any) -> None:
     """No other exception."""
     for endpoint in ("chat.completions", "completions"):
         with pytest.raises(RequestError):

@@ -1,0 +1,128 @@
+"""What has been said in answer to one client request and not yet been taken by it.
+
+Agents' links put, synchronously, as messages arrive; the one who writes to the client takes, in as large pieces as have
+gathered. What waits is bounded: a client that reads too slowly ends its request, nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Union
+
+import msgspec
+
+from gateway.errors import RequestError, internal, too_slow_to_read
+from gateway.metrics import RequestMeter
+from wire.messages import Delta, Finished
+
+MAX_UNREAD: Final = 4 * 2**20
+"""Characters, roughly, that may wait for one client."""
+
+MAX_ANSWER: Final = 64 * 2**20
+"""Characters, roughly, of one whole answer: an agent that sends more is broken."""
+
+EVENT_SIZE: Final = 64
+LOGPROB_SIZE: Final = 64
+"""What an event, or one alternative in it, counts beside its text."""
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """All choices are complete; tokens of all prompts and all answers."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+Event = Union[Delta, Finished, Complete]
+
+
+class Answer:
+    """The events of one request, in order.
+
+    Attributes:
+        model: the model that answers.
+        parts: prompts to be answered; the answer is complete when all are.
+        prompt_tokens: tokens of the prompts accepted so far.
+        over: it is complete or has failed.
+    """
+
+    def __init__(self, model: str, parts: int, meter: RequestMeter) -> None:
+        self.model = model
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self.over = False
+        self._parts_left = parts
+        self._meter = meter
+        self._events: list[Event] = []
+        self._unread = 0
+        self._total = 0
+        self._error: RequestError | None = None
+        self._ready = asyncio.Event()
+
+    def accepted(self, prompt_tokens: int) -> None:
+        """An agent has accepted one of the prompts."""
+        self.prompt_tokens += prompt_tokens
+        self._meter.accepted(self.model, prompt_tokens)
+
+    def delta(self, delta: Delta) -> None:
+        """More text of a choice, its index counted over all prompts."""
+        if self.over:
+            return
+        size = EVENT_SIZE + len(delta.text)
+        if delta.logprobs is not None:
+            size += sum(LOGPROB_SIZE * (1 + len(each.top)) for each in delta.logprobs)
+        self._meter.delta(delta.index, delta.tokens)
+        self._unread += size
+        self._total += size
+        if self._total > MAX_ANSWER:
+            return self.fail(internal())
+        if self._unread > MAX_UNREAD:
+            return self.fail(too_slow_to_read())
+        self._put(delta)
+
+    def finished(self, finished: Finished) -> None:
+        """A choice is complete."""
+        if not self.over:
+            self._meter.finished(finished.reason)
+            self._put(finished)
+
+    def part_done(self, completion_tokens: int) -> None:
+        """All choices of one prompt are complete."""
+        if self.over:
+            return
+        self.completion_tokens += completion_tokens
+        self._parts_left -= 1
+        if not self._parts_left:
+            self.over = True
+            self._meter.done()
+            self._put(Complete(self.prompt_tokens, self.completion_tokens))
+
+    def fail(self, error: RequestError) -> None:
+        """End the answer with an error; what was put before is still delivered. The first end counts."""
+        if not self.over:
+            self.over = True
+            self._error = error
+            self._ready.set()
+
+    def nudge(self) -> None:
+        """Let ``take`` return, with an empty list if nothing has come."""
+        self._ready.set()
+
+    async def take(self) -> list[Event]:
+        """All that has gathered; waits until there is something, or for a nudge. ``Complete`` is the last event.
+
+        Raises:
+            RequestError: the answer has failed, and all that came before was taken.
+        """
+        await self._ready.wait()
+        if not self._events and self._error is not None:
+            raise self._error
+        events, self._events = self._events, []
+        self._unread = 0
+        if self._error is None:
+            self._ready.clear()
+        return events
+
+    def _put(self, event: Event) -> None:
+        self._events.append(event)
+        self._ready.set()

@@ -1,0 +1,207 @@
+"""The gateway's application: every endpoint, and what holds for all of them.
+
+POST /v1/chat/completions    POST /v1/completions    GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
+the same without /v1         GET /health    GET /ready    GET /metrics    GET /state    POST /drain    websocket /device
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from gateway.asking import Endpoint
+from gateway.bodies import Intake
+from gateway.config import GatewayConfig, words
+from gateway.delivery import Delivery, Desk
+from gateway.device_socket import serve_agent
+from gateway.dispatch import Dispatcher
+from gateway.door import Door
+from gateway.errors import ClientGone, RequestError, model_not_found
+from gateway.keys import KeyRing
+from gateway.metrics import GatewayMetrics
+from gateway.parsing import parse
+from gateway.policy import can_serve
+from gateway.registry.base import Registry
+from gateway.registry.memory import MemoryRegistry
+from gateway.reply_schema import ModelCard, ModelList
+from gateway.token_socket import TokenSocket
+from wire.messages import ServedModel
+
+PREFIXES = ("/v1", "")
+
+
+def create_app(config: GatewayConfig, registry: Registry | None = None) -> FastAPI:
+    """The application; ``app.state.desk`` holds its dispatcher and counters."""
+    registry = registry if registry is not None else MemoryRegistry()
+    desk = Desk(config, Dispatcher(config, registry), GatewayMetrics())
+    desk.metrics.watch(
+        lambda: desk.dispatcher.running, lambda: desk.dispatcher.waiting, lambda: len(desk.dispatcher.links)
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await registry.open()
+        try:
+            yield
+        finally:
+            await registry.close()
+
+    app = FastAPI(
+        title="Trilby gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
+        lifespan=lifespan,
+    )  # fmt: skip
+    app.state.desk = desk
+    app.add_exception_handler(RequestError, _on_request_error)
+    app.add_exception_handler(ClientGone, _on_client_gone)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    _add_generation(app, desk)
+    _add_models(app, desk)
+    _add_operations(app, desk)
+    _add_sockets(app, desk)
+    origins = words(config.allowed_origins)
+    if origins:
+        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
+    app.add_middleware(Door, config=config)  # The last one added is the first to be passed.
+    return app
+
+
+def _add_generation(app: FastAPI, desk: Desk) -> None:
+    config = desk.config
+    intake = Intake(config.max_body_bytes, config.max_reading_bytes, config.body_within_s)
+
+    def answers(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            body = await intake.read(request)
+            return Delivery(desk, parse(endpoint, body), request.state.request_id, request.state.began)
+
+        return answer
+
+    for prefix in PREFIXES:
+        app.add_api_route(f"{prefix}/chat/completions", answers("chat.completions"), methods=["POST"])
+        app.add_api_route(f"{prefix}/completions", answers("completions"), methods=["POST"])
+
+
+def _add_models(app: FastAPI, desk: Desk) -> None:
+    def card(model: ServedModel) -> ModelCard:
+        return ModelCard(model.id, model.created, model.max_positions)
+
+    async def list_models(request: Request) -> Response:
+        return _json(ModelList([card(model) for model in desk.dispatcher.models()]))
+
+    async def one_model(request: Request) -> Response:
+        wanted = request.path_params["model_id"]
+        for model in desk.dispatcher.models():
+            if model.id == wanted:
+                return _json(card(model))
+        raise model_not_found(wanted)
+
+    for prefix in PREFIXES:
+        app.add_api_route(f"{prefix}/models", list_models, methods=["GET"])
+        app.add_api_route(f"{prefix}/models/{{model_id:path}}", one_model, methods=["GET"])
+
+
+def _add_operations(app: FastAPI, desk: Desk) -> None:
+    dispatcher = desk.dispatcher
+
+    async def health(request: Request) -> Response:
+        return _json({"status": "draining"}, 503) if dispatcher.draining else _json({"status": "ok"})
+
+    async def ready(request: Request) -> Response:
+        able = not dispatcher.draining and any(can_serve(link.record) for link in dispatcher.links)
+        return _json({"status": "ready"}) if able else _json({"status": "no agent can serve"}, 503)
+
+    async def metrics(request: Request) -> Response:
+        return Response(desk.metrics.text(), media_type=desk.metrics.content_type)
+
+    async def drain(request: Request) -> Response:
+        dispatcher.start_draining()
+        return _json({"status": "draining", "running": dispatcher.running}, 202)
+
+    async def state(request: Request) -> Response:
+        return _json(state_of(desk))
+
+    app.add_api_route("/health", health, methods=["GET"])
+    app.add_api_route("/ready", ready, methods=["GET"])
+    app.add_api_route("/metrics", metrics, methods=["GET"])
+    app.add_api_route("/drain", drain, methods=["POST"])
+    app.add_api_route("/state", state, methods=["GET"])
+
+
+def _add_sockets(app: FastAPI, desk: Desk) -> None:
+    token = KeyRing([desk.config.device_token])
+
+    async def device(websocket: WebSocket) -> None:
+        await serve_agent(websocket, desk, token)
+
+    async def stream(websocket: WebSocket) -> None:
+        await TokenSocket(websocket, desk).run()
+
+    app.add_api_websocket_route("/device", device)
+    for prefix in PREFIXES:
+        app.add_api_websocket_route(f"{prefix}/stream", stream)
+
+
+def state_of(desk: Desk) -> dict[str, Any]:
+    """Agents and load, for people."""
+    agents = []
+    for link in desk.dispatcher.links:
+        record = link.record
+        agents.append(
+            {
+                "name": record.name,
+                "models": [model.id for model in record.models],
+                "running": record.running,
+                "capacity": record.capacity,
+                "assigned": record.assigned,
+                "draining": record.draining,
+                "cloud_connected": record.cloud_connected,
+                "connected_s": round(time.monotonic() - link.since, 1),
+                "rtt_ms": None if link.rtt_s is None else round(link.rtt_s * 1e3, 2),
+            }
+        )
+    dispatcher = desk.dispatcher
+    return {
+        "draining": dispatcher.draining,
+        "running": dispatcher.running,
+        "waiting": dispatcher.waiting,
+        "max_waiting": desk.config.max_waiting,
+        "models": [model.id for model in dispatcher.models()],
+        "agents": agents,
+    }
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def _on_request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return error.response()
+
+
+async def _on_client_gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # Nobody reads it; nginx's number for the same.
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """The framework's own errors: no such path, no such method."""
+    assert isinstance(error, HTTPException)
+    messages = {404: "there is nothing at this path", 405: "this path does not know this method"}
+    codes = {404: "not_found", 405: "method_not_allowed"}
+    told = RequestError(
+        error.status_code,
+        messages.get(error.status_code, "the request cannot be answered"),
+        code=codes.get(error.status_code),
+        headers=dict(error.headers or {}),
+    )
+    return told.response()

@@ -1,0 +1,62 @@
+"""Settings of the gateway process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.lifecycle import is_loopback
+from service.settings import setting
+
+
+@dataclass(frozen=True)
+class GatewayConfig:
+    """Serve an OpenAI-compatible API and hand its requests to the device agents that connect here.
+
+    Raises:
+        ValueError: the settings contradict each other or are unsafe together.
+    """
+
+    host: str = setting("127.0.0.1", "address to listen on")
+    port: int = setting(8000, "port to listen on", minimum=0, maximum=65535)
+    device_token: str = setting("", "secret that device agents must show; required beyond loopback", secret=True)
+    api_keys: str = setting("", "keys that clients must show, separated by commas; none: no key is asked", secret=True)
+    allowed_origins: str = setting("", "web origins whose pages may call this gateway, separated by commas")
+    allowed_hosts: str = setting("", "Host names accepted beside loopback's when listening on loopback, by commas")
+    max_body_bytes: int = setting(4 * 2**20, "largest request body in bytes", minimum=1, maximum=4 * 2**20)
+    max_reading_bytes: int = setting(2**28, "bytes of request bodies being read at once, all together", minimum=1)
+    body_within_s: float = setting(30.0, "seconds in which a request body must have arrived", minimum=0.01)
+    max_total_tokens: int = setting(2**22, "most tokens one request may ask for, all choices together", minimum=1)
+    max_waiting: int = setting(64, "requests that may wait while all agents are busy", minimum=0)
+    wait_within_s: float = setting(30.0, "seconds a request waits for a free agent", minimum=0)
+    accept_within_s: float = setting(30.0, "seconds an agent has to accept a request", minimum=0.01)
+    request_within_s: float = setting(600.0, "seconds an answer may take once an agent has accepted", minimum=0.01)
+    keep_alive_s: float = setting(10.0, "seconds of silence in a stream before a keep-alive comment", minimum=0.01)
+    client_within_s: float = setting(20.0, "seconds a client may take to read what was sent to it", minimum=0.01)
+    drain_within_s: float = setting(30.0, "seconds that open requests get when the gateway stops", minimum=0)
+    max_agents: int = setting(256, "device agents connected at once", minimum=1)
+    log_level: str = setting("info", "least severe log lines shown", choices=("debug", "info", "warning", "error"))
+    log_form: str = setting("text", "log lines for people or for collectors", choices=("text", "json"))
+
+    def __post_init__(self) -> None:
+        if not self.on_loopback and not self.device_token:
+            raise ValueError(
+                f"listening on {self.host} needs a device token, or anyone could answer your clients: "
+                "set --device-token (TRILBY_DEVICE_TOKEN) here and on the device agents"
+            )
+        if not self.device_token.isprintable() or len(self.device_token) > 512:
+            raise ValueError("the device token is up to 512 printable characters")
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return is_loopback(self.host)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The API keys, one by one."""
+        return words(self.api_keys)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The non-empty parts of a list written with commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,209 @@
+"""From an accepted request to bytes at the client, streamed or whole, and the watch over both.
+
+``attended`` runs the work beside a watch for the client's end; whatever ends first ends the other. The work holds
+``Dispatcher.answering`` open, so its end, of whatever kind, is the end at the agent too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from gateway import sse
+from gateway.answer import Answer, Complete
+from gateway.asking import Ask
+from gateway.config import GatewayConfig
+from gateway.dispatch import Dispatcher
+from gateway.errors import ClientGone, RequestError
+from gateway.metrics import GatewayMetrics, RequestMeter
+from gateway.replies import ChatShape, CompletionShape, Shape
+from gateway.reply_schema import Heading
+
+TICK_S = 1.0
+"""How often a request's client is looked at, at most; less often than any of its limits would be too late."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What answering a request takes: settings, agents and counters."""
+
+    config: GatewayConfig
+    dispatcher: Dispatcher
+    metrics: GatewayMetrics
+
+    @property
+    def tick_s(self) -> float:
+        """The pace of ``attended``."""
+        return min(TICK_S, self.config.keep_alive_s / 2, self.config.client_within_s / 2)
+
+
+class Outlet:
+    """The way out to one client, which knows since when it is stuck.
+
+    No send has a timer of its own: ``attended`` looks at ``stuck_since`` now and then, which costs a token nothing.
+    """
+
+    def __init__(self, put: Callable[[Any], Awaitable[None]]) -> None:
+        self._put = put
+        self.stuck_since: float | None = None
+        self.sent_at = time.monotonic()
+
+    async def send(self, message: Any) -> None:
+        """Send one message of the transport."""
+        self.stuck_since = time.monotonic()
+        await self._put(message)
+        self.stuck_since = None
+        self.sent_at = time.monotonic()
+
+
+async def attended(
+    work: Coroutine[Any, Any, None],
+    gone: Coroutine[Any, Any, None],
+    outlet: Outlet,
+    config: GatewayConfig,
+    tick_s: float,
+    quiet: Callable[[], None] = lambda: None,
+) -> bool:
+    """Run ``work`` until it ends (True) or ``gone`` does (False); ``quiet`` is called when nothing was sent for long.
+
+    Raises:
+        ClientGone: the client has not read what was sent for too long.
+        Exception: whatever ``work`` or ``gone`` raises.
+    """
+    working, watching = asyncio.create_task(work), asyncio.create_task(gone)
+    try:
+        while True:
+            await asyncio.wait((working, watching), timeout=tick_s, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+                return True
+            if watching.done():
+                watching.result()
+                return False
+            now = time.monotonic()
+            if outlet.stuck_since is not None:
+                if now - outlet.stuck_since >= config.client_within_s:
+                    raise ClientGone
+            elif now - outlet.sent_at >= config.keep_alive_s:
+                quiet()
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+class Delivery(Response):
+    """The response to a generation request: errors before the first byte are raised, so that they get their status."""
+
+    def __init__(self, desk: Desk, ask: Ask, request_id: str, began: float) -> None:
+        super().__init__()
+        self._desk = desk
+        self._ask = ask
+        self._request_id = request_id
+        self._began = began
+        self._meter = RequestMeter(desk.metrics, began)
+        self._answer: Answer | None = None
+        self._streaming = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        outlet = Outlet(send)
+        work = self._stream(outlet) if self._ask.stream else self._reply(outlet)
+        outcome = "internal_error"
+        try:
+            outcome = "answered" if await attended(
+                work, _disconnected(receive), outlet, self._desk.config, self._desk.tick_s, self._keep_alive
+            ) else "aborted"  # fmt: skip
+        except (ClientGone, asyncio.CancelledError):
+            outcome = "aborted"
+        except RequestError as error:
+            outcome = error.code or "invalid_value"
+            self._meter.failed(error.code)
+            if not self._streaming:
+                raise
+        finally:
+            if outcome == "aborted":
+                self._meter.finished("abort")
+            log_request(self._ask, self._request_id, self._answer, self._began, outcome)
+
+    async def _reply(self, outlet: Outlet) -> None:
+        async with self._desk.dispatcher.answering(self._ask, self._request_id, self._meter) as answer:
+            self._answer = answer
+            shape = shape_of(self._ask, answer, self._request_id)
+            while True:
+                events = await answer.take()
+                shape.absorb(events)
+                if events and isinstance(events[-1], Complete):
+                    break
+        body = msgspec.json.encode(shape.whole())
+        await outlet.send(_start({"content-type": "application/json", "content-length": str(len(body))}))
+        await outlet.send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, outlet: Outlet) -> None:
+        async with self._desk.dispatcher.answering(self._ask, self._request_id, self._meter) as answer:
+            self._answer = answer
+            shape = shape_of(self._ask, answer, self._request_id)
+            self._streaming = True
+            await outlet.send(_start({"content-type": sse.MEDIA_TYPE, **sse.HEADERS}))
+            await outlet.send(_piece(sse.events(shape.opening(range(self._ask.choices)))))
+            try:
+                while True:
+                    events = await answer.take()
+                    data = sse.events(shape.chunks(events)) if events else sse.KEEP_ALIVE
+                    if events and isinstance(events[-1], Complete):
+                        await outlet.send(_piece(data + sse.DONE, last=True))
+                        return
+                    if data:
+                        await outlet.send(_piece(data))
+            except RequestError as error:
+                await outlet.send(_piece(sse.events([error.reply]), last=True))
+                raise
+
+    def _keep_alive(self) -> None:
+        if self._streaming and self._answer is not None:
+            self._answer.nudge()
+
+
+def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape:
+    """The shape of the answers to a request."""
+    prefix, shape = ("chatcmpl", ChatShape) if ask.endpoint == "chat.completions" else ("cmpl", CompletionShape)
+    heading = Heading(f"{prefix}-{request_id}", int(time.time()), answer.model, ask.include_usage)
+    return shape(heading, ask.choices, ask.logprobs is not None)
+
+
+def log_request(ask: Ask, request_id: str, answer: Answer | None, began: float, outcome: str) -> None:
+    """One line for one request; no prompt, no answer."""
+    log.info(
+        "request",
+        request_id=request_id,
+        endpoint=ask.endpoint,
+        model=answer.model if answer else None,
+        outcome=outcome,
+        choices=ask.choices,
+        prompt_tokens=answer.prompt_tokens if answer else 0,
+        completion_tokens=answer.completion_tokens if answer else 0,
+        seconds=round(time.perf_counter() - began, 3),
+    )
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _start(headers: dict[str, str]) -> Message:
+    raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    return {"type": "http.response.start", "status": 200, "headers": raw}
+
+
+def _piece(data: bytes, *, last: bool = False) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": not last}

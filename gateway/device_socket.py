@@ -1,0 +1,74 @@
+"""``/device``: where device agents connect."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+import structlog
+from starlette.websockets import WebSocket
+
+from gateway.agents import AgentLink
+from gateway.delivery import Desk
+from gateway.keys import KeyRing
+from wire.connection import Role
+from wire.errors import Code, ConnectionFailed
+from wire.limits import GATEWAY_LINK
+from wire.messages import AgentHello, GatewayWelcome
+from wire.stream import accept
+
+NAME: Final = "gateway"
+
+_numbers: Final = itertools.count(1)
+
+log = structlog.get_logger()
+
+
+def check_agent(hello: AgentHello, token: KeyRing, connected: int, max_agents: int) -> ConnectionFailed | None:
+    """Why an agent is not let in; the credential is looked at first, so a stranger learns nothing else.
+
+    Args:
+        token: a ring with the device token, which may be the empty text on loopback: then only the empty one fits.
+        connected: agents connected already.
+    """
+    if not token.admits(hello.credential):
+        return ConnectionFailed(
+            Code.UNAUTHORIZED, "the credential is missing or wrong: start the agent with the gateway's --device-token"
+        )
+    if not hello.capacity:
+        return ConnectionFailed(Code.INVALID_REQUEST, "an agent that takes no request is of no use")
+    if len({model.id for model in hello.models}) < len(hello.models):
+        return ConnectionFailed(Code.INVALID_REQUEST, "a model is listed twice")
+    if any(not model.id or not model.max_positions for model in hello.models):
+        return ConnectionFailed(Code.INVALID_REQUEST, "a model needs an id and at least one position")
+    if connected >= max_agents:
+        return ConnectionFailed(Code.OVERLOADED, f"{max_agents} agents are connected already")
+    return None
+
+
+async def serve_agent(websocket: WebSocket, desk: Desk, token: KeyRing) -> None:
+    """One agent's connection from its hello to its end."""
+    dispatcher = desk.dispatcher
+    name = ""
+    try:
+        async with accept(websocket, Role.GATEWAY, GATEWAY_LINK) as stream:
+            hello = (await stream.receive()).message
+            if not isinstance(hello, AgentHello):
+                raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "an agent begins with its hello")
+            name = hello.name
+            refused = check_agent(hello, token, len(dispatcher.links), desk.config.max_agents)
+            if refused is None and dispatcher.draining:
+                refused = ConnectionFailed(Code.DRAINING, "this gateway is stopping")
+            if refused is not None:
+                raise refused
+            stream.post(GatewayWelcome(NAME))
+            link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, dispatcher.changed)
+            dispatcher.join(link)
+            log.info("agent connected", agent=name, models=[model.id for model in hello.models],
+                     capacity=hello.capacity)  # fmt: skip
+            try:
+                await link.listen()
+            finally:
+                dispatcher.leave(link)
+    except ConnectionFailed as failure:
+        log.info("agent disconnected", agent=name, code=failure.code.value, reason=failure.message)

@@ -1,0 +1,53 @@
+"""Who may come in: API keys of clients, the token of device agents. Compared as digests, in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+from gateway.errors import RequestError
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+class KeyRing:
+    """A set of secrets; only their digests are kept.
+
+    An empty ring admits nobody: whoever means "no key is asked" has to say so where it is used.
+    """
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._digests = [_digest(secret) for secret in secrets]
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def admits(self, secret: str) -> bool:
+        """Whether ``secret`` is one of the ring's; takes the same time whichever it is."""
+        given, found = _digest(secret), False
+        for digest in self._digests:
+            found |= hmac.compare_digest(given, digest)
+        return found
+
+
+def bearer_token(authorization: str) -> str | None:
+    """The token of an ``Authorization: Bearer`` header, None when it is of another kind."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+def check_key(ring: KeyRing, authorization: str | None) -> RequestError | None:
+    """Why a client may not come in; None when it may, or when no key is asked."""
+    if not len(ring):
+        return None
+    token = bearer_token(authorization or "")
+    if token is None:
+        return _unauthorized("no API key was given: send it as 'Authorization: Bearer KEY'")
+    return None if ring.admits(token) else _unauthorized("the API key is wrong")
+
+
+def _unauthorized(message: str) -> RequestError:
+    return RequestError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})

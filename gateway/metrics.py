@@ -1,0 +1,117 @@
+"""What the gateway counts. The words after ``trilby_`` are those other engines use, where they mean the same.
+
+Labels are few and bounded: models that agents serve, codes of errors, reasons to finish; never a client or an agent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+FIRST_TOKEN_S: Final = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
+    *(10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+BETWEEN_TOKENS_S: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
+)
+REQUEST_S: Final = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
+    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
+)
+
+
+class GatewayMetrics:
+    """All counters of one gateway, in a registry of its own."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own, model = self.registry, ["model_name"]
+        self.running = Gauge("trilby_num_requests_running", "Requests that agents work on", registry=own)
+        self.waiting = Gauge("trilby_num_requests_waiting", "Requests that wait for a free agent", registry=own)
+        self.agents = Gauge("trilby_num_agents", "Device agents connected", registry=own)
+        self.first_token = Histogram(
+            "trilby_time_to_first_token_seconds", "From the request to the first text", model, buckets=FIRST_TOKEN_S,
+            registry=own,
+        )  # fmt: skip
+        self.between_tokens = Histogram(
+            "trilby_inter_token_latency_seconds", "Between deltas of a choice, for each token of the later one", model,
+            buckets=BETWEEN_TOKENS_S, registry=own,
+        )  # fmt: skip
+        self.request_s = Histogram(
+            "trilby_e2e_request_latency_seconds", "From the request to the last token", model, buckets=REQUEST_S,
+            registry=own,
+        )  # fmt: skip
+        self.queue_s = Histogram(
+            "trilby_request_queue_time_seconds", "From the request to an agent's acceptance", model, buckets=REQUEST_S,
+            registry=own,
+        )  # fmt: skip
+        self.prompt_tokens = Counter("trilby_prompt_tokens_total", "Prompt tokens", model, registry=own)
+        self.generation_tokens = Counter("trilby_generation_tokens_total", "Tokens generated", model, registry=own)
+        self.succeeded = Counter(
+            "trilby_request_success_total", "Choices finished, and requests aborted by their client",
+            [*model, "finished_reason"], registry=own,
+        )  # fmt: skip
+        self.failed = Counter(
+            "trilby_request_failures_total", "Requests answered with an error, by code", ["code"], registry=own
+        )
+
+    def watch(self, running: Callable[[], int], waiting: Callable[[], int], agents: Callable[[], int]) -> None:
+        """Read these gauges when asked instead of setting them at each change."""
+        self.running.set_function(running)
+        self.waiting.set_function(waiting)
+        self.agents.set_function(agents)
+
+    def text(self) -> bytes:
+        """All values in Prometheus' text form."""
+        return generate_latest(self.registry)
+
+
+class RequestMeter:
+    """The clock of one request."""
+
+    def __init__(self, metrics: GatewayMetrics, began: float) -> None:
+        self._metrics = metrics
+        self._began = began
+        self._last: dict[int, float] = {}
+        self._model = ""
+
+    def accepted(self, model: str, prompt_tokens: int) -> None:
+        """An agent has taken the request, or one more of its prompts."""
+        metrics, self._model = self._metrics, model
+        self._first_token = metrics.first_token.labels(model)
+        self._between = metrics.between_tokens.labels(model)
+        self._generated = metrics.generation_tokens.labels(model)
+        metrics.queue_s.labels(model).observe(time.perf_counter() - self._began)
+        metrics.prompt_tokens.labels(model).inc(prompt_tokens)
+
+    def delta(self, index: int, tokens: int) -> None:
+        """New tokens of a choice have arrived."""
+        if not tokens:
+            return
+        now = time.perf_counter()
+        last = self._last.get(index)
+        if last is not None:
+            self._between.observe((now - last) / tokens)
+        elif not self._last:
+            self._first_token.observe(now - self._began)
+        self._last[index] = now
+        self._generated.inc(tokens)
+
+    def finished(self, reason: str) -> None:
+        """A choice is complete: ``stop`` or ``length``; or the client went away: ``abort``."""
+        self._metrics.succeeded.labels(self._model, reason).inc()
+
+    def done(self) -> None:
+        """The whole answer is there."""
+        self._metrics.request_s.labels(self._model).observe(time.perf_counter() - self._began)
+
+    def failed(self, code: str | None) -> None:
+        """The request ended with an error."""
+        self._metrics.failed.labels(code or "invalid_value").inc()

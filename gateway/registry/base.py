@@ -1,0 +1,53 @@
+"""Who serves what, as seen by one gateway: the seam behind which the memory of agents may be shared by several.
+
+A registry is never on the path of a token, nor of a request: ``publish``, ``withdraw`` and ``known`` do not block, and
+an implementation that talks to a store does so in the background and answers from its last snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from wire.messages import ServedModel
+
+
+class AgentRecord(msgspec.Struct, frozen=True):
+    """One connected agent and its load.
+
+    Attributes:
+        key: unique for one connection of one agent.
+        capacity: requests it runs at once.
+        running: requests it runs now, those of other gateways included.
+        assigned: requests it was ever given here; among equals, the one with fewest is next.
+        cloud_connected: None when it needs no cloud.
+    """
+
+    key: str
+    name: str
+    models: tuple[ServedModel, ...]
+    capacity: int
+    running: int = 0
+    assigned: int = 0
+    draining: bool = False
+    cloud_connected: bool | None = None
+
+
+class Registry(Protocol):
+    """Where agents are written down."""
+
+    async def open(self) -> None:
+        """Begin; called once before anything else."""
+
+    async def close(self) -> None:
+        """End; what this gateway has published disappears."""
+
+    def publish(self, record: AgentRecord) -> None:
+        """Add an agent, or replace what was known of it."""
+
+    def withdraw(self, key: str) -> None:
+        """Forget an agent; an unknown key is no error."""
+
+    def known(self) -> list[AgentRecord]:
+        """All agents known, the longest known first."""

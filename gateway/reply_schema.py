@@ -1,0 +1,166 @@
+"""The objects clients get, member by member as OpenAI's schema has them: members that may be null are there as null."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, Union
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+OWNER: Final = "trilby"
+
+FinishReason = Literal["stop", "length"]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """What all objects of one answer have in common."""
+
+    id: str
+    created: int
+    model: str
+    include_usage: bool = False
+
+
+# ---- chat ------------------------------------------------------------------------------------------------------------
+
+
+class TopLogprob(msgspec.Struct, frozen=True):
+    """A token that might have come."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ContentLogprob(msgspec.Struct, frozen=True):
+    """A token that came, with those that might have."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True):
+    """Log-probabilities of a chat choice."""
+
+    content: list[ContentLogprob] | None
+    refusal: None = None
+
+
+class ChatAnswer(msgspec.Struct, frozen=True):
+    """The message of a chat choice."""
+
+    role: str
+    content: str
+    refusal: None = None
+
+
+class ChatChoice(msgspec.Struct, frozen=True):
+    """One of the answers of a chat completion."""
+
+    index: int
+    message: ChatAnswer
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason
+
+
+class ChatCompletion(msgspec.Struct, frozen=True):
+    """A whole chat answer."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is new in a chunk."""
+
+    role: str | None = None
+    content: str | None = None
+
+
+class ChunkChoice(msgspec.Struct, frozen=True):
+    """One choice in a chunk."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: FinishReason | None = None
+
+
+class ChatChunk(msgspec.Struct, frozen=True):
+    """One event of a chat stream."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+# ---- completions -----------------------------------------------------------------------------------------------------
+
+
+class CompletionLogprobs(msgspec.Struct, frozen=True):
+    """Log-probabilities of a completion choice, in four parallel lists."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class CompletionChoice(msgspec.Struct, frozen=True):
+    """One of the answers of a completion, or what is new of it."""
+
+    text: str
+    index: int
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: FinishReason | None = None
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """A whole completion or one chunk of it: OpenAI gives both the same shape."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+# ---- models ----------------------------------------------------------------------------------------------------------
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """A model, with the positions one request may have as an extra member, named as other engines name it."""
+
+    id: str
+    created: int
+    max_model_len: int
+    object: str = "model"
+    owned_by: str = OWNER
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """GET /v1/models."""
+
+    data: list[ModelCard]
+    object: str = "list"
+
+
+Chunk = Union[ChatChunk, Completion]

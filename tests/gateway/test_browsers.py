@@ -1,0 +1,39 @@
+"""Which headers of a browser are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.browsers import refusal
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "on_loopback", "refused"),
+    [
+        ("127.0.0.1:8000", None, True, False),
+        ("localhost", None, True, False),
+        ("[::1]:8000", None, True, False),
+        ("127.9.9.9", None, True, False),
+        ("evil.test", None, True, True),
+        ("evil.test:8000", "http://evil.test:8000", True, True),
+        ("named.test", None, True, False),
+        ("evil.test", None, False, False),
+        ("my.test", "https://my.test", False, False),
+        ("my.test", "https://evil.test", False, True),
+        ("my.test", "https://my.test.evil.test", False, True),
+        ("my.test", "null", False, True),
+        ("my.test", "http://[broken", False, True),
+        ("my.test", "https://app.test", False, False),
+        (None, None, True, False),
+        (None, "https://evil.test", False, True),
+        ("", None, True, True),
+    ],
+)
+def test_refusals(host: Any, origin: Any, on_loopback: Any, refused: Any) -> None:
+    """Foreign origins, and foreign names where only loopback listens."""
+    reason = refusal(
+        host, origin, on_loopback=on_loopback, allowed_hosts={"named.test"}, allowed_origins={"https://app.test"}
+    )
+    assert (reason is not None) is refused

@@ -1,0 +1,47 @@
+"""Settings that would be unsafe together are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gateway import __main__ as process
+from gateway.config import GatewayConfig
+from service.settings import settings_command
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.test"])
+def test_a_token_is_needed_beyond_loopback(host: Any) -> None:
+    """With what to do in the message."""
+    with pytest.raises(ValueError, match="--device-token"):
+        GatewayConfig(host=host)
+    assert not GatewayConfig(host=host, device_token="x").on_loopback
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_loopback_needs_none(host: Any) -> None:
+    """One machine, one user."""
+    assert GatewayConfig(host=host).on_loopback
+
+
+def test_keys_are_separated_by_commas() -> None:
+    """Blanks do not count."""
+    assert GatewayConfig(api_keys=" a,b ,,").keys == ("a", "b")
+
+
+def test_the_command_says_what_is_wrong() -> None:
+    """Before anything listens; secrets are never shown."""
+    result = CliRunner().invoke(process.main, ["--host", "0.0.0.0"])
+    assert result.exit_code == 2
+    assert "TRILBY_DEVICE_TOKEN" in result.output
+
+
+def test_flags_and_environment_reach_the_settings() -> None:
+    """Under the names the documentation has."""
+    seen: list[GatewayConfig] = []
+    command = settings_command(GatewayConfig, seen.append, name="trilby gateway")
+    result = CliRunner().invoke(command, ["--port", "9"], env={"TRILBY_API_KEYS": "k"})
+    assert result.exit_code == 0, result.output
+    assert (seen[0].port, seen[0].keys) == (9, ("k",))

@@ -1,0 +1,33 @@
+"""Secrets are compared whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.keys import KeyRing, bearer_token, check_key
+
+
+def test_a_ring_admits_its_keys_only() -> None:
+    """Every one of them, and no part of them; an empty ring nobody."""
+    ring = KeyRing(["one", "two"])
+    assert ring.admits("one") and ring.admits("two")
+    assert not any(ring.admits(other) for other in ("", "on", "onetwo", "One", "\ud800"))
+    assert not KeyRing([]).admits("")
+
+
+@pytest.mark.parametrize(
+    ("header", "token"), [("Bearer x", "x"), ("bearer  x ", "x"), ("Basic x", None), ("Bearer", None), ("", None)]
+)
+def test_bearer_tokens(header: Any, token: Any) -> None:
+    """The scheme in any case."""
+    assert bearer_token(header) == token
+
+
+def test_no_key_is_asked_when_none_is_set() -> None:
+    """An empty ring asks nobody."""
+    assert check_key(KeyRing([]), None) is None
+    assert check_key(KeyRing(["one"]), "Bearer one") is None
+    refused = check_key(KeyRing(["one"]), None)
+    assert refused is not None and refused.status == 401

@@ -1,0 +1,101 @@
+"""Shapes of replies: events in, objects out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import sse
+from gateway.answer import Complete
+from gateway.errors import internal
+from gateway.replies import ChatShape, CompletionShape, chat_logprobs, completion_logprobs
+from gateway.reply_schema import Heading
+from wire.messages import Alternative, Delta, Finished, TokenLogprob
+
+HEAD = Heading("id", 1, "m")
+
+
+def plain(objects: Any) -> Any:
+    return [msgspec.to_builtins(each) for each in objects]
+
+
+def token(text: str, logprob: float = -1.0) -> TokenLogprob:
+    return TokenLogprob(Alternative(text, logprob, text.encode()), [])
+
+
+def test_the_log_probabilities_of_held_text_come_with_the_next_text() -> None:
+    """No chunk without text, no token without its log-probability."""
+    shape = ChatShape(HEAD, 1, logprobs=True)
+    out = shape.chunks(
+        [Delta(1, 0, "", 1, [token("\ufffd")]), Delta(1, 0, "é", 1, [token("é")]), Delta(1, 0, "", 1, [token("x")]),
+         Finished(1, 0, "stop")]
+    )  # fmt: skip
+    choices = [chunk.choices[0] for chunk in out]
+    assert [choice.delta.content for choice in choices] == ["é", None]
+    told = [choice["logprobs"]["content"] for choice in plain(choices)]
+    assert [[each["token"] for each in some] for some in told] == [["\ufffd", "é"], ["x"]]
+
+
+def test_offsets_of_a_streamed_completion_go_on() -> None:
+    """Over chunks, with an echoed prompt before the first token."""
+    shape = CompletionShape(HEAD, 1, logprobs=True)
+    out = shape.chunks([Delta(1, 0, "Say ", 0), Delta(1, 0, "ab", 1, [token("ab")]), Delta(1, 0, "c", 1, [token("c")])])
+    assert [chunk["choices"][0]["logprobs"]["text_offset"] for chunk in plain(out)] == [[], [4], [6]]
+
+
+def test_offsets_never_are_negative() -> None:
+    """Tokens whose text was cut off by a stop string are longer than the text."""
+    assert completion_logprobs([token("abc"), token("STOP")], 3).text_offset == [0, 3]
+
+
+def test_impossible_tokens_are_sayable() -> None:
+    """JSON has neither infinity nor NaN."""
+    for value in (float("-inf"), float("nan"), float("inf")):
+        told = chat_logprobs([token("x", value)])
+        assert told is not None and told.content is not None
+        assert told.content[0].logprob == -9999.0
+
+
+events = st.lists(
+    st.one_of(
+        st.builds(Delta, st.just(1), st.integers(0, 2), st.text(max_size=6), st.integers(0, 3)),
+        st.builds(Finished, st.just(1), st.integers(0, 2), st.sampled_from(["stop", "length"])),
+    ),
+    max_size=12,
+).map(lambda some: [*some, Complete(3, 4)])
+
+
+@pytest.mark.parametrize("shape_class", [ChatShape, CompletionShape])
+@given(some=events, usage=st.booleans())
+def test_a_stream_says_what_the_whole_says(shape_class: Any, some: Any, usage: Any) -> None:
+    """Any events: every line is an event of JSON, the texts add up, no empty text in between, one usage at the end."""
+    shape = shape_class(Heading("id", 1, "m", usage), 3, logprobs=False)
+    data = sse.events([*shape.opening(range(3)), *shape.chunks(some)]).decode()
+    lines = data.split("\n\n")
+    assert lines.pop() == ""
+    assert all(line.startswith("data: ") and len(line.splitlines()) >= 1 and "\n" not in line for line in lines)
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines]
+    texts = ["", "", ""]
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            new = choice["delta"].get("content", "") if shape_class is ChatShape else choice["text"]
+            opening = shape_class is ChatShape and "role" in choice["delta"]
+            assert new or opening or choice["finish_reason"]
+            texts[choice["index"]] += new
+        assert ("usage" in chunk) is usage
+    shape.absorb(some)
+    whole = plain([shape.whole()])[0]
+    said = [each["message"]["content"] if shape_class is ChatShape else each["text"] for each in whole["choices"]]
+    assert said == texts
+    assert whole["usage"]["total_tokens"] == 7
+    assert [chunk["choices"] for chunk in chunks].count([]) == int(usage)
+
+
+def test_an_error_is_an_event() -> None:
+    """In OpenAI's shape."""
+    assert json.loads(sse.events([internal().reply])[6:])["error"].keys() == {"message", "type", "param", "code"}

@@ -1,0 +1,134 @@
+"""Answers over a websocket, and its rules."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from gateway.config import GatewayConfig
+
+
+@pytest.fixture
+async def talk(gateway: Any) -> Any:
+    """``say`` a message, ``hear`` the next one."""
+    async with connect(f"{gateway.ws_url}/v1/stream", proxy=None, compression=None) as socket:
+        yield Talk(socket)
+
+
+class Talk:
+    def __init__(self, socket: Any) -> None:
+        self.socket = socket
+
+    async def say(self, message: Any) -> None:
+        await self.socket.send(message if isinstance(message, str) else json.dumps(message))
+
+    async def hear(self) -> Any:
+        return json.loads(await asyncio.wait_for(self.socket.recv(), 5))
+
+    async def hear_all(self) -> list[Any]:
+        messages = [await self.hear()]
+        while messages[-1]["type"] not in ("done", "error"):
+            messages.append(await self.hear())
+        return messages
+
+
+async def test_a_chat_from_accepted_to_done(gateway: Any, agent: Any, talk: Any, chat: Any) -> None:
+    """One message for each delta, usage always."""
+    await talk.say(chat)
+    messages = await talk.hear_all()
+    own = messages[0]["id"]
+    assert messages == [
+        {"type": "accepted", "id": own, "model": "demo/model", "prompt_tokens": 5},
+        {"type": "delta", "id": own, "index": 0, "text": "Hel", "tokens": 1},
+        {"type": "delta", "id": own, "index": 0, "text": "lo wor", "tokens": 1},
+        {"type": "delta", "id": own, "index": 0, "text": "", "tokens": 1},
+        {"type": "delta", "id": own, "index": 0, "text": "ld", "tokens": 1},
+        {"type": "finished", "id": own, "index": 0, "finish_reason": "stop"},
+        {"type": "usage", "id": own, "usage": {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}},
+        {"type": "done", "id": own, "cancelled": False},
+    ]
+
+
+async def test_requests_follow_one_another(gateway: Any, agent: Any, talk: Any, chat: Any) -> None:
+    """Also after an error, each with its own id; the endpoint is said or seen."""
+    ids = []
+    for request, last in (
+        (chat, "done"),
+        ({"prompt": "x", "logprobs": 1}, "done"),
+        ({"prompt": "x", "n": 0}, "error"),
+        (chat | {"endpoint": "chat.completions"}, "done"),
+        ({"prompt": "x", "endpoint": "other"}, "error"),
+        ({}, "error"),
+        ("[" * 100_000, "error"),
+        ("not json", "error"),
+        (chat | {"model": "none"}, "error"),
+        ({"prompt": ["a", "b"], "endpoint": "completions"}, "done"),
+    ):
+        await talk.say(request)
+        messages = await talk.hear_all()
+        assert messages[-1]["type"] == last
+        if last == "error":
+            assert messages[-1]["error"].keys() == {"message", "type", "param", "code"}
+        ids.append(messages[-1]["id"])
+    assert len(set(ids)) == len(ids)
+
+
+async def test_cancel(gateway: Any, connected: Any, scripts: Any, talk: Any, chat: Any) -> None:
+    """The agent is told; the socket goes on; cancelling nothing is nothing."""
+    async with connected(gateway, scripts.hang) as agent:
+        await talk.say({"type": "cancel"})
+        await talk.say(chat)
+        assert [(await talk.hear())["type"] for _ in range(2)] == ["accepted", "delta"]
+        await talk.say({"prompt": "another"})
+        refused = await talk.hear()
+        assert (refused["id"], refused["error"]["code"]) == (None, "request_in_progress")
+        await talk.say({"type": "cancel"})
+        assert (await talk.hear())["cancelled"] is True
+        await gateway.until(lambda: len(agent.cancelled) == 1)
+        agent.script = scripts.answer
+        await talk.say(chat)
+        assert (await talk.hear_all())[-1] | {"id": 0} == {"type": "done", "id": 0, "cancelled": False}
+
+
+async def test_closing_the_socket_cancels(gateway: Any, connected: Any, scripts: Any, talk: Any, chat: Any) -> None:
+    """As it does over HTTP."""
+    async with connected(gateway, scripts.hang) as agent:
+        await talk.say(chat)
+        await talk.hear()
+        await talk.socket.close()
+        await gateway.until(lambda: len(agent.cancelled) == 1)
+
+
+async def test_binary_and_oversized_messages_close_it(gateway: Any, talk: Any) -> None:
+    """1003 and 1009."""
+    await talk.socket.send(b"{}")
+    with pytest.raises(ConnectionClosed) as closed:
+        await talk.hear()
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1003
+    async with connect(f"{gateway.ws_url}/stream", proxy=None, compression=None) as socket:
+        await socket.send(" " * (GatewayConfig().max_body_bytes + 1))
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.recv()
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+
+
+async def test_keys_and_origins_are_asked_at_the_handshake(serving: Any) -> None:
+    """401 and 403 instead of 101."""
+    async with serving(GatewayConfig(api_keys="secret")) as gateway:
+        url = f"{gateway.ws_url}/v1/stream"
+        refusals: list[tuple[dict[str, str], int]] = [
+            ({}, 401),
+            ({"Authorization": "Bearer no"}, 401),
+            ({"Origin": "http://evil.test"}, 403),
+        ]
+        for headers, status in refusals:
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(url, additional_headers=headers, proxy=None)
+            assert refused.value.response.status_code == status
+        async with connect(url, additional_headers={"Authorization": "Bearer secret"}, proxy=None):
+            pass

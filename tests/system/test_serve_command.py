@@ -1,0 +1,102 @@
+"""The command a newcomer runs: it serves, says what to try, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from processes import ROOT, free_port
+
+pytestmark = pytest.mark.system
+
+READY_WITHIN_S = 90.0
+
+
+class Serving:
+    """``trilby serve`` with some arguments, its output in a file."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self.port = free_port()
+        self.log = log
+        command = [sys.executable, "-m", "service.command", "serve", "--port", str(self.port), *arguments]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, env=environment)
+
+    def wait_for(self, text: str) -> str:
+        """Until ``text`` has been printed; all that was."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while text not in self.log.read_text():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.1)
+        return self.log.read_text()
+
+    def stop(self, number: int) -> list[psutil.Process]:
+        """Send a signal; the children that outlive the command."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        assert len(children) >= 2
+        self.process.send_signal(number)
+        self.process.wait(30)
+        return psutil.wait_procs(children, timeout=10)[1]
+
+
+@pytest.mark.parametrize("mode", ["ushape", "local"])
+def test_serve(mode: str, tmp_path: Path) -> None:
+    """Ready, an answer by what it prints, and Ctrl-C ends all processes."""
+    serving = Serving(tmp_path / "log", "--mode", mode)
+    try:
+        printed = serving.wait_for("Ctrl-C")
+        base = re.search(r"http://127\.0\.0\.1:\d+/v1", printed)
+        assert base is not None and "trilby chat" in printed
+        body = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 20}
+        reply = httpx.post(base.group() + "/chat/completions", json=body, timeout=60, trust_env=False)
+        assert reply.status_code == 200 and reply.json()["choices"][0]["message"]["content"]
+    finally:
+        left = serving.stop(signal.SIGINT)
+    assert left == []
+
+
+def test_children_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    """Even a parent that cannot say goodbye leaves no process behind."""
+    serving = Serving(tmp_path / "log", "--mode", "local")
+    serving.wait_for("Ctrl-C")
+    assert serving.stop(signal.SIGKILL) == []
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    """The command ends by itself and says what is wrong."""
+    serving = Serving(tmp_path / "log", "--model", str(tmp_path / "nothing"))
+    assert serving.process.wait(READY_WITHIN_S) != 0
+    assert "nothing" in serving.log.read_text() and "Traceback" not in serving.log.read_text()
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["gateway"], ["cloud"], ["device"], ["chat"]], ids=" ".join)
+def test_help(command: list[str]) -> None:
+    """Every command explains itself with examples."""
+    result = subprocess.run(
+        [sys.executable, "-m", "service.command", *command, "--help"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Examples:" in result.stdout and "  trilby" in result.stdout
+
+
+def test_beyond_loopback_a_token_is_required() -> None:
+    """Neither gateway nor cloud starts open to the network without its credential."""
+    for command in (["gateway", "--host", "0.0.0.0"], ["cloud", "--model", "models/demo", "--host", "0.0.0.0"]):
+        result = subprocess.run(
+            [sys.executable, "-m", "service.command", *command, "--port", "0"],
+            capture_output=True, text=True, cwd=ROOT, timeout=60,
+        )  # fmt: skip
+        assert result.returncode != 0 and "-token" in result.stderr
