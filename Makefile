@@ -4,6 +4,7 @@
 #   make check        lint, types, import rules
 #   make demo-model   make the embedded demo model again (one to two hours on a CPU)
 #   make bench        measure what docs/benchmarks.md states, and write it there
+#   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock from pyproject.toml
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"
 
@@ -21,7 +22,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-
 # PyTorch names its own CUDA packages where its build has any; pinning them here would pull them in for CPU builds too.
 WITHOUT_CUDA := grep -vE '^(nvidia-|cuda-|triton=)'
 
-.PHONY: serve test check demo-model bench lock clean
+.PHONY: serve test check demo-model bench settings lock clean
 
 serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
@@ -55,6 +56,9 @@ $(DEV_READY): $(READY) requirements-dev.lock
 	@echo "Installing what the tests need …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements-dev.lock
 	@touch $@
+
+settings: $(DEV_READY)
+	@$(BIN)/python tests/settings_page.py
 
 lock:
 	@$(MAKE) --no-print-directory $(DEV_READY)

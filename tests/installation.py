@@ -31,6 +31,7 @@ class Installation:
     with_device: bool = True
     gateway_settings: tuple[str, ...] = ()
     device_settings: tuple[str, ...] = ()
+    cloud_settings: tuple[str, ...] = ()
     gateway_port: int = field(default_factory=free_port)
     cloud_port: int = field(default_factory=free_port)
     gateway: Process = field(init=False)
@@ -62,7 +63,13 @@ class Installation:
         """Start the cloud, without waiting."""
         cut = ["--model", str(self.model), "--split", str(self.split), "--tail", str(self.tail)]
         self.cloud = Process(
-            "cloud_server", *cut, "--port", str(self.cloud_port), log=self.folder / "cloud.log", port=self.cloud_port
+            "cloud_server",
+            *cut,
+            *self.cloud_settings,
+            "--port",
+            str(self.cloud_port),
+            log=self.folder / "cloud.log",
+            port=self.cloud_port,
         ).start()
         return self.cloud
 
