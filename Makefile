@@ -42,7 +42,7 @@ demo-model: $(DEV_READY)
 	@$(BIN)/python -m models.demo.recipe $(ARGS)
 
 bench: $(DEV_READY)
-	@$(BIN)/python -m tests.bench.overhead $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m bench.overhead $(ARGS)
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Trilby needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Try: make serve PYTHON=python3.11")'

@@ -40,7 +40,8 @@ def oracle_tokens(path: Path, prompt: tuple[int, ...], tokens: int) -> list[int]
 def oracle_logits(path: Path, ids: tuple[int, ...]) -> torch.Tensor:
     """Logits ``[len(ids), vocab]`` of one forward pass."""
     with torch.inference_mode():
-        return oracle_model(path)(torch.tensor([ids])).logits[0].float()
+        logits: torch.Tensor = oracle_model(path)(torch.tensor([ids])).logits[0].float()
+        return logits
 
 
 def prompt_for(path: Path, length: int, seed: int = 0) -> tuple[int, ...]:

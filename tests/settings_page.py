@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from cloud_server.config import CloudConfig
+from device_agent.config import DeviceConfig
+from gateway.config import GatewayConfig
+from service.chat import ChatConfig
+from service.serve import DEMO, ServeConfig
+from service.settings import table
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "settings.md"
 
 HEAD = """# Settings
@@ -18,13 +23,6 @@ A value that does not fit is refused at the start. This page is made from the co
 
 def page() -> str:
     """The whole page."""
-    from cloud_server.config import CloudConfig
-    from device_agent.config import DeviceConfig
-    from gateway.config import GatewayConfig
-    from service.chat import ChatConfig
-    from service.serve import DEMO, ServeConfig
-    from service.settings import table
-
     commands = {
         "trilby serve": ServeConfig,
         "trilby gateway": GatewayConfig,

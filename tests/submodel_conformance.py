@@ -32,7 +32,7 @@ async def _chunks(submodel: Submodel, stack: Stack) -> None:
     """Chunks handed over without waiting give what one forward gives, in order."""
     hidden = rows(40, stack.spec.hidden_size, 1)
     session = submodel.open(40)
-    answers = [session.forward(chunk, len(chunk)) for chunk in hidden.split([1, 7, 20, 12])]
+    answers = [session.forward(chunk, len(chunk)) for chunk in torch.split(hidden, [1, 7, 20, 12])]
     assert session.position == 40
     got = torch.cat(await asyncio.gather(*answers))
     session.close()

@@ -1,6 +1,6 @@
 """What the way through gateway, wire and agent adds to each token, and the bytes it sends for one.
 
-    python -m tests.bench.overhead [--rounds 12] [--tokens 96] [--quick]
+    PYTHONPATH=tests python -m bench.overhead [--rounds 12] [--tokens 96] [--quick]
 
 Rounds alternate, in one run on one machine, between the one-process reference (the same layers, the same thread count,
 no network) and streamed answers through real processes on loopback. The overhead of a round is the median gap between
@@ -10,9 +10,9 @@ tokens at the client less the reference's median time for a token: everything bu
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -21,14 +21,10 @@ from typing import Any
 
 import httpx
 import torch
-from tqdm import tqdm
-
-ROOT = Path(__file__).resolve().parents[2]
-for each in (ROOT, ROOT / "tests"):
-    sys.path.insert(0, str(each))
-
 from bench.page import machine, table, write_section
+from checkpoints import DEMO
 from installation import Installation
+from tqdm import tqdm
 
 from device_agent.tokenizer import Tokenizer
 from split_model.checkpoint import Checkpoint
@@ -36,7 +32,6 @@ from split_model.reference import Reference
 from split_model.stack import Span
 from wire.messages import ChatTurn
 
-DEMO = ROOT / "models" / "demo"
 QUESTION = "Tell me a story about a fox."
 BAR_MS = 3.0
 BAR_BYTES = 1.1
@@ -85,7 +80,7 @@ def streamed_ms(base: str, tokens: int) -> float:
         for line in response.iter_lines():
             if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["delta"].get("content"):
                 times.append(time.perf_counter())
-    return statistics.median(b - a for a, b in zip(times, times[1:], strict=False)) * 1e3
+    return statistics.median(b - a for a, b in itertools.pairwise(times)) * 1e3
 
 
 def bytes_per_token(installation: Installation, tokens: int, hidden: int, item: int) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from datetime import date
 from pathlib import Path
@@ -32,8 +33,6 @@ def table(columns: list[str], rows: list[list[str]]) -> str:
 
 def machine() -> str:
     """What this was measured on, in one line."""
-    import os
-
     model = next(
         (line.split(":", 1)[1].strip() for line in _cpuinfo().splitlines() if line.startswith("model name")),
         platform.processor() or platform.machine(),

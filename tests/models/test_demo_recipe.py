@@ -23,6 +23,7 @@ from models.demo.recipe.train import DECAY_FROM, rate_factor
 
 ROOT = Path(__file__).resolve().parents[2]
 SKILLS = list(corpus.MAKERS)
+PRIVATE = {"old", "song", "sister", "dream", "tall", "last", "middle", "swim", "breakfast", "money"}
 
 
 def samples(skill: str, count: int, seed: int = 0) -> list[Sample]:
@@ -75,10 +76,14 @@ def test_answers_about_a_text_stand_in_the_text() -> None:
     for sample in samples("questions", 600):
         text = next(message["content"] for message in sample.messages if message["role"] == "user")
         if sample.answer == questions.UNKNOWN:
-            name = re.findall(r"[A-Z]\w+", sample.messages[-2]["content"])[1]
-            about = [part for part in re.split(r"(?<=[.?])\s", text) if has(part, name)]
-            topic = sample.messages[-2]["content"].rstrip("?").split()[-1]
-            assert not about or not any(has(part, topic) for part in about if not part.endswith("?")) or topic == name
+            name = re.findall(r"\b[A-Z]\w+", sample.messages[-2]["content"].split("\n")[-1])[-1]
+            asked = set(re.findall(r"\b[a-z]+", sample.messages[-2]["content"]))
+            passage = " ".join(part for part in re.split(r"(?<=[.?])\s", text) if not part.endswith("?"))
+            passage = passage.replace("old mill", "mill").replace(
+                "Last ", ""
+            )  # a place and a day, nobody's age or name
+            assert not has(passage, name) or not any(has(passage, one) for one in asked & PRIVATE), text
+            assert not has(passage, name) or asked & PRIVATE
         else:
             assert has(text, sample.want[0]), (text, sample.want)
 
@@ -94,7 +99,7 @@ def test_a_question_has_one_answer() -> None:
 def test_summaries_say_only_what_the_passage_says() -> None:
     """Every name, place and day of a summary is in its passage, and the summary is much shorter."""
     for sample in samples("summaries", 200):
-        text = sample.messages[0]["content"]
+        text = " ".join(message["content"] for message in sample.prompt)
         for word in re.findall(r"[A-Z][a-z]+", sample.answer):
             assert word.lower() in text.lower()
         assert len(sample.answer) < 0.5 * len(text)
@@ -114,8 +119,9 @@ def test_active_and_passive_are_each_other_s_mirror() -> None:
         said, passive = rephrase.passive(random.Random(number))
         again, active = rephrase.active(random.Random(number))
         assert (again, active) == (passive, said)
-        extra = set(passive.lower().strip(".").split()) - set(said.lower().strip(".").split())
-        assert {"was", "by"} <= extra and len(extra) <= 3
+        words = passive.strip(".").split()
+        assert words.count("was") == 1 and "by" in words[words.index("was") :]
+        assert len(words) == len(said.split()) + 2
 
 
 def test_heldout_prompts_are_not_in_the_training_text(training: list[Sample]) -> None:
@@ -158,7 +164,9 @@ def test_any_text_survives_the_tokenizer() -> None:
 def test_only_the_assistant_s_words_carry_full_loss() -> None:
     """In an encoded conversation the marked tokens are the assistant's text and the end of its turn."""
     tokenizer = train_tokenizer(0, 200, 600)
-    ids, own = encode_chat(tokenizer, [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello you"}])
+    ids, own = encode_chat(
+        tokenizer, [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello you"}]
+    )
     marked = [one for one, mine in zip(ids, own, strict=True) if mine]
     assert tokenizer.decode(marked, skip_special_tokens=False) == "Hello you<|end|>"
 
@@ -168,8 +176,9 @@ def test_batches_hold_whole_conversations() -> None:
     tokenizer = train_tokenizer(0, 200, 600)
     batch = next(batches(tokenizer, 0, 0, 1, 0, rows=4, length=512))
     assert batch.rows.shape == (4, 512)
-    assert (batch.rows[:, 0] == tokenizer.token_to_id("<|begin|>")).all()
-    assert (batch.rows == tokenizer.token_to_id("<|pad|>")).float().mean() < 0.15
+    assert set(batch.rows[:, 0].tolist()) == {tokenizer.token_to_id("<|begin|>")}
+    flat = batch.rows.reshape(-1).tolist()
+    assert flat.count(tokenizer.token_to_id("<|pad|>")) < 0.15 * len(flat)
     assert torch.isclose(batch.weights.sum(), torch.tensor(1.0))
 
 
@@ -214,7 +223,10 @@ def test_the_whole_recipe_runs_small_and_goes_on_after_a_stop(tmp_path: Path) ->
 
 def test_summaries_are_long_enough_to_need_a_summary() -> None:
     """Passages have between about 80 and 250 words."""
-    counts = [len(sample.messages[0]["content"].split()) for sample in samples(summaries.SKILL, 100)]
+    counts = [
+        len(" ".join(message["content"] for message in sample.prompt).split())
+        for sample in samples(summaries.SKILL, 100)
+    ]
     assert min(counts) > 55 and max(counts) < 250
 
 

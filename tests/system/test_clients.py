@@ -154,7 +154,7 @@ async def test_token_websocket(installation: Installation) -> None:
     async with connect(installation.base.replace("http", "ws") + "/stream", proxy=None) as socket:
         for question in QUESTIONS[:2]:
             await socket.send(json.dumps(ask(question)))
-            messages = []
+            messages: list[dict[str, Any]] = []
             while not messages or messages[-1]["type"] not in ("done", "error"):
                 messages.append(json.loads(await asyncio.wait_for(socket.recv(), 30)))
             assert messages[0]["type"] == "accepted" and messages[-1]["type"] == "done"

@@ -106,7 +106,7 @@ def test_sigterm_lets_a_device_finish(tmp_path: Path) -> None:
         assert installation.device.process is not None
         rest = break_in_the_middle(
             installation,
-            lambda: installation.device.process.send_signal(signal.SIGTERM),  # type: ignore[union-attr]
+            lambda: installation.device.process.send_signal(signal.SIGTERM),
         )
         assert rest[-1] == "[DONE]"
         assert installation.device.process.wait(30) == 0

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -39,13 +40,14 @@ class Serving:
             time.sleep(0.1)
         return self.log.read_text()
 
-    def stop(self, number: int) -> list[psutil.Process]:
+    def stop(self, number: int) -> list[Any]:
         """Send a signal; the children that outlive the command."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         assert len(children) >= 2
         self.process.send_signal(number)
         self.process.wait(30)
-        return psutil.wait_procs(children, timeout=10)[1]
+        alive: list[Any] = psutil.wait_procs(children, timeout=10)[1]
+        return alive
 
 
 @pytest.mark.parametrize("mode", ["ushape", "local"])

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 import wire.stream
-from wire.connection import Role
+from wire.connection import Connection, Role
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
 from wire.limits import CLOUD_LINK, MAX_FRAME_BYTES
@@ -161,7 +161,7 @@ async def test_a_peer_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPat
 
     async with served(flood) as url:
         socket = await connect(url, compression=None, max_size=None, max_queue=1, ping_interval=None)
-        await socket.send(wire.stream.Connection(Role.DEVICE, CLOUD_LINK, 0.0).send(HELLO, (), 0.0))
+        await socket.send(Connection(Role.DEVICE, CLOUD_LINK, 0.0).send(HELLO, (), 0.0))
         failure = await asyncio.wait_for(ended, 10)
         assert failure.code is Code.TIMEOUT
         socket.transport.abort()
