@@ -12,7 +12,7 @@ from service.logs import configure_logs
 from service.settings import settings_command
 from split_model.checkpoint import Checkpoint
 from split_model.errors import ModelError
-from split_model.hub import resolve
+from split_model.hub import identity, resolve
 from split_model.names import model_name
 from split_model.slices import middle_slice
 from split_model.stack import Stack
@@ -32,21 +32,21 @@ def load(config: CloudConfig) -> CloudServer:
         ModelError: the checkpoint is missing, broken or not supported; the message says what to do.
         ValueError: ``--split`` and ``--tail`` do not fit the model.
     """
-    path = resolve(config.model)
+    path = resolve(config.model, only=lambda spec: [middle_slice(spec, config.split, config.tail)])
     checkpoint = Checkpoint.open(path)
     part = middle_slice(checkpoint.spec, config.split, config.tail)
     dtype = getattr(torch, config.dtype)
     stack = Stack.load(checkpoint, part, dtype)
-    identity = CloudIdentity(
+    served = CloudIdentity(
         model=config.model_name or model_name(config.model),
-        digest=checkpoint.digest(),
+        digest=identity(checkpoint),
         first_layer=part.first_layer,
         last_layer=part.last_layer,
         hidden_size=checkpoint.spec.hidden_size,
         dtype=config.dtype,
         credential=config.cloud_token,
     )
-    return CloudServer(config, identity, stack)
+    return CloudServer(config, served, stack)
 
 
 def run(config: CloudConfig) -> None:
@@ -63,11 +63,11 @@ def run(config: CloudConfig) -> None:
     except (ModelError, ValueError) as error:
         raise SystemExit(f"Cannot load {config.model}: {error}") from error
     log = structlog.get_logger()
-    identity = server.identity
+    served = server.identity
     log.info(
         "serving layers",
-        model=identity.model,
-        layers=f"{identity.first_layer}-{identity.last_layer}",
+        model=served.model,
+        layers=f"{served.first_layer}-{served.last_layer}",
         loaded_mb=round(server.state()["loaded_bytes"] / 1e6, 1),  # type: ignore[operator]
         url=f"ws://{config.host}:{config.port}/device",
     )

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
 
 import structlog
-from fastapi import FastAPI, Request, WebSocket
+from fastapi import Depends, FastAPI, HTTPException, Request, WebSocket
 from fastapi.responses import JSONResponse, Response
 
 from cloud_server.config import CloudConfig
@@ -43,7 +43,7 @@ class CloudServer:
             positions=config.max_positions,
             kv_positions=config.kv_positions,
             window_rows=config.window_rows,
-            rows=config.max_rows,
+            rows=min(config.max_rows, config.window_rows, CLOUD_LINK.rows_of(identity.hidden_size, identity.dtype)),
         )
         self.config = config
         self.identity = identity
@@ -81,8 +81,7 @@ class CloudServer:
                     await link.serve()
                 finally:
                     del self.links[connection]
-                    self.metrics.received_bytes.inc(stream.received_bytes)
-                    self.metrics.sent_bytes.inc(stream.sent_bytes)
+                    self._count_bytes(link)
         except ConnectionFailed as failure:
             self.metrics.refused.labels(failure.code.value).inc()
             log.info("device gone", connection=connection, code=failure.code.value, why=failure.message)
@@ -91,7 +90,7 @@ class CloudServer:
         """Refuse new sessions, tell the devices, wait for the open ones; returns how many were left at the limit."""
         self.engine.ledger.draining = True
         for link in list(self.links.values()):
-            if link.stream.failure is None:
+            with suppress(ConnectionFailed):
                 link.stream.post(Drain(self.config.drain_s))
         await self.engine.emptied(self.config.drain_s)
         return len(self.engine.ledger.entries)
@@ -131,11 +130,18 @@ class CloudServer:
     def measured(self) -> bytes:
         """The metrics, brought up to date."""
         ledger = self.engine.ledger
+        for link in self.links.values():
+            self._count_bytes(link)
         self.metrics.running.set(len(ledger.entries))
         self.metrics.devices.set(len(self.links))
         self.metrics.waiting_rows.set(self.engine.waiting_rows)
         self.metrics.kv_usage.set(ledger.reserved / ledger.limits.kv_positions)
         return self.metrics.text()
+
+    def _count_bytes(self, link: DeviceLink) -> None:
+        received, sent = link.take_bytes()
+        self.metrics.received_bytes.inc(received)
+        self.metrics.sent_bytes.inc(sent)
 
     def _refusal(self, hello: DeviceHello) -> ConnectionFailed | None:
         if self.engine.ledger.draining:
@@ -162,16 +168,25 @@ def create_app(server: CloudServer) -> FastAPI:
 
     app = FastAPI(title="Trilby cloud server", openapi_url=None, lifespan=lifespan)
 
+    def check_operator(request: Request) -> None:
+        """Only somebody with the token, if there is one, and never a page in a browser."""
+        token = server.config.cloud_token
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if "origin" in request.headers:
+            raise HTTPException(403, "this is not for web pages")
+        if token and not same_secret(given, token):
+            raise HTTPException(401, "this needs the cloud token as Bearer credential", {"WWW-Authenticate": "Bearer"})
+
     @app.websocket("/device")
     async def device(websocket: WebSocket) -> None:
         await server.serve_device(websocket)
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        draining = server.engine.ledger.draining
-        return JSONResponse({"status": "draining" if draining else "ok"}, 503 if draining else 200)
+        status = "draining" if server.engine.ledger.draining else "ok" if server.engine.alive else "failed"
+        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
-    @app.get("/state")
+    @app.get("/state", dependencies=[Depends(check_operator)])
     async def state() -> JSONResponse:
         return JSONResponse(server.state())
 
@@ -179,12 +194,8 @@ def create_app(server: CloudServer) -> FastAPI:
     async def metrics() -> Response:
         return Response(server.measured(), media_type=CONTENT_TYPE)
 
-    @app.post("/drain")
-    async def drain(request: Request) -> JSONResponse:
-        token = server.config.cloud_token
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if token and not same_secret(given, token):
-            return JSONResponse({"error": "draining needs the cloud token as Bearer credential"}, 401)
+    @app.post("/drain", dependencies=[Depends(check_operator)])
+    async def drain() -> JSONResponse:
         return JSONResponse({"sessions_left": await server.drain()})
 
     return app

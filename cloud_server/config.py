@@ -23,7 +23,7 @@ class CloudConfig:
     max_device_sessions: int = setting(64, "sessions open at once for one device", minimum=1)
     max_positions: int = setting(32768, "positions of one session", minimum=1)
     kv_positions: int = setting(262144, "positions reserved by all sessions together", minimum=1)
-    step_rows: int = setting(512, "rows in one step", minimum=8)
+    step_rows: int = setting(512, "rows in one step", minimum=64)
     window_rows: int = setting(1024, "rows a session may send ahead of the answers", minimum=1)
     max_rows: int = setting(512, "rows in one chunk", minimum=1)
     threads: int = setting(0, "threads for the matrix products; 0: PyTorch's choice", minimum=0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 
 from cloud_server.engine import Answer, Engine
 from service.metrics import CloudMetrics
 from split_model.tensor_bytes import from_bytes, to_bytes
-from wire.errors import Code, SessionFailed
+from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Frame, Tensor
 from wire.hello import CloudIdentity
 from wire.messages import Close, Failed, Forward, Open, Result, Truncate
@@ -31,6 +33,13 @@ class DeviceLink:
         self._engine = engine
         self._identity = identity
         self._metrics = metrics
+        self._bytes = (0, 0)
+
+    def take_bytes(self) -> tuple[int, int]:
+        """Bytes received and sent since the last call."""
+        now = (self.stream.received_bytes, self.stream.sent_bytes)
+        before, self._bytes = self._bytes, now
+        return now[0] - before[0], now[1] - before[1]
 
     async def serve(self) -> None:
         """Until the connection ends. Raises ``ConnectionFailed``."""
@@ -77,16 +86,15 @@ class DeviceLink:
         return from_bytes(tensor.dtype, tensor.shape, tensor.data)
 
     def _deliver(self, session: int, sequence: int, outcome: Answer | SessionFailed) -> None:
-        if self.stream.failure is not None:
-            return  # The reader ends the sessions.
         if isinstance(outcome, SessionFailed):
             self._refuse(session, outcome)
             return
         tensors = () if outcome.rows is None else (Tensor(*to_bytes(outcome.rows)),)
         result = Result(session, sequence, int(outcome.queue_s * 1e6), int(outcome.step_s * 1e6), outcome.step_rows)
-        self.stream.post(result, tensors)
+        with suppress(ConnectionFailed):  # The reader of this stream ends the sessions.
+            self.stream.post(result, tensors)
 
     def _refuse(self, session: int, failure: SessionFailed) -> None:
         self._metrics.refused.labels(failure.code.value).inc()
-        if self.stream.failure is None:
+        with suppress(ConnectionFailed):
             self.stream.post(Failed(failure.code.value, failure.message, session, failure.param, failure.retry_after_s))

@@ -15,7 +15,7 @@ import structlog
 import torch
 
 from cloud_server.ledger import Key, Ledger
-from cloud_server.scheduler import Plan, Portion, Scheduler
+from cloud_server.scheduler import Portion, Scheduler
 from service.metrics import CloudMetrics
 from split_model.kv_cache import KVCache
 from split_model.stack import Span, Stack
@@ -29,7 +29,8 @@ SMOOTHING = 0.8
 
 @dataclass(frozen=True)
 class Answer:
-    """A completed forward: ``rows`` is ``[want, hidden]``, None when nothing was wanted."""
+    """A completed forward: ``rows`` is ``[want, hidden]``, None when nothing was wanted; the times are those of the
+    step that ran its last row, and of the wait before it."""
 
     rows: torch.Tensor | None
     queue_s: float
@@ -38,7 +39,7 @@ class Answer:
 
 
 Deliver = Callable[[int, "Answer | SessionFailed"], None]
-"""Called on the event loop with a forward's sequence number and what became of it."""
+"""Called on the event loop with a forward's sequence number and what became of it; must not raise."""
 
 
 @dataclass
@@ -56,6 +57,14 @@ class _Session:
     waiting: dict[int, _Waiting] = field(default_factory=dict)
 
 
+@dataclass
+class _Outcome:
+    """What a step did: its time, and the sessions it ended."""
+
+    seconds: float = 0.0
+    failed: dict[Key, SessionFailed] = field(default_factory=dict)
+
+
 class Engine:
     """Sessions over one stack of layers.
 
@@ -71,11 +80,12 @@ class Engine:
         self._stack = stack
         self._step_rows = step_rows
         self._metrics = metrics
-        self._scheduler = Scheduler()
+        self._scheduler = Scheduler[Key]()
         self._sessions: dict[Key, _Session] = {}
         self._ready = asyncio.Event()
         self._emptied = asyncio.Event()
         self._emptied.set()
+        self._running: asyncio.Task[None] | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="step")
 
     def open(self, key: Key, positions: int, deliver: Deliver) -> None:
@@ -132,61 +142,72 @@ class Engine:
     async def run(self) -> None:
         """Plan, run, deliver, for ever."""
         loop = asyncio.get_running_loop()
+        self._running = asyncio.current_task()
         while True:
             await self._ready.wait()
             plan = self._scheduler.plan(self._step_rows)
             if not plan.portions and not plan.truncations:
                 self._ready.clear()
                 continue
-            batch = [(portion, self._sessions[portion.key]) for portion in plan.portions]  # type: ignore[index]
+            # Sessions are looked up here: while the step runs, their keys may come to mean others.
+            back = [(self._sessions[each.key].cache, each.position) for each in plan.truncations]
+            batch = [(portion, self._sessions[portion.key]) for portion in plan.portions]
             began = perf_counter()
-            outcome = await loop.run_in_executor(self._compute, self._step, plan, batch)
-            self._count(perf_counter() - began, plan)
+            outcome = await loop.run_in_executor(self._compute, self._step, back, batch)
+            if batch:
+                self._count(outcome.seconds, plan.rows)
             for portion, session in batch:
-                self._settle(portion, session, outcome.get(portion.key), began, plan.rows)
+                self._settle(portion, session, outcome, began, plan.rows)
+
+    @property
+    def alive(self) -> bool:
+        """Whether steps are being run."""
+        return self._running is not None and not self._running.done()
 
     def stop(self) -> None:
         """End the compute thread."""
         self._compute.shutdown(wait=False, cancel_futures=True)
 
-    def _step(self, plan: Plan, batch: list[tuple[Portion, _Session]]) -> dict[object, SessionFailed]:
-        """One ragged forward, on the compute thread; returns the sessions that failed, outputs stay in ``waiting``."""
-        failed: dict[object, SessionFailed] = {}
-        with torch.inference_mode():
-            for truncation in plan.truncations:
-                session = self._sessions.get(truncation.key)  # type: ignore[call-overload]
-                if session is not None:
-                    session.cache.truncate(truncation.position)
-            sound = []
-            for portion, session in batch:
-                hidden = session.waiting[portion.sequence].hidden[portion.begin : portion.begin + portion.rows]
-                if bool(torch.isfinite(hidden).all()):
-                    sound.append((portion, session, hidden))
-                else:
-                    failed[portion.key] = SessionFailed(Code.NOT_FINITE, "the hidden states hold NaN or infinity")
-            if not sound:
-                return failed
-            spans = [Span(session.cache, portion.rows) for portion, session, _ in sound]
-            try:
-                outputs = self._stack.forward(torch.cat([hidden for _, _, hidden in sound]), spans)
-            except (RuntimeError, MemoryError) as error:
-                log.error("step failed", error=type(error).__name__, rows=plan.rows)
-                return {
-                    portion.key: SessionFailed(Code.INTERNAL, "the step that held this session failed")
-                    for portion, _ in batch
-                }
-            begin = 0
-            for portion, session, _ in sound:
-                session.waiting[portion.sequence].outputs.append(outputs[begin : begin + portion.rows])
-                begin += portion.rows
-        return failed
+    def _step(self, back: list[tuple[KVCache, int]], batch: list[tuple[Portion[Key], _Session]]) -> _Outcome:
+        """Truncations, then one ragged forward, on the compute thread; outputs are left in ``waiting``."""
+        outcome = _Outcome()
+        began = perf_counter()
+        try:
+            with torch.inference_mode():
+                for cache, position in back:
+                    cache.truncate(position)
+                self._forward(batch, outcome)
+        except Exception as error:  # Whatever it is, it ends the sessions of this step and no others.
+            log.error("step failed", error=type(error).__name__, sessions=len(batch))
+            failure = SessionFailed(Code.INTERNAL, "the step that held this session failed")
+            outcome.failed = {portion.key: failure for portion, _ in batch}
+        outcome.seconds = perf_counter() - began
+        return outcome
+
+    def _forward(self, batch: list[tuple[Portion[Key], _Session]], outcome: _Outcome) -> None:
+        sound = []
+        for portion, session in batch:
+            hidden = session.waiting[portion.sequence].hidden[portion.begin : portion.begin + portion.rows]
+            if bool(torch.isfinite(hidden).all()):
+                sound.append((portion, session, hidden))
+            else:
+                outcome.failed[portion.key] = SessionFailed(Code.NOT_FINITE, "the hidden states hold NaN or infinity")
+        if not sound:
+            return
+        spans = [Span(session.cache, portion.rows) for portion, session, _ in sound]
+        outputs = self._stack.forward(torch.cat([hidden for _, _, hidden in sound]), spans)
+        begin = 0
+        for portion, session, _ in sound:
+            session.waiting[portion.sequence].outputs.append(outputs[begin : begin + portion.rows])
+            begin += portion.rows
 
     def _settle(
-        self, portion: Portion, session: _Session, failure: SessionFailed | None, began: float, step_rows: int
+        self, portion: Portion[Key], session: _Session, outcome: _Outcome, began: float, step_rows: int
     ) -> None:
-        key: Key = portion.key  # type: ignore[assignment]
+        key = portion.key
         if self._sessions.get(key) is not session:
             return  # Closed while the step ran.
+        failure = outcome.failed.get(key)
         if failure is not None:
             self.close(key)
             session.deliver(portion.sequence, failure)
@@ -200,13 +221,12 @@ class Engine:
             self.close(key)
             session.deliver(portion.sequence, SessionFailed(Code.NOT_FINITE, "the layers overflowed on these values"))
             return
-        session.deliver(portion.sequence, Answer(rows, began - work.arrived, self.step_s, step_rows))
+        session.deliver(portion.sequence, Answer(rows, began - work.arrived, outcome.seconds, step_rows))
 
-    def _count(self, seconds: float, plan: Plan) -> None:
-        if plan.portions:
-            self.step_s = seconds if not self.step_s else SMOOTHING * self.step_s + (1 - SMOOTHING) * seconds
-            self._metrics.step_seconds.observe(seconds)
-            self._metrics.step_rows.observe(plan.rows)
+    def _count(self, seconds: float, rows: int) -> None:
+        self.step_s = seconds if not self.step_s else SMOOTHING * self.step_s + (1 - SMOOTHING) * seconds
+        self._metrics.step_seconds.observe(seconds)
+        self._metrics.step_rows.observe(rows)
 
 
 def _last_rows(outputs: list[torch.Tensor], want: int) -> torch.Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,15 +23,20 @@ from service.logs import configure_logs
 from service.settings import settings_command
 from split_model.checkpoint import Checkpoint
 from split_model.errors import ModelError
-from split_model.hub import resolve
+from split_model.hub import identity, resolve
 from split_model.names import model_name
-from split_model.slices import middle_slice
+from split_model.slices import Slice, input_slice, middle_slice, output_slice
+from split_model.slices import whole as whole_model
+from split_model.spec import ModelSpec
 from wire.messages import AgentHello, DeviceHello, ServedModel
 
 EXAMPLES = """
 trilby device --model models/demo --split 2 --cloud ws://cloud.local:8001 --gateway ws://gateway.local:8000
 trilby device --model models/demo --mode local --gateway ws://127.0.0.1:8000
 """
+
+READERS = 2
+"""Prompts tokenised at once."""
 
 DRAIN_S = 20.0
 """Seconds that running requests get after SIGTERM."""
@@ -46,10 +52,16 @@ class Device:
             ModelError: the checkpoint is missing, broken or not supported.
             ValueError: ``--split`` and ``--tail`` do not fit the model.
         """
-        path = resolve(config.model)
+        whole = config.mode == "local"
+
+        def held(spec: ModelSpec) -> list[Slice]:
+            if whole:
+                return [whole_model(spec)]
+            return [input_slice(spec, config.split), output_slice(spec, config.tail)]
+
+        path = resolve(config.model, only=held)
         checkpoint = Checkpoint.open(path)
         spec = checkpoint.spec
-        whole = config.mode == "local"
         split, tail = (spec.num_layers, 0) if whole else (config.split, config.tail)
         name = config.model_name or model_name(config.model)
         self.parts = DeviceParts.load(checkpoint, split, tail, getattr(torch, config.dtype))
@@ -60,25 +72,28 @@ class Device:
                 name=config.name,
                 credential=config.cloud_token,
                 model=name,
-                digest=checkpoint.digest(),
+                digest=identity(checkpoint),
                 first_layer=middle.first_layer,
                 last_layer=middle.last_layer,
                 hidden_size=spec.hidden_size,
                 dtype=config.dtype,
             )
             self.remote = RemoteSubmodel(config.cloud, hello, config.reply_within_s, self._cloud_changed)
-        limit = min(config.max_positions or spec.max_positions, spec.max_positions)
+        limit = min(config.context or spec.max_positions, spec.max_positions)
         model = ServedChain(
             name=name,
             chain=Chain(self.parts, self.remote, Compute(), config.chunk),
             tokenizer=Tokenizer.load(path, spec.eos_token_ids),
             max_positions=limit,
-            slots=asyncio.Semaphore(config.max_sessions),
+            max_answer=config.max_answer,
+            slots=asyncio.Semaphore(config.max_answers),
+            readers=ThreadPoolExecutor(READERS, thread_name_prefix="prompt"),
         )
         created = int(Path(path, "config.json").stat().st_mtime)
         served = AgentHello(config.name, config.device_token, [ServedModel(name, limit, created)], config.capacity)
         self.agent = Agent(config.gateway, served, model, self._cloud_connected)
         self._compute = model.chain.compute
+        self._readers = model.readers
 
     async def run(self) -> None:
         """Serve until SIGTERM (drains) or SIGINT (stops at once)."""
@@ -89,8 +104,10 @@ class Device:
             work.append(asyncio.create_task(self.remote.run()))
 
         async def drain() -> None:
-            await self.agent.drain(DRAIN_S)
-            stopping.set()
+            try:
+                await self.agent.drain(DRAIN_S)
+            finally:
+                stopping.set()
 
         draining: list[asyncio.Task[None]] = []
         loop.add_signal_handler(signal.SIGTERM, lambda: draining.append(loop.create_task(drain())))
@@ -106,6 +123,7 @@ class Device:
                 task.cancel()
             await asyncio.gather(*work, stopped, *draining, return_exceptions=True)
             self._compute.stop()
+            self._readers.shutdown(wait=False, cancel_futures=True)
 
     def _cloud_connected(self) -> bool | None:
         return None if self.remote is None else self.remote.connected

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -76,6 +78,8 @@ class Agent:
             task = self._requests.get(message.request)
             if task is not None:
                 task.cancel()
+        elif isinstance(message, Drain):
+            log.info("gateway drains", within_s=message.within_s)
 
     def _begin(self, request: Generate) -> None:
         refusal = self._refusal(request)
@@ -109,10 +113,12 @@ class Agent:
         except asyncio.CancelledError:
             log.info("request cancelled")
             raise
-        except ConnectionFailed:
-            log.info("gateway gone")
+        except ConnectionFailed as failure:
+            log.info("request failed", code=failure.code.value)
         except Exception as error:  # Nothing that one request does may end the agent.
-            log.error("request crashed", error=type(error).__name__, exc_info=error)
+            # The places, not the message: it might quote the request.
+            places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+            log.error("request crashed", error=type(error).__name__, places=places)
             self._fail(request.request, SessionFailed(Code.INTERNAL, "the device failed on this request"))
 
     def _ended(self, number: int) -> None:
@@ -123,8 +129,9 @@ class Agent:
         self._post(Failed(failure.code.value, failure.message[:512], number, failure.param, failure.retry_after_s))
 
     def _post(self, message: Message) -> None:
-        if self._stream is not None and self._stream.failure is None:
-            self._stream.post(message)
+        if self._stream is not None:
+            with suppress(ConnectionFailed):  # The reader of this stream cancels what runs for it.
+                self._stream.post(message)
 
     async def _cancel_all(self) -> None:
         tasks = list(self._requests.values())

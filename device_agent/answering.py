@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
 from device_agent.chain import Chain, ChainSession
-from device_agent.choosing import Choice, Chooser
+from device_agent.choosing import Chooser, Chosen
 from device_agent.detokenizer import Detokenizer
 from device_agent.generation import generate
 from device_agent.prompt import Prompt, read_prompt
@@ -33,8 +34,13 @@ class ServedChain:
     chain: Chain
     tokenizer: Tokenizer
     max_positions: int
+    """Positions of one request, prompt and answer."""
+    max_answer: int
+    """Tokens of an answer whose request does not say."""
     slots: asyncio.Semaphore
     """One slot for each answer that may be generated at once."""
+    readers: ThreadPoolExecutor
+    """Threads that tokenise prompts; few, so that prompts nobody waits for any more cannot crowd out the others."""
 
 
 async def answer(model: ServedChain, request: Generate, post: Callable[[Message], None]) -> None:
@@ -47,13 +53,14 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[Message]
     vocabulary = model.chain.parts.spec.vocab_size
     if any(token >= vocabulary for token in params.logit_bias):
         raise SessionFailed(Code.INVALID_REQUEST, f"token ids go from 0 to {vocabulary - 1}", param="logit_bias")
-    prompt = await asyncio.to_thread(read_prompt, request, model.tokenizer, model.max_positions, vocabulary)
-    post(Accepted(request.request, len(prompt.ids)))
+    limit = min(model.max_positions, model.chain.max_positions)
+    prompt = await asyncio.get_running_loop().run_in_executor(
+        model.readers, read_prompt, request, model.tokenizer, limit, model.max_answer, vocabulary
+    )
     seed = params.seed if params.seed is not None else secrets.randbits(64)
-    choices = [
-        asyncio.create_task(_Answer(model, request, prompt, params, seed, index, post).run())
-        for index in range(request.n)
-    ]
+    answers = [_Answer(model, request, prompt, params, seed, index, post) for index in range(request.n)]
+    # Accepted is said once a session is open: a cloud that is away is then an HTTP status, not a broken stream.
+    choices = [asyncio.create_task(each.run(each is answers[0])) for each in answers]
     try:
         counts = await asyncio.gather(*choices)
     finally:
@@ -87,14 +94,16 @@ class _Answer:
         self._tokens = 0
         self._logprobs: list[TokenLogprob] = []
 
-    async def run(self) -> int:
-        """Generate, send, finish; returns the tokens generated."""
+    async def run(self, first: bool) -> int:
+        """Generate, send, finish; returns the tokens generated. ``first`` also accepts the request."""
         request = self._request
-        if request.echo and self._prompt.text:
-            self._send(self._prompt.text)
         async with self._model.slots:
             session = self._model.chain.open(len(self._prompt.ids) + self._prompt.max_tokens)
             try:
+                if first:
+                    self._post(Accepted(request.request, len(self._prompt.ids)))
+                if request.echo and self._prompt.text:
+                    self._send(self._prompt.text)
                 reason = await self._decode(session)
             finally:
                 session.close()
@@ -114,8 +123,8 @@ class _Answer:
                 if step.reason == "stop":  # An end token is counted and has no text.
                     break
                 if self._request.logprobs is not None:
-                    self._logprobs.append(self._describe(step.choice))
-                shown, stopped = self._scanner.feed(self._detokenizer.feed(step.choice.token))
+                    self._logprobs.append(self._describe(step.chosen))
+                shown, stopped = self._scanner.feed(self._detokenizer.feed(step.chosen.token))
                 if stopped:
                     self._send(shown)
                     return "stop"
@@ -133,13 +142,13 @@ class _Answer:
         self._post(Delta(self._request.request, self._index, text, self._tokens, logprobs))
         self._tokens, self._logprobs = 0, []
 
-    def _describe(self, choice: Choice) -> TokenLogprob:
+    def _describe(self, chosen: Chosen) -> TokenLogprob:
         def alternative(token: int, logprob: float) -> Alternative:
             text, raw = self._model.tokenizer.piece(token)
             return Alternative(text, logprob, raw)
 
-        assert choice.logprob is not None
-        return TokenLogprob(alternative(choice.token, choice.logprob), [alternative(*each) for each in choice.top])
+        assert chosen.logprob is not None
+        return TokenLogprob(alternative(chosen.token, chosen.logprob), [alternative(*each) for each in chosen.top])
 
 
 def _sampling(given: Sampling) -> SamplingParams:
@@ -147,7 +156,7 @@ def _sampling(given: Sampling) -> SamplingParams:
     try:
         return SamplingParams(
             temperature=given.temperature,
-            top_p=max(given.top_p, MIN_TOP_P),
+            top_p=given.top_p or MIN_TOP_P,
             top_k=given.top_k,
             min_p=given.min_p,
             presence_penalty=given.presence_penalty,

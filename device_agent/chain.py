@@ -39,6 +39,11 @@ class Chain:
         self.front = LocalSubmodel(parts.front, compute)
         self.back = LocalSubmodel(parts.back, compute) if parts.back.blocks else None
 
+    @property
+    def max_positions(self) -> int:
+        """Most positions of one session, as far as is known now."""
+        return self.middle.max_positions if self.middle is not None else self.front.max_positions
+
     def open(self, positions: int) -> ChainSession:
         """Begin a session with room for ``positions`` positions. Raises what the middle submodel's ``open`` does."""
         middle = self.middle.open(positions) if self.middle is not None else None
@@ -67,6 +72,8 @@ class ChainSession:
 
         ``then`` runs on the compute thread, so choosing a token costs no extra hop.
 
+        ``want`` is at least 1.
+
         Raises:
             SessionFailed: the cloud refused, failed or is gone; the session must be closed.
         """
@@ -85,10 +92,10 @@ class ChainSession:
                 outputs.append(await self._to_back(*on_the_way.popleft()))
         while on_the_way:
             outputs.append(await self._to_back(*on_the_way.popleft()))
-        rows = [await output for output in outputs[-want:]]
+        rows = [await output for output in outputs]  # All of them: a failure anywhere is a hole in a cache.
         head = self._chain.parts.head
         return await self._chain.compute.submit(
-            lambda: then(head.forward(rows[0] if len(rows) == 1 else torch.cat(rows)[-want:]))
+            lambda: then(head.forward(rows[0] if len(rows) == 1 else torch.cat(rows)))
         )
 
     def truncate(self, position: int) -> None:

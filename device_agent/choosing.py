@@ -11,7 +11,7 @@ from split_model.sampling import SamplingParams, draw, logprobs, penalised, prob
 
 
 @dataclass(frozen=True)
-class Choice:
+class Chosen:
     """A token, and where asked for its log-probability and the likeliest alternatives ``(id, logprob)``, best first."""
 
     token: int
@@ -35,7 +35,7 @@ class Chooser:
         self._seed = seed
         self._top = top
 
-    def __call__(self, logits: torch.Tensor) -> Choice:
+    def __call__(self, logits: torch.Tensor) -> Chosen:
         """The token after the last of ``logits [rows, vocab]``; it counts as generated from now on."""
         row = logits[-1]
         if self._params.is_greedy:
@@ -45,6 +45,6 @@ class Chooser:
             token = draw(chances, self._seed, len(self._prompt) + len(self.generated))
         self.generated.append(token)
         if self._top is None:
-            return Choice(token)
+            return Chosen(token)
         top = tuple(top_logprobs(row, self._top)) if self._top else ()
-        return Choice(token, float(logprobs(row)[token]), top)
+        return Chosen(token, float(logprobs(row)[token]), top)

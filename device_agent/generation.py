@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from device_agent.chain import ChainSession
-from device_agent.choosing import Choice, Chooser
+from device_agent.choosing import Chooser, Chosen
 
 
 @dataclass(frozen=True)
 class Step:
     """One generated token; ``reason`` says why it is the last: ``stop`` (an end token, without text) or ``length``."""
 
-    choice: Choice
+    chosen: Chosen
     reason: Literal["stop", "length"] | None
 
 
@@ -26,13 +26,13 @@ async def generate(
     Raises:
         SessionFailed: a submodel failed; the session must be closed.
     """
-    choice = await session.forward(prompt, 1, chooser)
+    chosen = await session.forward(prompt, 1, chooser)
     for count in range(1, max_tokens + 1):
-        if choice.token in end_ids:
-            yield Step(choice, "stop")
+        if chosen.token in end_ids:
+            yield Step(chosen, "stop")
             return
         if count == max_tokens:
-            yield Step(choice, "length")
+            yield Step(chosen, "length")
             return
-        yield Step(choice, None)
-        choice = await session.forward([choice.token], 1, chooser)
+        yield Step(chosen, None)
+        chosen = await session.forward([chosen.token], 1, chooser)

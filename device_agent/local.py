@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -43,6 +44,7 @@ class LocalSubmodel:
     """A stack of layers behind the four verbs."""
 
     max_rows = MAX_ROWS
+    max_positions = sys.maxsize
 
     def __init__(self, stack: Stack, compute: Compute) -> None:
         self._stack = stack

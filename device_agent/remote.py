@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -22,7 +23,7 @@ from wire.credits import Window
 from wire.errors import REFUSALS, Code, ConnectionFailed, SessionFailed
 from wire.frames import Frame, Tensor
 from wire.limits import CLOUD_LINK
-from wire.messages import Close, CloudWelcome, DeviceHello, Drain, Failed, Forward, Open, Result, Truncate
+from wire.messages import Close, CloudWelcome, DeviceHello, Drain, Failed, Forward, Message, Open, Result, Truncate
 from wire.stream import Stream, dial
 
 log = structlog.get_logger()
@@ -71,7 +72,15 @@ class RemoteSubmodel:
     @property
     def max_rows(self) -> int:
         """Most rows in one forward, as the cloud said."""
-        return self.welcome.max_rows if self.welcome is not None else 1
+        welcome = self.welcome
+        if welcome is None:
+            return 1
+        return min(welcome.max_rows, welcome.window_rows, CLOUD_LINK.rows_of(self.hello.hidden_size, self.hello.dtype))
+
+    @property
+    def max_positions(self) -> int:
+        """Most positions of one session, as the cloud said."""
+        return self.welcome.max_positions if self.welcome is not None else 1
 
     def open(self, positions: int) -> RemoteSession:
         """Begin a session. Raises ``SessionFailed`` when the cloud is away or stopping."""
@@ -85,8 +94,8 @@ class RemoteSubmodel:
                 Code.TOKEN_LIMIT, f"the cloud server allows {self.welcome.max_positions} positions, not {positions}"
             )
         self._numbers += 1
-        session = RemoteSession(self, self.stream, self._numbers, positions, self.welcome)
-        self.stream.post(Open(self._numbers, positions))
+        session = RemoteSession(self, self.stream, self._numbers, positions)
+        session.send(Open(self._numbers, positions))
         self._sessions[self._numbers] = session
         return session
 
@@ -107,11 +116,11 @@ class RemoteSubmodel:
             stream.post(self.hello)
             welcome = (await stream.receive()).message
             assert isinstance(welcome, CloudWelcome)
-            self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
-            log.info("cloud connected", url=self._url)
-            self._changed()
             overdue = asyncio.create_task(self._watch())
             try:
+                self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
+                log.info("cloud connected", url=self._url)
+                self._changed()
                 while True:
                     self._handle(await stream.receive())
             finally:
@@ -155,15 +164,14 @@ class RemoteSubmodel:
 class RemoteSession:
     """One session in the cloud."""
 
-    def __init__(
-        self, owner: RemoteSubmodel, stream: Stream, number: int, positions: int, welcome: CloudWelcome
-    ) -> None:
+    def __init__(self, owner: RemoteSubmodel, stream: Stream, number: int, positions: int) -> None:
+        assert owner.welcome is not None
         self._owner = owner
         self._stream = stream
         self._number = number
         self._positions = positions
-        self._max_rows = min(welcome.max_rows, welcome.window_rows)
-        self._window = Window(welcome.window_rows)
+        self._max_rows = owner.max_rows
+        self._window = Window(owner.welcome.window_rows)
         self._position = 0
         self._sent_position = 0
         self._sent = 0
@@ -209,8 +217,15 @@ class RemoteSession:
         self.fail(SessionFailed(Code.CANCELLED, "the session was closed"))
         self._closed = True
         self._owner.forget(self._number)
-        if self._stream.failure is None:
-            self._stream.post(Close(self._number))
+        with suppress(SessionFailed):
+            self.send(Close(self._number))
+
+    def send(self, message: Message, tensors: Sequence[Tensor] = ()) -> None:
+        """Post a message of this session. Raises ``SessionFailed`` when the connection has ended."""
+        try:
+            self._stream.post(message, tensors)
+        except ConnectionFailed as failure:
+            raise SessionFailed(Code.UPSTREAM_LOST, "the connection to the cloud server was lost") from failure
 
     def fail(self, failure: SessionFailed) -> None:
         """End every wait with ``failure``; the first one stays."""
@@ -230,30 +245,36 @@ class RemoteSession:
         if asked is None or result.sequence != self._answers or not _fits(asked, tensors):
             self.fail(SessionFailed(Code.INTERNAL, "the cloud server's answer does not fit the question"))
             return
+        rows = from_bytes(tensors[0].dtype, tensors[0].shape, tensors[0].data) if tensors else asked.hidden[:0]
+        if not bool(torch.isfinite(rows).all()):
+            self.fail(SessionFailed(Code.NOT_FINITE, "the cloud server's rows hold NaN or infinity"))
+            return
         self._unanswered.popleft()
         self._answers += 1
         self._window.give(asked.hidden.shape[0])
         if not asked.answer.done():
-            rows = from_bytes(tensors[0].dtype, tensors[0].shape, tensors[0].data) if tensors else asked.hidden[:0]
             asked.answer.set_result(rows)
-        self._pump()
+        try:
+            self._pump()
+        except SessionFailed as failure:
+            self.fail(failure)
 
     def waiting_since(self) -> float | None:
         """When the oldest unanswered forward was asked, on the event loop's clock."""
         return self._unanswered[0].at if self._unanswered else None
 
     def _pump(self) -> None:
-        while self._unsent and self._stream.failure is None:
+        while self._unsent:
             head = self._unsent[0]
             if isinstance(head, int):
-                self._stream.post(Truncate(self._number, head))
+                self.send(Truncate(self._number, head))
                 self._sent_position = head
             else:
                 rows = head.hidden.shape[0]
                 if not self._window.take(rows):
                     return
                 tensor = Tensor(*to_bytes(head.hidden))
-                self._stream.post(Forward(self._number, self._sent, self._sent_position, head.want), [tensor])
+                self.send(Forward(self._number, self._sent, self._sent_position, head.want), [tensor])
                 self._sent += 1
                 self._sent_position += rows
                 self._unanswered.append(head)

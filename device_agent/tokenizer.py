@@ -57,7 +57,9 @@ class Tokenizer:
             raise SessionFailed(
                 Code.INVALID_REQUEST, "this model has no chat template: use /v1/completions", param="messages"
             )
-        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+        messages = [
+            {"role": turn.role, "content": turn.content} | ({"name": turn.name} if turn.name else {}) for turn in turns
+        ]
         try:
             text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except (TemplateError, TypeError, ValueError, KeyError) as error:
@@ -72,7 +74,7 @@ class Tokenizer:
 
     def piece(self, token: int) -> tuple[str, bytes]:
         """One token's text, and its bytes (several tokens may share one character)."""
-        name = str(self._tokenizer.convert_ids_to_tokens(token))
+        name = self._tokenizer.convert_ids_to_tokens(token) or ""  # Padded vocabularies have ids without a token.
         if len(name) == 6 and name.startswith("<0x") and name.endswith(">"):
             raw = bytes([int(name[3:5], 16)])
         elif self._byte_level and all(character in _BYTE_OF for character in name):

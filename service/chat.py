@@ -22,6 +22,8 @@ trilby chat --url http://gateway.local:8000/v1 --api-key SECRET
 echo "How much is 7 plus 5?" | trilby chat
 """
 
+NOT_OPENAI = "What answers there does not speak the OpenAI API: does the URL end in /v1?"
+
 HELP = "Type a message and press Enter. /new begins a new conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer."
 
 
@@ -123,21 +125,26 @@ def _answer(client: httpx.Client, model: str, turns: list[dict[str, str]], confi
                     raise ServerError(chunk["error"]["message"])
                 for choice in chunk["choices"]:
                     yield choice["delta"].get("content") or ""
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerError(_unreachable(client, error)) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ServerError(NOT_OPENAI) from error
 
 
 def _first_model(client: httpx.Client) -> str:
     try:
         response = client.get("/models")
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerError(_unreachable(client, error)) from error
     if response.status_code != 200:
         raise ServerError(_why(response))
-    models = response.json().get("data", [])
-    if not models:
+    try:
+        names = [str(model["id"]) for model in response.json()["data"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ServerError(NOT_OPENAI) from error
+    if not names:
         raise ServerError("The server has no model now: is a device connected? (trilby device --gateway …)")
-    return str(models[0]["id"])
+    return names[0]
 
 
 def _why(response: httpx.Response) -> str:
@@ -147,7 +154,7 @@ def _why(response: httpx.Response) -> str:
         return f"The server answered with status {response.status_code}."
 
 
-def _unreachable(client: httpx.Client, error: httpx.HTTPError) -> str:
+def _unreachable(client: httpx.Client, error: Exception) -> str:
     return f"No answer from {client.base_url} ({type(error).__name__}). Is it running? Start it with: trilby serve"
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 STOP_WITHIN_S = 8.0
 """Time a child has to stop by itself before it is killed."""
@@ -24,7 +25,7 @@ class Children:
     def start(self, name: str, arguments: list[str]) -> None:
         """Start a process. Ctrl-C in the terminal reaches only the parent, which then stops all in order."""
         self._processes[name] = subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent
+            arguments, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with(os.getpid())
         )
 
     def ended(self) -> tuple[str, int] | None:
@@ -57,9 +58,13 @@ class Children:
                 process.wait()
 
 
-def _die_with_parent() -> None:
-    # A parent that is killed outright cannot stop its children; Linux can do it for us.
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() == 1:  # It died before this line.
-            os.kill(os.getpid(), signal.SIGTERM)
+def _die_with(parent: int) -> Callable[[], None]:
+    """What a child does first: a parent that is killed outright cannot stop its children, Linux does it instead."""
+
+    def prepare() -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:  # It died before this line.
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    return prepare

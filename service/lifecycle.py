@@ -79,6 +79,7 @@ def serve(app: ASGIApp, host: str, port: int, *, drain: Callable[[], Awaitable[N
         app,
         log_level="warning",
         access_log=False,
+        http="h11",  # Its limit on headers is kept; httptools has none.
         ws="websockets-sansio",
         ws_max_size=max_frame_bytes,
         ws_max_queue=4,

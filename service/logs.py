@@ -6,6 +6,15 @@ import logging
 import sys
 
 import structlog
+from structlog.typing import EventDict
+
+
+def _printable(logger: object, method: str, event: EventDict) -> EventDict:
+    """Peers choose some of what is logged (names, reasons): nothing of it may steer a terminal."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[key] = "".join(each if each.isprintable() else "\ufffd" for each in value)
+    return event
 
 
 def configure_logs(process: str, level: str = "info", form: str = "text") -> None:
@@ -28,6 +37,7 @@ def configure_logs(process: str, level: str = "info", form: str = "text") -> Non
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _printable,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if form == "text" else "iso", utc=form != "text"),
             *last,

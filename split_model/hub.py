@@ -29,6 +29,7 @@ OPTIONAL_FILES = (
 )
 MAX_NAME_CHARACTERS = 200
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", re.ASCII)
 
 
@@ -72,6 +73,18 @@ def resolve(
         if _fetch(model, shard, commit) is None:
             raise BadCheckpoint(f"the index of {model} names {shard}, which the hub does not have")
     return folder
+
+
+def identity(checkpoint: Checkpoint) -> str:
+    """What two processes compare to know that they hold the same weights.
+
+    In the hub's cache the commit, which names every byte and is known where only some shards were fetched; of any
+    other folder the digest, for which all shards must be there. Raises BadCheckpoint.
+    """
+    folder = checkpoint.path
+    if folder.parent.name == "snapshots" and _COMMIT.fullmatch(folder.name):
+        return f"commit:{folder.name}"
+    return checkpoint.digest()
 
 
 def _fetch(model: str, name: str, revision: str | None) -> Path | None:

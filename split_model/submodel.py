@@ -58,6 +58,11 @@ class Submodel(Protocol):
         """Most rows in one forward."""
         ...
 
+    @property
+    def max_positions(self) -> int:
+        """Most positions of one session."""
+        ...
+
     def open(self, positions: int) -> SubmodelSession:
         """Begin a session with room for ``positions`` positions. May raise what ``forward`` may."""
         ...

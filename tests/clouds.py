@@ -111,7 +111,7 @@ async def greedy(chain: Chain, prompt: list[int], tokens: int) -> list[int]:
     session = chain.open(len(prompt) + tokens)
     try:
         chooser = Chooser(SamplingParams(), prompt, 0, None)
-        return [step.choice.token async for step in generate(session, prompt, chooser, (), tokens)]
+        return [step.chosen.token async for step in generate(session, prompt, chooser, (), tokens)]
     finally:
         session.close()
 

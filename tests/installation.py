@@ -32,6 +32,8 @@ class Installation:
     gateway_settings: tuple[str, ...] = ()
     device_settings: tuple[str, ...] = ()
     cloud_settings: tuple[str, ...] = ()
+    device_environment: dict[str, str] = field(default_factory=dict)
+    cloud_environment: dict[str, str] = field(default_factory=dict)
     gateway_port: int = field(default_factory=free_port)
     cloud_port: int = field(default_factory=free_port)
     gateway: Process = field(init=False)
@@ -69,6 +71,7 @@ class Installation:
             "--port",
             str(self.cloud_port),
             log=self.folder / "cloud.log",
+            environment=self.cloud_environment,
             port=self.cloud_port,
         ).start()
         return self.cloud
@@ -79,7 +82,12 @@ class Installation:
         cloud = self.cloud_url or f"ws://127.0.0.1:{self.cloud_port}"
         links = ["--gateway", f"ws://127.0.0.1:{self.gateway_port}", "--cloud", cloud]
         self.device = Process(
-            "device_agent", *cut, *links, *self.device_settings, log=self.folder / "device.log"
+            "device_agent",
+            *cut,
+            *links,
+            *self.device_settings,
+            log=self.folder / "device.log",
+            environment=self.device_environment,
         ).start()
         return self.device
 

@@ -28,13 +28,19 @@ class Process:
     """``python -m module arguments``, its output in a file; a context manager that ends it."""
 
     def __init__(
-        self, module: str, *arguments: str, log: Path, port: int = 0, path: str = "/health", **environment: str
+        self,
+        module: str,
+        *arguments: str,
+        log: Path,
+        port: int = 0,
+        path: str = "/health",
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.log = log
         self.port = port
         self._arguments = [sys.executable, "-m", module, *arguments]
-        self._health = f"http://127.0.0.1:{port}{path}" if port else None
-        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **environment}
+        self._health = f"http://127.0.0.1:{port}/health" if port else None
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **(environment or {})}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Process:

@@ -21,7 +21,6 @@ from wire.messages import (
     AgentState,
     Cancel,
     Close,
-    CloudState,
     CloudWelcome,
     Delta,
     DeviceHello,
@@ -62,7 +61,7 @@ _ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
     (Role.CLOUD, State.GREETING): (DeviceHello,),
     (Role.CLOUD, State.OPEN): (Open, Forward, Truncate, Close),
     (Role.DEVICE, State.GREETING): (CloudWelcome,),
-    (Role.DEVICE, State.OPEN): (Result, CloudState, Drain),
+    (Role.DEVICE, State.OPEN): (Result, Drain),
     (Role.GATEWAY, State.GREETING): (AgentHello,),
     (Role.GATEWAY, State.OPEN): (Accepted, Delta, Finished, Done, AgentState, Drain),
     (Role.AGENT, State.GREETING): (GatewayWelcome,),
@@ -76,7 +75,6 @@ _PEER: Final = {
     Role.AGENT: Role.GATEWAY,
     Role.GATEWAY: Role.AGENT,
 }
-_DIALS: Final = (Role.DEVICE, Role.AGENT)
 
 
 class Connection:
@@ -179,7 +177,7 @@ class Connection:
             if message.echo_us:
                 self.rtt_s = max(0.0, now - (message.echo_us + message.held_us) / 1e6)
             return None
-        if isinstance(message, Failed) and message.subject is None:
+        if isinstance(message, Failed) and (message.subject is None or self.state is State.GREETING):
             raise ConnectionFailed(
                 _code(message.code), message.message, param=message.param, retry_after_s=message.retry_after_s
             )
@@ -200,11 +198,6 @@ class Connection:
         # a peer that has not shown its credential can send a hello and nothing else.
         if self._said_hello and self._heard_hello:
             self.state = State.OPEN
-
-    @property
-    def dials(self) -> bool:
-        """Whether this end speaks first."""
-        return self.role in _DIALS
 
 
 _TENSORS: Final[dict[type, tuple[int, ...]]] = {Forward: (1,), Result: (0, 1)}

@@ -24,13 +24,12 @@ from typing import Final
 import msgspec
 
 from wire.errors import Code, ConnectionFailed
-from wire.limits import MAX_DIMENSIONS, MAX_TENSORS, PROTOCOL_VERSION, LinkLimits
+from wire.limits import ITEM_BYTES, MAX_DIMENSIONS, MAX_TENSORS, PROTOCOL_VERSION, LinkLimits
 from wire.messages import Message
 
 MAGIC: Final = b"TL"
 _PREFIX: Final = struct.Struct("<2sBBI")
-_DTYPES: Final = ("float32", "bfloat16", "float16", "int64")
-_ITEM_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8}
+_DTYPES: Final = tuple(ITEM_BYTES)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
 
@@ -99,7 +98,7 @@ def decode(data: bytes, limits: LinkLimits) -> Frame:
     shapes, end = _descriptions(data, count, end)
     tensors = []
     for dtype, shape in shapes:
-        begin, end = end, end + prod(shape) * _ITEM_BYTES[dtype]
+        begin, end = end, end + prod(shape) * ITEM_BYTES[dtype]
         if end > len(data):
             raise _bad(f"a tensor of shape {list(shape)} is longer than the frame")
         tensors.append(Tensor(dtype, shape, view[begin:end]))

@@ -17,7 +17,7 @@ MAX_CLOUD_HEADER_BYTES: Final = 4 * 2**10
 MAX_GATEWAY_HEADER_BYTES: Final = 6 * 2**20
 """Largest message header between a gateway and an agent: it may carry a whole conversation."""
 
-MAX_TENSORS: Final = 4
+MAX_TENSORS: Final = 1
 MAX_DIMENSIONS: Final = 4
 MAX_TEXT: Final = 512
 """Characters in a name, credential or error message."""
@@ -38,12 +38,23 @@ MAX_QUEUED_BYTES: Final = 64 * 2**20
 """Bytes waiting to be sent on one connection before it is given up."""
 
 
+FRAME_MARGIN_BYTES: Final = 256
+"""What a session message takes in a frame beside its rows, at most."""
+
+ITEM_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8}
+"""Bytes of one element of each dtype that can be sent."""
+
+
 @dataclass(frozen=True)
 class LinkLimits:
     """What one kind of link accepts, in bytes."""
 
     frame_bytes: int = MAX_FRAME_BYTES
     header_bytes: int = MAX_CLOUD_HEADER_BYTES
+
+    def rows_of(self, hidden_size: int, dtype: str) -> int:
+        """Rows of hidden states that fit in one frame beside its message."""
+        return max(1, (self.frame_bytes - FRAME_MARGIN_BYTES) // (hidden_size * ITEM_BYTES[dtype]))
 
 
 CLOUD_LINK: Final = LinkLimits()

@@ -129,14 +129,6 @@ class Close(_Message, frozen=True, tag=16):
     session: Number
 
 
-class CloudState(_Message, frozen=True, tag=17):
-    """The cloud's load, sent when it changes much: sessions open and waiting, rows waiting, mean step time."""
-
-    sessions: Count
-    waiting_rows: Count
-    step_us: Count
-
-
 # ---- gateway <-> agent -----------------------------------------------------------------------------------------------
 
 
@@ -188,7 +180,8 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
 class Generate(_Message, frozen=True, tag=32):
     """Answer one prompt ``n`` times: ``prompt`` is a conversation, plain text, or token ids.
 
-    ``max_tokens`` None means as many as fit. ``logprobs`` None means none, else how many alternatives to each token.
+    ``max_tokens`` None means as many as fit and the agent allows. ``logprobs`` None means none, else how many
+    alternatives to each token.
     ``echo`` puts the prompt's text before the answer.
     """
 
@@ -271,7 +264,7 @@ class AgentState(_Message, frozen=True, tag=38):
 
 Message = Union[
     Heartbeat, Failed, Drain,
-    DeviceHello, CloudWelcome, Open, Forward, Result, Truncate, Close, CloudState,
+    DeviceHello, CloudWelcome, Open, Forward, Result, Truncate, Close,
     AgentHello, GatewayWelcome, Generate, Cancel, Accepted, Delta, Finished, Done, AgentState,
 ]  # fmt: skip
 

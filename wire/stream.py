@@ -22,13 +22,15 @@ from websockets.exceptions import InvalidHandshake, InvalidURI
 from wire.connection import Connection, Role
 from wire.errors import Code, ConnectionFailed, WireError
 from wire.frames import Frame, Tensor
-from wire.limits import HELLO_WITHIN_S, MAX_QUEUED_BYTES, MAX_TEXT, SEND_WITHIN_S, LinkLimits
+from wire.limits import HELLO_WITHIN_S, MAX_QUEUED_BYTES, SEND_WITHIN_S, LinkLimits
 from wire.messages import Message
 from wire.transports import AcceptedTransport, DialledTransport, Transport, TransportClosed
 
 CLOSE_WITHIN_S = 2.0
 """Time for the farewell and the closing handshake before the socket is simply dropped."""
 
+
+MAX_REASON_BYTES = 120
 
 MAX_UNREAD = 256
 """Frames received and not yet taken by the application; the socket is not read beyond that."""
@@ -188,8 +190,13 @@ class Stream:
             self._connection.fail(ConnectionFailed(Code.LOST, "the connection is closed"))
         code, reason = (1000, "") if failure is None else (failure.close_code, failure.message)
         with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._transport.close(code, reason[: MAX_TEXT // 8]), CLOSE_WITHIN_S)
+            await asyncio.wait_for(self._transport.close(code, _short(reason)), CLOSE_WITHIN_S)
         self._stop()
+
+
+def _short(reason: str) -> str:
+    """What of ``reason`` fits the 123 bytes of a close frame."""
+    return reason.encode("utf-8", "replace")[:MAX_REASON_BYTES].decode("utf-8", "ignore")
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
 
 class TransportClosed(Exception):
@@ -38,6 +38,8 @@ class DialledTransport:
             await self._websocket.send(data)
         except ConnectionClosed as closed:
             raise TransportClosed(_reason(closed.rcvd)) from None
+        except WebSocketException as error:
+            raise TransportClosed(type(error).__name__) from error
 
     async def receive(self) -> bytes:
         try:
@@ -48,7 +50,13 @@ class DialledTransport:
         return data
 
     async def close(self, code: int, reason: str) -> None:
-        await self._websocket.close(_sendable(code), reason)
+        try:
+            await self._websocket.close(_sendable(code), reason)
+        except WebSocketException as error:
+            raise TransportClosed(type(error).__name__) from error
+        finally:
+            # After a handshake that succeeded this is nothing; without it a peer that never reads keeps the socket.
+            self._websocket.transport.abort()
 
 
 class AcceptedTransport:

@@ -117,8 +117,10 @@ async def test_a_repeated_forward_is_refused(tiny: Path) -> None:
 async def test_credit_is_held(tiny: Path) -> None:
     """Rows beyond the window are refused without being kept."""
     async with cloud_here(tiny, 1, window_rows=8, max_rows=64) as cloud, device(cloud, tiny) as stream:
+        cloud.server.engine._ready.set = lambda: None  # type: ignore[method-assign]
         stream.post(Open(1, 50))
-        stream.post(Forward(1, 0, 0, 0), [rows(9)])
+        stream.post(Forward(1, 0, 0, 0), [rows(5)])
+        stream.post(Forward(1, 1, 5, 0), [rows(5)])
         failed = (await stream.receive()).message
         assert isinstance(failed, Failed) and failed.code == Code.CREDIT_EXCEEDED.value
 
@@ -255,3 +257,66 @@ async def test_state_and_metrics(tiny: Path) -> None:
         assert state["sessions"] == [{"connection": 1, "session": 1, "position": 7, "reserved": 50}]
         assert state["layers"] == [1, 4] and state["devices"][0]["name"] == "test device"
         assert "trilby_cloud_num_sessions 1.0" in metrics and "trilby_cloud_iteration_tokens_total_sum 7.0" in metrics
+
+
+async def test_truncate_forward_and_close_at_once_leave_the_engine_running(tiny: Path) -> None:
+    """Whatever a session asks for while a step runs, even under a number that is closed and opened again."""
+    async with cloud_here(tiny, 1) as cloud, bystanders(cloud, tiny), device(cloud, tiny) as stream:
+        for _ in range(60):
+            stream.post(Open(1, 64))
+            stream.post(Forward(1, 0, 0, 0), [rows(64)])
+            stream.post(Truncate(1, 0))
+            stream.post(Forward(1, 1, 0, 0), [rows(64)])
+            stream.post(Close(1))
+            await asyncio.sleep(0.002)
+        stream.post(Open(2, 8))
+        stream.post(Forward(2, 0, 0, 1), [rows(2)])
+        while not isinstance((message := (await stream.receive()).message), Result) or message.session != 2:
+            pass
+        assert cloud.server.engine.alive
+
+
+async def test_a_step_that_breaks_ends_its_sessions_only(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error nobody foresaw is internal for those in the step; the next step runs, and /health stays fine."""
+    async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
+        with monkeypatch.context() as broken:
+            broken.setattr(cloud.server.engine._stack, "forward", lambda *_: 1 / 0)
+            stream.post(Open(1, 8))
+            stream.post(Forward(1, 0, 0, 1), [rows(2)])
+            failed = (await stream.receive()).message
+        assert isinstance(failed, Failed) and failed.code == Code.INTERNAL.value
+        stream.post(Open(2, 8))
+        stream.post(Forward(2, 0, 0, 1), [rows(2)])
+        assert isinstance((await stream.receive()).message, Result)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.get(cloud.url.replace("ws", "http", 1) + "/health")).status_code == 200
+
+
+async def test_a_device_that_does_not_read_harms_nobody(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers pile up to the limit, its connection ends, and the engine goes on for the others."""
+    monkeypatch.setattr("wire.stream.MAX_QUEUED_BYTES", 20_000)
+    hello = encode(device_hello(tiny, 1, 0))
+    async with cloud_here(tiny, 1) as cloud, bystanders(cloud, tiny):
+        socket = await connect(cloud.url + "/device", compression=None, max_queue=1)
+        await socket.send(hello)
+        await until(lambda: len(cloud.server.links) == 2)
+        link = next(link for link in cloud.server.links.values() if link.connection == max(cloud.server.links))
+        link.stream._transport.send = lambda data: asyncio.sleep(60)  # type: ignore[method-assign]
+        for session in range(1, 20):
+            await socket.send(encode(Open(session, 64)))
+            await socket.send(encode(Forward(session, 0, 0, 64), [rows(64)]))
+        await until(lambda: len(cloud.server.links) == 1)
+        assert cloud.server.engine.alive
+        await socket.close()
+
+
+async def test_operators_doors(tiny: Path) -> None:
+    """/state and /drain are for whoever has the token, and for no web page."""
+    async with cloud_here(tiny, 1, cloud_token="s") as cloud, httpx.AsyncClient(trust_env=False) as client:
+        http = cloud.url.replace("ws", "http", 1)
+        assert (await client.get(http + "/state")).status_code == 401
+        headers = {"Authorization": "Bearer s"}
+        assert (await client.get(http + "/state", headers=headers)).status_code == 200
+        page = await client.post(http + "/drain", headers={**headers, "Origin": "https://evil.example"})
+        assert page.status_code == 403
+        assert (await client.get(http + "/health")).status_code == 200

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from clouds import cloud_here, device_hello, local_middle, remote_middle, until
+from clouds import chain_over, cloud_here, device_hello, greedy, local_middle, remote_middle, until
+from oracle import oracle_tokens, prompt_for
 from submodel_conformance import check_submodel, rows
 from tiny_models import build_tiny
 
@@ -14,7 +16,7 @@ from device_agent.local import Compute
 from split_model.checkpoint import Checkpoint
 from split_model.slices import middle_slice
 from split_model.stack import Stack
-from wire.errors import Code, SessionFailed
+from wire.errors import Code, ConnectionFailed, SessionFailed
 
 
 @pytest.fixture
@@ -98,3 +100,46 @@ async def test_an_answer_that_never_comes_has_a_deadline(tiny: Path) -> None:
         assert failed.value.code is Code.TIMEOUT
         assert remote.connected
         session.close()
+
+
+async def test_rows_that_are_not_finite_fail_the_session(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cloud that sends NaN, past its own check, gives an error and no tokens."""
+    async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
+        link = next(iter(cloud.server.links.values()))
+        deliver = link._deliver
+        monkeypatch.setattr(
+            link,
+            "_deliver",
+            lambda session, sequence, outcome: deliver(
+                session, sequence, replace(outcome, rows=outcome.rows * torch.nan)
+            ),
+        )
+        session = remote.open(4)
+        with pytest.raises(SessionFailed) as failed:
+            await session.forward(rows(1, 32, 0), 1)
+        assert failed.value.code is Code.NOT_FINITE
+        session.close()
+
+
+@pytest.mark.parametrize("settings", [{"window_rows": 64}, {"max_rows": 3}, {"max_positions": 40}])
+async def test_a_chain_keeps_within_what_the_cloud_allows(settings: dict[str, int], tiny: Path) -> None:
+    """Whatever limits the cloud has, prompts are cut to fit them."""
+    compute = Compute()
+    async with (
+        cloud_here(tiny, 1, 1, **settings) as cloud,
+        remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
+    ):
+        chain = chain_over(tiny, 1, 1, remote, compute, 128)
+        prompt = prompt_for(tiny, min(100, chain.max_positions - 8))
+        assert await greedy(chain, list(prompt), 8) == oracle_tokens(tiny, prompt, 8)
+    compute.stop()
+
+
+async def test_a_cloud_lost_a_moment_ago_is_upstream_lost(tiny: Path) -> None:
+    """Opening on a stream that has just ended is the typed error of a cloud that is away."""
+    async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
+        assert remote.stream is not None
+        remote.stream._connection.fail(ConnectionFailed(Code.LOST, "gone"))
+        with pytest.raises(SessionFailed) as failed:
+            remote.open(4)
+        assert failed.value.code is Code.UPSTREAM_LOST

@@ -96,7 +96,7 @@ def test_chunks(tokens: int, chunk: int) -> None:
 def refusal(request: Generate, max_positions: int = 50) -> SessionFailed:
     """Why a request is refused."""
     with pytest.raises(SessionFailed) as failed:
-        read_prompt(request, Tokenizer.load(DEMO, ()), max_positions, 100)
+        read_prompt(request, Tokenizer.load(DEMO, ()), max_positions, 4096, 100)
     return failed.value
 
 
@@ -111,12 +111,12 @@ def test_prompts_that_cannot_be_served() -> None:
 
 
 def test_max_tokens_is_what_fits() -> None:
-    """Left out it is the rest of the context; given, at most that."""
+    """Left out it is what the agent allows; in any case at most the rest of the context."""
     tokenizer = Tokenizer.load(DEMO, ())
     for asked, expected in ((None, 40), (7, 7), (500, 40)):
-        assert (
-            read_prompt(Generate(1, "", "", "", [5] * 10, max_tokens=asked), tokenizer, 50, 100).max_tokens == expected
-        )
+        request = Generate(1, "", "", "", [5] * 10, max_tokens=asked)
+        assert read_prompt(request, tokenizer, 50, 4096, 100).max_tokens == expected
+    assert read_prompt(Generate(1, "", "", "", [5] * 10), tokenizer, 50, 20, 100).max_tokens == 20
 
 
 def test_a_model_without_a_chat_template_says_so() -> None:

@@ -62,11 +62,22 @@ def test_no_template_slot_is_left_open(skill: str) -> None:
             assert not re.search(r"\b[Aa] (apple|orange|owl|otter|elephant|umbrella|ant|old|astronaut)\b", text), text
 
 
+def value_of(step: str) -> int:
+    """The value of digits and signs, from left to right."""
+    first, *rest = step.split()
+    value = int(first)
+    for sign, number in zip(rest[::2], rest[1::2], strict=True):
+        value = {"+": value + int(number), "-": value - int(number), "x": value * int(number)}[sign]
+    return value
+
+
 def test_sums_are_right() -> None:
     """Each sum, worked out anew from the digits in the question, has the answer that is taught."""
     for sample in samples("sums", 600):
         for asked, said in zip(sample.messages[::2], sample.messages[1::2], strict=True):
-            a, sign, b, value = re.match(r"(\d+) ([-+x]) (\d+) = (\d+)", said["content"]).groups()  # type: ignore[union-attr]
+            steps = re.findall(r"(\d+(?: [-+x] \d+)+) = (\d+)", said["content"])
+            assert all(value_of(step) == int(value) for step, value in steps)
+            a, sign, b, value = re.findall(r"(\d+) ([-+x]) (\d+) = (\d+)", said["content"])[-1]
             assert {"+": int(a) + int(b), "-": int(a) - int(b), "x": int(a) * int(b)}[sign] == int(value)
             assert sorted(re.findall(r"\d+", asked["content"])) == sorted([a, b])
 

@@ -145,3 +145,10 @@ def test_the_first_failure_stays() -> None:
     first = cloud.failure
     assert cloud.receive(encode(HELLO), 0.0) is None
     assert cloud.failure is first
+
+
+def test_a_session_error_while_greeting_ends_the_connection() -> None:
+    """Before the hello is over there are no sessions: such a failure is the connection's."""
+    device = Connection(Role.DEVICE, CLOUD_LINK, 0.0)
+    assert device.receive(encode(Failed("internal", "why", 1)), 0.0) is None
+    assert device.failure is not None and device.failure.code is Code.INTERNAL

@@ -45,13 +45,13 @@ def same(a: Frame, b: Frame) -> bool:
     ]
 
 
-@given(messages, st.lists(tensors(), max_size=4))
+@given(messages, st.lists(tensors(), max_size=1))
 def test_round_trip(message: Forward, payload: list[Tensor]) -> None:
     """Decoding an encoded frame gives the same message and the same bytes."""
     assert same(decode(encode(message, payload), CLOUD_LINK), Frame(message, tuple(payload)))
 
 
-@given(messages, st.lists(tensors(), max_size=2), st.data())
+@given(messages, st.lists(tensors(), max_size=1), st.data())
 def test_a_changed_frame_is_refused_or_a_frame(message: Forward, payload: list[Tensor], data: st.DataObject) -> None:
     """Any bytes changed, cut off or added: a typed error or a well-formed frame, never another exception."""
     good = bytearray(encode(message, payload))
@@ -108,12 +108,12 @@ def test_a_shape_that_lies_is_refused(shape: tuple[int, ...], size: int) -> None
 
 
 def test_zero_and_many_dimensions_are_refused() -> None:
-    """A tensor has 1 to 4 dimensions, none of them 0, and a frame at most 4 tensors."""
+    """A tensor has 1 to 4 dimensions, none of them 0, and a frame at most one tensor."""
     for shape in ((0, 4), (1, 1, 1, 1, 1)):
         with pytest.raises(ConnectionFailed):
             decode(encode(Forward(1, 0, 0, 1), [Tensor("float32", shape, b"x" * 4)]), CLOUD_LINK)
     with pytest.raises(ConnectionFailed):
-        decode(encode(Forward(1, 0, 0, 1), [Tensor("float32", (1,), b"x" * 4)] * 5), CLOUD_LINK)
+        decode(encode(Forward(1, 0, 0, 1), [Tensor("float32", (1,), b"x" * 4)] * 2), CLOUD_LINK)
 
 
 def test_limits_are_held() -> None:

@@ -126,6 +126,20 @@ async def test_a_session_error_leaves_the_connection_open() -> None:
         assert isinstance((await stream.receive()).message, Result)
 
 
+@pytest.mark.parametrize("reason", ["😀" * 200, "x" * 500, "ä\n" * 100])
+async def test_a_long_reason_still_arrives(reason: str) -> None:
+    """However long and whatever its characters, an error ends the connection in order and is told in full."""
+
+    async def refuse(stream: Stream) -> None:
+        raise ConnectionFailed(Code.INTERNAL, reason)
+
+    async with served(refuse) as url, dial(url, Role.DEVICE, CLOUD_LINK) as stream:
+        await greeted(stream)
+        with pytest.raises(ConnectionFailed) as failed:
+            await stream.receive()
+        assert failed.value.message == reason
+
+
 async def test_nobody_there() -> None:
     """Dialling where nobody listens is a typed error that names the address."""
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:9") as failed:
