@@ -1,0 +1,100 @@
+"""Chunks overlap: the device computes and uploads the next while earlier ones are on their way."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from clouds import chain_over, until
+from tiny_models import build_tiny
+
+from device_agent.chain import MAX_AHEAD, ChainSession
+from device_agent.local import Compute
+from wire.errors import Code, SessionFailed
+
+
+class SlowMiddle:
+    """A middle submodel without layers that answers only when told to."""
+
+    max_rows = 512
+    max_positions = sys.maxsize
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[torch.Tensor, int, asyncio.Future[torch.Tensor]]] = []
+        self.position = 0
+        self.closed = False
+
+    def open(self, positions: int) -> SlowMiddle:
+        """One session is enough here."""
+        return self
+
+    def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
+        """Remember what was asked."""
+        answer = asyncio.get_running_loop().create_future()
+        self.asked.append((hidden, want, answer))
+        self.position += len(hidden)
+        return answer
+
+    def answer(self, number: int) -> None:
+        """Give forward ``number`` its rows back."""
+        hidden, want, answer = self.asked[number]
+        answer.set_result(hidden[len(hidden) - want :])
+
+    def truncate(self, position: int) -> None:
+        """Go back."""
+        self.position = position
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True
+
+
+@pytest.fixture
+def path(tiny_folder: Path) -> Path:
+    """A tiny Llama."""
+    path = tiny_folder / "llama"
+    return path if path.exists() else build_tiny("llama", path)
+
+
+def session_over(path: Path, middle: SlowMiddle, compute: Compute, tail: int) -> ChainSession:
+    """A chain session in chunks of 10 tokens."""
+    return chain_over(path, 4 - tail, tail, middle, compute, 10).open(200)
+
+
+@pytest.mark.parametrize("tail", [0, 1])
+async def test_chunks_are_handed_over_ahead_of_the_answers(path: Path, tail: int) -> None:
+    """Several chunks are computed and sent before the first answer, no more than allowed, then one for each answer."""
+    middle, compute = SlowMiddle(), Compute()
+    session = session_over(path, middle, compute, tail)
+    prefill = asyncio.create_task(session.forward(list(range(5, 95)), 1, torch.clone))
+    await until(lambda: len(middle.asked) == MAX_AHEAD + 1)
+    await asyncio.sleep(0.05)
+    assert len(middle.asked) == MAX_AHEAD + 1
+    for number in range(9):
+        middle.answer(number)
+        await until(lambda: len(middle.asked) >= min(9, MAX_AHEAD + 2 + number))  # noqa: B023
+    assert (await prefill).shape == (1, 97)
+    assert middle.position == session.position == 90
+    wants = [want for _, want, _ in middle.asked]
+    assert wants == ([10] * 9 if tail else [0] * 8 + [1]), "rows come back only where they are needed"
+    session.close()
+    assert middle.closed
+    compute.stop()
+
+
+async def test_a_failure_of_any_chunk_ends_the_prefill(path: Path) -> None:
+    """It is raised to whoever waits, whatever the other chunks did."""
+    middle, compute = SlowMiddle(), Compute()
+    session = session_over(path, middle, compute, 0)
+    prefill = asyncio.create_task(session.forward(list(range(5, 35)), 1, torch.clone))
+    await until(lambda: len(middle.asked) == 3)
+    middle.answer(0)
+    middle.asked[1][2].set_exception(SessionFailed(Code.UPSTREAM_LOST, "gone"))
+    middle.answer(2)
+    with pytest.raises(SessionFailed):
+        await prefill
+    session.close()
+    compute.stop()
