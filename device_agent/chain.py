@@ -61,18 +61,24 @@ class ChainSession:
         self._front = front
         self._middle = middle
         self._back = back
+        self._ahead: tuple[int, torch.Tensor] | None = None
 
     @property
     def position(self) -> int:
         """Where the next token goes."""
-        return self._front.position
+        return self._front.position - (self._ahead is not None)
 
-    async def forward(self, ids: Sequence[int], want: int, then: Callable[[torch.Tensor], Value]) -> Value:
+    async def forward(
+        self,
+        ids: Sequence[int],
+        want: int,
+        then: Callable[[torch.Tensor], Value],
+        follow: Callable[[Value], int | None] = lambda value: None,
+    ) -> Value:
         """Run new tokens and hand the logits ``[want, vocab]`` (float32) of the last ``want`` of them to ``then``.
 
-        ``then`` runs on the compute thread, so choosing a token costs no extra hop.
-
-        ``want`` is at least 1.
+        ``then`` runs on the compute thread, and so does the input submodel on the token that ``follow`` makes of its
+        value: choosing a token and beginning with it cost no hop between threads of their own. ``want`` is at least 1.
 
         Raises:
             SessionFailed: the cloud refused, failed or is gone; the session must be closed.
@@ -85,7 +91,7 @@ class ChainSession:
         begin = 0
         for size in chunk_sizes(len(ids), limit):
             wanted = max(0, min(size, want - (len(ids) - begin - size)))
-            shallow = await self._front.forward_from(self._embed(ids[begin : begin + size]), size)
+            shallow = await self._shallow(ids[begin : begin + size])
             on_the_way.append((self._to_middle(shallow, wanted), wanted))
             begin += size
             if len(on_the_way) > MAX_AHEAD:
@@ -93,13 +99,20 @@ class ChainSession:
         while on_the_way:
             outputs.append(await self._to_back(*on_the_way.popleft()))
         rows = [await output for output in outputs]  # All of them: a failure anywhere is a hole in a cache.
-        head = self._chain.parts.head
-        return await self._chain.compute.submit(
-            lambda: then(head.forward(rows[0] if len(rows) == 1 else torch.cat(rows)))
-        )
+        deep = rows[0] if len(rows) == 1 else torch.cat(rows)
+
+        def finish() -> Value:
+            value = then(self._chain.parts.head.forward(deep))
+            token = follow(value)
+            if token is not None:
+                self._ahead = (token, self._front.forward_now(self._chain.parts.embedding.forward([token])))
+            return value
+
+        return await self._chain.compute.submit(finish)
 
     def truncate(self, position: int) -> None:
         """Forget every token from ``position`` on, in every submodel."""
+        self._ahead = None
         for session in (self._front, self._middle, self._back):
             if session is not None:
                 session.truncate(position)
@@ -110,9 +123,15 @@ class ChainSession:
             if session is not None:
                 session.close()
 
-    def _embed(self, ids: Sequence[int]) -> Callable[[], torch.Tensor]:
+    def _shallow(self, ids: Sequence[int]) -> Awaitable[torch.Tensor]:
+        """The input submodel's rows of new tokens, which may have been begun with already."""
+        if self._ahead is not None:
+            (token, rows), self._ahead = self._ahead, None
+            if list(ids) == [token]:
+                return _done(rows)
+            self._front.truncate(self._front.position - 1)
         embedding = self._chain.parts.embedding
-        return lambda: embedding.forward(ids)
+        return self._front.forward_from(lambda: embedding.forward(ids), len(ids))
 
     def _to_middle(self, shallow: torch.Tensor, wanted: int) -> Awaitable[torch.Tensor]:
         # Layers behind the cloud need every row; a head alone needs only those whose logits are asked for.

@@ -26,7 +26,11 @@ async def generate(
     Raises:
         SessionFailed: a submodel failed; the session must be closed.
     """
-    chosen = await session.forward(prompt, 1, chooser)
+
+    def follow(chosen: Chosen) -> int | None:
+        return None if chosen.token in end_ids or len(chooser.generated) >= max_tokens else chosen.token
+
+    chosen = await session.forward(prompt, 1, chooser, follow)
     for count in range(1, max_tokens + 1):
         if chosen.token in end_ids:
             yield Step(chosen, "stop")
@@ -35,4 +39,4 @@ async def generate(
             yield Step(chosen, "length")
             return
         yield Step(chosen, None)
-        chosen = await session.forward([chosen.token], 1, chooser)
+        chosen = await session.forward([chosen.token], 1, chooser, follow)

@@ -79,6 +79,10 @@ class LocalSession:
         cache = self._advance(rows, rows)
         return self._compute.submit(lambda: self._run(cache, source(), rows))
 
+    def forward_now(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same of all rows, at once: for callers on the compute thread, while nothing of this session waits."""
+        return self._run(self._advance(len(hidden), len(hidden)), hidden, len(hidden))
+
     def truncate(self, position: int) -> None:
         """See ``SubmodelSession.truncate``."""
         cache = self._open_cache()

@@ -98,3 +98,26 @@ async def test_a_failure_of_any_chunk_ends_the_prefill(path: Path) -> None:
         await prefill
     session.close()
     compute.stop()
+
+
+async def test_a_token_begun_with_is_used_or_forgotten(path: Path) -> None:
+    """What was computed ahead serves its own token; another token, or a truncation, gives what it gives without."""
+    middle, compute = SlowMiddle(), Compute()
+    session, plain = session_over(path, middle, compute, 0), session_over(path, middle, compute, 0)
+
+    async def logits(of: ChainSession, ids: list[int], follow: int | None) -> torch.Tensor:
+        work = asyncio.create_task(of.forward(ids, 1, torch.clone, lambda _: follow))
+        count = len(middle.asked)
+        await until(lambda: len(middle.asked) > count)
+        middle.answer(len(middle.asked) - 1)
+        return await work
+
+    for ids, follow in (([5, 6, 7], 8), ([8], 9), ([10], 11), ([11], None), ([12, 13], 14)):
+        ahead, alone = await logits(session, ids, follow), await logits(plain, ids, None)
+        assert torch.equal(ahead, alone)
+        assert session.position == plain.position
+    for each in (session, plain):
+        each.truncate(4)
+        assert each.position == 4
+    assert torch.equal(await logits(session, [20], None), await logits(plain, [20], None))
+    compute.stop()
