@@ -54,7 +54,8 @@ class ServeConfig:
 def run(config: ServeConfig) -> None:
     """Start everything, say how to use it, wait."""
     children = Children()
-    signal.signal(signal.SIGTERM, _stop_on_signal)
+    for number in (signal.SIGTERM, signal.SIGINT):  # A background job of a shell starts with SIGINT ignored.
+        signal.signal(number, _stop_on_signal)
     try:
         _start(config, children)
         _say_hello(config)

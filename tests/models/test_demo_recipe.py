@@ -87,8 +87,9 @@ def test_answers_about_a_text_stand_in_the_text() -> None:
     for sample in samples("questions", 600):
         text = next(message["content"] for message in sample.messages if message["role"] == "user")
         if sample.answer == questions.UNKNOWN:
-            name = re.findall(r"\b[A-Z]\w+", sample.messages[-2]["content"].split("\n")[-1])[-1]
-            asked = set(re.findall(r"\b[a-z]+", sample.messages[-2]["content"]))
+            question = re.findall(r"[A-Z][^.?\n]*\?", sample.messages[-2]["content"])[-1]
+            name = re.findall(r"\b[A-Z]\w+", question)[1]
+            asked = set(re.findall(r"\b[a-z]+", question))
             passage = " ".join(part for part in re.split(r"(?<=[.?])\s", text) if not part.endswith("?"))
             passage = passage.replace("old mill", "mill").replace(
                 "Last ", ""
