@@ -1,0 +1,1 @@
+"""The whole recipe of Trilby's small demo model: grammars, tokenizer, training, evaluation, export."""
