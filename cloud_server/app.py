@@ -18,7 +18,7 @@ from cloud_server.config import CloudConfig
 from cloud_server.device_link import DeviceLink
 from cloud_server.engine import Engine
 from cloud_server.ledger import Ledger, Limits
-from service.metrics import CONTENT_TYPE, CloudMetrics
+from cloud_server.metrics import CONTENT_TYPE, CloudMetrics
 from split_model.stack import Stack
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed

@@ -7,7 +7,7 @@ from contextlib import suppress
 import torch
 
 from cloud_server.engine import Answer, Engine
-from service.metrics import CloudMetrics
+from cloud_server.metrics import CloudMetrics
 from split_model.tensor_bytes import from_bytes, to_bytes
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Frame, Tensor

@@ -15,8 +15,8 @@ import structlog
 import torch
 
 from cloud_server.ledger import Key, Ledger
+from cloud_server.metrics import CloudMetrics
 from cloud_server.scheduler import Portion, Scheduler
-from service.metrics import CloudMetrics
 from split_model.kv_cache import KVCache
 from split_model.stack import Span, Stack
 from wire.errors import Code, SessionFailed

@@ -38,6 +38,7 @@ class Agent:
         self._cloud_connected = cloud_connected
         self._stream: Stream | None = None
         self._requests: dict[int, asyncio.Task[None]] = {}
+        self._cancelling: set[int] = set()
         self._draining = False
 
     async def run(self) -> None:
@@ -54,7 +55,12 @@ class Agent:
 
     def report(self) -> None:
         """Tell the gateway this agent's load."""
-        self._post(AgentState(len(self._requests), self._cloud_connected()))
+        self._post(AgentState(self._running, self._cloud_connected()))
+
+    @property
+    def _running(self) -> int:
+        """Requests that somebody waits for."""
+        return len(self._requests) - len(self._cancelling)
 
     async def _connection(self) -> None:
         async with dial(self._url, Role.AGENT, GATEWAY_LINK) as stream:
@@ -77,6 +83,7 @@ class Agent:
         elif isinstance(message, Cancel):
             task = self._requests.get(message.request)
             if task is not None:
+                self._cancelling.add(message.request)  # Its place is free at once: the gateway counts it so.
                 task.cancel()
         elif isinstance(message, Drain):
             log.info("gateway drains", within_s=message.within_s)
@@ -96,7 +103,7 @@ class Agent:
             return SessionFailed(Code.DRAINING, "this device is stopping", retry_after_s=1.0)
         if request.request in self._requests:
             return SessionFailed(Code.DUPLICATE_SESSION, "this request number is in use")
-        if len(self._requests) >= self._hello.capacity:
+        if self._running >= self._hello.capacity:
             return SessionFailed(Code.OVERLOADED, "this device serves as many requests as it can", retry_after_s=1.0)
         if request.model != self._model.name:
             return SessionFailed(Code.MODEL_NOT_FOUND, f"this device serves '{self._model.name}'", param="model")
@@ -123,6 +130,7 @@ class Agent:
 
     def _ended(self, number: int) -> None:
         self._requests.pop(number, None)
+        self._cancelling.discard(number)
         self.report()
 
     def _fail(self, number: int, failure: SessionFailed) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from jinja2.exceptions import TemplateError
 from split_model.errors import BadCheckpoint
 from wire.errors import Code, SessionFailed
 from wire.messages import ChatTurn
-
-MAX_FILE_BYTES = 2**20
 
 
 class Tokenizer:
@@ -27,7 +24,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path, end_ids: Sequence[int]) -> Tokenizer:
-        """The tokenizer of a checkpoint folder; ``end_ids`` are the config's, a generation_config.json wins over them.
+        """The tokenizer of a checkpoint folder; ``end_ids`` are those that end an answer.
 
         Raises:
             BadCheckpoint: the folder has no tokenizer that can be read.
@@ -41,7 +38,7 @@ class Tokenizer:
                 f"{path} has no tokenizer that can be read ({type(error).__name__}): "
                 "it needs tokenizer.json or tokenizer.model"
             ) from error
-        return cls(tokenizer, frozenset(_generation_end_ids(path) or end_ids))
+        return cls(tokenizer, frozenset(end_ids))
 
     def text(self, text: str) -> list[int]:
         """The ids of plain text, with the tokens the model expects around it (BOS)."""
@@ -92,14 +89,3 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_alphabet()
-
-
-def _generation_end_ids(path: Path) -> list[int]:
-    file = path / "generation_config.json"
-    if not file.is_file() or file.stat().st_size > MAX_FILE_BYTES:
-        return []
-    try:
-        found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-    except (ValueError, AttributeError) as error:
-        raise BadCheckpoint(f"{file} is not a JSON object") from error
-    return [found] if isinstance(found, int) else [each for each in found or [] if isinstance(each, int)]

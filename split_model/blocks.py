@@ -124,6 +124,8 @@ def load_matrix(checkpoint: Checkpoint, parts: Sequence[WeightPart], dtype: torc
     A float32 matrix lies in memory as [in, out]: a product of few rows then runs up to 1.7 times faster on a
     CPU. Half-precision kernels want it the other way round.
     """
+    for part in parts:
+        checkpoint.check(part)
     heights = [part.shape[0] for part in parts]
     shape = (sum(heights), *parts[0].shape[1:])
     with torch.inference_mode():

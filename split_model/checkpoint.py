@@ -21,6 +21,7 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 MAX_CONFIG_BYTES = 1 << 20
 MAX_INDEX_BYTES = 64 << 20
+MAX_FILE_NAME_CHARACTERS = 255
 DIGEST_WINDOW_BYTES = 4096
 DIGEST_WINDOWS = 8  # the first, the last and six between
 
@@ -44,6 +45,8 @@ class Checkpoint:
         Raises ModelNotFound, UnsupportedModel, or BadCheckpoint for files that cannot be trusted.
         """
         folder = Path(path)
+        if any(len(part) > MAX_FILE_NAME_CHARACTERS for part in folder.parts):
+            raise ModelNotFound("no folder has a name that long; name the folder of a Hugging Face model")
         if not (folder / "config.json").is_file():
             raise ModelNotFound(f"{folder} has no config.json; name the folder of a Hugging Face model")
         spec = ModelSpec.from_config(_read_object(folder / "config.json", MAX_CONFIG_BYTES))
@@ -82,11 +85,15 @@ class Checkpoint:
         Needs no more memory beside `out` than one block. Raises BadCheckpoint as `read` does, and where the
         tensor in the file has another shape than the config gives it.
         """
+        self.check(part)
         found = self._resolve(part.name)
+        self._file(found).read_into(found, out, part.rows, part.columns)
+
+    def check(self, part: WeightPart) -> None:
+        """Raises BadCheckpoint where the tensor is missing or its shape is not the config's: before memory is taken."""
         shape = self.entry(part.name).shape
         if shape != part.full_shape:
             raise BadCheckpoint(f"{part.name} has shape {shape}, but the config says {part.full_shape}")
-        self._file(found).read_into(found, out, part.rows, part.columns)
 
     def entry(self, name: str) -> TensorEntry:
         """Dtype and shape of a tensor, as its file states them. Raises BadCheckpoint where it is missing."""
@@ -140,7 +147,7 @@ def read_index(path: Path) -> dict[str, str]:
         raise BadCheckpoint(f"{path} has no weight_map; fetch the file again")
     for name, shard in shard_of.items():
         safe = isinstance(shard, str) and shard.endswith(".safetensors") and not shard.startswith(".")
-        if not safe or any(character in shard for character in "/\\:\0"):
+        if not safe or len(shard) > MAX_FILE_NAME_CHARACTERS or any(character in shard for character in "/\\:\0"):
             raise BadCheckpoint(f"{path} places {name!r} in {shard!r}, which is no safetensors file of that folder")
     return shard_of
 

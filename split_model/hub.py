@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from split_model.checkpoint import INDEX_FILE, SINGLE_FILE, Checkpoint, read_index
+from split_model.checkpoint import INDEX_FILE, MAX_FILE_NAME_CHARACTERS, SINGLE_FILE, Checkpoint, read_index
 from split_model.errors import BadCheckpoint, ModelNotFound
 from split_model.slices import Slice, slice_parts, whole
 from split_model.spec import ModelSpec
@@ -45,7 +45,7 @@ def resolve(
     branch, tag or commit. Raises ModelNotFound, saying what to do; UnsupportedModel before weights are
     fetched; BadCheckpoint for an index that cannot be trusted.
     """
-    if model and Path(model).is_dir():
+    if model and all(len(part) <= MAX_FILE_NAME_CHARACTERS for part in Path(model).parts) and Path(model).is_dir():
         return Path(model)
     if not _HUB_ID.fullmatch(model) or len(model) > MAX_NAME_CHARACTERS or ".." in model:
         raise ModelNotFound(f"{model!r} is neither a folder here nor a hub id such as 'Qwen/Qwen3-0.6B'")

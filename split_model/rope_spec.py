@@ -64,6 +64,8 @@ class RopeSpec:
             if holder.get("partial_rotary_factor") not in (None, 1, 1.0):
                 raise UnsupportedModel("partial_rotary_factor is not 1: partly rotated heads are not supported")
         theta = _positive(options, "rope_theta", 10_000.0)
+        if kind == "yarn" and theta <= 1:
+            raise UnsupportedModel(f"rope_theta is {theta:g}; yarn needs more than 1")
         unknown = {key for key, value in options.items() if value is not None}
         unknown -= {*_FIELDS[kind], "rope_theta", "partial_rotary_factor"}
         # Options of another kind change nothing; an option of no kind might.
@@ -95,7 +97,7 @@ class RopeSpec:
             int(original),
             beta_fast=_positive(options, "beta_fast", 32.0),
             beta_slow=_positive(options, "beta_slow", 1.0),
-            truncate=options.get("truncate") is not False,
+            truncate=bool(options.get("truncate", True)),  # transformers takes null for false
             attention_factor=_yarn_attention_factor(options, factor),
         )
 

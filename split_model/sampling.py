@@ -16,6 +16,7 @@ import numpy
 import torch
 
 MAX_SEED = (1 << 64) - 1
+COLDEST = 1e-30  # below this a temperature changes nothing any more
 
 
 class BadSampling(ValueError):
@@ -85,7 +86,8 @@ def probabilities(
         chances = torch.zeros_like(warped)
         chances[warped.argmax()] = 1.0
         return chances
-    warped = warped / params.temperature
+    # Less the highest, and by no less than the coldest, or it would leave what a float32 holds.
+    warped = (warped - warped.max()) / max(params.temperature, COLDEST)
     if 0 < params.top_k < len(warped):
         # Tokens as likely as the k-th stay in.
         warped = warped.masked_fill(warped < warped.topk(params.top_k).values[-1], -math.inf)
@@ -126,7 +128,10 @@ def draw(chances: torch.Tensor, seed: int, position: int) -> int:
     Each id waits an exponential time at the rate of its probability, and the first to come is drawn: the same
     text results whatever was computed before, in whichever process, and a slightly different distribution
     mostly gives the same token. `position`: the token's own, from 0. Equal on every machine.
+    Raises ValueError where the probabilities are none: all 0, or NaN.
     """
+    if not float(chances.sum()) > 0:
+        raise ValueError("nothing can be drawn: the probabilities are all 0 or not numbers")
     possible = chances.nonzero().squeeze(1)
     if len(possible) == 1:
         return int(possible[0])

@@ -138,6 +138,7 @@ class Embedding:
     @classmethod
     def load(cls, checkpoint: Checkpoint, dtype: torch.dtype) -> Embedding:
         part = embedding_part(checkpoint.spec)
+        checkpoint.check(part)
         weight = torch.empty(part.shape, dtype=dtype)
         checkpoint.read_into(part, weight)
         return cls(weight)

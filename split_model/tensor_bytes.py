@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import torch
 
@@ -44,15 +45,14 @@ def from_bytes(dtype_name: str, shape: tuple[int, ...], buffer: bytes | bytearra
         raise ValueError(f"{len(view)} bytes are not the {wanted} of {dtype_name} {list(shape)}")
     if wanted == 0:
         return torch.empty(shape, dtype=dtype)
-    return _from_buffer(view, dtype).view(shape)
+    return torch.frombuffer(view, dtype=dtype).view(shape)
 
 
-def _from_buffer(view: memoryview, dtype: torch.dtype) -> torch.Tensor:
-    if not view.readonly:
-        return torch.frombuffer(view, dtype=dtype)
-    # torch warns that it cannot keep a tensor from writing to read-only bytes; the docstring passes that on.
-    import warnings
-
+def _warn_once_now() -> None:
+    """torch warns once in a process that nothing keeps a tensor from writing to read-only bytes; we know."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        return torch.frombuffer(view, dtype=dtype)
+        warnings.simplefilter("ignore")
+        torch.frombuffer(b"\0", dtype=torch.uint8)
+
+
+_warn_once_now()

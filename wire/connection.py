@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from wire.errors import Code, ConnectionFailed, LocalMistake
-from wire.frames import Frame, Tensor, decode, encode
+from wire.frames import Frame, Tensor, decode, encode, header_bytes
 from wire.limits import DEAD_AFTER_S, HEARTBEAT_S, HELLO_WITHIN_S, MAX_TEXT, LinkLimits
 from wire.messages import (
     HELLOS,
@@ -117,8 +117,9 @@ class Connection:
         if not greeting and not isinstance(message, _ALWAYS) and self.state is not State.OPEN:
             raise LocalMistake(f"{type(message).__name__} before the hello is over")
         data = encode(message, tensors)
-        if len(data) > self._limits.frame_bytes:
-            raise LocalMistake(f"a frame of {len(data)} bytes, the limit is {self._limits.frame_bytes}")
+        limits = self._limits
+        if len(data) > limits.frame_bytes or header_bytes(data) > limits.header_bytes:
+            raise LocalMistake(f"a frame of {len(data)} bytes is more than this link carries")
         if greeting:
             self._said_hello = True
             self._open_when_greeted()

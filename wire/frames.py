@@ -65,6 +65,11 @@ def encode(message: Message, tensors: Sequence[Tensor] = ()) -> bytes:
     return b"".join(parts)
 
 
+def header_bytes(data: bytes) -> int:
+    """Bytes of the header of a frame that ``encode`` has made."""
+    return int(_PREFIX.unpack_from(data)[3])
+
+
 def decode(data: bytes, limits: LinkLimits) -> Frame:
     """The frame in ``data``.
 
@@ -75,7 +80,7 @@ def decode(data: bytes, limits: LinkLimits) -> Frame:
         raise ConnectionFailed(Code.TOO_LARGE, f"a frame of {len(data)} bytes, the limit is {limits.frame_bytes}")
     if len(data) < _PREFIX.size:
         raise _bad("it is shorter than a frame prefix")
-    magic, version, count, header_bytes = _PREFIX.unpack_from(data)
+    magic, version, count, header_size = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise _bad("it does not begin as a frame does")
     if version != PROTOCOL_VERSION:
@@ -83,12 +88,12 @@ def decode(data: bytes, limits: LinkLimits) -> Frame:
             Code.VERSION_MISMATCH,
             f"the peer speaks protocol version {version}, this side {PROTOCOL_VERSION}: install the same release",
         )
-    if header_bytes > limits.header_bytes:
-        raise ConnectionFailed(Code.TOO_LARGE, f"a header of {header_bytes} bytes, the limit is {limits.header_bytes}")
+    if header_size > limits.header_bytes:
+        raise ConnectionFailed(Code.TOO_LARGE, f"a header of {header_size} bytes, the limit is {limits.header_bytes}")
     if count > MAX_TENSORS:
         raise _bad(f"it says it has {count} tensors, the limit is {MAX_TENSORS}")
     view = memoryview(data)
-    end = _PREFIX.size + header_bytes
+    end = _PREFIX.size + header_size
     if end > len(data):
         raise _bad("its header is cut off")
     try:

@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import build_tiny
 
-from split_model.checkpoint import Checkpoint
+from split_model.checkpoint import Checkpoint, read_index
 from split_model.errors import BadCheckpoint, ModelError, ModelNotFound
+from split_model.hub import resolve
 from split_model.slices import Slice, slice_bytes, slice_parts, whole
 from split_model.spec import ModelSpec
-from split_model.stack import Stack
+from split_model.stack import Embedding, Head, Stack
 
 ROOT = Path(__file__).parents[2]
 
@@ -171,9 +172,9 @@ def test_ranges_outside_a_tensor_are_value_errors(folder: Path) -> None:
 MEMORY_PROGRAM = """
 import sys, threading, time
 import torch
-from split_model.checkpoint import Checkpoint
+from split_model.checkpoint import Checkpoint, read_index
 from split_model.slices import Slice, slice_bytes
-from split_model.stack import Stack
+from split_model.stack import Embedding, Head, Stack
 torch.set_num_threads(1)
 
 def resident(field):
@@ -236,3 +237,31 @@ def test_peak_memory_while_loading_is_the_slice_and_little_more(
     peak, wanted = map(int, done.stdout.split())
     assert wanted <= peak + (4 << 20)
     assert peak <= wanted + (64 << 20)
+
+
+def test_a_config_that_promises_more_than_the_file_has_takes_no_memory(folder: Path, tmp_path: Path) -> None:
+    """Shapes are compared with the files before anything is allocated, however large the config says they are."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "vocab_size": 2**24, "hidden_size": 2**15, "head_dim": 8}))
+    checkpoint = Checkpoint.open(copy)
+    for load in (
+        lambda: Embedding.load(checkpoint, torch.float32),
+        lambda: Head.load(checkpoint, checkpoint.spec, torch.float32),
+        lambda: Stack.load(checkpoint, whole(checkpoint.spec), torch.float32),
+    ):
+        with pytest.raises(BadCheckpoint, match="shape"):
+            load()
+
+
+def test_names_longer_than_any_file_has_are_typed_errors(tmp_path: Path) -> None:
+    """No OSError of the file system reaches the caller."""
+    with pytest.raises(ModelNotFound):
+        Checkpoint.open(tmp_path / ("x" * 300))
+    with pytest.raises(ModelNotFound):
+        resolve("x" * 5000)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "x" * 300 + ".safetensors"}}))
+    with pytest.raises(BadCheckpoint):
+        read_index(index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,8 +16,9 @@ from pathlib import Path
 import pytest
 from tiny_models import build_tiny
 
+from split_model.checkpoint import Checkpoint
 from split_model.errors import ModelNotFound
-from split_model.hub import resolve
+from split_model.hub import identity, resolve
 
 ROOT = Path(__file__).parents[2]
 COMMIT = "c0ffee" + "0" * 34
@@ -202,3 +204,12 @@ def test_impossible_revisions_never_reach_the_hub() -> None:
     """A revision that could climb out of the cache is refused."""
     with pytest.raises(ModelNotFound):
         resolve("tiny/llama", revision="../../x")
+
+
+def test_identity_is_the_commit_in_the_cache_and_the_digest_elsewhere(tmp_path: Path) -> None:
+    """Of a snapshot the commit names every byte, whichever shards are there; of any other folder the weights do."""
+    folder = build_tiny("llama", tmp_path / "model")
+    assert identity(Checkpoint.open(folder)) == Checkpoint.open(folder).digest()
+    commit = "0" * 39 + "a"
+    shutil.copytree(folder, tmp_path / "snapshots" / commit)
+    assert identity(Checkpoint.open(tmp_path / "snapshots" / commit)) == f"commit:{commit}"

@@ -191,3 +191,19 @@ def test_logprobs_are_of_the_raw_logits() -> None:
     assert [token for token, _ in top_logprobs(logits, 2)] == [1, 2]
     assert top_logprobs(logits, 1)[0][1] == pytest.approx(float(found[1]))
     assert len(top_logprobs(logits, 10)) == 3
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-37, 1e-38, 5e-324])
+def test_however_small_the_temperature_the_likeliest_is_drawn(temperature: float) -> None:
+    """Dividing by almost nothing must not end in infinities that make token 0 of everything."""
+    logits = torch.randperm(500, generator=torch.Generator().manual_seed(1)) * 0.1
+    chances = probabilities(logits, SamplingParams(temperature=temperature))
+    assert bool(torch.isfinite(chances).all())
+    assert {draw(chances, seed, 3) for seed in range(5)} == {int(logits.argmax())}
+
+
+@pytest.mark.parametrize("chances", [[0.0, 0.0], [float("nan"), 0.5], [float("nan")] * 2])
+def test_nothing_is_drawn_from_no_probabilities(chances: list[float]) -> None:
+    """A typed error instead of some token."""
+    with pytest.raises(ValueError, match="drawn"):
+        draw(torch.tensor(chances), 1, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -78,3 +79,16 @@ async def test_cancel_and_close_of_the_token_socket_free_the_cloud(installation:
         await socket.send(json.dumps(LONG))
         await settles_at(installation, 1)
     await settles_at(installation, 0)
+
+
+async def test_who_waits_gets_the_place_of_who_leaves(tmp_path: Path) -> None:
+    """With room for one request, a client that hangs up makes room for the next, which is answered, not refused."""
+    with Installation(tmp_path, device_settings=("--capacity", "1")) as installation:
+        async with httpx.AsyncClient(base_url=installation.base, trust_env=False, timeout=60) as client:
+            for _ in range(5):
+                async with client.stream("POST", "/chat/completions", json={**LONG, "stream": True}) as response:
+                    await anext(response.aiter_lines())
+                    waiting = asyncio.create_task(client.post("/chat/completions", json={**LONG, "max_tokens": 4}))
+                    await asyncio.sleep(0.2)
+                    assert not waiting.done()
+                assert (await waiting).status_code == 200

@@ -7,8 +7,21 @@ import pytest
 from wire.connection import Connection, Role, State
 from wire.errors import Code, LocalMistake
 from wire.frames import Frame, Tensor, decode, encode
-from wire.limits import CLOUD_LINK, DEAD_AFTER_S, HEARTBEAT_S, HELLO_WITHIN_S
-from wire.messages import Close, CloudWelcome, DeviceHello, Failed, Forward, Generate, Heartbeat, Open, Result
+from wire.limits import CLOUD_LINK, DEAD_AFTER_S, GATEWAY_LINK, HEARTBEAT_S, HELLO_WITHIN_S
+from wire.messages import (
+    AgentHello,
+    Close,
+    CloudWelcome,
+    DeviceHello,
+    Failed,
+    Forward,
+    GatewayWelcome,
+    Generate,
+    Heartbeat,
+    Open,
+    Result,
+    ServedModel,
+)
 
 HELLO = DeviceHello("device", "", "model", "sha256:00", 1, 3, 4, "float32")
 WELCOME = CloudWelcome("cloud", 8, 8, 8, 8)
@@ -152,3 +165,13 @@ def test_a_session_error_while_greeting_ends_the_connection() -> None:
     device = Connection(Role.DEVICE, CLOUD_LINK, 0.0)
     assert device.receive(encode(Failed("internal", "why", 1)), 0.0) is None
     assert device.failure is not None and device.failure.code is Code.INTERNAL
+
+
+def test_a_header_longer_than_the_link_takes_is_not_sent() -> None:
+    """It would end the peer's connection: the sender learns it first, and the connection lives."""
+    gateway = Connection(Role.GATEWAY, GATEWAY_LINK, 0.0)
+    gateway.receive(encode(AgentHello("agent", "", [ServedModel("model", 100, 0)], 1)), 0.0)
+    gateway.send(GatewayWelcome("gateway"), (), 0.0)
+    with pytest.raises(LocalMistake):
+        gateway.send(Generate(1, "", "", "x" * (GATEWAY_LINK.header_bytes + 1)), (), 0.0)
+    assert gateway.send(Generate(1, "", "", "x"), (), 0.0)

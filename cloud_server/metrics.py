@@ -1,4 +1,4 @@
-"""Names of all metrics, in one place. Words after the prefix are those other engines use where they mean the same.
+"""The cloud server's metrics. Words after the prefix are those other engines use where they mean the same.
 
 Labels are few and fixed: never a device, session or user.
 """
