@@ -87,7 +87,8 @@ async def test_who_waits_gets_the_place_of_who_leaves(tmp_path: Path) -> None:
         async with httpx.AsyncClient(base_url=installation.base, trust_env=False, timeout=60) as client:
             for _ in range(5):
                 async with client.stream("POST", "/chat/completions", json={**LONG, "stream": True}) as response:
-                    await anext(response.aiter_lines())
+                    lines = response.aiter_lines()
+                    await anext(lines)
                     waiting = asyncio.create_task(client.post("/chat/completions", json={**LONG, "max_tokens": 4}))
                     await asyncio.sleep(0.2)
                     assert not waiting.done()
