@@ -1,0 +1,76 @@
+"""Addresses, logs and children: what every process relies on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from processes import ROOT
+
+from service.children import Children
+from service.lifecycle import is_loopback
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback(host: str) -> None:
+    """Only this machine can reach these."""
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "example.org", "127.0.0.1.example.org"])
+def test_beyond_loopback(host: str) -> None:
+    """Anything else counts as open to others, names included."""
+    assert not is_loopback(host)
+
+
+def test_a_port_in_use_is_said_plainly() -> None:
+    """The message names the address and what to do; no traceback."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        result = subprocess.run(
+            [sys.executable, "-m", "gateway", "--port", port], capture_output=True, text=True, cwd=ROOT, timeout=60
+        )
+    assert result.returncode != 0
+    assert f"127.0.0.1:{port}" in result.stderr and "--port" in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_peers_choose_cannot_steer_a_terminal(form: str) -> None:
+    """Control characters in logged values are replaced; JSON lines are JSON."""
+    code = (
+        "import structlog; from service.logs import configure_logs; "
+        f"configure_logs('test', form='{form}'); structlog.get_logger().info('hello', name='a\\x1b[2Jb', n=1)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert "\x1b" not in result.stderr and "hello" in result.stderr
+    if form == "json":
+        line = json.loads(result.stderr)
+        assert line["event"] == "hello" and line["process"] == "test" and line["n"] == 1
+
+
+def test_children_are_stopped_kindly_then_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that stops on SIGINT ends by itself; one that ignores it is killed in time; both are seen to be gone."""
+    monkeypatch.setattr("service.children.STOP_WITHIN_S", 1.0)
+    ready = [tmp_path / "kind", tmp_path / "deaf"]
+    wait = "import signal, sys, time, pathlib; {}; pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
+    children = Children()
+    children.start("kind", [sys.executable, "-c", wait.format("pass"), str(ready[0])])
+    deaf = wait.format("signal.signal(signal.SIGINT, signal.SIG_IGN)")
+    children.start("deaf", [sys.executable, "-c", deaf, str(ready[1])])
+    while not all(each.exists() for each in ready):
+        assert children.ended() is None
+        os.sched_yield()
+    started = psutil.Process().children()
+    children.stop()
+    assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in started)
+    codes = {process.returncode for process in children._processes.values()}
+    assert -signal.SIGKILL in codes and len(codes) == 2
