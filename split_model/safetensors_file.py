@@ -13,6 +13,7 @@ import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class SafetensorsFile:
                 if size < 8 or not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
                     raise self._bad(f"its header length {length} does not fit a file of {size} bytes")
                 header = bytearray(length)
-                _read_exactly(file.fileno(), memoryview(header), 8)
+                _read_exactly(file, memoryview(header), 8)
         except (OSError, EOFError) as error:
             raise self._bad(str(error)) from error
         self.entries: Mapping[str, TensorEntry] = self._parse(bytes(header), 8 + length, size)
@@ -98,7 +99,7 @@ class SafetensorsFile:
                         for row in range(len(part))
                     ]
                 for piece, offset in pieces:
-                    self._fill(file.fileno(), piece, entry.start + offset)
+                    self._fill(file, piece, entry.start + offset)
                 if staging is not None:
                     part.copy_(block)
 
@@ -114,7 +115,7 @@ class SafetensorsFile:
         at = 0
         with self._open() as file:
             for offset, length in windows:
-                self._fill(file.fileno(), memoryview(sampled)[at : at + length], entry.start + offset)
+                self._fill(file, memoryview(sampled)[at : at + length], entry.start + offset)
                 at += length
         return bytes(sampled)
 
@@ -157,15 +158,15 @@ class SafetensorsFile:
             raise self._bad(f"tensor {name!r}: {num_bytes} bytes are not what {dtype} {shape} takes")
         return TensorEntry(dtype, tuple(shape), data_start + offsets[0], num_bytes)
 
-    def _open(self) -> Any:
+    def _open(self) -> FileIO:
         try:
             return open(self.path, "rb", buffering=0)
         except OSError as error:
             raise self._bad(str(error)) from error
 
-    def _fill(self, descriptor: int, buffer: memoryview, offset: int) -> None:
+    def _fill(self, file: FileIO, buffer: memoryview, offset: int) -> None:
         try:
-            _read_exactly(descriptor, buffer, offset)
+            _read_exactly(file, buffer, offset)
         except (OSError, EOFError) as error:
             raise self._bad(str(error)) from error
 
@@ -178,12 +179,13 @@ def _staging(size: int) -> torch.Tensor:
     return torch.frombuffer(mmap.mmap(-1, size), dtype=torch.uint8)
 
 
-def _read_exactly(descriptor: int, buffer: memoryview, offset: int) -> None:
+def _read_exactly(file: FileIO, buffer: memoryview, offset: int) -> None:
     """Raises EOFError where the file ends too early. One call to the kernel may give less than asked for."""
+    file.seek(offset)
     done = 0
     while done < len(buffer):
-        count = os.preadv(descriptor, [buffer[done:]], offset + done)
-        if count == 0:
+        count = file.readinto(buffer[done:])
+        if not count:
             raise EOFError("the file has become shorter while it was read")
         done += count
 
