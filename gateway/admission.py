@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.asking import Ask
 from gateway.errors import RequestError
+
+UNSAID_TOKENS: Final = 4096
+"""What an answer counts whose request does not say how long it may be; an agent's own default is of this size."""
+
+MAX_WHOLE_TOKENS: Final = 2**19
+"""Tokens, all choices together, of an answer sent in one piece: it is kept until it is complete."""
+
+MAX_WHOLE_LOGPROBS: Final = 100_000
+"""Log-probabilities in an answer sent in one piece: it is encoded at once, while everybody else waits (some 50 ms)."""
+
+MAX_ECHOED: Final = 2**20
+"""Characters of prompts in an answer, all choices together: agents send them all at once, before any token."""
+
+ECHOED_TOKEN: Final = 8
+"""Characters a token of a prompt counts when it is echoed."""
 
 
 def too_large(ask: Ask, max_positions: int, max_total_tokens: int) -> RequestError | None:
@@ -30,4 +47,32 @@ def too_large(ask: Ask, max_positions: int, max_total_tokens: int) -> RequestErr
             code="invalid_value",
             param="n",
         )
+    return _too_much_at_once(ask, max_positions)
+
+
+def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:
+    echoed = ask.n * sum(len(each) * (ECHOED_TOKEN if isinstance(each, tuple) else 1) for each in ask.prompts)
+    if ask.echo and echoed > MAX_ECHOED:
+        return _refused(
+            "the prompts to echo, once for each answer, are too long: leave 'echo' out or lower 'n'", "echo"
+        )
+    if ask.stream:
+        return None
+    tokens = ask.choices * min(ask.max_tokens or UNSAID_TOKENS, max_positions)
+    if tokens > MAX_WHOLE_TOKENS:
+        return _refused(
+            f"answers of up to {tokens} tokens are more than the {MAX_WHOLE_TOKENS} that are sent in one piece: "
+            "ask for a stream, or lower 'max_tokens' or 'n'",
+            "max_tokens",
+        )
+    if ask.logprobs is not None and tokens * (1 + ask.logprobs) > MAX_WHOLE_LOGPROBS:
+        return _refused(
+            f"{tokens * (1 + ask.logprobs)} log-probabilities (answers x tokens x alternatives) are more than the "
+            f"{MAX_WHOLE_LOGPROBS} that are sent in one piece: ask for a stream, or set a lower 'max_tokens'",
+            "logprobs" if ask.endpoint == "completions" else "top_logprobs",
+        )
     return None
+
+
+def _refused(message: str, param: str) -> RequestError:
+    return RequestError(400, message, code="invalid_value", param=param)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 import structlog
@@ -41,10 +42,12 @@ class Ticket:
 
     Attributes:
         accepted: resolved with the prompt's tokens, or fails with ``SessionFailed``; until then nothing was answered.
+        too_early: the agent refused it as one too many, but something there is ending: it is worth another try.
     """
 
     def __init__(self, link: AgentLink, number: int, answer: Answer, offset: int, choices: int) -> None:
         self.number = number
+        self.too_early = False
         self.accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._link = link
         self._answer = answer
@@ -83,7 +86,10 @@ class Ticket:
         elif isinstance(message, Failed):
             self._agent_is_done = True
             code, text = failure_of(message)
+            if code is Code.OVERLOADED and not self.accepted.done():
+                self.too_early = self._link.turned_away()
             self.fail(SessionFailed(code, text, param=message.param, retry_after_s=message.retry_after_s))
+            self.close()
 
     def fail(self, error: SessionFailed) -> None:
         """End the request with an error: before acceptance it may be tried elsewhere, after it the client sees it."""
@@ -133,6 +139,8 @@ class AgentLink:
         self._reserved = 0
         self._assigned = 0
         self._elsewhere = 0
+        self._full = False
+        self._stopping = False
         self._draining = False
         self._cloud_connected: bool | None = None
 
@@ -154,7 +162,7 @@ class AgentLink:
             name=self.hello.name,
             models=tuple(self.hello.models),
             capacity=self.hello.capacity,
-            running=self.busy + self._elsewhere,
+            running=max(self.busy + self._elsewhere, self.hello.capacity if self._full else 0),
             assigned=self._assigned,
             draining=self._draining,
             cloud_connected=self._cloud_connected,
@@ -176,6 +184,7 @@ class AgentLink:
 
         Raises:
             ConnectionFailed: the agent is gone; the slot is given back.
+            LocalMistake: the request is larger than the link takes; the slot is given back, the link goes on.
         """
         self._last_number = self._last_number % (2**32 - 1) + 1
         ticket = Ticket(self, self._last_number, answer, part * ask.n, ask.n)
@@ -192,16 +201,27 @@ class AgentLink:
         """Called by a ticket that closes."""
         self._tickets.pop(ticket.number, None)
         if cancel and self._stream.failure is None:
+            self._stopping = True
             try:
                 self._stream.post(Cancel(ticket.number))
             except ConnectionFailed:
                 log.debug("agent is gone before it could be told to stop", agent=self.hello.name)
         self._changed(self)
 
+    def turned_away(self) -> bool:
+        """The agent has refused a request as one too many: whether that will change, since something there is ending.
+
+        It then counts as full until it says something about its load. An agent that frees what was cancelled only once
+        it has stopped is fuller, for that long, than we count.
+        """
+        self._full = self._stopping or len(self._tickets) > 1 or self._elsewhere > 0
+        return self._full
+
     def tell_to_drain(self, within_s: float) -> None:
         """Tell the agent that this gateway stops."""
         if self._stream.failure is None:
-            self._stream.post(Drain(within_s))
+            with suppress(ConnectionFailed):  # One that cannot be told must not keep the others from hearing it.
+                self._stream.post(Drain(within_s))
 
     async def listen(self) -> None:
         """Take the agent's messages until the connection ends.
@@ -211,10 +231,13 @@ class AgentLink:
         """
         while True:
             message = (await self._stream.receive()).message
+            if isinstance(message, (AgentState, Done)):
+                self._full = False
             if isinstance(message, AgentState):
                 # What it runs beyond our own requests it runs for other gateways.
                 self._elsewhere = max(0, message.running - len(self._tickets))
                 self._cloud_connected = message.cloud_connected
+                self._stopping = False
                 self._changed(self)
             elif isinstance(message, Drain):
                 self._draining = True

@@ -10,20 +10,23 @@ import asyncio
 from typing import Final, Union
 
 import msgspec
+import structlog
 
-from gateway.errors import RequestError, internal, too_slow_to_read
+from gateway.errors import RequestError, answer_too_large, too_slow_to_read
 from gateway.metrics import RequestMeter
-from wire.messages import Delta, Finished
+from wire.messages import Delta, Finished, TokenLogprob
 
 MAX_UNREAD: Final = 4 * 2**20
 """Characters, roughly, that may wait for one client."""
 
 MAX_ANSWER: Final = 64 * 2**20
-"""Characters, roughly, of one whole answer: an agent that sends more is broken."""
+"""Characters, roughly, of an answer that is sent in one piece; ``admission`` refuses what would come near it."""
 
 EVENT_SIZE: Final = 64
 LOGPROB_SIZE: Final = 64
-"""What an event, or one alternative in it, counts beside its text."""
+"""What an event, or one alternative in it, counts beside its text and bytes."""
+
+log = structlog.get_logger()
 
 
 class Complete(msgspec.Struct, frozen=True):
@@ -39,14 +42,17 @@ Event = Union[Delta, Finished, Complete]
 class Answer:
     """The events of one request, in order.
 
+    Args:
+        parts: prompts to be answered; the answer is complete when all are.
+        whole: whoever takes the events keeps them all, to send them in one piece.
+
     Attributes:
         model: the model that answers.
-        parts: prompts to be answered; the answer is complete when all are.
         prompt_tokens: tokens of the prompts accepted so far.
         over: it is complete or has failed.
     """
 
-    def __init__(self, model: str, parts: int, meter: RequestMeter) -> None:
+    def __init__(self, model: str, parts: int, meter: RequestMeter, *, whole: bool = False) -> None:
         self.model = model
         self.prompt_tokens = 0
         self.completion_tokens = 0
@@ -54,8 +60,8 @@ class Answer:
         self._parts_left = parts
         self._meter = meter
         self._events: list[Event] = []
-        self._unread = 0
-        self._total = 0
+        self._whole = whole
+        self._held = 0
         self._error: RequestError | None = None
         self._ready = asyncio.Event()
 
@@ -68,15 +74,12 @@ class Answer:
         """More text of a choice, its index counted over all prompts."""
         if self.over:
             return
-        size = EVENT_SIZE + len(delta.text)
-        if delta.logprobs is not None:
-            size += sum(LOGPROB_SIZE * (1 + len(each.top)) for each in delta.logprobs)
         self._meter.delta(delta.index, delta.tokens)
-        self._unread += size
-        self._total += size
-        if self._total > MAX_ANSWER:
-            return self.fail(internal())
-        if self._unread > MAX_UNREAD:
+        self._held += size_of(delta)
+        if self._whole and self._held > MAX_ANSWER:
+            log.warning("answer too large", model=self.model, held=self._held)
+            return self.fail(answer_too_large())
+        if not self._whole and self._held > MAX_UNREAD:
             return self.fail(too_slow_to_read())
         self._put(delta)
 
@@ -118,7 +121,8 @@ class Answer:
         if not self._events and self._error is not None:
             raise self._error
         events, self._events = self._events, []
-        self._unread = 0
+        if not self._whole:
+            self._held = 0
         if self._error is None:
             self._ready.clear()
         return events
@@ -126,3 +130,12 @@ class Answer:
     def _put(self, event: Event) -> None:
         self._events.append(event)
         self._ready.set()
+
+
+def size_of(delta: Delta) -> int:
+    """What holding a delta costs, in characters, roughly."""
+    return EVENT_SIZE + len(delta.text) + sum(map(_size_of_token, delta.logprobs or ()))
+
+
+def _size_of_token(token: TokenLogprob) -> int:
+    return sum(LOGPROB_SIZE + len(each.text) + len(each.raw) for each in (token.chosen, *token.top))

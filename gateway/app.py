@@ -23,7 +23,7 @@ from gateway.asking import Endpoint
 from gateway.bodies import Intake
 from gateway.config import GatewayConfig, words
 from gateway.delivery import Delivery, Desk
-from gateway.device_socket import serve_agent
+from gateway.device_socket import DeviceSocket
 from gateway.dispatch import Dispatcher
 from gateway.door import Door
 from gateway.errors import ClientGone, RequestError, model_not_found
@@ -31,6 +31,7 @@ from gateway.keys import KeyRing
 from gateway.metrics import GatewayMetrics
 from gateway.parsing import parse
 from gateway.policy import can_serve
+from gateway.refusals import note_refusal
 from gateway.registry.base import Registry
 from gateway.registry.memory import MemoryRegistry
 from gateway.reply_schema import ModelCard, ModelList
@@ -38,6 +39,9 @@ from gateway.token_socket import TokenSocket
 from wire.messages import ServedModel
 
 PREFIXES = ("/v1", "")
+
+EXPOSED = ("x-request-id", "retry-after", "openai-processing-ms")
+"""Headers that pages of allowed origins may read."""
 
 
 def create_app(config: GatewayConfig, registry: Registry | None = None) -> FastAPI:
@@ -68,10 +72,12 @@ def create_app(config: GatewayConfig, registry: Registry | None = None) -> FastA
     _add_models(app, desk)
     _add_operations(app, desk)
     _add_sockets(app, desk)
+    app.add_middleware(Door, config=config, metrics=desk.metrics)  # The last one added is the first to be passed.
     origins = words(config.allowed_origins)
     if origins:
-        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
-    app.add_middleware(Door, config=config)  # The last one added is the first to be passed.
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED
+        )
     return app
 
 
@@ -81,8 +87,9 @@ def _add_generation(app: FastAPI, desk: Desk) -> None:
 
     def answers(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            body = await intake.read(request)
-            return Delivery(desk, parse(endpoint, body), request.state.request_id, request.state.began)
+            ask = parse(endpoint, await intake.read(request))
+            request.state.asked = True  # From here on the delivery counts and logs how it ends.
+            return Delivery(desk, ask, request.state.request_id, request.state.began)
 
         return answer
 
@@ -130,23 +137,20 @@ def _add_operations(app: FastAPI, desk: Desk) -> None:
     async def state(request: Request) -> Response:
         return _json(state_of(desk))
 
-    app.add_api_route("/health", health, methods=["GET"])
-    app.add_api_route("/ready", ready, methods=["GET"])
+    app.add_api_route("/health", health, methods=["GET", "HEAD"])
+    app.add_api_route("/ready", ready, methods=["GET", "HEAD"])
     app.add_api_route("/metrics", metrics, methods=["GET"])
     app.add_api_route("/drain", drain, methods=["POST"])
     app.add_api_route("/state", state, methods=["GET"])
 
 
 def _add_sockets(app: FastAPI, desk: Desk) -> None:
-    token = KeyRing([desk.config.device_token])
-
-    async def device(websocket: WebSocket) -> None:
-        await serve_agent(websocket, desk, token)
+    devices = DeviceSocket(desk, KeyRing([desk.config.device_token]))
 
     async def stream(websocket: WebSocket) -> None:
         await TokenSocket(websocket, desk).run()
 
-    app.add_api_websocket_route("/device", device)
+    app.add_api_websocket_route("/device", devices.serve)
     for prefix in PREFIXES:
         app.add_api_websocket_route(f"{prefix}/stream", stream)
 
@@ -186,6 +190,8 @@ def _json(value: Any, status: int = 200) -> Response:
 
 async def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
+    if not hasattr(request.state, "asked"):
+        _note(request, error)
     return error.response()
 
 
@@ -204,4 +210,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         code=codes.get(error.status_code),
         headers=dict(error.headers or {}),
     )
+    _note(request, told)
     return told.response()
+
+
+def _note(request: Request, error: RequestError) -> None:
+    note_refusal(request.app.state.desk.metrics, request.state.request_id, request.scope["path"], error)

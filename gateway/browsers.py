@@ -3,7 +3,7 @@
 A browser lets any page open a websocket, or send a simple POST, to any address its user can reach, this machine
 included. It says so in ``Origin``: a page from elsewhere is refused unless its origin is configured. A page may also
 rename its own server to 127.0.0.1 (DNS rebinding) and is then of the same origin: so a gateway that listens on loopback
-answers only to loopback's names.
+answers only to loopback's names and those configured. Beyond loopback any name is answered, until some are configured.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def refusal(
     Args:
         host, origin: the headers as received, None when missing.
         on_loopback: the gateway listens on loopback only.
+        allowed_hosts: names it answers to beside loopback's; beyond loopback none means any.
     """
-    if on_loopback and host is not None:
+    if host is not None and (on_loopback or allowed_hosts):
         name = _name(host)
         if not is_loopback(name) and name not in allowed_hosts:
             return "this gateway does not answer to the name in the Host header; see --allowed-hosts"

@@ -21,7 +21,7 @@ class GatewayConfig:
     device_token: str = setting("", "secret that device agents must show; required beyond loopback", secret=True)
     api_keys: str = setting("", "keys that clients must show, separated by commas; none: no key is asked", secret=True)
     allowed_origins: str = setting("", "web origins whose pages may call this gateway, separated by commas")
-    allowed_hosts: str = setting("", "Host names accepted beside loopback's when listening on loopback, by commas")
+    allowed_hosts: str = setting("", "Host names accepted beside loopback's, by commas; none: any beyond loopback")
     max_body_bytes: int = setting(4 * 2**20, "largest request body in bytes", minimum=1, maximum=4 * 2**20)
     max_reading_bytes: int = setting(2**28, "bytes of request bodies being read at once, all together", minimum=1)
     body_within_s: float = setting(30.0, "seconds in which a request body must have arrived", minimum=0.01)
@@ -45,6 +45,11 @@ class GatewayConfig:
             )
         if not self.device_token.isprintable() or len(self.device_token) > 512:
             raise ValueError("the device token is up to 512 printable characters")
+        if "*" in words(self.allowed_origins):
+            raise ValueError(
+                "allowed origins are named one by one: '*' would let every web page that somebody here opens use this "
+                "gateway; set --allowed-origins (TRILBY_ALLOWED_ORIGINS) to the pages meant, like https://app.example"
+            )
 
     @property
     def on_loopback(self) -> bool:

@@ -19,6 +19,9 @@ from wire.stream import accept
 
 NAME: Final = "gateway"
 
+MAX_GREETING: Final = 64
+"""Connections that have not said hello yet; more are turned away: sockets that say nothing cannot crowd agents out."""
+
 _numbers: Final = itertools.count(1)
 
 log = structlog.get_logger()
@@ -46,29 +49,48 @@ def check_agent(hello: AgentHello, token: KeyRing, connected: int, max_agents: i
     return None
 
 
-async def serve_agent(websocket: WebSocket, desk: Desk, token: KeyRing) -> None:
-    """One agent's connection from its hello to its end."""
-    dispatcher = desk.dispatcher
-    name = ""
-    try:
-        async with accept(websocket, Role.GATEWAY, GATEWAY_LINK) as stream:
-            hello = (await stream.receive()).message
-            if not isinstance(hello, AgentHello):
-                raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "an agent begins with its hello")
-            name = hello.name
-            refused = check_agent(hello, token, len(dispatcher.links), desk.config.max_agents)
-            if refused is None and dispatcher.draining:
-                refused = ConnectionFailed(Code.DRAINING, "this gateway is stopping")
-            if refused is not None:
-                raise refused
-            stream.post(GatewayWelcome(NAME))
-            link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, dispatcher.changed)
-            dispatcher.join(link)
-            log.info("agent connected", agent=name, models=[model.id for model in hello.models],
-                     capacity=hello.capacity)  # fmt: skip
-            try:
-                await link.listen()
-            finally:
-                dispatcher.leave(link)
-    except ConnectionFailed as failure:
-        log.info("agent disconnected", agent=name, code=failure.code.value, reason=failure.message)
+class DeviceSocket:
+    """The door for agents, and who stands in it.
+
+    Args:
+        token: a ring with the device token.
+    """
+
+    def __init__(self, desk: Desk, token: KeyRing) -> None:
+        self._desk = desk
+        self._token = token
+        self._greeting: set[WebSocket] = set()
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """One agent's connection from its hello to its end."""
+        if len(self._greeting) >= MAX_GREETING:
+            await websocket.close(1013)
+            return
+        self._greeting.add(websocket)
+        dispatcher = self._desk.dispatcher
+        name = ""
+        try:
+            async with accept(websocket, Role.GATEWAY, GATEWAY_LINK) as stream:
+                hello = (await stream.receive()).message
+                self._greeting.discard(websocket)
+                if not isinstance(hello, AgentHello):
+                    raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "an agent begins with its hello")
+                name = hello.name
+                refused = check_agent(hello, self._token, len(dispatcher.links), self._desk.config.max_agents)
+                if refused is None and dispatcher.draining:
+                    refused = ConnectionFailed(Code.DRAINING, "this gateway is stopping")
+                if refused is not None:
+                    raise refused
+                stream.post(GatewayWelcome(NAME))
+                link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, dispatcher.changed)
+                dispatcher.join(link)
+                log.info("agent connected", agent=name, models=[model.id for model in hello.models],
+                         capacity=hello.capacity)  # fmt: skip
+                try:
+                    await link.listen()
+                finally:
+                    dispatcher.leave(link)
+        except ConnectionFailed as failure:
+            log.info("agent disconnected", agent=name, code=failure.code.value, reason=failure.message)
+        finally:
+            self._greeting.discard(websocket)

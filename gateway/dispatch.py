@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Final
 
+import structlog
+
 from gateway import errors
 from gateway.admission import too_large
 from gateway.agents import AgentLink, Ticket
@@ -25,11 +27,19 @@ from gateway.metrics import RequestMeter
 from gateway.policy import Reason, Refuse, Use, choose, models_served, pick_model
 from gateway.registry.base import AgentRecord, Registry
 from gateway.waiting import WaitingRoom, Wish
-from wire.errors import Code, ConnectionFailed, SessionFailed
+from wire.errors import Code, ConnectionFailed, LocalMistake, SessionFailed
 from wire.messages import ServedModel
 
 ELSEWHERE: Final = frozenset({Code.OVERLOADED, Code.DRAINING, Code.UPSTREAM_LOST, Code.SESSION_LIMIT, Code.TOKEN_LIMIT})
 """Refusals that are about the agent, not about the request: another agent is tried."""
+
+MAX_LOSSES: Final = 2
+"""Agents that may be lost over one prompt: a request that brings agents down must not be taken to all of them."""
+
+MAX_RETURNS: Final = 16
+"""How often a prompt goes back to wait for an agent that was fuller than we counted."""
+
+log = structlog.get_logger()
 
 
 class Dispatcher:
@@ -94,7 +104,7 @@ class Dispatcher:
             RequestError: nobody can answer it, or the agent has refused it.
         """
         model = self._admit(ask)
-        answer = Answer(model.id, len(ask.prompts), meter)
+        answer = Answer(model.id, len(ask.prompts), meter, whole=not ask.stream)
         tickets: list[Ticket] = []
         rest: asyncio.Task[None] | None = None
         limit: asyncio.TimerHandle | None = None
@@ -148,33 +158,46 @@ class Dispatcher:
         return model
 
     async def _start_rest(self, ask: Ask, request_id: str, answer: Answer, tickets: list[Ticket]) -> None:
-        # One prompt after the other, so that a request with many prompts never fills the waiting room alone.
+        # One prompt after the other, so that a request with many prompts never has all agents alone. They take no place
+        # in the waiting room and are not sent away when the gateway stops: their request has been let in.
         try:
             for part in range(1, len(ask.prompts)):
                 tickets.append(await self._start(ask, part, request_id, answer, self._config.request_within_s))
         except RequestError as error:
             answer.fail(error)
+        except Exception:
+            log.exception("bug in the gateway", request_id=request_id)
+            answer.fail(errors.internal())
 
     async def _start(self, ask: Ask, part: int, request_id: str, answer: Answer, patience_s: float) -> Ticket:
+        until = asyncio.get_running_loop().time() + patience_s
         tried: list[str] = []
         refused: SessionFailed | None = None
+        losses = returns = 0
         while True:
-            link = await self._slot(answer.model, tried, patience_s, refused)
+            link = await self._slot(answer.model, tried, until, refused, counted=not part, again=returns > 0)
             try:
                 ticket = link.ask(ask, part, request_id, answer)
             except ConnectionFailed:
                 refused = SessionFailed(Code.UPSTREAM_LOST, "the device agent is gone")
                 tried.append(link.key)
                 continue
+            except LocalMistake as mistake:
+                log.warning("request cannot be sent", request_id=request_id, reason=str(mistake))
+                raise errors.too_large_to_send() from mistake
             try:
                 await self._accepted(ticket)
                 return ticket
             except SessionFailed as failure:
                 ticket.close()
-                if failure.code not in ELSEWHERE:
+                losses += failure.code is Code.UPSTREAM_LOST
+                if failure.code not in ELSEWHERE or losses >= MAX_LOSSES:
                     raise _for_client(failure) from failure
                 refused = failure
-                tried.append(link.key)
+                if ticket.too_early and returns < MAX_RETURNS:
+                    returns += 1
+                else:
+                    tried.append(link.key)
             except BaseException:
                 ticket.close()
                 raise
@@ -189,13 +212,23 @@ class Dispatcher:
             timer.cancel()
 
     async def _slot(
-        self, model: str, tried: Collection[str], patience_s: float, refused: SessionFailed | None
+        self,
+        model: str,
+        tried: Collection[str],
+        until: float,
+        refused: SessionFailed | None,
+        *,
+        counted: bool,
+        again: bool,
     ) -> AgentLink:
         wish = (model, frozenset(tried))
         found = self._find(wish)
         if isinstance(found, RequestError):
             raise _for_client(refused) if refused else found
-        return found if found is not None else await self._waiting.wait(wish, patience_s)
+        if found is not None:
+            return found
+        patience_s = max(0.0, until - asyncio.get_running_loop().time())
+        return await self._waiting.wait(wish, patience_s, counted=counted and not again, first=again)
 
     def _find(self, wish: Wish) -> AgentLink | RequestError | None:
         choice = choose(list(self._records.values()), *wish)

@@ -19,6 +19,8 @@ from gateway import browsers, errors
 from gateway.config import GatewayConfig, words
 from gateway.errors import RequestError
 from gateway.keys import KeyRing, check_key
+from gateway.metrics import GatewayMetrics
+from gateway.refusals import note_refusal
 from service.lifecycle import is_loopback
 
 OPEN_PATHS: Final = frozenset({"/health", "/ready", "/metrics", "/device"})
@@ -33,10 +35,11 @@ log = structlog.get_logger()
 
 
 class Door:
-    """The outermost layer of the application."""
+    """The outermost layer of the application but for CORS headers, which its answers get like all others."""
 
-    def __init__(self, app: ASGIApp, config: GatewayConfig) -> None:
+    def __init__(self, app: ASGIApp, config: GatewayConfig, metrics: GatewayMetrics) -> None:
         self._app = app
+        self._metrics = metrics
         self._config = config
         self._keys = KeyRing(config.keys)
         self._origins = frozenset(words(config.allowed_origins))
@@ -50,6 +53,8 @@ class Door:
         request_id = accepted_id(headers.get("x-request-id"))
         scope.setdefault("state", {}).update(request_id=request_id, began=began)
         refused = self._refusal(scope, headers)
+        if refused is not None:
+            note_refusal(self._metrics, request_id, scope["path"], refused)
         if scope["type"] == "websocket":
             if refused is not None:
                 return await _deny(WebSocket(scope, receive, send), refused)
@@ -74,6 +79,7 @@ class Door:
         try:
             await self._app(scope, receive, stamped)
         except Exception:
+            self._metrics.failed.labels("internal_error").inc()
             log.exception("bug in the gateway", request_id=state["request_id"], path=scope["path"])
             if not started:
                 await errors.internal().response()(scope, receive, stamped)
@@ -88,7 +94,7 @@ class Door:
         )
         if reason is not None:
             return RequestError(403, reason, code="forbidden_origin")
-        if scope["path"] in OPEN_PATHS or _is_preflight(scope, headers):
+        if scope["path"] in OPEN_PATHS:
             return None
         if scope["path"] in LOCAL_PATHS and not len(self._keys) and not _is_local(scope):
             return RequestError(403, "set --api-keys to use this from another machine", code="forbidden")
@@ -98,10 +104,6 @@ class Door:
 def accepted_id(given: str | None) -> str:
     """The client's request id when it is short and plain, else a new one."""
     return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-
-
-def _is_preflight(scope: Scope, headers: Headers) -> bool:
-    return scope.get("method") == "OPTIONS" and "access-control-request-method" in headers
 
 
 def _is_local(scope: Scope) -> bool:

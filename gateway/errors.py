@@ -138,6 +138,22 @@ def too_slow_to_read() -> RequestError:
     return RequestError(408, "the answer was not read fast enough", type="invalid_request_error", code="slow_client")
 
 
+def answer_too_large() -> RequestError:
+    """An answer that is sent in one piece has become more than is kept for one client."""
+    return RequestError(
+        500,
+        "the answer is too large to be sent in one piece: ask for a stream, or for fewer tokens",
+        type="server_error",
+        code="answer_too_large",
+        headers={"x-should-retry": "false"},
+    )
+
+
+def too_large_to_send() -> RequestError:
+    """The link to the agents takes no message of this size."""
+    return RequestError(413, "the request is too large to be sent to a device agent", code="body_too_large")
+
+
 def out_of_time(seconds: float) -> RequestError:
     """The request was given up; asking again at once would only take as long again."""
     return RequestError(
@@ -175,7 +191,7 @@ def waited_too_long(seconds: float) -> RequestError:
     """No agent came free in time."""
     return RequestError(
         503,
-        f"no device agent came free within {seconds:g} s; try again later",
+        f"no device agent came free within {seconds:.3g} s; try again later",
         type="server_error",
         code="overloaded",
         headers=retry_after(2.0),

@@ -37,11 +37,11 @@ class GatewayMetrics:
         self.waiting = Gauge("trilby_num_requests_waiting", "Requests that wait for a free agent", registry=own)
         self.agents = Gauge("trilby_num_agents", "Device agents connected", registry=own)
         self.first_token = Histogram(
-            "trilby_time_to_first_token_seconds", "From the request to the first text", model, buckets=FIRST_TOKEN_S,
+            "trilby_time_to_first_token_seconds", "From the request to its first token", model, buckets=FIRST_TOKEN_S,
             registry=own,
         )  # fmt: skip
         self.between_tokens = Histogram(
-            "trilby_inter_token_latency_seconds", "Between deltas of a choice, for each token of the later one", model,
+            "trilby_inter_token_latency_seconds", "Between deltas of a choice, by the later one's tokens", model,
             buckets=BETWEEN_TOKENS_S, registry=own,
         )  # fmt: skip
         self.request_s = Histogram(
@@ -49,7 +49,7 @@ class GatewayMetrics:
             registry=own,
         )  # fmt: skip
         self.queue_s = Histogram(
-            "trilby_request_queue_time_seconds", "From the request to an agent's acceptance", model, buckets=REQUEST_S,
+            "trilby_request_queue_time_seconds", "From the request to the first acceptance", model, buckets=REQUEST_S,
             registry=own,
         )  # fmt: skip
         self.prompt_tokens = Counter("trilby_prompt_tokens_total", "Prompt tokens", model, registry=own)
@@ -84,11 +84,13 @@ class RequestMeter:
 
     def accepted(self, model: str, prompt_tokens: int) -> None:
         """An agent has taken the request, or one more of its prompts."""
-        metrics, self._model = self._metrics, model
+        metrics = self._metrics
+        if not self._model:  # Later prompts wait for earlier ones, which is no time in the queue.
+            metrics.queue_s.labels(model).observe(time.perf_counter() - self._began)
+        self._model = model
         self._first_token = metrics.first_token.labels(model)
         self._between = metrics.between_tokens.labels(model)
         self._generated = metrics.generation_tokens.labels(model)
-        metrics.queue_s.labels(model).observe(time.perf_counter() - self._began)
         metrics.prompt_tokens.labels(model).inc(prompt_tokens)
 
     def delta(self, index: int, tokens: int) -> None:

@@ -1,7 +1,8 @@
 """What clients send: the bodies of OpenAI's chat and completion requests, with every number bounded.
 
 Members OpenAI allows to be null may be null here, and mean the same as left out. Unknown members are ignored, as every
-engine does. ``tools`` and ``response_format`` are known so that what cannot be done is refused rather than ignored.
+engine does; so are ``tools``: the model is not told of them and answers with text. ``tool_choice`` and
+``response_format`` are known, so that what cannot be done is refused rather than ignored.
 """
 
 from __future__ import annotations

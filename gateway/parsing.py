@@ -2,7 +2,7 @@
 
 Decisions where OpenAI leaves room: ``max_tokens`` is at least 1 in both endpoints (with 0 there would be nothing to
 answer); ``max_completion_tokens`` wins over ``max_tokens``; the role ``developer`` is told to the model as ``system``;
-several text parts of a message are joined by line ends; ``top_p`` 0 keeps the likeliest token only.
+several text parts of a message are joined by line ends; ``top_p`` 0 means the likeliest token, at the agent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from gateway.openai_schema import (
 )
 from wire.messages import ChatTurn, Sampling
 
-SMALLEST_TOP_P: Final = 1e-6
 _TOKEN_ID: Final = re.compile(r"[0-9]{1,10}")
 _WHERE: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(.*)`")
@@ -67,6 +66,8 @@ def parse_completion(body: bytes) -> Ask:
         raise _bad("best_of", "'best_of' above 'n' is not supported", "unsupported_value")
     if fields.suffix:
         raise _bad("suffix", "'suffix' is not supported", "unsupported_value")
+    if fields.echo and fields.logprobs is not None:  # The prompt's own tokens would need log-probabilities too.
+        raise _bad("echo", "'echo' together with 'logprobs' is not supported", "unsupported_value")
     limit = DEFAULT_COMPLETION_TOKENS if fields.max_tokens is None else fields.max_tokens
     return _ask("completions", fields, prompts, limit, fields.logprobs, echo=bool(fields.echo))
 
@@ -106,7 +107,7 @@ def _sampling(fields: ChatBody | CompletionBody) -> Sampling:
 
     return Sampling(
         temperature=given(fields.temperature, 1.0),
-        top_p=max(given(fields.top_p, 1.0), SMALLEST_TOP_P),
+        top_p=given(fields.top_p, 1.0),
         top_k=max(fields.top_k or 0, 0),
         min_p=given(fields.min_p, 0.0),
         presence_penalty=given(fields.presence_penalty, 0.0),
@@ -179,6 +180,8 @@ def _logit_bias(raw: msgspec.Raw) -> dict[int, float]:
         given = _LOGIT_BIAS.decode(raw) or {}
     except msgspec.DecodeError as error:
         raise _translated(str(error), "logit_bias") from None
+    except UnicodeDecodeError:  # The body's own decoder does not look into what it keeps raw.
+        raise _bad("logit_bias", "'logit_bias' is not UTF-8") from None
     if len(given) > MAX_LOGIT_BIAS:
         raise _bad("logit_bias", f"more than {MAX_LOGIT_BIAS} entries")
     for key in given:

@@ -10,6 +10,7 @@ Members that may be null are there as null. A log-probability JSON cannot say be
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
@@ -60,45 +61,40 @@ class _Gathered:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self.logprobs: list[TokenLogprob] = []
         self.reason: FinishReason = "stop"
 
 
-class _Base:
+class _Base(ABC):
     """What both shapes do alike: gather events by choice, keep log-probabilities until there is text for them."""
 
     def __init__(self, heading: Heading, choices: int, logprobs: bool) -> None:
         self._heading = heading
         self._logprobs = logprobs
         self._gathered = [_Gathered() for _ in range(choices)]
-        self._held: dict[int, list[TokenLogprob]] = {}
         self._complete = Complete(0, 0)
         self._usage: UnsetType | None = None if heading.include_usage else UNSET
 
     def absorb(self, events: Iterable[Event]) -> None:
         for event in events:
             if isinstance(event, Delta):
-                choice = self._gathered[event.index]
-                choice.texts.append(event.text)
-                choice.logprobs.extend(event.logprobs or ())
+                self._gathered[event.index].texts.append(event.text)
+                self._keep(event)
             elif isinstance(event, Finished):
                 self._gathered[event.index].reason = event.reason
             else:
                 self._complete = event
 
-    def _due(self, index: int, new: list[TokenLogprob] | None) -> list[TokenLogprob] | None:
-        """The log-probabilities to send with a text: those held for it and the new ones."""
-        if not self._logprobs:
-            return None
-        return self._held.pop(index, []) + (new or [])
-
-    def _hold(self, delta: Delta) -> None:
-        if self._logprobs and delta.logprobs:
-            self._held.setdefault(delta.index, []).extend(delta.logprobs)
+    @abstractmethod
+    def _keep(self, delta: Delta) -> None:
+        """Add a delta's log-probabilities to those of its choice that were not sent yet."""
 
 
 class ChatShape(_Base):
     """Chat completions and their chunks."""
+
+    def __init__(self, heading: Heading, choices: int, logprobs: bool) -> None:
+        super().__init__(heading, choices, logprobs)
+        self._kept: list[list[ContentLogprob]] = [[] for _ in range(choices)]
 
     def opening(self, choices: Sequence[int]) -> list[ChatChunk]:
         return [self._chunk(ChunkChoice(index, ChatDelta(role="assistant", content=""))) for index in choices]
@@ -107,13 +103,12 @@ class ChatShape(_Base):
         out = []
         for event in events:
             if isinstance(event, Delta):
+                self._keep(event)
                 if event.text:
-                    logprobs = chat_logprobs(self._due(event.index, event.logprobs))
+                    logprobs = self._due(event.index)
                     out.append(self._chunk(ChunkChoice(event.index, ChatDelta(content=event.text), logprobs)))
-                else:
-                    self._hold(event)
             elif isinstance(event, Finished):
-                last = chat_logprobs(self._due(event.index, None) or None)
+                last = self._due(event.index) if self._kept[event.index] else None
                 out.append(self._chunk(ChunkChoice(event.index, ChatDelta(), last, event.reason)))
             elif self._heading.include_usage:
                 head = self._heading
@@ -122,16 +117,20 @@ class ChatShape(_Base):
 
     def whole(self) -> ChatCompletion:
         choices = [
-            ChatChoice(
-                index,
-                ChatAnswer("assistant", "".join(each.texts)),
-                chat_logprobs(each.logprobs) if self._logprobs else None,
-                each.reason,
-            )
+            ChatChoice(index, ChatAnswer("assistant", "".join(each.texts)), self._due(index), each.reason)
             for index, each in enumerate(self._gathered)
         ]
         head = self._heading
         return ChatCompletion(head.id, "chat.completion", head.created, head.model, choices, usage_of(self._complete))
+
+    def _keep(self, delta: Delta) -> None:
+        if self._logprobs and delta.logprobs:
+            self._kept[delta.index] += content_logprobs(delta.logprobs)
+
+    def _due(self, index: int) -> ChatLogprobs | None:
+        """The log-probabilities not sent yet, None when none were asked for."""
+        due, self._kept[index] = self._kept[index], []
+        return ChatLogprobs(due) if self._logprobs else None
 
     def _chunk(self, choice: ChunkChoice) -> ChatChunk:
         head = self._heading
@@ -143,7 +142,8 @@ class CompletionShape(_Base):
 
     def __init__(self, heading: Heading, choices: int, logprobs: bool) -> None:
         super().__init__(heading, choices, logprobs)
-        self._offsets = [0] * choices
+        self._lengths = [0] * choices
+        self._kept = [CompletionLogprobs([], [], [], []) for _ in range(choices)]
 
     def opening(self, choices: Sequence[int]) -> list[Completion]:
         return []
@@ -152,13 +152,11 @@ class CompletionShape(_Base):
         out = []
         for event in events:
             if isinstance(event, Delta):
+                self._keep(event)
                 if event.text:
-                    logprobs = self._logprobs_at(event.index, event.text, self._due(event.index, event.logprobs))
-                    out.append(self._chunk(CompletionChoice(event.text, event.index, logprobs)))
-                else:
-                    self._hold(event)
+                    out.append(self._chunk(CompletionChoice(event.text, event.index, self._due(event.index))))
             elif isinstance(event, Finished):
-                last = self._logprobs_at(event.index, "", self._due(event.index, None) or None)
+                last = self._due(event.index) if self._kept[event.index].tokens else None
                 out.append(self._chunk(CompletionChoice("", event.index, last, event.reason)))
             elif self._heading.include_usage:
                 head = self._heading
@@ -166,18 +164,27 @@ class CompletionShape(_Base):
         return out
 
     def whole(self) -> Completion:
-        choices = []
-        for index, each in enumerate(self._gathered):
-            text = "".join(each.texts)
-            logprobs = self._logprobs_at(index, text, each.logprobs if self._logprobs else None)
-            choices.append(CompletionChoice(text, index, logprobs, each.reason))
+        choices = [
+            CompletionChoice("".join(each.texts), index, self._due(index), each.reason)
+            for index, each in enumerate(self._gathered)
+        ]
         head = self._heading
         return Completion(head.id, _TEXT, head.created, head.model, choices, usage_of(self._complete))
 
-    def _logprobs_at(self, index: int, text: str, tokens: list[TokenLogprob] | None) -> CompletionLogprobs | None:
-        """The log-probabilities of ``tokens``, which end where ``text`` ends: an echoed prompt comes before them."""
-        end = self._offsets[index] = self._offsets[index] + len(text)
-        return None if tokens is None else completion_logprobs(tokens, end)
+    def _keep(self, delta: Delta) -> None:
+        start = self._lengths[delta.index]
+        self._lengths[delta.index] = end = start + len(delta.text)
+        if self._logprobs and delta.logprobs:
+            new, kept = completion_logprobs(delta.logprobs, start, end), self._kept[delta.index]
+            kept.tokens.extend(new.tokens)
+            kept.token_logprobs.extend(new.token_logprobs)
+            kept.top_logprobs.extend(new.top_logprobs)
+            kept.text_offset.extend(new.text_offset)
+
+    def _due(self, index: int) -> CompletionLogprobs | None:
+        """The log-probabilities not sent yet, None when none were asked for."""
+        due, self._kept[index] = self._kept[index], CompletionLogprobs([], [], [], [])
+        return due if self._logprobs else None
 
     def _chunk(self, choice: CompletionChoice) -> Completion:
         head = self._heading
@@ -194,28 +201,27 @@ def usage_of(complete: Complete) -> Usage:
     return Usage(prompt, generated, prompt + generated)
 
 
-def chat_logprobs(tokens: Sequence[TokenLogprob] | None) -> ChatLogprobs | None:
+def content_logprobs(tokens: Iterable[TokenLogprob]) -> list[ContentLogprob]:
     """Log-probabilities as chat replies have them."""
-    if tokens is None:
-        return None
-    return ChatLogprobs([ContentLogprob(*_told(each.chosen), _tops(each.top)) for each in tokens])
+    return [ContentLogprob(*_told(each.chosen), _tops(each.top)) for each in tokens]
 
 
-def completion_logprobs(tokens: Sequence[TokenLogprob], end: int) -> CompletionLogprobs:
-    """Log-probabilities as completions have them, the last token ending at character ``end`` of the choice's text.
+def completion_logprobs(tokens: Iterable[TokenLogprob], start: int, end: int) -> CompletionLogprobs:
+    """Log-probabilities as completions have them, of tokens whose text begins at character ``start`` of the choice's
+    and may go no further than ``end``: pieces of one character are longer than it, and a stop text is cut off.
 
     The chosen token is always among the alternatives, so there may be one more than was asked for.
     """
-    offset = max(0, end - sum(len(each.chosen.text) for each in tokens))
-    offsets, tops = [], []
+    told = CompletionLogprobs([], [], [], [])
     for each in tokens:
-        offsets.append(offset)
-        offset += len(each.chosen.text)
+        told.tokens.append(each.chosen.text)
+        told.token_logprobs.append(sayable(each.chosen.logprob))
         top = {other.text: sayable(other.logprob) for other in each.top}
         top.setdefault(each.chosen.text, sayable(each.chosen.logprob))
-        tops.append(top)
-    texts = [each.chosen.text for each in tokens]
-    return CompletionLogprobs(texts, [sayable(each.chosen.logprob) for each in tokens], tops, offsets)
+        told.top_logprobs.append(top)
+        told.text_offset.append(min(start, end))
+        start += len(each.chosen.text)
+    return told
 
 
 def sayable(logprob: float) -> float:

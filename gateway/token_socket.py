@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -36,7 +37,8 @@ from gateway.delivery import Desk, Outlet, attended, log_request
 from gateway.errors import ClientGone, ErrorBody, RequestError
 from gateway.metrics import RequestMeter
 from gateway.parsing import parse
-from gateway.replies import chat_logprobs, usage_of
+from gateway.refusals import note_refusal
+from gateway.replies import content_logprobs, usage_of
 from gateway.reply_schema import ContentLogprob, Usage
 from wire.messages import Delta, Finished
 
@@ -101,14 +103,14 @@ _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def read_message(text: str) -> Endpoint | None:
+def read_message(data: bytes) -> Endpoint | None:
     """Which endpoint a client's message is for, None when it is ``cancel``. Pure.
 
     Raises:
         RequestError: it is neither.
     """
     try:
-        envelope = _ENVELOPE.decode(text)
+        envelope = _ENVELOPE.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise RequestError(400, "a message is a JSON object", code="invalid_json") from None
     if envelope.type == "cancel":
@@ -133,8 +135,7 @@ def told(events: list[Event], request_id: str) -> list[_Reply]:
     replies: list[_Reply] = []
     for event in events:
         if isinstance(event, Delta):
-            logprobs = chat_logprobs(event.logprobs)
-            tokens = UNSET if logprobs is None else logprobs.content or []
+            tokens = UNSET if event.logprobs is None else content_logprobs(event.logprobs)
             replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens))
         elif isinstance(event, Finished):
             replies.append(FinishedReply(request_id, event.index, event.reason))
@@ -162,13 +163,14 @@ class TokenSocket:
         except (ClientGone, WebSocketDisconnect):
             return
 
-    async def _serve(self, text: str, request_id: str) -> None:
+    async def _serve(self, data: bytes, request_id: str) -> None:
         try:
-            endpoint = read_message(text)
+            endpoint = read_message(data)
             if endpoint is None:
                 return
-            ask = parse(endpoint, text.encode("utf-8", "surrogatepass"))
+            ask = replace(parse(endpoint, data), stream=True)  # Nothing here is sent in one piece.
         except RequestError as error:
+            self._note(request_id, error)
             return await self._tell(ErrorMessage(request_id, error.reply.error))
         began, outcome, self._answer = time.perf_counter(), "aborted", None
         meter = RequestMeter(self._desk.metrics, began)
@@ -203,24 +205,34 @@ class TokenSocket:
         """Ends when the client cancels; other messages are answered with an error."""
         busy = RequestError(409, "another request is running on this socket", code="request_in_progress")
         while True:
-            text = await self._receive()
+            data = await self._receive()
             try:
-                if read_message(text) is None:
+                if read_message(data) is None:
                     return
                 error = busy
             except RequestError as wrong:
                 error = wrong
+            self._note(self._base_id, error)
             await self._tell(ErrorMessage(None, error.reply.error))
 
-    async def _receive(self) -> str:
+    async def _receive(self) -> bytes:
         message = await self._websocket.receive()
         if message["type"] != "websocket.receive":
             raise ClientGone
         text = message.get("text")
-        if text is None or len(text) > self._desk.config.max_body_bytes:
-            await self._websocket.close(1003 if text is None else 1009)
+        if text is None:
+            self._note(self._base_id, RequestError(400, "a message is text", code="invalid_json"))
+            await self._websocket.close(1003)
             raise ClientGone
-        return str(text)
+        data: bytes = text.encode("utf-8", "surrogatepass")
+        if len(data) > self._desk.config.max_body_bytes:
+            self._note(self._base_id, RequestError(413, "the message is too large", code="body_too_large"))
+            await self._websocket.close(1009)
+            raise ClientGone
+        return data
+
+    def _note(self, request_id: str, error: RequestError) -> None:
+        note_refusal(self._desk.metrics, request_id, self._websocket.scope["path"], error)
 
     async def _tell(self, reply: _Reply) -> None:
         try:

@@ -24,6 +24,7 @@ Find = Callable[[Wish], "AgentLink | RequestError | None"]
 class _Waiter:
     wish: Wish
     slot: asyncio.Future[AgentLink]
+    counted: bool
 
 
 class WaitingRoom:
@@ -37,17 +38,25 @@ class WaitingRoom:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    async def wait(self, wish: Wish, patience_s: float) -> AgentLink:
+    async def wait(self, wish: Wish, patience_s: float, *, counted: bool = True, first: bool = False) -> AgentLink:
         """A link with a slot reserved, as soon as ``serve`` finds one.
+
+        Args:
+            counted: takes a place, and goes when everybody is sent away. What belongs to a request that was let in
+                before does neither.
+            first: goes before all others.
 
         Raises:
             RequestError: no place to wait, nothing within ``patience_s``, or what ``serve`` has found instead.
         """
-        if len(self._waiters) >= self._places:
+        if counted and sum(waiter.counted for waiter in self._waiters) >= self._places:
             raise queue_full()
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(wish, loop.create_future())
-        self._waiters.append(waiter)
+        waiter = _Waiter(wish, loop.create_future(), counted)
+        if first:
+            self._waiters.appendleft(waiter)
+        else:
+            self._waiters.append(waiter)
         timer = loop.call_later(patience_s, _refuse, waiter, waited_too_long(patience_s))
         try:
             return await waiter.slot
@@ -80,9 +89,10 @@ class WaitingRoom:
         self._serving = False
 
     def refuse_all(self, error: RequestError) -> None:
-        """Send everybody away."""
+        """Send everybody away who takes a place."""
         for waiter in self._waiters:
-            _refuse(waiter, error)
+            if waiter.counted:
+                _refuse(waiter, error)
 
 
 def _refuse(waiter: _Waiter, error: RequestError) -> None:

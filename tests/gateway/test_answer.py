@@ -7,12 +7,13 @@ import time
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway import answer as module
 from gateway.answer import Answer, Complete
 from gateway.errors import RequestError, internal
 from gateway.metrics import GatewayMetrics, RequestMeter
-from wire.messages import Delta, Finished
+from wire.messages import Alternative, Delta, Finished, TokenLogprob
 
 
 @pytest.fixture
@@ -58,13 +59,44 @@ async def test_an_error_comes_after_what_came_before(answer: Any) -> None:
             await answer.take()
 
 
-@pytest.mark.parametrize(("bound", "code"), [("MAX_UNREAD", "slow_client"), ("MAX_ANSWER", "internal_error")])
-async def test_what_waits_is_bounded(answer: Any, monkeypatch: Any, bound: Any, code: Any) -> None:
-    """The unread part, and the whole."""
-    monkeypatch.setattr(module, bound, 1000)
+async def test_what_waits_is_bounded(answer: Any, monkeypatch: Any) -> None:
+    """Not what was taken: a stream may be of any length."""
+    monkeypatch.setattr(module, "MAX_UNREAD", 1000)
+    monkeypatch.setattr(module, "MAX_ANSWER", 1000)
+    for _ in range(10):
+        for _ in range(4):
+            answer.delta(Delta(1, 0, "x" * 100, 1))
+        assert len(await answer.take()) == 4
     for _ in range(10):
         answer.delta(Delta(1, 0, "x" * 100, 1))
     assert len(await answer.take()) < 10
     with pytest.raises(RequestError) as caught:
         await answer.take()
-    assert caught.value.code == code
+    assert caught.value.code == "slow_client"
+
+
+async def test_an_answer_in_one_piece_is_bounded_as_a_whole(monkeypatch: Any) -> None:
+    """However quickly it is taken, since whoever takes it keeps it; the log says so."""
+    answer = Answer("m", 1, RequestMeter(GatewayMetrics(), time.perf_counter()), whole=True)
+    answer.accepted(3)
+    monkeypatch.setattr(module, "MAX_UNREAD", 300)
+    monkeypatch.setattr(module, "MAX_ANSWER", 1000)
+    with capture_logs() as logs:
+        for _ in range(6):
+            answer.delta(Delta(1, 0, "x" * 100, 1))
+            await answer.take()
+        answer.delta(Delta(1, 0, "x" * 100, 1))
+    assert [each["event"] for each in logs] == ["answer too large"]
+    with pytest.raises(RequestError) as caught:
+        await answer.take()
+    assert caught.value.code == "answer_too_large"
+
+
+def test_texts_and_bytes_of_log_probabilities_count() -> None:
+    """Those of the alternatives too."""
+
+    def delta(text: str, raw: bytes) -> Delta:
+        other = Alternative(text, -1.0, raw)
+        return Delta(1, 0, "", 1, [TokenLogprob(other, [other, other])])
+
+    assert module.size_of(delta("x" * 1000, b"y" * 500)) - module.size_of(delta("", b"")) == 3 * 1500

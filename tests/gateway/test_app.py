@@ -147,13 +147,14 @@ async def test_logprobs_of_a_chat(gateway: Any, agent: Any, chat: Any) -> None:
 
 
 async def test_logprobs_of_a_completion(gateway: Any, agent: Any) -> None:
-    """Four parallel lists, offsets into the text, an echoed prompt before them."""
-    body = {"prompt": "Say ", "logprobs": 1, "echo": True}
+    """Four parallel lists, offsets into the text."""
+    body = {"prompt": "Say ", "logprobs": 1}
     choice = (await gateway.http.post("/v1/completions", json=body)).json()["choices"][0]
-    assert choice["text"] == "Say Hello world"
+    assert choice["text"] == "Hello world"
     logprobs = choice["logprobs"]
     assert logprobs.keys() == {"tokens", "token_logprobs", "top_logprobs", "text_offset"}
     assert {len(each) for each in logprobs.values()} == {4}
+    assert logprobs["text_offset"] == [0, 3, 9, 9]
     assert logprobs["top_logprobs"][0] == {"Hel0": -0.5, "Hel": -0.25}
 
 
@@ -224,7 +225,7 @@ async def test_settings_reach_the_agent(gateway: Any, agent: Any, chat: Any) -> 
     asked = agent.asked[0]
     assert (asked.n, asked.max_tokens, asked.stop, asked.stop_token_ids, asked.ignore_eos) == (2, 8, ["END"], [3], True)
     sampling = asked.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0, 1e-6, 0, 0.1)
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0, 0, 0, 0.1)
     assert (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty) == (1, -1, 1.5)
     assert (sampling.logit_bias, sampling.seed) == ({7: -100.0}, -(2**63))
 
@@ -245,7 +246,14 @@ async def test_errors_of_the_framework_have_openais_shape(gateway: Any) -> None:
         response = await gateway.http.request(method, path)
         assert response.status_code == status
         assert response.json()["error"].keys() == {"message", "type", "param", "code"}
-    assert response.headers["allow"] == "GET"
+    assert {each.strip() for each in response.headers["allow"].split(",")} == {"GET", "HEAD"}
+
+
+async def test_probes_may_ask_for_the_head_only(gateway: Any, agent: Any) -> None:
+    """The status is all they look at."""
+    for path in ("/health", "/ready"):
+        response = await gateway.http.head(path)
+        assert (response.status_code, response.content) == (200, b"")
 
 
 async def test_nobody_there(gateway: Any, chat: Any) -> None:

@@ -26,6 +26,12 @@ def test_loopback_needs_none(host: Any) -> None:
     assert GatewayConfig(host=host).on_loopback
 
 
+def test_every_origin_at_once_is_refused() -> None:
+    """With what to do instead."""
+    with pytest.raises(ValueError, match="one by one"):
+        GatewayConfig(allowed_origins="http://app.test, *")
+
+
 def test_keys_are_separated_by_commas() -> None:
     """Blanks do not count."""
     assert GatewayConfig(api_keys=" a,b ,,").keys == ("a", "b")

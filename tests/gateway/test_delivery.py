@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
+from gateway import answer as answer_module
 from gateway.config import GatewayConfig
 from wire.messages import Accepted, Delta
 
@@ -120,3 +121,14 @@ async def test_the_loss_of_an_agent_is_told_in_both_ways(gateway: Any, connected
             assert response.status_code == (200 if streamed else 503)
             assert '"code":"upstream_lost"' in response.text
             assert "[DONE]" not in response.text
+
+
+async def test_only_an_answer_in_one_piece_has_a_largest_size(
+    gateway: Any, agent: Any, chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream keeps nothing that was sent."""
+    monkeypatch.setattr(answer_module, "MAX_ANSWER", 100)
+    whole = await gateway.http.post("/v1/chat/completions", json=chat)
+    assert (whole.status_code, whole.json()["error"]["code"]) == (500, "answer_too_large")
+    streamed = await gateway.http.post("/v1/chat/completions", json=chat | {"stream": True})
+    assert streamed.text.endswith("data: [DONE]\n\n")

@@ -9,6 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin
 
+from gateway import device_socket
 from gateway.config import GatewayConfig
 from gateway.device_socket import check_agent
 from gateway.keys import KeyRing
@@ -80,3 +81,21 @@ async def test_a_draining_gateway_takes_no_agent(gateway: Any, connected: Any) -
         async with connected(gateway):
             pass
     assert refused.value.code is Code.DRAINING
+
+
+async def test_sockets_that_say_nothing_cannot_crowd_agents_out(
+    gateway: Any, connected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their number is bounded; who has said hello does not count, who has left neither."""
+    monkeypatch.setattr(device_socket, "MAX_GREETING", 2)
+    url = f"{gateway.ws_url}/device"
+    async with connected(gateway), connected(gateway), connected(gateway):
+        silent = [await connect(url, proxy=None) for _ in range(2)]
+        with pytest.raises(InvalidStatus):
+            await connect(url, proxy=None)
+        assert len(gateway.dispatcher.links) == 3
+        for socket in silent:
+            await socket.send(b"not a hello")
+            await socket.wait_closed()
+        async with connected(gateway):
+            assert len(gateway.dispatcher.links) == 4

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.config import GatewayConfig
-from wire.messages import Drain, Failed, ServedModel
+from gateway.dispatch import MAX_RETURNS
+from wire.errors import Code, ConnectionFailed, LocalMistake
+from wire.messages import Accepted, Done, Drain, Failed, Finished, Generate, ServedModel
 
 
 async def test_work_spreads_over_agents(gateway: Any, connected: Any, chat: Any) -> None:
@@ -188,3 +190,176 @@ async def test_a_long_queue_is_served_at_once_by_a_large_agent(
         async with connected(gateway, capacity=200):
             assert {reply.status_code for reply in await asyncio.gather(*rest)} == {200}
         first.cancel()
+
+
+async def test_a_request_that_brings_agents_down_is_not_taken_to_all(gateway: Any, connected: Any, chat: Any) -> None:
+    """One more is tried, then the client hears of it; the others live."""
+
+    async def crash(agent: Any, asked: Any) -> None:
+        await agent.cut()
+
+    async with connected(gateway, crash) as one, connected(gateway, crash) as two, connected(gateway, crash) as three:
+        response = await gateway.http.post("/v1/chat/completions", json=chat)
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "upstream_lost")
+        assert [len(agent.asked) for agent in (one, two, three)] == [1, 1, 0]
+
+
+async def test_a_request_the_link_does_not_take_is_413(
+    gateway: Any, agent: Any, chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it is a later prompt; the agent and everybody else go on."""
+    stream = gateway.dispatcher.links[0]._stream
+    post = stream.post
+
+    def picky(message: Any) -> None:
+        if isinstance(message, Generate) and message.prompt == "large":
+            raise LocalMistake("too large")
+        post(message)
+
+    monkeypatch.setattr(stream, "post", picky)
+    for prompt in ("large", ["small", "large"]):
+        response = await gateway.http.post("/v1/completions", json={"prompt": prompt})
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
+    assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
+    await gateway.until(lambda: gateway.dispatcher.running == 0)
+
+
+async def test_a_bug_while_later_prompts_start_is_told_at_once(
+    gateway: Any, agent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the time limit."""
+    link = gateway.dispatcher.links[0]
+    ask = link.ask
+
+    def broken(asked: Any, part: int, *rest: Any) -> Any:
+        if part:
+            link.release()
+            raise ValueError
+        return ask(asked, part, *rest)
+
+    monkeypatch.setattr(link, "ask", broken)
+    response = await gateway.http.post("/v1/completions", json={"prompt": ["a", "b"]})
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
+
+
+async def _one_word_when(ready: asyncio.Event, agent: Any, asked: Any) -> None:
+    agent.post(Accepted(asked.request, 1))
+    await ready.wait()
+    agent.post(Finished(asked.request, 0, "stop"))
+    agent.post(Done(asked.request, 1, 1))
+
+
+async def test_later_prompts_take_no_place_and_are_not_sent_away(serving: Any, connected: Any) -> None:
+    """A full room refuses whoever comes new; a gateway that stops lets go on what it has let in."""
+    ready = asyncio.Event()
+
+    async def script(agent: Any, asked: Any) -> None:
+        await _one_word_when(ready, agent, asked)
+
+    async with serving(GatewayConfig(max_waiting=0)) as gateway, connected(gateway, script, capacity=1) as agent:
+        body = {"prompt": ["a", "b", "c"]}
+        task = asyncio.create_task(gateway.http.post("/v1/completions", json=body))
+        await gateway.until(lambda: agent.asked and gateway.dispatcher.waiting == 1)
+        assert (await gateway.http.post("/v1/completions", json=body)).status_code == 429
+        await gateway.http.post("/drain")
+        await gateway.until(lambda: agent.drained)
+        ready.set()
+        assert (await task).status_code == 200
+        assert len(agent.asked) == 3
+
+
+async def test_one_agent_that_cannot_be_told_keeps_none_from_draining(
+    gateway: Any, connected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are told."""
+    async with connected(gateway) as slow, connected(gateway) as other:
+
+        def full(message: Any) -> None:
+            raise ConnectionFailed(Code.TIMEOUT, "64 MiB wait")
+
+        monkeypatch.setattr(gateway.dispatcher.links[0]._stream, "post", full)
+        assert await gateway.dispatcher.drain() is True
+        await gateway.until(lambda: other.drained)
+        assert not slow.drained
+
+
+class _Lingering:
+    """A script of an agent that frees what was cancelled only when it is told to."""
+
+    def __init__(self, answer: Any) -> None:
+        self.held = False
+        self._answer = answer
+
+    async def __call__(self, agent: Any, asked: Any) -> None:
+        if self.held:
+            agent.post(Failed("overloaded", "one too many", asked.request))
+        elif asked.sampling.seed == 0:
+            self.held = True
+            agent.post(Accepted(asked.request, 1))
+        else:
+            await self._answer(agent, asked)
+
+    def let_go(self, agent: Any) -> None:
+        self.held = False
+        agent.state(0)
+
+
+async def test_who_is_sent_too_early_waits_for_the_only_agent(
+    gateway: Any, connected: Any, scripts: Any, chat: Any
+) -> None:
+    """At the front, until the agent says that something has ended."""
+    script = _Lingering(scripts.answer)
+    async with connected(gateway, script, capacity=1) as agent:
+        hung = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 0}))
+        await gateway.until(lambda: agent.asked)
+        second = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 1}))
+        await gateway.until(lambda: gateway.dispatcher.waiting == 1)
+        third = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 2}))
+        await gateway.until(lambda: gateway.dispatcher.waiting == 2)
+        hung.cancel()
+        await gateway.until(lambda: len(agent.asked) == 2 and gateway.dispatcher.waiting == 2)
+        script.let_go(agent)
+        assert [(await each).status_code for each in (second, third)] == [200, 200]
+        assert [asked.sampling.seed for asked in agent.asked] == [0, 1, 1, 2]
+
+
+async def test_who_is_sent_too_early_waits_no_longer_than_anybody(
+    serving: Any, connected: Any, scripts: Any, chat: Any
+) -> None:
+    """And takes no place in the waiting room."""
+    config = GatewayConfig(max_waiting=0, wait_within_s=0.3)
+    async with serving(config) as gateway, connected(gateway, _Lingering(scripts.answer), capacity=1) as agent:
+        hung = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 0}))
+        await gateway.until(lambda: agent.asked)
+        hung.cancel()
+        await gateway.until(lambda: gateway.dispatcher.running == 0)
+        response = await gateway.http.post("/v1/chat/completions", json=chat | {"seed": 1})
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "overloaded")
+
+
+async def test_who_is_sent_too_early_takes_another_agent(gateway: Any, connected: Any, scripts: Any, chat: Any) -> None:
+    """As soon as there is one."""
+    async with connected(gateway, _Lingering(scripts.answer), capacity=1) as agent:
+        hung = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 0}))
+        await gateway.until(lambda: agent.asked)
+        hung.cancel()
+        await gateway.until(lambda: gateway.dispatcher.running == 0)
+        lucky = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 2}))
+        await gateway.until(lambda: len(agent.asked) == 2 and gateway.dispatcher.waiting == 1)
+        async with connected(gateway):
+            assert (await lucky).status_code == 200
+
+
+async def test_an_agent_that_only_ever_refuses_is_given_up(gateway: Any, connected: Any, chat: Any) -> None:
+    """However often it says that something has ended."""
+
+    async def refuse(agent: Any, asked: Any) -> None:
+        agent.post(Failed("overloaded", "one too many", asked.request))
+        agent.state(1)
+
+    async with connected(gateway, refuse) as agent:
+        agent.state(1)
+        await gateway.until(lambda: gateway.dispatcher.links[0].record.running == 1)
+        response = await gateway.http.post("/v1/chat/completions", json=chat)
+        assert (response.status_code, response.json()["error"]["message"]) == (503, "one too many")
+        assert len(agent.asked) == 1 + MAX_RETURNS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.config import GatewayConfig
 from gateway.door import accepted_id
@@ -91,3 +92,56 @@ async def test_a_bug_is_500_without_details(gateway: Any) -> None:
         "code": "internal_error",
     }
     assert "secret" not in response.text
+
+
+async def test_pages_of_allowed_origins_can_read_every_answer(serving: Any, connected: Any, chat: Any) -> None:
+    """Refusals of the door and its last resort too, with the headers that say when to come back; others read none."""
+
+    async def broken(request: Any) -> None:
+        raise ValueError
+
+    async with serving(GatewayConfig(api_keys="one", allowed_origins="http://app.test")) as gateway:
+        gateway.app.add_route("/broken", broken)
+        key = {"authorization": "Bearer one"}
+        for path, headers, status in (
+            ("/v1/models", {}, 401),
+            ("/v1/models", {"host": "evil.test"}, 403),
+            ("/broken", key, 500),
+            ("/nothing", key, 404),
+            ("/v1/models", key, 200),
+        ):
+            response = await gateway.http.get(path, headers=headers | {"origin": "http://app.test"})
+            assert response.status_code == status
+            assert response.headers["access-control-allow-origin"] == "http://app.test"
+            exposed = response.headers["access-control-expose-headers"].lower()
+            assert {each.strip() for each in exposed.split(",")} == {
+                "x-request-id", "retry-after", "openai-processing-ms",
+            }  # fmt: skip
+            foreign = await gateway.http.get(path, headers=headers | {"origin": "http://evil.test"})
+            assert foreign.status_code == 403
+            assert "access-control-allow-origin" not in foreign.headers
+
+
+async def test_what_never_became_a_request_is_counted_and_logged(serving: Any, chat: Any) -> None:
+    """Each once, without its content."""
+    async with serving(GatewayConfig(api_keys="one", max_body_bytes=1000)) as gateway:
+        http, key = gateway.http, {"authorization": "Bearer one"}
+        with capture_logs() as logs:
+            await http.get("/v1/models")
+            await http.get("/health", headers={"origin": "http://evil.test"})
+            await http.get("/nothing", headers=key)
+            await http.put("/health")
+            await http.get("/v1/models/none", headers=key)
+            await http.post("/v1/completions", json={"prompt": "SECRET", "n": 0}, headers=key)
+            await http.post("/v1/completions", json={"prompt": "SECRET" * 1000}, headers=key)
+            await http.post("/v1/completions", json={"prompt": "SECRET"}, headers=key)
+        codes = [
+            "invalid_api_key", "forbidden_origin", "not_found", "method_not_allowed", "model_not_found",
+            "invalid_value", "body_too_large",
+        ]  # fmt: skip
+        assert [each["outcome"] for each in logs] == [*codes, "no_agent"]
+        assert [each["event"] for each in logs] == ["refused"] * len(codes) + ["request"]
+        assert "SECRET" not in str(logs)
+        text = (await http.get("/metrics")).text
+        for code in (*codes, "no_agent"):
+            assert f'trilby_request_failures_total{{code="{code}"}} 1.0' in text

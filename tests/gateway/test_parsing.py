@@ -163,6 +163,7 @@ def test_a_bad_member_of_a_chat_is_named(members: Any, param: Any) -> None:
         ({"logprobs": 21}, "logprobs"),
         ({"logprobs": True}, "logprobs"),
         ({"echo": 1}, "echo"),
+        ({"echo": True, "logprobs": 0}, "echo"),
         ({"max_tokens": 0}, "max_tokens"),
     ],
 )
@@ -186,6 +187,14 @@ def test_what_is_not_json_is_refused(body: Any) -> None:
     for endpoint in ("chat.completions", "completions"):
         with pytest.raises(RequestError):
             parse(endpoint, body)
+
+
+def test_a_logit_bias_that_is_not_utf8_is_named() -> None:
+    """It is read apart from the body, and late."""
+    for bias in (b'{"\xff": 1}', b'"\xff"'):
+        with pytest.raises(RequestError) as caught:
+            parse_completion(b'{"prompt": "a", "logit_bias": ' + bias + b"}")
+        assert (caught.value.status, caught.value.param) == (400, "logit_bias")
 
 
 def test_of_duplicate_members_the_last_counts() -> None:

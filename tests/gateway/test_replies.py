@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway import sse
 from gateway.answer import Complete
 from gateway.errors import internal
-from gateway.replies import ChatShape, CompletionShape, chat_logprobs, completion_logprobs
+from gateway.replies import ChatShape, CompletionShape, completion_logprobs, content_logprobs
 from gateway.reply_schema import Heading
 from wire.messages import Alternative, Delta, Finished, TokenLogprob
 
@@ -48,17 +48,27 @@ def test_offsets_of_a_streamed_completion_go_on() -> None:
     assert [chunk["choices"][0]["logprobs"]["text_offset"] for chunk in plain(out)] == [[], [4], [6]]
 
 
-def test_offsets_never_are_negative() -> None:
-    """Tokens whose text was cut off by a stop string are longer than the text."""
-    assert completion_logprobs([token("abc"), token("STOP")], 3).text_offset == [0, 3]
+def test_offsets_count_from_where_the_text_of_a_delta_begins() -> None:
+    """And go no further than its end: tokens are longer when a stop text was cut off or a character came in pieces."""
+    assert completion_logprobs([token("abc"), token("STOP"), token("x")], 0, 3).text_offset == [0, 3, 3]
+    pieces = [token("\ufffd") for _ in range(4)]
+    for deltas, offsets in (
+        ([("ab", [token("ab")]), ("😀", pieces), ("cd", [token("cd")])], [0, 2, 3, 3, 3, 3]),
+        ([("Say: ", None), ("hello ", [token("hello "), token("world")])], [5, 11]),
+        ([("xyz", [token("xyz")]), (" ", [token(" S")]), ("Sx", [token("x")])], [0, 3, 4]),
+    ):
+        events: Any = [Delta(1, 0, text, len(tokens or ()), tokens) for text, tokens in deltas]
+        streamed = plain(CompletionShape(HEAD, 1, logprobs=True).chunks(events))
+        assert [at for chunk in streamed for at in chunk["choices"][0]["logprobs"]["text_offset"]] == offsets
+        shape = CompletionShape(HEAD, 1, logprobs=True)
+        shape.absorb(events)
+        assert plain([shape.whole()])[0]["choices"][0]["logprobs"]["text_offset"] == offsets
 
 
 def test_impossible_tokens_are_sayable() -> None:
     """JSON has neither infinity nor NaN."""
     for value in (float("-inf"), float("nan"), float("inf")):
-        told = chat_logprobs([token("x", value)])
-        assert told is not None and told.content is not None
-        assert told.content[0].logprob == -9999.0
+        assert content_logprobs([token("x", value)])[0].logprob == -9999.0
 
 
 events = st.lists(

@@ -117,6 +117,34 @@ async def test_binary_and_oversized_messages_close_it(gateway: Any, talk: Any) -
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
 
 
+async def test_the_size_of_a_message_is_counted_in_bytes(gateway: Any, agent: Any, talk: Any) -> None:
+    """A character may be three; no agent is ever sent what it would not take."""
+    body = json.dumps({"prompt": "文" * (GatewayConfig().max_body_bytes // 2)}, ensure_ascii=False)
+    assert len(body) < GatewayConfig().max_body_bytes
+    await talk.say(body)
+    with pytest.raises(ConnectionClosed) as closed:
+        await talk.hear()
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+    assert not agent.asked
+
+
+async def test_messages_that_are_no_requests_are_counted(gateway: Any, talk: Any) -> None:
+    """As over HTTP."""
+    await talk.say({"prompt": 5})
+    await talk.hear()
+    await talk.socket.send(b"{}")
+    await talk.socket.wait_closed()
+    text = (await gateway.http.get("/metrics")).text
+    assert 'trilby_request_failures_total{code="invalid_type"} 1.0' in text
+    assert 'trilby_request_failures_total{code="invalid_json"} 1.0' in text
+
+
+async def test_an_answer_here_is_never_in_one_piece(gateway: Any, agent: Any, talk: Any, chat: Any) -> None:
+    """So its bounds do not count."""
+    await talk.say(chat | {"n": 128, "max_tokens": 350, "logprobs": True, "top_logprobs": 20})
+    assert (await talk.hear())["type"] == "accepted"
+
+
 async def test_keys_and_origins_are_asked_at_the_handshake(serving: Any) -> None:
     """401 and 403 instead of 101."""
     async with serving(GatewayConfig(api_keys="secret")) as gateway:

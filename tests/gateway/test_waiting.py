@@ -81,3 +81,20 @@ async def test_places_patience_and_sending_away() -> None:
             await task
         assert away.value.code == "draining"
     assert len(room) == len(refused) == 0
+
+
+async def test_who_was_let_in_before_takes_no_place_and_stays() -> None:
+    """Neither refused by a full room nor filling it, nor sent away; ``first`` goes before all others."""
+    room, slots = WaitingRoom(1), [Slot(), Slot()]
+    inside = asyncio.create_task(room.wait(WISH, 5.0, counted=False))
+    await asyncio.sleep(0)
+    outside = await waiting(room)
+    returned = asyncio.create_task(room.wait(WISH, 5.0, counted=False, first=True))
+    await asyncio.sleep(0)
+    room.refuse_all(draining())
+    with pytest.raises(RequestError):
+        await outside
+    given = iter(slots)
+    room.serve(lambda wish: next(given, None))  # type: ignore[arg-type, return-value]
+    served: list[Any] = [await returned, await inside]
+    assert served == slots
