@@ -7,6 +7,7 @@ connection is lost every open session fails with ``upstream_lost`` and the link 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -79,8 +80,8 @@ class RemoteSubmodel:
 
     @property
     def max_positions(self) -> int:
-        """Most positions of one session, as the cloud said."""
-        return self.welcome.max_positions if self.welcome is not None else 1
+        """Most positions of one session, as the cloud said; unknown before it did, and ``open`` then says why."""
+        return self.welcome.max_positions if self.welcome is not None else sys.maxsize
 
     def open(self, positions: int) -> RemoteSession:
         """Begin a session. Raises ``SessionFailed`` when the cloud is away or stopping."""

@@ -13,6 +13,7 @@ from submodel_conformance import check_submodel, rows
 from tiny_models import build_tiny
 
 from device_agent.local import Compute
+from device_agent.remote import RemoteSubmodel
 from split_model.checkpoint import Checkpoint
 from split_model.slices import middle_slice
 from split_model.stack import Stack
@@ -143,3 +144,12 @@ async def test_a_cloud_lost_a_moment_ago_is_upstream_lost(tiny: Path) -> None:
         with pytest.raises(SessionFailed) as failed:
             remote.open(4)
         assert failed.value.code is Code.UPSTREAM_LOST
+
+
+async def test_a_cloud_that_never_answered_is_away_not_small(tiny: Path) -> None:
+    """Before the first welcome nothing is known of its limits: opening says that it cannot be reached."""
+    remote = RemoteSubmodel("ws://127.0.0.1:9", device_hello(tiny, 1, 1), 1.0)
+    assert remote.max_positions > 10**9
+    with pytest.raises(SessionFailed) as failed:
+        remote.open(100)
+    assert failed.value.code is Code.UPSTREAM_LOST
