@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
         train(
             Plan(
                 out=run,
-                minutes=given.minutes or (0.1 if given.smoke else 86.0),
+                minutes=given.minutes or (0.1 if given.smoke else 90.0),
                 shape=shape,
                 rows=2 if given.smoke else given.rows,
                 workers=workers,

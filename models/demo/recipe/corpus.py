@@ -18,7 +18,7 @@ MAKERS: dict[str, Maker] = {
     rephrase.SKILL: rephrase.make,
     chat.SKILL: chat.make,
 }
-MIXTURE = [(12, "stories"), (64, "questions"), (12, "summaries"), (28, "sums"), (30, "rephrase"), (22, "chat")]
+MIXTURE = [(12, "stories"), (80, "questions"), (12, "summaries"), (30, "sums"), (30, "rephrase"), (20, "chat")]
 """How many of a hundred or so samples come from each skill; sums are short, so they need many."""
 
 HELDOUT_COUNTS = {"stories": 12, "questions": 24, "summaries": 12, "sums": 20, "rephrase": 16, "chat": 16}

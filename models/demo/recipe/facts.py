@@ -8,7 +8,6 @@ from .sample import article, capital, listed, listing, mend_articles, pick
 from .words import (
     ANIMALS,
     BOYS,
-    COLOURS,
     DAYS,
     GIRLS,
     LEGS,
@@ -19,7 +18,6 @@ from .words import (
     SOUNDS,
     THING_COLOURS,
     THINGS,
-    TOWNS,
     YOUNG,
     made_up_name,
 )
@@ -213,4 +211,3 @@ FACTS = [
     unknown,
     beyond,
 ]
-WORDS_KNOWN = COLOURS + TOWNS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from .sample import Message, Sample, capital, chat, pick
-from .scenes import SCENES, Asked, Scene, keeping, opening
+from .sample import Sample, capital, chat, pick
+from .scenes import SCENES, Asked, Scene
 from .words import DAYS, TOWNS, made_up_name, people
 
 SKILL = "questions"
@@ -95,11 +95,3 @@ def make(rng: random.Random) -> Sample:
         turns.append(pick(rng, FRAMES).format(text=text, question=question) if number == 0 else question)
         turns.append(capital(one.answer))
     return Sample(SKILL, text, chat(*turns, system=pick(rng, SYSTEMS)), "contains", [chosen[-1].want])
-
-
-def first_turn(messages: list[Message]) -> str:
-    """The user's first message."""
-    return next(message["content"] for message in messages if message["role"] == "user")
-
-
-__all__ = ["SKILL", "UNKNOWN", "first_turn", "keeping", "make", "opening", "paragraph"]

@@ -56,8 +56,11 @@ def heldout_pair(a: int, op: str, b: int) -> bool:
 
 
 def worked(a: int, op: str, b: int) -> str:
-    """A sum with its value; two-digit sums and differences are worked out ones first, as on paper."""
+    """A sum with its value; two-digit sums and differences are worked out ones first, as on paper,
+    and a product is brought into the order of the multiplication table."""
     value = f"{a} {'x' if op == '*' else op} {b} = {result(a, op, b)}"
+    if op == "*" and a > b:
+        return f"{b} x {a} = {a * b}, so {value}"
     if op == "*" or (b < 10 and a < (10 if op == "+" else 20)):
         return value
     if op == "+":
