@@ -69,7 +69,7 @@ def test_children_are_stopped_kindly_then_killed(tmp_path: Path, monkeypatch: py
     while not all(each.exists() for each in ready):
         assert children.ended() is None
         os.sched_yield()
-    started = psutil.Process().children()
+    started = [psutil.Process(process.pid) for process in children._processes.values()]
     children.stop()
     assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in started)
     codes = {process.returncode for process in children._processes.values()}
