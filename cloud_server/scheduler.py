@@ -1,17 +1,22 @@
 """Which rows run in the next step. Pure: keys and counts in, a plan out.
 
 One formula, no phases: a decode row, a verification and a prompt chunk are all *new positions* of a session. Short
-work (decode, verification) goes first, then chunks, up to a budget of rows; a chunk that does not fit is begun and goes
-on in the next step. Among the short and among the chunks the longest waiting goes first, counted from when it became
-the next of its session: who sends far ahead gets no earlier turn. So a long prompt delays a decoder by at most one
-step, and while chunks wait a part of every step is theirs, so decoders cannot starve them either.
+work (decode, verification) goes first, then chunks, up to a budget of rows; what does not fit is begun and goes on in
+the next step. So a long prompt delays a decoder by at most one step, and while chunks wait a part of every step
+is theirs, so decoders cannot starve them either.
+
+Among the short and among the chunks the tenant that was served least goes first, by start-time fair queueing: each has
+a virtual time, the rows it was served, and one that comes back after idling starts where the least served of those who
+waited stands. Within a tenant the longest waiting goes first, counted from when it became the next of its session: who
+sends far ahead gets no earlier turn. So however much one tenant asks for, the rows another gets are those of its share.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -21,6 +26,20 @@ SHORT_ROWS = 32
 
 CHUNK_SHARE = 4
 """While chunks wait, short work leaves them one in this many rows of the budget."""
+
+MIN_CHUNK_ROWS = 16
+"""While chunks wait, short work in the same step limits them to no fewer rows than these."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much one step may hold: ``rows`` in all, of them ``chunk_rows`` of chunks while short work is in it too."""
+
+    rows: int
+    chunk_rows: int
+
+    def __post_init__(self) -> None:
+        assert self.rows >= CHUNK_SHARE and self.chunk_rows >= 0
 
 
 @dataclass(frozen=True)
@@ -62,82 +81,187 @@ class _Forward:
     turn: int = 0
     done: int = 0
 
+    @property
+    def left(self) -> int:
+        return self.rows - self.done
+
 
 @dataclass
 class _Back:
     position: int
 
 
+@dataclass
+class _Queue:
+    """The work of one session, in order."""
+
+    tenant: Hashable = None
+    works: deque[_Forward | _Back] = field(default_factory=deque)
+
+
+class _Shares:
+    """Who was served how much: the virtual time of every tenant that waits for one kind of work or lately did."""
+
+    def __init__(self) -> None:
+        self._times: dict[Hashable, int] = {}
+        self._floor = 0
+
+    def in_turn(self, heads: list[tuple[Key, Hashable, _Forward]]) -> Iterator[tuple[Key, _Forward]]:
+        """All heads (session, tenant, forward), each time the least served tenant's longest waiting one.
+
+        ``serve`` counts at once: what is served between two heads decides who has the second.
+        """
+        heads.sort(key=lambda head: -head[2].turn)
+        of_tenant: dict[Hashable, list[tuple[Key, _Forward]]] = {}
+        for key, tenant, work in heads:
+            of_tenant.setdefault(tenant, []).append((key, work))
+        self._times.update((tenant, self._time(tenant)) for tenant in of_tenant)
+        order = [(self._times[tenant], lines[-1][1].turn, tenant) for tenant, lines in of_tenant.items()]
+        heapq.heapify(order)  # No two turns are the same, so tenants themselves are never compared.
+        while order:
+            tenant = order[0][2]
+            lines = of_tenant[tenant]
+            yield lines.pop()
+            if lines:
+                heapq.heapreplace(order, (self._times[tenant], lines[-1][1].turn, tenant))
+            else:
+                heapq.heappop(order)
+
+    def serve(self, tenant: Hashable, rows: int) -> None:
+        """``rows`` of a tenant run."""
+        self._times[tenant] = self._time(tenant) + rows
+
+    def settle(self, waiting: set[Hashable]) -> None:
+        """After a step: these tenants still wait. When none does, everybody has had all they asked for."""
+        if not waiting:
+            self._times.clear()
+            self._floor = 0
+            return
+        self._floor = max(self._floor, min(map(self._time, waiting)))
+        self._times = {tenant: time for tenant, time in self._times.items() if time > self._floor}
+
+    def _time(self, tenant: Hashable) -> int:
+        return max(self._floor, self._times.get(tenant, 0))
+
+
 class Scheduler(Generic[Key]):
     """Work waiting, one queue for each session, kept in the order it came."""
 
     def __init__(self) -> None:
-        self._queues: dict[Key, deque[_Forward | _Back]] = {}
+        self._queues: dict[Key, _Queue] = {}
         self._turns = 0
+        self._waiting_rows = 0
+        self._short_shares = _Shares()
+        self._chunk_shares = _Shares()
 
-    def add(self, key: Key, sequence: int, rows: int) -> None:
-        """Forward ``sequence`` of a session, of ``rows`` rows, is ready to run."""
+    def add(self, key: Key, sequence: int, rows: int, tenant: Hashable = None) -> None:
+        """Forward ``sequence`` of a session, of ``rows`` rows, is ready to run; it is this tenant's session."""
         assert rows > 0
-        queue = self._queues.setdefault(key, deque())
-        queue.append(_Forward(sequence, rows))
+        queue = self._queue(key)
+        queue.tenant = tenant
+        queue.works.append(_Forward(sequence, rows))
+        self._waiting_rows += rows
         self._give_turn(queue)
 
     def truncate(self, key: Key, position: int) -> None:
         """Go back to ``position`` once everything added before is done."""
-        self._queues.setdefault(key, deque()).append(_Back(position))
+        self._queue(key).works.append(_Back(position))
 
     def remove(self, key: Key) -> None:
         """Forget a session and all its work."""
-        self._queues.pop(key, None)
+        queue = self._queues.pop(key, None)
+        if queue is not None:
+            self._waiting_rows -= sum(work.left for work in queue.works if isinstance(work, _Forward))
+
+    def waiting(self, key: Key) -> bool:
+        """Whether anything of a session, rows or a truncation, is not yet in any step."""
+        return key in self._queues
+
+    @property
+    def waiting_sessions(self) -> int:
+        """Sessions of which anything is not yet in any step."""
+        return len(self._queues)
 
     @property
     def waiting_rows(self) -> int:
         """Rows not yet in any step."""
-        return sum(
-            work.rows - work.done for queue in self._queues.values() for work in queue if isinstance(work, _Forward)
-        )
+        return self._waiting_rows
 
-    def plan(self, budget: int) -> Plan[Key]:
-        """The next step, of at most ``budget`` rows, and count it as done. Empty when nothing waits."""
+    @property
+    def short_rows(self) -> int:
+        """Rows of short work that could run in the next step."""
+        return sum(work.left for _, _, work in self._heads() if work.rows <= SHORT_ROWS)
+
+    def plan(self, budget: Budget) -> Plan[Key]:
+        """The next step within ``budget``, and count it as done. Empty when nothing waits."""
         truncations: list[Truncation[Key]] = []
-        heads: list[tuple[Key, _Forward]] = []
         for key, queue in self._queues.items():
-            while queue and isinstance(queue[0], _Back):
-                back = queue.popleft()
-                assert isinstance(back, _Back)
+            while queue.works and isinstance(back := queue.works[0], _Back):
                 truncations.append(Truncation(key, back.position))
+                queue.works.popleft()
             self._give_turn(queue)
-            if queue and isinstance(queue[0], _Forward):
-                heads.append((key, queue[0]))
-        heads.sort(key=lambda head: head[1].turn)
-        short = [head for head in heads if head[1].rows <= SHORT_ROWS]
-        chunks = [head for head in heads if head[1].rows > SHORT_ROWS]
+        for key in {truncation.key for truncation in truncations}:
+            if not self._queues[key].works:
+                del self._queues[key]
+        heads = self._heads()
+        short = [head for head in heads if head[2].rows <= SHORT_ROWS]
+        chunks = [head for head in heads if head[2].rows > SHORT_ROWS]
 
         portions: list[Portion[Key]] = []
-        left = budget
-        for key, work in short:
-            kept = budget // CHUNK_SHARE if chunks else 0
-            if work.rows - work.done <= left - kept or not portions:
-                left -= self._take(key, work, left, portions)
-        for key, work in chunks:
+        chunk_rows = min(max(budget.chunk_rows, MIN_CHUNK_ROWS), sum(work.left for _, _, work in chunks))
+        left = budget.rows - min(budget.rows // CHUNK_SHARE, chunk_rows)
+        for key, work in self._short_shares.in_turn(short):
             if left <= 0:
                 break
-            left -= self._take(key, work, left, portions)
-        for key in [key for key, queue in self._queues.items() if not queue]:
-            del self._queues[key]
+            # One that does not fit is begun: were it passed over, smaller ones behind it might do so for ever.
+            left -= self._take(key, work, left, portions, self._short_shares)
+        left = budget.rows - sum(portion.rows for portion in portions)
+        if portions:
+            left = min(left, chunk_rows)
+        for key, work in self._chunk_shares.in_turn(chunks):
+            if left <= 0:
+                break
+            left -= self._take(key, work, left, portions, self._chunk_shares)
+
+        for portion in portions:
+            if portion.last and not self._queues[portion.key].works:
+                del self._queues[portion.key]
+        heads = self._heads()
+        self._short_shares.settle({tenant for _, tenant, work in heads if work.rows <= SHORT_ROWS})
+        self._chunk_shares.settle({tenant for _, tenant, work in heads if work.rows > SHORT_ROWS})
         return Plan(tuple(truncations), tuple(portions))
 
-    def _take(self, key: Key, work: _Forward, left: int, portions: list[Portion[Key]]) -> int:
-        rows = min(left, work.rows - work.done)
-        last = work.done + rows == work.rows
+    def _heads(self) -> list[tuple[Key, Hashable, _Forward]]:
+        """The next forward of every session, with its session and tenant."""
+        heads = []
+        for key, queue in self._queues.items():
+            for work in queue.works:
+                if isinstance(work, _Forward):
+                    heads.append((key, queue.tenant, work))
+                    break
+        return heads
+
+    def _queue(self, key: Key) -> _Queue:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue()
+        return queue
+
+    def _take(self, key: Key, work: _Forward, left: int, portions: list[Portion[Key]], shares: _Shares) -> int:
+        rows = min(left, work.left)
+        last = rows == work.left
         portions.append(Portion(key, work.sequence, work.done, rows, last))
         work.done += rows
+        queue = self._queues[key]
+        shares.serve(queue.tenant, rows)
+        self._waiting_rows -= rows
         if last:
-            self._queues[key].popleft()
-            self._give_turn(self._queues[key])
+            queue.works.popleft()
+            self._give_turn(queue)
         return rows
 
-    def _give_turn(self, queue: deque[_Forward | _Back]) -> None:
-        if queue and isinstance(queue[0], _Forward) and not queue[0].turn:
+    def _give_turn(self, queue: _Queue) -> None:
+        works = queue.works
+        if works and isinstance(works[0], _Forward) and not works[0].turn:
             self._turns += 1
-            queue[0].turn = self._turns
+            works[0].turn = self._turns

@@ -1,11 +1,26 @@
-"""Steps as lists: decoders first, nobody starves, the budget is kept, every session's order is kept."""
+"""Steps as lists: short work first, nobody starves, tenants share, budgets are kept, every session keeps its order."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_server.scheduler import SHORT_ROWS, Plan, Portion, Scheduler, Truncation
+from cloud_server.scheduler import (
+    CHUNK_SHARE,
+    MIN_CHUNK_ROWS,
+    SHORT_ROWS,
+    Budget,
+    Plan,
+    Portion,
+    Scheduler,
+    Truncation,
+)
+
+
+def whole(rows: int) -> Budget:
+    """A budget that chunks may use up, whatever else is in the step."""
+    return Budget(rows, rows)
 
 
 def test_decoders_go_before_an_older_chunk() -> None:
@@ -14,7 +29,7 @@ def test_decoders_go_before_an_older_chunk() -> None:
     scheduler.add("prompt", 0, 100)
     for each in range(3):
         scheduler.add(f"decoder {each}", 7, 1)
-    assert scheduler.plan(64) == Plan(
+    assert scheduler.plan(whole(64)) == Plan(
         (),
         (
             Portion("decoder 0", 7, 0, 1, True),
@@ -23,8 +38,8 @@ def test_decoders_go_before_an_older_chunk() -> None:
             Portion("prompt", 0, 0, 61, False),
         ),
     )
-    assert scheduler.plan(64) == Plan((), (Portion("prompt", 0, 61, 39, True),))
-    assert scheduler.plan(64) == Plan((), ())
+    assert scheduler.plan(whole(64)) == Plan((), (Portion("prompt", 0, 61, 39, True),))
+    assert scheduler.plan(whole(64)) == Plan((), ())
 
 
 def test_chunks_oldest_first() -> None:
@@ -32,7 +47,7 @@ def test_chunks_oldest_first() -> None:
     scheduler = Scheduler[object]()
     for name in ("old", "young"):
         scheduler.add(name, 0, 100)
-    plan = scheduler.plan(150)
+    plan = scheduler.plan(whole(150))
     assert [(portion.key, portion.rows) for portion in plan.portions] == [("old", 100), ("young", 50)]
 
 
@@ -41,8 +56,8 @@ def test_one_forward_of_a_session_in_a_step() -> None:
     scheduler = Scheduler[object]()
     scheduler.add("a", 0, 40)
     scheduler.add("a", 1, 40)
-    assert [portion.sequence for portion in scheduler.plan(100).portions] == [0]
-    assert [portion.sequence for portion in scheduler.plan(100).portions] == [1]
+    assert [portion.sequence for portion in scheduler.plan(whole(100)).portions] == [0]
+    assert [portion.sequence for portion in scheduler.plan(whole(100)).portions] == [1]
 
 
 def test_truncation_keeps_its_place() -> None:
@@ -51,60 +66,118 @@ def test_truncation_keeps_its_place() -> None:
     scheduler.add("a", 0, 5)
     scheduler.truncate("a", 2)
     scheduler.add("a", 1, 3)
-    assert scheduler.plan(100) == Plan((), (Portion("a", 0, 0, 5, True),))
-    assert scheduler.plan(100) == Plan((Truncation("a", 2),), (Portion("a", 1, 0, 3, True),))
+    assert scheduler.plan(whole(100)) == Plan((), (Portion("a", 0, 0, 5, True),))
+    assert scheduler.plan(whole(100)) == Plan((Truncation("a", 2),), (Portion("a", 1, 0, 3, True),))
 
 
 def test_a_removed_session_is_forgotten() -> None:
-    """Nothing of it runs any more."""
+    """Nothing of it runs any more, and nothing of it is counted."""
     scheduler = Scheduler[object]()
     scheduler.add("a", 0, 500)
-    scheduler.plan(100)
+    scheduler.add("a", 1, 5)
+    scheduler.add("b", 0, 7)
+    scheduler.plan(whole(100))
     scheduler.remove("a")
-    assert scheduler.plan(100) == Plan((), ()) and scheduler.waiting_rows == 0
+    scheduler.remove("never there")
+    assert scheduler.waiting_rows == 0 and not scheduler.waiting("a")
+    assert scheduler.plan(whole(100)) == Plan((), ())
+
+
+def test_what_waits_is_told() -> None:
+    """Sessions with queued rows or a queued truncation wait; only a session's next work can be in the next step."""
+    scheduler = Scheduler[object]()
+    assert not scheduler.waiting("a") and scheduler.waiting_sessions == scheduler.short_rows == 0
+    scheduler.truncate("a", 3)
+    assert scheduler.waiting("a") and scheduler.short_rows == 0
+    scheduler.add("a", 0, 5)
+    scheduler.add("a", 1, 7)
+    scheduler.add("b", 0, SHORT_ROWS + 1)
+    scheduler.add("b", 1, 1)
+    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.short_rows) == (2, 46, 5)
+    scheduler.plan(whole(100))
+    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.short_rows) == (2, 8, 8)
+    scheduler.truncate("b", 0)
+    scheduler.plan(whole(100))
+    assert scheduler.waiting("b") and not scheduler.waiting("a") and scheduler.waiting_rows == 0
+    assert scheduler.plan(whole(100)) == Plan((Truncation("b", 0),), ()) and not scheduler.waiting("b")
+
+
+def test_a_chunk_in_decoders_company_is_held_back() -> None:
+    """It gets ``chunk_rows``, but never fewer than the least; and all of the budget as soon as it is alone."""
+    scheduler = Scheduler[object]()
+    scheduler.add("prompt", 0, 400)
+    for step, (chunk_rows, expected) in enumerate(((50, 50), (0, MIN_CHUNK_ROWS))):
+        scheduler.add("decoder", step, 1)
+        portions = scheduler.plan(Budget(200, chunk_rows)).portions
+        assert [(portion.key, portion.rows) for portion in portions] == [("decoder", 1), ("prompt", expected)]
+    assert scheduler.plan(Budget(200, 0)).rows == 200
 
 
 def test_decoders_cannot_starve_a_chunk() -> None:
     """Though short work alone would fill every step, a waiting chunk gets its share of each."""
     scheduler = Scheduler[object]()
     scheduler.add("prompt", 0, 100)
-    for step in range(10):
+    for step in range(13):
         for each in range(40):
             scheduler.add(each, step, 1)
-        plan = scheduler.plan(32)
-        assert sum(portion.rows for portion in plan.portions if portion.key == "prompt") >= 8
-        if any(portion.last for portion in plan.portions if portion.key == "prompt"):
-            return
+        plan = scheduler.plan(whole(32))
+        assert plan.rows == 32
+        assert sum(portion.rows for portion in plan.portions if portion.key == "prompt") == min(8, 100 - 8 * step)
+    assert not scheduler.waiting("prompt")
+
+
+def test_verifications_as_large_as_the_step_cannot_starve_a_chunk() -> None:
+    """Short work is begun where it does not fit, but not in the chunk's part."""
+    scheduler = Scheduler[object]()
+    scheduler.add("prompt", 0, 100)
+    for step in range(10):
+        scheduler.add("drafter", step, SHORT_ROWS)
+        plan = scheduler.plan(whole(16))
+        assert plan.rows == 16
+        assert plan.portions[-1].key == "prompt" and plan.portions[-1].rows >= 4
 
 
 Work = st.tuples(st.sampled_from("abcde"), st.integers(0, 120))
+Budgets = st.builds(Budget, st.integers(CHUNK_SHARE, 100), st.integers(0, 100))
 
 
-@given(st.lists(st.lists(Work, max_size=6), max_size=12), st.integers(8, 100))
-def test_any_arrivals(arrivals: list[list[tuple[str, int]]], budget: int) -> None:
+@given(st.lists(st.tuples(Budgets, st.lists(Work, max_size=6)), max_size=12), Budgets)
+def test_any_arrivals(arrivals: list[tuple[Budget, list[tuple[str, int]]]], final: Budget) -> None:
     """Whatever comes when: the budget holds, every row runs exactly once and in order, and all work ends."""
-    scheduler = Scheduler[object]()
+    scheduler = Scheduler[str]()
     expected: dict[str, list[tuple[str, int]]] = {key: [] for key in "abcde"}
     ran: dict[str, list[tuple[str, int]]] = {key: [] for key in "abcde"}
+    rows_of: dict[tuple[str, int], int] = {}
     counts = dict.fromkeys("abcde", 0)
-    rounds = [*arrivals, *([[]] * 2000)]
-    for batch in rounds:
+    waiting = 0
+    for budget, batch in [*arrivals, *([(final, [])] * 3000)]:
         for key, rows in batch:
             if rows == 0:
                 scheduler.truncate(key, counts[key])
                 expected[key].append(("truncate", counts[key]))
             else:
-                scheduler.add(key, counts[key], rows)
+                scheduler.add(key, counts[key], rows, tenant=key in "ab")
                 expected[key] += [(f"forward {counts[key]}", row) for row in range(rows)]
+                rows_of[key, counts[key]] = rows
                 counts[key] += 1
+                waiting += rows
         plan = scheduler.plan(budget)
-        assert plan.rows <= budget
+        waiting -= plan.rows
+        assert plan.rows <= budget.rows and scheduler.waiting_rows == waiting
+        assert bool(plan.rows) == bool(waiting + plan.rows), "a step with nothing in it while rows wait"
         assert len({portion.key for portion in plan.portions}) == len(plan.portions)
+        of_chunks = [each.rows for each in plan.portions if rows_of[each.key, each.sequence] > SHORT_ROWS]
+        if len(of_chunks) < len(plan.portions):
+            assert sum(of_chunks) <= max(budget.chunk_rows, MIN_CHUNK_ROWS)
         for truncation in plan.truncations:
-            ran[str(truncation.key)].append(("truncate", truncation.position))
+            ran[truncation.key].append(("truncate", truncation.position))
         for portion in plan.portions:
             rows_run = range(portion.begin, portion.begin + portion.rows)
-            ran[str(portion.key)] += [(f"forward {portion.sequence}", row) for row in rows_run]
+            ran[portion.key] += [(f"forward {portion.sequence}", row) for row in rows_run]
+            assert portion.last == (rows_run.stop == rows_of[portion.key, portion.sequence])
+        for key in "abcde":
+            assert scheduler.waiting(key) == (ran[key] != expected[key])
+        assert scheduler.waiting_sessions == sum(ran[key] != expected[key] for key in "abcde")
         if not batch and not plan.portions and not plan.truncations:
             break
     assert ran == expected
@@ -119,8 +192,7 @@ def test_a_decoder_waits_at_most_one_step_behind_prompts(decoders: int, prompts:
         scheduler.add(f"prompt {each}", 0, 400)
     for each in range(decoders):
         scheduler.add(each, 0, 1)
-    budget = 2 * max(decoders, SHORT_ROWS)
-    portions = scheduler.plan(budget).portions
+    portions = scheduler.plan(whole(2 * max(decoders, SHORT_ROWS))).portions
     assert sum(1 for portion in portions if isinstance(portion.key, int)) == decoders
 
 
@@ -130,9 +202,129 @@ def test_sending_far_ahead_gives_no_earlier_turn() -> None:
     for session in range(64):
         for forward in range(32):
             scheduler.add(session, forward, 32)
-    scheduler.plan(512)
+    scheduler.plan(whole(512))
     scheduler.add("other", 0, 1)
     steps = 1
-    while all(portion.key != "other" for portion in scheduler.plan(512).portions):
+    while all(portion.key != "other" for portion in scheduler.plan(whole(512)).portions):
         steps += 1
     assert steps <= 64 * 32 // 512 + 1
+
+
+def steps_until_done(scheduler: Scheduler[object], key: object, rows: int) -> int:
+    """Steps of ``rows`` rows until nothing of a session waits."""
+    steps = 0
+    while scheduler.waiting(key):
+        scheduler.plan(whole(rows))
+        steps += 1
+    return steps
+
+
+def test_a_tenants_many_prompts_do_not_delay_anothers() -> None:
+    """Fifty prompts that came before it take a single prompt of another tenant no more than twice its own time."""
+    scheduler = Scheduler[object]()
+    for each in range(50):
+        for chunk in range(8):
+            scheduler.add(each, chunk, 512, "greedy")
+    for _ in range(10):
+        scheduler.plan(whole(512))
+    for chunk in range(8):
+        scheduler.add("single", chunk, 512, "modest")
+    assert steps_until_done(scheduler, "single", 512) <= 2 * 8 + 1
+
+
+def test_short_work_is_shared_too() -> None:
+    """A tenant with a hundred verifications in front takes at most every second row from another's few."""
+    scheduler = Scheduler[object]()
+    for each in range(100):
+        scheduler.add(each, 0, 16, "greedy")
+    for each in range(4):
+        scheduler.add(f"modest {each}", 0, 16, "modest")
+    scheduler.plan(whole(64))
+    scheduler.plan(whole(64))
+    assert not any(scheduler.waiting(f"modest {each}") for each in range(4))
+
+
+def test_idling_earns_no_credit() -> None:
+    """Who comes back after having been away for long shares evenly from then on; nobody waits for its past."""
+    scheduler = Scheduler[object]()
+    scheduler.add("early", 0, 100, "idler")
+    scheduler.add("prompt", 0, 20_000, "busy")
+    for _ in range(100):
+        scheduler.plan(whole(100))
+    for each in range(50):
+        scheduler.add(each, 0, 100, "idler")
+    served = {"idler": 0, "busy": 0}
+    for _ in range(20):
+        for portion in scheduler.plan(whole(100)).portions:
+            served["busy" if portion.key == "prompt" else "idler"] += portion.rows
+    assert abs(served["idler"] - served["busy"]) <= 200
+
+
+def test_being_alone_costs_no_credit() -> None:
+    """Who used the server alone for long is not behind one who sent little meanwhile, once both want all."""
+    scheduler = Scheduler[object]()
+    for step in range(100):
+        scheduler.add("uploader", step, 100, "alone")
+        scheduler.add("now and then", step, 40, "rare")
+        scheduler.plan(whole(200))
+    for tenant in ("alone", "rare"):
+        for each in range(20):
+            scheduler.add((tenant, each), 0, 100, tenant)
+    plan = [scheduler.plan(whole(100)).portions[0].key for _ in range(10)]
+    assert sum(key[0] == "alone" for key in plan if isinstance(key, tuple)) == 5
+
+
+@given(st.data())
+def test_backlogged_tenants_get_equal_rows(data: st.DataObject) -> None:
+    """While tenants have chunks waiting in every step, none is ever ahead of another by more than a step and a chunk,
+    however they cut their prompts and however many of them there are."""
+    tenants = data.draw(st.integers(2, 4))
+    budget = data.draw(st.integers(40, 200))
+    scheduler = Scheduler[tuple[int, int]]()
+    for tenant in range(tenants):
+        for session in range(data.draw(st.integers(1, 3))):
+            for chunk in range(30):
+                # A session has one chunk a step, so these are as large as a step: everybody could always fill it.
+                scheduler.add((tenant, session), chunk, budget + data.draw(st.integers(0, 30)), tenant)
+    served = dict.fromkeys(range(tenants), 0)
+    for _ in range(30):
+        for portion in scheduler.plan(whole(budget)).portions:
+            served[portion.key[0]] += portion.rows
+        assert max(served.values()) - min(served.values()) <= 2 * (budget + 30), served
+
+
+@pytest.mark.parametrize("rows", [1, SHORT_ROWS, 3 * SHORT_ROWS])
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 9), st.integers(1, 60), st.integers(0, 3)), max_size=12),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(16, 64),
+    st.integers(0, 3),
+)
+def test_nobody_starves(rows: int, traffic: list[list[tuple[int, int, int]]], budget: int, own_tenant: int) -> None:
+    """A forward runs within so many steps whatever else keeps arriving from ten sessions of four tenants for ever."""
+    scheduler = Scheduler[tuple[str, int, int]]()
+    sequence = 0
+
+    def arrive(step: int) -> None:
+        nonlocal sequence
+        for session, size, tenant in traffic[step % len(traffic)]:
+            sequence += 1
+            scheduler.add(("other", tenant, session), sequence, size, tenant)
+
+    for step in range(30):
+        arrive(step)
+        scheduler.plan(whole(budget))
+    mine = ("mine", own_tenant, 0)
+    scheduler.add(mine, 0, rows, own_tenant)
+    # Ahead of each part of it go at most the next forwards of its tenant's ten sessions, with as much for each of the
+    # other tenants; and a chunk has a quarter of every step.
+    allowed = 4 * CHUNK_SHARE * (11 * 60 + rows + 4 * 64) // budget + 8
+    for step in range(30, 30 + allowed):
+        arrive(step)
+        scheduler.plan(whole(budget))
+        if not scheduler.waiting(mine):
+            return
+    raise AssertionError(f"not done in {allowed} steps")
