@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+
 
 def chunk_sizes(tokens: int, chunk: int) -> list[int]:
     """Sizes that add up to ``tokens``: as few chunks as ``chunk`` allows, all within one token of each other.
@@ -14,3 +17,50 @@ def chunk_sizes(tokens: int, chunk: int) -> list[int]:
     count = -(-tokens // chunk)
     size, larger = divmod(tokens, count)
     return [size + 1] * larger + [size] * (count - larger)
+
+
+class Chunker:
+    """Cuts one prefill chunk by chunk, so that advice from the cloud takes effect from the next chunk on.
+
+    Args:
+        rows: rows of this prefill.
+        default: rows of a chunk where no advice says otherwise.
+        limit: rows no chunk may exceed, whatever is advised.
+    """
+
+    def __init__(self, rows: int, default: int, limit: int) -> None:
+        assert limit > 0 and default > 0
+        self._rows = rows
+        self._default = min(default, limit)
+        self._limit = limit
+        self._cut = 0
+        self._sizes = deque(chunk_sizes(rows, self._default))
+
+    def advise(self, begin: int, sizes: Sequence[int]) -> None:
+        """Chunks of ``sizes`` rows from row ``begin`` of this prefill on; the latest advice counts.
+
+        What is cut already stays, so of late advice only the boundaries ahead are kept. Rows before ``begin`` and
+        behind the last size are cut evenly by the default; sizes below 1 are left out, sizes above the limit are cut
+        evenly. Advice that says nothing about the rows ahead changes nothing.
+        """
+        boundaries, end = [begin], begin
+        for size in sizes:
+            if size > 0:
+                end = min(end + size, self._rows)
+                boundaries.append(end)
+        if end <= max(begin, self._cut):
+            return
+        cut: list[int] = []
+        position = self._cut
+        for index, boundary in enumerate(boundaries):
+            if boundary > position:
+                cut += chunk_sizes(boundary - position, self._limit if index else self._default)
+                position = boundary
+        cut += chunk_sizes(self._rows - position, self._default)
+        self._sizes = deque(cut)
+
+    def next(self) -> int:
+        """Rows of the next chunk, which counts as cut from now on; 0 when nothing is left."""
+        size = self._sizes.popleft() if self._sizes else 0
+        self._cut += size
+        return size

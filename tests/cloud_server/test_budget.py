@@ -1,0 +1,46 @@
+"""The step's budget keeps short work within its slack and lets chunks go on."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud_server.budget import step_budget
+from cloud_server.scheduler import CHUNK_SHARE, MIN_CHUNK_ROWS, Budget
+
+
+def test_chunks_alone_may_fill_the_step() -> None:
+    """With nobody waiting for a token there is nothing to hold them back for."""
+    assert step_budget(lambda rows: float(rows), 0, 1.5, 512) == Budget(512, 512)
+
+
+def test_chunks_take_what_the_slack_leaves() -> None:
+    """A step of 10 ms and 0.1 ms a row: 20 short rows take 12 ms, half as long again leaves room for 60 more."""
+    assert step_budget(lambda rows: 0.010 + 0.0001 * rows, 20, 1.5, 512) == Budget(512, 60)
+
+
+def test_chunks_get_the_least_without_any_slack() -> None:
+    """They go on, slowly, when every row more makes the step too long."""
+    assert step_budget(lambda rows: float(rows), 1, 1.0, 512) == Budget(512, MIN_CHUNK_ROWS)
+
+
+def test_an_unknown_step_time_allows_all() -> None:
+    """Before anything was measured, all steps look alike."""
+    assert step_budget(lambda rows: 0.0, 12, 1.5, 512) == Budget(512, 500)
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=300, max_size=300).map(sorted),
+    st.integers(1, 400),
+    st.floats(1, 4),
+    st.integers(4, 299),
+)
+def test_the_most_that_fits(seconds: list[float], short_rows: int, slack: float, max_rows: int) -> None:
+    """For every monotone step time it is what trying all would find, within the least and the room there is."""
+    budget = step_budget(lambda rows: seconds[rows], short_rows, slack, max_rows)
+    short = min(short_rows, max_rows - max_rows // CHUNK_SHARE)
+    most = bisect_right(seconds, slack * seconds[short]) - 1 - short
+    assert budget.rows == max_rows
+    assert budget.chunk_rows == min(max(most, MIN_CHUNK_ROWS), max_rows - short)
