@@ -6,12 +6,13 @@ sum: the layer's output is the sum over the shards, added to the residual once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch.nn import functional
 
 from split_model.checkpoint import Checkpoint
+from split_model.matrix import Matrix, read_stacked
 from split_model.norm import RmsNorm
 from split_model.weight_parts import WeightPart, layer_parts
 
@@ -33,17 +34,17 @@ class Block:
         dtype: torch.dtype,
         kv_groups: range | None = None,
         columns: range | None = None,
+        device: torch.device | str = "cpu",
     ) -> None:
         """Raises BadCheckpoint where a tensor is missing or has another shape than the config says."""
         spec = checkpoint.spec
         parts = layer_parts(spec, layer, kv_groups, columns)
 
-        def load(part: WeightPart) -> torch.Tensor:
-            return load_matrix(checkpoint, [part], dtype)
+        def norm(part: WeightPart) -> RmsNorm:
+            return RmsNorm(read_stacked(checkpoint, [part], dtype, device), spec.norm_eps)
 
-        def load_optional(*parts: WeightPart | None) -> torch.Tensor | None:
-            present = [part for part in parts if part is not None]
-            return load_matrix(checkpoint, present, dtype) if present else None
+        def matrix(parts: list[WeightPart], biases: list[WeightPart | None]) -> Matrix:
+            return Matrix.load(checkpoint, parts, biases, dtype, device)
 
         self.window = spec.windows[layer]
         self.kv_heads = spec.num_kv_heads if kv_groups is None else len(kv_groups)
@@ -55,28 +56,24 @@ class Block:
         self._all_heads = self.heads + 2 * self.kv_heads
         self._activation = _ACTIVATIONS[spec.activation]
 
-        self._input_norm = RmsNorm(load(parts.input_norm), spec.norm_eps)
-        self._qkv = load_matrix(checkpoint, [parts.query, parts.key, parts.value], dtype)
-        self._qkv_bias = load_optional(parts.query_bias, parts.key_bias, parts.value_bias)
-        self._query_norm = RmsNorm(load(parts.query_norm), spec.norm_eps) if parts.query_norm else None
-        self._key_norm = RmsNorm(load(parts.key_norm), spec.norm_eps) if parts.key_norm else None
-        self._output = load(parts.output)
-        self._output_bias = load_optional(parts.output_bias)
-        self._mlp_norm = RmsNorm(load(parts.mlp_norm), spec.norm_eps)
-        self._gate_up = load_matrix(checkpoint, [parts.gate, parts.up], dtype)
-        self._gate_up_bias = load_optional(parts.gate_bias, parts.up_bias)
-        self._down = load(parts.down)
-        self._down_bias = load_optional(parts.down_bias)
+        self._input_norm = norm(parts.input_norm)
+        self._qkv = matrix([parts.query, parts.key, parts.value], [parts.query_bias, parts.key_bias, parts.value_bias])
+        self._query_norm = norm(parts.query_norm) if parts.query_norm else None
+        self._key_norm = norm(parts.key_norm) if parts.key_norm else None
+        self._output = matrix([parts.output], [parts.output_bias])
+        self._mlp_norm = norm(parts.mlp_norm)
+        self._gate_up = matrix([parts.gate, parts.up], [parts.gate_bias, parts.up_bias])
+        self._down = matrix([parts.down], [parts.down_bias])
 
     @property
     def adds_output_bias(self) -> bool:
         """Whether this shard adds the bias of the attention's output projection: of all shards, that with group 0."""
-        return self._output_bias is not None
+        return self._output.bias is not None
 
     @property
     def adds_down_bias(self) -> bool:
         """Whether this shard adds the bias of the MLP's output projection: of all shards, that with column 0."""
-        return self._down_bias is not None
+        return self._down.bias is not None
 
     def qkv(
         self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
@@ -86,7 +83,7 @@ class Block:
         hidden [rows, hidden]; cos, sin [rows, 1, head_dim] as `Rope.span` gives them.
         Returns q [rows, heads, head_dim], k and v [rows, kv_heads, head_dim].
         """
-        projected = functional.linear(self._input_norm(hidden), self._qkv, self._qkv_bias)
+        projected = self._qkv(self._input_norm(hidden))
         heads = projected.view(hidden.shape[0], self._all_heads, self.head_dim)
         rotated = heads.narrow(1, 0, self._rotated)
         if self._query_norm is not None and self._key_norm is not None:
@@ -99,38 +96,17 @@ class Block:
 
     def attention_output(self, context: torch.Tensor) -> torch.Tensor:
         """context [rows, heads * head_dim] -> [rows, hidden], a partial sum, without the residual."""
-        return functional.linear(context, self._output, self._output_bias)
+        return self._output(context)
 
     def mlp(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, hidden], norm inside; a partial sum, without the residual."""
-        wide = functional.linear(self._mlp_norm(hidden), self._gate_up, self._gate_up_bias)
+        wide = self._gate_up(self._mlp_norm(hidden))
         gate, up = wide.split_with_sizes([self.columns, self.columns], 1)
-        return functional.linear(self._activation(gate).mul_(up), self._down, self._down_bias)
+        return self._down(self._activation(gate).mul_(up))
 
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights held."""
         norms = [self._input_norm, self._mlp_norm, self._query_norm, self._key_norm]
-        tensors = [norm.weight for norm in norms if norm is not None]
-        optional = [self._qkv_bias, self._output_bias, self._gate_up_bias, self._down_bias]
-        tensors += [tensor for tensor in optional if tensor is not None]
-        tensors += [self._qkv, self._output, self._gate_up, self._down]
-        return sum(tensor.nbytes for tensor in tensors)
-
-
-def load_matrix(checkpoint: Checkpoint, parts: Sequence[WeightPart], dtype: torch.dtype) -> torch.Tensor:
-    """Parts stacked by rows in one tensor: [out, in], or [out] for biases and norms.
-
-    A float32 matrix lies in memory as [in, out]: a product of few rows then runs up to 1.7 times faster on a
-    CPU. Half-precision kernels want it the other way round.
-    """
-    for part in parts:
-        checkpoint.check(part)
-    heights = [part.shape[0] for part in parts]
-    shape = (sum(heights), *parts[0].shape[1:])
-    with torch.inference_mode():
-        turned = dtype == torch.float32 and len(shape) == 2
-        out = torch.empty(shape[::-1], dtype=dtype).t() if turned else torch.empty(shape, dtype=dtype)
-        for part, rows in zip(parts, out.split_with_sizes(heights), strict=True):
-            checkpoint.read_into(part, rows)
-    return out
+        matrices = [self._qkv, self._output, self._gate_up, self._down]
+        return sum(norm.weight.nbytes for norm in norms if norm is not None) + sum(each.nbytes for each in matrices)

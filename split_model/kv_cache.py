@@ -18,7 +18,15 @@ class KVCache:
     before it advances leaves the cache as it was.
     """
 
-    def __init__(self, num_layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype, capacity_limit: int) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        capacity_limit: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
         """Raises ValueError for a negative limit."""
         if capacity_limit < 0:
             raise ValueError(f"capacity_limit is {capacity_limit}; it must be 0 or more")
@@ -27,7 +35,7 @@ class KVCache:
         self._capacity = 0
         # Keys and values of all layers, [2, layers, kv_heads, capacity, head_dim]: a head's positions lie side by
         # side, as attention reads them.
-        self._store = torch.empty((2, num_layers, kv_heads, 0, head_dim), dtype=dtype)
+        self._store = torch.empty((2, num_layers, kv_heads, 0, head_dim), dtype=dtype, device=device)
         self._keys: list[torch.Tensor] = list(self._store[0].unbind(0))
         self._values: list[torch.Tensor] = list(self._store[1].unbind(0))
 

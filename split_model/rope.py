@@ -60,8 +60,9 @@ def _yarn(spec: RopeSpec, plain: torch.Tensor, stretched: torch.Tensor) -> torch
 class Rope:
     """Cosines and sines, from a table that grows with the positions asked for."""
 
-    def __init__(self, spec: RopeSpec, dtype: torch.dtype) -> None:
+    def __init__(self, spec: RopeSpec, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
         self._dtype = dtype
+        self._device = device
         self._scale = spec.attention_factor
         self._frequencies = inverse_frequencies(spec)
         self._table = self._rows(_FIRST_TABLE_POSITIONS)
@@ -75,11 +76,12 @@ class Rope:
         cos, sin = self._grown(start + rows)
         return cos.narrow(0, start, rows), sin.narrow(0, start, rows)
 
-    def positions(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same for any positions, int64 [rows]."""
-        most = int(positions.max()) + 1 if positions.numel() else 0
-        cos, sin = self._grown(most)
-        return cos[positions], sin[positions]
+    def positions(self, positions: torch.Tensor, end: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same for any positions, int64 [rows], all below `end`: who knows it saves a wait for the device."""
+        if end is None:
+            end = int(positions.max()) + 1 if positions.numel() else 0
+        cos, sin = self._grown(end)
+        return cos.index_select(0, positions), sin.index_select(0, positions)
 
     def _grown(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         table = self._table
@@ -92,4 +94,5 @@ class Rope:
         angles = torch.arange(positions, dtype=torch.float32)[:, None] * self._frequencies
         cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
         both = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
-        return both[0].to(self._dtype).unsqueeze(1), both[1].to(self._dtype).unsqueeze(1)
+        cos, sin = (table.to(self._device, self._dtype).unsqueeze(1) for table in both)
+        return cos, sin

@@ -1,25 +1,53 @@
 """Consecutive layers over a ragged batch of sessions, and the two ends of the model.
 
-The rows of all sessions go through the matrix products together; only attention looks at one at a time.
+The rows of all sessions go through the matrix products together; where keys and values lie, and so how attention
+reads them, is the batch's own affair.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch.nn import functional
 
-from split_model.attention import attend
-from split_model.blocks import Block, load_matrix
+from split_model.attention import Sight, attend_in, sight
+from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.kv_cache import CacheFull, KVCache
+from split_model.matrix import Matrix, read_stacked
 from split_model.norm import RmsNorm
 from split_model.rope import Rope
 from split_model.slices import Slice
 from split_model.spec import ModelSpec
 from split_model.weight_parts import embedding_part, head_parts
+
+
+class Batch(Protocol):
+    """The new rows of several sessions in one step, and the place where their keys and values go."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of all sessions together."""
+        ...
+
+    def rotations(self, rope: Rope) -> tuple[torch.Tensor, torch.Tensor]:
+        """`cos, sin` [rows, 1, head_dim] of the rows' positions. Called once a step."""
+        ...
+
+    def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Stores the rows' keys and values and attends to all of each row's session so far, as `attend` does.
+
+        layer: from 0 on, in the stack. q [rows, heads, head_dim]; k, v [rows, kv_heads, head_dim].
+        Returns the context [rows, heads * head_dim].
+        """
+        ...
+
+    def advance(self) -> None:
+        """All layers have run: the rows count from now on."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,25 +61,32 @@ class Span:
 class Stack:
     """The layers of a slice. Not safe for concurrent calls with the same cache; with different caches it is."""
 
-    def __init__(self, spec: ModelSpec, held: Slice, blocks: Sequence[Block], dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        held: Slice,
+        blocks: Sequence[Block],
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> None:
         self.spec = spec
         self.slice = held
         self.blocks = tuple(blocks)
         self.dtype = dtype
-        self.rope = Rope(spec.rope, dtype)
-        groups = range(spec.num_kv_heads) if held.kv_groups is None else held.kv_groups
-        self._kv_heads = len(groups)
+        self.device = torch.device(device)
+        self.rope = Rope(spec.rope, dtype, self.device)
+        self.kv_heads = spec.num_kv_heads if held.kv_groups is None else len(held.kv_groups)
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, held: Slice, dtype: torch.dtype) -> Stack:
-        """Reads the layers of a slice, never more than its own bytes and one block.
+    def load(cls, checkpoint: Checkpoint, held: Slice, dtype: torch.dtype, device: torch.device | str = "cpu") -> Stack:
+        """Reads the layers of a slice, never more than its own bytes and one matrix.
 
         Ignores `embedding` and `head`. Raises ValueError for a slice past the model, BadCheckpoint.
         """
         held.check(checkpoint.spec)
         layers = range(held.first_layer, held.last_layer)
-        blocks = [Block(checkpoint, layer, dtype, held.kv_groups, held.columns) for layer in layers]
-        return cls(checkpoint.spec, held, blocks, dtype)
+        blocks = [Block(checkpoint, layer, dtype, held.kv_groups, held.columns, device) for layer in layers]
+        return cls(checkpoint.spec, held, blocks, dtype, device)
 
     @property
     def loaded_bytes(self) -> int:
@@ -60,9 +95,8 @@ class Stack:
 
     def new_cache(self, limit: int) -> KVCache:
         """An empty cache for one session of at most `limit` positions."""
-        return KVCache(len(self.blocks), self._kv_heads, self.spec.head_dim, self.dtype, limit)
+        return KVCache(len(self.blocks), self.kv_heads, self.spec.head_dim, self.dtype, limit, self.device)
 
-    @torch.inference_mode()
     def forward(self, hidden: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
         """Runs the new rows of every span through the layers and appends them to its cache.
 
@@ -70,63 +104,81 @@ class Stack:
         with no layers, `hidden` itself. Raises, before any cache changes, CacheFull where a span does not
         fit, ValueError where the spans do not add up to the rows, share a cache or the slice is a shard.
         """
-        self._check(hidden, spans)
-        for span in spans:
-            span.cache.reserve(span.rows)
-        if self.blocks and hidden.shape[0]:
-            cos, sin = self._rotations(spans)
-            for layer, block in enumerate(self.blocks):
-                q, k, v = block.qkv(hidden, cos, sin)
-                hidden = hidden + block.attention_output(_attend_spans(layer, block, q, k, v, spans))
-                hidden = hidden.add_(block.mlp(hidden))
-        for span in spans:
-            span.cache.advance(span.rows)
-        return hidden
+        _check_spans(spans)
+        return self.run(hidden, _CacheBatch(spans))
 
-    def _check(self, hidden: torch.Tensor, spans: Sequence[Span]) -> None:
+    @torch.inference_mode()
+    def run(self, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Runs the rows of a batch, hidden [rows, hidden] of the stack's dtype, through the layers.
+
+        Returns [rows, hidden]; with no layers, `hidden` itself. Raises ValueError, before anything is stored, for
+        rows that are not the batch's, or a slice that is a shard.
+        """
         if self.slice.is_shard:
             raise ValueError("a shard's outputs are partial sums: call its blocks and add the shards up")
-        if hidden.dim() != 2 or hidden.shape[1] != self.spec.hidden_size or hidden.dtype != self.dtype:
-            wanted = f"{self.dtype} [rows, {self.spec.hidden_size}]"
+        if hidden.shape != (batch.rows, self.spec.hidden_size) or hidden.dtype != self.dtype:
+            wanted = f"{self.dtype} [{batch.rows}, {self.spec.hidden_size}]"
             raise ValueError(f"hidden is {hidden.dtype} {list(hidden.shape)}; it must be {wanted}")
-        rows = 0
-        for span in spans:
-            if span.rows < 0:
-                raise ValueError(f"a span has {span.rows} rows")
-            if not span.cache.can_append(span.rows):
-                raise CacheFull(
-                    f"{span.cache.length} + {span.rows} positions do not fit in {span.cache.capacity_limit}"
-                )
-            rows += span.rows
-        if rows != hidden.shape[0]:
-            raise ValueError(f"the spans have {rows} rows, hidden has {hidden.shape[0]}")
-        if len(spans) > 1 and len({id(span.cache) for span in spans}) != len(spans):
-            raise ValueError("two spans share a cache")
+        if self.blocks and batch.rows:
+            cos, sin = batch.rotations(self.rope)
+            for layer, block in enumerate(self.blocks):
+                q, k, v = block.qkv(hidden, cos, sin)
+                hidden = hidden + block.attention_output(batch.attend(layer, block.window, q, k, v))
+                hidden = hidden.add_(block.mlp(hidden))
+        batch.advance()
+        return hidden
 
-    def _rotations(self, spans: Sequence[Span]) -> tuple[torch.Tensor, torch.Tensor]:
-        pairs = [self.rope.span(span.cache.length, span.rows) for span in spans]
+
+class _CacheBatch:
+    """Sessions that each have a contiguous cache."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.rows = sum(span.rows for span in spans)
+        self._all = spans
+        self._spans = [span for span in spans if span.rows]
+        self._sights: dict[int | None, list[Sight]] = {}
+
+    def rotations(self, rope: Rope) -> tuple[torch.Tensor, torch.Tensor]:
+        pairs = [rope.span(span.cache.length, span.rows) for span in self._spans]
         if len(pairs) == 1:
             return pairs[0]
         return torch.cat([cos for cos, _ in pairs]), torch.cat([sin for _, sin in pairs])
 
+    def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        sights = self._sights.get(window)
+        if sights is None:
+            sights = [sight(span.cache.length, span.rows, window, q.dtype, q.device) for span in self._spans]
+            self._sights[window] = sights
+        if len(self._spans) == 1:
+            return _append_and_attend(self._spans[0], sights[0], layer, q, k, v)
+        rows = [span.rows for span in self._spans]
+        parts = (each.split_with_sizes(rows) for each in (q, k, v))
+        contexts = [
+            _append_and_attend(span, seen, layer, *of_span)
+            for span, seen, *of_span in zip(self._spans, sights, *parts, strict=True)
+        ]
+        return torch.cat(contexts)
 
-def _attend_spans(
-    layer: int, block: Block, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spans: Sequence[Span]
+    def advance(self) -> None:
+        for span in self._all:
+            span.cache.advance(span.rows)
+
+
+def _append_and_attend(
+    span: Span, seen: Sight, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> torch.Tensor:
-    """q, k, v of all rows -> context [rows, heads * head_dim]; k and v go to the spans' caches on the way."""
-    if len(spans) == 1:
-        cache = spans[0].cache
-        keys, values = cache.append(layer, k, v)
-        return attend(q, keys, values, cache.length, block.window)
-    contexts = []
-    first = 0
+    keys, values = span.cache.append(layer, k, v)
+    return attend_in(seen, q, keys.narrow(1, seen.first, seen.length), values.narrow(1, seen.first, seen.length))
+
+
+def _check_spans(spans: Sequence[Span]) -> None:
     for span in spans:
-        if span.rows:
-            last = first + span.rows
-            keys, values = span.cache.append(layer, k[first:last], v[first:last])
-            contexts.append(attend(q[first:last], keys, values, span.cache.length, block.window))
-            first = last
-    return torch.cat(contexts)
+        if span.rows < 0:
+            raise ValueError(f"a span has {span.rows} rows")
+        if not span.cache.can_append(span.rows):
+            raise CacheFull(f"{span.cache.length} + {span.rows} positions do not fit in {span.cache.capacity_limit}")
+    if len({id(span.cache) for span in spans}) != len(spans):
+        raise ValueError("two spans share a cache")
 
 
 class Embedding:
@@ -159,28 +211,31 @@ class Embedding:
 class Head:
     """The final norm and the matrix to the vocabulary."""
 
-    def __init__(self, norm: RmsNorm, weight: torch.Tensor, shared: bool) -> None:
+    def __init__(self, norm: RmsNorm, matrix: Matrix, shared: bool) -> None:
         self.norm = norm
-        self.weight = weight  # [vocab, hidden]
+        self._matrix = matrix  # [vocab, hidden]
         self._shared = shared
 
     @classmethod
     def load(
         cls, checkpoint: Checkpoint, spec: ModelSpec, dtype: torch.dtype, embedding: Embedding | None = None
     ) -> Head:
-        """With `embedding` of the same dtype, a head that is tied to it shares its storage instead of reading it."""
+        """With `embedding` of the same dtype, a head that is tied to it shares its storage instead of reading it.
+
+        A shared matrix stays as the embedding reads it, also where a packed copy would multiply faster.
+        """
         norm_part, part = head_parts(spec)
-        norm = RmsNorm(load_matrix(checkpoint, [norm_part], dtype), spec.norm_eps)
+        norm = RmsNorm(read_stacked(checkpoint, [norm_part], dtype), spec.norm_eps)
         if spec.tied_embeddings and embedding is not None and embedding.weight.dtype == dtype:
-            return cls(norm, embedding.weight, shared=True)
-        return cls(norm, load_matrix(checkpoint, [part], dtype), shared=False)
+            return cls(norm, Matrix(embedding.weight, pack=False), shared=True)
+        return cls(norm, Matrix.load(checkpoint, [part], [], dtype), shared=False)
 
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights held by the head alone."""
-        return self.norm.weight.nbytes + (0 if self._shared else self.weight.nbytes)
+        return self.norm.weight.nbytes + (0 if self._shared else self._matrix.nbytes)
 
     @torch.inference_mode()
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden], as the last layer gives it -> logits, float32 [rows, vocab]."""
-        return functional.linear(self.norm(hidden), self.weight).float()
+        return self._matrix(self.norm(hidden)).float()

@@ -139,12 +139,24 @@ def test_tied_ends_share_their_memory(checkpoint: Checkpoint) -> None:
     embedding = Embedding.load(checkpoint, torch.float32)
     head = Head.load(checkpoint, spec, torch.float32, embedding)
     alone = Head.load(checkpoint, spec, torch.float32)
-    assert head.weight.data_ptr() == embedding.weight.data_ptr()
     layers = Stack.load(checkpoint, whole(spec), torch.float32)
     held = embedding.loaded_bytes + layers.loaded_bytes + head.loaded_bytes
     assert held == slice_bytes(spec, whole(spec), torch.float32)
     rows = hidden_rows(3)
     torch.testing.assert_close(head.forward(rows), alone.forward(rows), rtol=0, atol=1e-5)
+    with torch.inference_mode():
+        embedding.weight.zero_()
+    assert not head.forward(rows).any() and alone.forward(rows).any()
+
+
+def test_a_tied_head_in_bfloat16_shares_too(checkpoint: Checkpoint) -> None:
+    """Also where a matrix of its own would be packed: the head takes no memory beside its norm."""
+    embedding = Embedding.load(checkpoint, torch.bfloat16)
+    head = Head.load(checkpoint, checkpoint.spec, torch.bfloat16, embedding)
+    assert head.loaded_bytes == head.norm.weight.nbytes
+    alone = Head.load(checkpoint, checkpoint.spec, torch.bfloat16)
+    rows = hidden_rows(3).bfloat16()
+    torch.testing.assert_close(head.forward(rows), alone.forward(rows), rtol=0.02, atol=0.05)
 
 
 @pytest.mark.parametrize("ids", [[97], [-1], [[1, 2]]])

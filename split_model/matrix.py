@@ -1,0 +1,90 @@
+"""One weight matrix in the form that multiplies fastest where it lies."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import torch
+from torch.nn import functional
+
+from split_model.checkpoint import Checkpoint
+from split_model.weight_parts import WeightPart
+
+
+class Matrix:
+    """weight [out, in] and perhaps bias [out], called with rows [rows, in]; gives [rows, out], all of one dtype.
+
+    A bfloat16 matrix on an x86 CPU is packed by oneDNN once, in its kernels' own order: products of 1 to 64 rows
+    then run up to 1.8 times faster. A packed matrix only multiplies; its elements cannot be read.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, pack: bool = True) -> None:
+        """Packs `weight` where that pays; who keeps a reference to it has it in memory twice, or says `pack=False`."""
+        self.bias = bias
+        self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
+        """Bytes of weight and bias."""
+        self._weight = weight
+        self._product: Callable[[torch.Tensor], torch.Tensor] = self._plain
+        if pack and weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.numel() and can_pack():
+            with torch.inference_mode():
+                self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+            self._packed_product = torch.ops.mkldnn._linear_pointwise.default
+            self._product = self._packed
+
+    @classmethod
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        parts: Sequence[WeightPart],
+        bias_parts: Sequence[WeightPart | None],
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> Matrix:
+        """Parts stacked by rows, and their biases likewise, where there are any.
+
+        Raises BadCheckpoint where a tensor is missing or has another shape than the config says.
+        """
+        present = [part for part in bias_parts if part is not None]
+        bias = read_stacked(checkpoint, present, dtype, device) if present else None
+        return cls(read_stacked(checkpoint, parts, dtype, device), bias)
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        return self._product(rows)
+
+    def _plain(self, rows: torch.Tensor) -> torch.Tensor:
+        return functional.linear(rows, self._weight, self.bias)
+
+    def _packed(self, rows: torch.Tensor) -> torch.Tensor:
+        product: torch.Tensor = self._packed_product(rows, self._weight, self.bias, "none", [], "")
+        return product
+
+
+@lru_cache(maxsize=1)
+def can_pack() -> bool:
+    """Whether this torch and this CPU have oneDNN's packed bfloat16 product."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    names = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
+    return all(hasattr(torch.ops.mkldnn, name) for name in names) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def read_stacked(
+    checkpoint: Checkpoint, parts: Sequence[WeightPart], dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> torch.Tensor:
+    """Parts stacked by rows in one tensor: [out, in], or [out] for biases and norms. Raises BadCheckpoint.
+
+    A float32 matrix lies in memory as [in, out]: a product of few rows then runs up to 1.7 times faster on a
+    CPU. Half-precision kernels want it the other way round.
+    """
+    for part in parts:
+        checkpoint.check(part)
+    heights = [part.shape[0] for part in parts]
+    shape = (sum(heights), *parts[0].shape[1:])
+    with torch.inference_mode():
+        turned = dtype == torch.float32 and len(shape) == 2
+        out = torch.empty(shape[::-1], dtype=dtype).t() if turned else torch.empty(shape, dtype=dtype)
+        for part, rows in zip(parts, out.split_with_sizes(heights), strict=True):
+            checkpoint.read_into(part, rows)
+        return out.to(device)

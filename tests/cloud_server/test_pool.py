@@ -1,0 +1,74 @@
+"""Pages of keys and values: where positions lie, and what a step writes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud_server.attention import SdpaBackend
+from cloud_server.pool import KVPool, PagedBatch, PagedSpan
+from split_model.rope import Rope
+from split_model.rope_spec import RopeSpec
+
+LAYERS, HEADS, DIM, PAGES, PAGE = 2, 3, 4, 12, 5
+
+
+def new_pool() -> KVPool:
+    pool = KVPool(LAYERS, HEADS, DIM, torch.float32, "cpu", PAGES, PAGE)
+    pool.keys.zero_()
+    pool.values.zero_()
+    return pool
+
+
+@given(st.permutations(range(PAGES)), st.integers(0, PAGES * PAGE))
+def test_runs_are_the_slots_of_all_positions_in_order(pages: list[int], end: int) -> None:
+    """Whatever the pages: position p is in page p // size, and no two runs could be one."""
+    runs = new_pool().runs(PagedSpan(pages, 0, end))
+    slots = [slot for run in runs for slot in run]
+    assert slots == [pages[position // PAGE] * PAGE + position % PAGE for position in range(end)]
+    assert all(run for run in runs)
+    assert all(left.stop != right.start for left, right in pairwise(runs))
+
+
+@pytest.mark.parametrize("pages", [(1,), (1, PAGES), (1, -1)])
+def test_pages_that_do_not_hold_a_span_are_refused(pages: tuple[int, ...]) -> None:
+    """Too few pages, or pages of no pool, are an error before anything is written."""
+    pool = new_pool()
+    with pytest.raises(ValueError, match="page"):
+        PagedBatch(pool, [PagedSpan((0,), 0, 1), PagedSpan(pages, PAGE - 1, 2)], SdpaBackend())
+    assert not pool.keys.any()
+
+
+def test_a_step_writes_its_rows_and_nothing_else() -> None:
+    """Every row's key and value is in its slot of its layer; all other slots are as they were."""
+    pool = new_pool()
+    spans = [PagedSpan((7, 2), 3, 4), PagedSpan((5,), 0, 0), PagedSpan((0,), 4, 1)]
+    slots = [7 * PAGE + 3, 7 * PAGE + 4, 2 * PAGE, 2 * PAGE + 1, 4]
+    k, v = torch.randn(2, 5, HEADS, DIM)
+    batch = PagedBatch(pool, spans, SdpaBackend())
+    assert batch.rows == 5
+    batch.attend(1, None, torch.randn(5, HEADS, DIM), k, v)
+    for store, rows in ((pool.keys, k), (pool.values, v)):
+        wanted = torch.zeros(LAYERS, PAGES * PAGE, HEADS, DIM)
+        wanted[1, slots] = rows
+        assert torch.equal(store, wanted)
+
+
+def test_rotations_are_those_of_each_position() -> None:
+    """A span's rows turn by their absolute positions, also beyond the first table."""
+    rope = Rope(RopeSpec.from_config({"rope_theta": 10000.0}, DIM, 1000), torch.float32)
+    pool = KVPool(1, 1, DIM, torch.float32, "cpu", 80, PAGE)
+    spans = [PagedSpan(range(80), 297, 3), PagedSpan(range(80), 2, 1)]
+    found = PagedBatch(pool, spans, SdpaBackend()).rotations(rope)
+    for table, of_first, of_second in zip(found, rope.span(297, 3), rope.span(2, 1), strict=True):
+        assert torch.equal(table, torch.cat((of_first, of_second)))
+
+
+def test_the_size_is_known_before_the_pool_is_there() -> None:
+    """Pages times the bytes of a page are the bytes of the pool."""
+    each = KVPool.bytes_of_page(LAYERS, HEADS, DIM, torch.float32, PAGE)
+    assert new_pool().nbytes == PAGES * each == 4 * 2 * LAYERS * HEADS * DIM * PAGES * PAGE
