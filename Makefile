@@ -3,7 +3,9 @@
 #   make test         set up what is missing, then run the tests
 #   make check        lint, types, import rules
 #   make demo-model   make the embedded demo model again (one to two hours on a CPU)
-#   make bench        measure what docs/benchmarks.md states, and write it there
+#   make test-slow    the tests that take minutes: hundreds of fault seeds, long kills
+#   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
+#                     bench-second-turn, bench-failure and bench-soak do the same for their sections; bench-gpu prints
 #   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock from pyproject.toml
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"
@@ -16,13 +18,18 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test bench: export OMP_NUM_THREADS := 1
+test test-slow bench bench-second-turn bench-failure bench-soak: export OMP_NUM_THREADS := 1
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools
 # PyTorch names its own CUDA packages where its build has any; pinning them here would pull them in for CPU builds too.
 WITHOUT_CUDA := grep -vE '^(nvidia-|cuda-|triton=)'
 
-.PHONY: serve test check demo-model bench settings lock clean
+# As `trilby` starts the processes that hold layers; rivals in the same process have it too.
+bench-engine bench-interference: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
+
+BENCHES := bench-engine bench-interference bench-second-turn bench-failure bench-soak
+
+.PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
 serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
@@ -30,6 +37,10 @@ serve: $(READY)
 test: $(DEV_READY)
 	@echo "Running the tests (a few minutes) …"
 	@$(BIN)/python -m pytest -q $(ARGS)
+
+test-slow: $(DEV_READY)
+	@echo "Running the slow tests (half an hour or so) …"
+	@$(BIN)/python -m pytest -q -m slow --timeout 3600 $(ARGS)
 
 check: $(DEV_READY)
 	@echo "Checking style, types and import rules …"
@@ -43,6 +54,12 @@ demo-model: $(DEV_READY)
 
 bench: $(DEV_READY)
 	@PYTHONPATH=tests $(BIN)/python -m bench.overhead $(ARGS)
+
+$(BENCHES): $(DEV_READY)
+	@PYTHONPATH=tests $(BIN)/python -m bench.$(subst -,_,$(@:bench-%=%)) $(ARGS)
+
+bench-gpu: $(DEV_READY)
+	@PYTHONPATH=tests $(BIN)/python -m bench.gpu_engine $(ARGS)
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Trilby needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Try: make serve PYTHON=python3.11")'

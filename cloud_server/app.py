@@ -6,6 +6,7 @@ Nothing textual passes here: a device sends numbers, lengths and hidden states.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
@@ -14,16 +15,16 @@ import structlog
 from fastapi import Depends, FastAPI, HTTPException, Request, WebSocket
 from fastapi.responses import JSONResponse, Response
 
+from cloud_server.advice import Conditions
 from cloud_server.config import CloudConfig
 from cloud_server.device_link import DeviceLink
 from cloud_server.engine import Engine
-from cloud_server.ledger import Ledger, Limits
+from cloud_server.ledger import State
 from cloud_server.metrics import CONTENT_TYPE, CloudMetrics
-from split_model.stack import Stack
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
 from wire.hello import CloudIdentity, check_device, same_secret
-from wire.limits import CLOUD_LINK
+from wire.limits import CLOUD_LINK, ITEM_BYTES
 from wire.messages import CloudWelcome, DeviceHello, Drain
 from wire.stream import accept
 
@@ -34,26 +35,31 @@ MAX_GREETING = 64
 
 
 class CloudServer:
-    """The state behind the doors: connected devices and the engine they share."""
+    """The state behind the doors: connected devices and the engine they share.
 
-    def __init__(self, config: CloudConfig, identity: CloudIdentity, stack: Stack) -> None:
-        limits = Limits(
-            sessions=config.max_sessions,
-            device_sessions=config.max_device_sessions,
-            positions=config.max_positions,
-            kv_positions=config.kv_positions,
-            window_rows=config.window_rows,
-            rows=min(config.max_rows, config.window_rows, CLOUD_LINK.rows_of(identity.hidden_size, identity.dtype)),
-        )
+    Args:
+        about: what /state says of the layers beside their identity.
+    """
+
+    def __init__(
+        self,
+        config: CloudConfig,
+        identity: CloudIdentity,
+        engine: Engine,
+        metrics: CloudMetrics,
+        about: dict[str, object],
+    ) -> None:
         self.config = config
         self.identity = identity
-        self.metrics = CloudMetrics()
-        self.engine = Engine(stack, Ledger(limits), config.step_rows, self.metrics)
+        self.metrics = metrics
+        self.engine = engine
         self.links: dict[int, DeviceLink] = {}
-        self._stack = stack
+        self._about = about
         self._greeting = 0
         self._connections = 0
+        self._tokens: dict[str, int] = {}
         self._began = monotonic()
+        engine.swept = self._swept
 
     async def serve_device(self, websocket: WebSocket) -> None:
         """One device, from its hello to the end of its connection."""
@@ -73,8 +79,19 @@ class CloudServer:
                 refusal = self._refusal(hello)
                 if refusal is not None:
                     raise refusal
-                stream.post(self._welcome())
-                link = DeviceLink(connection, hello.name, stream, self.engine, self.identity, self.metrics)
+                token = secrets.token_urlsafe(16)
+                self._tokens[token] = connection
+                stream.post(self._welcome(token))
+                link = DeviceLink(
+                    connection,
+                    hello.name,
+                    stream,
+                    self.engine,
+                    self.identity,
+                    self.metrics,
+                    self._conditions,
+                    lambda token: self._tokens.get(token),
+                )
                 self.links[connection] = link
                 log.info("device connected", device=hello.name, connection=connection)
                 try:
@@ -92,24 +109,28 @@ class CloudServer:
         for link in list(self.links.values()):
             with suppress(ConnectionFailed):
                 link.stream.post(Drain(self.config.drain_s))
+        self.engine.close_kept()
         await self.engine.emptied(self.config.drain_s)
-        return len(self.engine.ledger.entries)
+        return self._running()
 
     def state(self) -> dict[str, object]:
         """What /state shows: names, counts and times, nothing of any content."""
         identity, ledger = self.identity, self.engine.ledger
+        pages, load = ledger.pages, self.engine.load
         return {
             "model": identity.model,
             "digest": identity.digest,
             "layers": [identity.first_layer, identity.last_layer],
             "dtype": identity.dtype,
-            "loaded_bytes": self._stack.loaded_bytes,
-            "kv_bytes": self.engine.kv_bytes,
+            **self._about,
             "draining": ledger.draining,
             "uptime_s": round(monotonic() - self._began, 1),
-            "step_ms": round(self.engine.step_s * 1e3, 3),
+            "step_ms": round(load.eta * 1e3, 3),
+            "step_rows": round(load.mu, 1),
+            "expected_step_ms": {str(rows): round(load.g(rows) * 1e3, 3) for rows in (1, 8, 64, 512)},
+            "stages": self.engine.depth,
             "waiting_rows": self.engine.waiting_rows,
-            "positions": {"reserved": ledger.reserved, "limit": ledger.limits.kv_positions},
+            "pages": {"used": pages.used, "free": pages.free, "all": pages.count, "positions": pages.page_positions},
             "devices": [
                 {
                     "connection": link.connection,
@@ -118,11 +139,19 @@ class CloudServer:
                     "received_bytes": link.stream.received_bytes,
                     "sent_bytes": link.stream.sent_bytes,
                     "sessions": ledger.of_device(link.connection),
+                    "up_bytes_s": link.advising.link.up_bytes_s,
+                    "down_bytes_s": link.advising.link.down_bytes_s,
                 }
                 for link in self.links.values()
             ],
             "sessions": [
-                {"connection": key[0], "session": key[1], "position": entry.position, "reserved": entry.reserved}
+                {
+                    "connection": key[0],
+                    "session": key[1],
+                    "state": entry.state.value,
+                    "position": entry.position,
+                    "pages": pages.held(key),
+                }
                 for key, entry in ledger.entries.items()
             ],
         }
@@ -132,10 +161,12 @@ class CloudServer:
         ledger = self.engine.ledger
         for link in self.links.values():
             self._count_bytes(link)
-        self.metrics.running.set(len(ledger.entries))
+        self.metrics.running.set(self._running())
+        self.metrics.parked.set(len(ledger.entries) - self._running())
         self.metrics.devices.set(len(self.links))
+        self.metrics.waiting.set(self.engine.waiting_sessions)
         self.metrics.waiting_rows.set(self.engine.waiting_rows)
-        self.metrics.kv_usage.set(ledger.reserved / ledger.limits.kv_positions)
+        self.metrics.kv_usage.set(ledger.pages.used / ledger.pages.count)
         return self.metrics.text()
 
     def _count_bytes(self, link: DeviceLink) -> None:
@@ -148,9 +179,39 @@ class CloudServer:
             return ConnectionFailed(Code.DRAINING, "the server is stopping", retry_after_s=1.0)
         return check_device(self.identity, hello)
 
-    def _welcome(self) -> CloudWelcome:
+    def _welcome(self, token: str) -> CloudWelcome:
         limits = self.engine.ledger.limits
-        return CloudWelcome("cloud", limits.window_rows, limits.rows, limits.positions, limits.device_sessions)
+        return CloudWelcome(
+            name="cloud",
+            window_rows=limits.window_rows,
+            max_rows=limits.rows,
+            max_positions=limits.positions,
+            max_sessions=limits.device_sessions,
+            resume_token=token,
+            resume_s=limits.resume_s,
+        )
+
+    def _conditions(self, up_bytes_s: float | None) -> Conditions:
+        identity, load = self.identity, self.engine.load
+        return Conditions(
+            # With nobody else there, no batch is in progress that a chunk would have to wait for.
+            mu=load.mu if self._running() > 1 else 0.0,
+            g=load.g,
+            pipeline=self.engine.depth,
+            row_bytes=identity.hidden_size * ITEM_BYTES[identity.dtype],
+            up_bytes_s=up_bytes_s,
+            cap_rows=self.engine.ledger.limits.rows,
+        )
+
+    def _running(self) -> int:
+        return sum(entry.state is State.OPEN for entry in self.engine.ledger.entries.values())
+
+    def _swept(self) -> None:
+        """Once a second: advise anew, and forget the tokens of connections of which nothing is left."""
+        for link in self.links.values():
+            link.look_again()
+        left = {connection for connection, _ in self.engine.ledger.entries} | set(self.links)
+        self._tokens = {token: each for token, each in self._tokens.items() if each in left}
 
 
 def create_app(server: CloudServer) -> FastAPI:
@@ -164,7 +225,6 @@ def create_app(server: CloudServer) -> FastAPI:
         finally:
             steps.cancel()
             await asyncio.gather(steps, return_exceptions=True)
-            server.engine.stop()
 
     app = FastAPI(title="Trilby cloud server", openapi_url=None, lifespan=lifespan)
 

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
+import structlog
 import torch
 
+from cloud_server.advice import Conditions
+from cloud_server.advising import Advising
 from cloud_server.engine import Answer, Engine
 from cloud_server.metrics import CloudMetrics
 from split_model.tensor_bytes import from_bytes, to_bytes
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Frame, Tensor
 from wire.hello import CloudIdentity
-from wire.messages import Close, Failed, Forward, Open, Result, Truncate
+from wire.messages import (
+    Advice,
+    Close,
+    Failed,
+    Forward,
+    LinkState,
+    Message,
+    Open,
+    Park,
+    Result,
+    Resume,
+    Timing,
+    Truncate,
+)
 from wire.stream import Stream
+
+log = structlog.get_logger()
+
+REMEMBERED_ENDS = 256
+"""Ended sessions of a device that are remembered: frames still on their way to them are no news."""
 
 
 class DeviceLink:
@@ -21,19 +43,32 @@ class DeviceLink:
 
     Args:
         connection: number of this connection; with a session's own number it names the session.
-        name: the device's name, for people.
+        name: the device's name, for people; its sessions share what tenants share.
+        conditions: those that its chunks are cut for, given its upload bandwidth.
+        connection_of: the number of the connection that had a resume token, None when it is not known.
     """
 
     def __init__(
-        self, connection: int, name: str, stream: Stream, engine: Engine, identity: CloudIdentity, metrics: CloudMetrics
+        self,
+        connection: int,
+        name: str,
+        stream: Stream,
+        engine: Engine,
+        identity: CloudIdentity,
+        metrics: CloudMetrics,
+        conditions: Callable[[float | None], Conditions],
+        connection_of: Callable[[str], int | None],
     ) -> None:
         self.connection = connection
         self.name = name
         self.stream = stream
+        self.advising = Advising(conditions, self._advise)
         self._engine = engine
         self._identity = identity
         self._metrics = metrics
+        self._connection_of = connection_of
         self._bytes = (0, 0)
+        self._ended: dict[int, None] = {}
 
     def take_bytes(self) -> tuple[int, int]:
         """Bytes received and sent since the last call."""
@@ -41,38 +76,77 @@ class DeviceLink:
         before, self._bytes = self._bytes, now
         return now[0] - before[0], now[1] - before[1]
 
+    def look_again(self) -> None:
+        """Advise anew what has changed."""
+
+        def position(session: int) -> int | None:
+            entry = self._engine.ledger.entries.get((self.connection, session))
+            return None if entry is None else entry.position
+
+        self.advising.look_again(position)
+
     async def serve(self) -> None:
         """Until the connection ends. Raises ``ConnectionFailed``."""
         try:
+            self.advising.connected()
             while True:
-                frame = await self.stream.receive()
-                self._handle(frame)
+                self._handle(await self.stream.receive())
         finally:
-            self._engine.close_device(self.connection)
+            self._engine.leave(self.connection)
 
     def _handle(self, frame: Frame) -> None:
         message = frame.message
-        try:
-            if isinstance(message, Forward):
-                hidden = self._hidden(frame.tensors[0])
-                key = (self.connection, message.session)
-                self._engine.forward(key, message.sequence, message.position, hidden, message.want)
-            elif isinstance(message, Open):
-                session = message.session
+        if isinstance(message, LinkState):
+            self.advising.measured(message)
+        elif isinstance(message, Timing):
+            for metric, times in ((self._metrics.ttft, message.ttft_us), (self._metrics.tbt, message.tbt_us)):
+                for time_us in times:
+                    metric.observe(time_us / 1e6)
+        else:
+            session: int = message.session  # type: ignore[union-attr,assignment]
+            try:
+                self._work(session, message, frame.tensors)
+            except SessionFailed as failure:
+                if failure.code is Code.UNKNOWN_SESSION and session in self._ended:
+                    return  # It was told why when that session ended.
+                if failure.code is not Code.DUPLICATE_SESSION:
+                    self._engine.close((self.connection, session))
+                self._refuse(session, failure)
 
-                def deliver(sequence: int, outcome: Answer | SessionFailed) -> None:
-                    self._deliver(session, sequence, outcome)
-
-                self._engine.open((self.connection, session), message.positions, deliver)
-            elif isinstance(message, Truncate):
-                self._engine.truncate((self.connection, message.session), message.position)
-            elif isinstance(message, Close):
-                self._engine.close((self.connection, message.session))
-        except SessionFailed as failure:
-            session = message.session  # type: ignore[union-attr]
-            if failure.code is not Code.DUPLICATE_SESSION:
-                self._engine.close((self.connection, session))
-            self._refuse(session, failure)
+    def _work(self, session: int, message: Message, tensors: tuple[Tensor, ...]) -> None:
+        """Hand one session message to the engine. Raises ``SessionFailed``."""
+        key, engine = (self.connection, session), self._engine
+        if isinstance(message, Forward):
+            engine.forward(key, message.sequence, message.position, self._hidden(tensors[0]), message.want)
+        elif isinstance(message, Truncate):
+            engine.truncate(key, message.position)
+        elif isinstance(message, Open):
+            engine.open(
+                key,
+                self.name,
+                message.positions,
+                self._deliver_to(session),
+                prompt=message.prompt,
+                expected=message.expected,
+                replayed=message.replayed,
+            )
+            self._ended.pop(session, None)
+            log.debug("session open", connection=self.connection, session=session, replayed=message.replayed)
+            if message.prompt and not message.replayed:
+                self.advising.opened(session, message.prompt)
+        elif isinstance(message, Resume):
+            before = self._connection_of(message.token)
+            if before is None:
+                raise SessionFailed(Code.UNKNOWN_SESSION, "that connection is not known here any more")
+            engine.resume((before, message.old_session), key, message.position, self._deliver_to(session))
+            self._ended.pop(session, None)
+            log.info("session resumed", connection=self.connection, session=session, position=message.position)
+        elif isinstance(message, Park):
+            engine.park(key)
+        elif isinstance(message, Close):
+            engine.close(key)
+            self.advising.closed(session)
+            log.debug("session closed", connection=self.connection, session=session)
 
     def _hidden(self, tensor: Tensor) -> torch.Tensor:
         """The rows of a forward, a view of the received bytes. Raises ``SessionFailed``."""
@@ -85,16 +159,28 @@ class DeviceLink:
             )
         return from_bytes(tensor.dtype, tensor.shape, tensor.data)
 
-    def _deliver(self, session: int, sequence: int, outcome: Answer | SessionFailed) -> None:
-        if isinstance(outcome, SessionFailed):
-            self._refuse(session, outcome)
-            return
-        tensors = () if outcome.rows is None else (Tensor(*to_bytes(outcome.rows)),)
-        result = Result(session, sequence, int(outcome.queue_s * 1e6), int(outcome.step_s * 1e6), outcome.step_rows)
-        with suppress(ConnectionFailed):  # The reader of this stream ends the sessions.
-            self.stream.post(result, tensors)
+    def _deliver_to(self, session: int) -> Callable[[int, Answer | SessionFailed], None]:
+        def deliver(sequence: int, outcome: Answer | SessionFailed) -> None:
+            if isinstance(outcome, SessionFailed):
+                self._refuse(session, outcome)
+                return
+            tensors = () if outcome.rows is None else (Tensor(*to_bytes(outcome.rows)),)
+            result = Result(session, sequence, int(outcome.queue_s * 1e6), int(outcome.step_s * 1e6), outcome.step_rows)
+            with suppress(ConnectionFailed):  # The reader of this stream ends the sessions.
+                self.stream.post(result, tensors)
+
+        return deliver
 
     def _refuse(self, session: int, failure: SessionFailed) -> None:
         self._metrics.refused.labels(failure.code.value).inc()
+        log.info("session ended", connection=self.connection, session=session, code=failure.code.value)
+        self.advising.closed(session)
+        self._ended[session] = None
+        if len(self._ended) > REMEMBERED_ENDS:
+            del self._ended[next(iter(self._ended))]
         with suppress(ConnectionFailed):
             self.stream.post(Failed(failure.code.value, failure.message, session, failure.param, failure.retry_after_s))
+
+    def _advise(self, advice: Advice) -> None:
+        with suppress(ConnectionFailed):
+            self.stream.post(advice)

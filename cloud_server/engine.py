@@ -1,30 +1,36 @@
-"""The middle layers and everybody's KV cache: runs one planned step after another on a thread of its own.
+"""Sessions and their work: plans one step after another, has a runner compute it, and hands out the results.
 
-The event loop only queues work and hands out results, so that frames keep flowing while the matrix products run.
+Everything here runs on the event loop and none of it is long: the matrix products are the runner's. Up to as many steps
+as the runner has stages are under way at once, always in the order they were planned.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import monotonic
 
 import structlog
 import torch
 
-from cloud_server.ledger import Key, Ledger
+from cloud_server.budget import step_budget
+from cloud_server.gathering import Gathering
+from cloud_server.ledger import Key, Ledger, State
 from cloud_server.metrics import CloudMetrics
-from cloud_server.scheduler import Portion, Scheduler
-from split_model.kv_cache import KVCache
-from split_model.stack import Span, Stack
+from cloud_server.monitor import LoadMonitor
+from cloud_server.pool import PagedSpan
+from cloud_server.runner import Ran, Runner, StageLost
+from cloud_server.scheduler import Plan, Portion, Scheduler
 from wire.errors import Code, SessionFailed
 
 log = structlog.get_logger()
 
-SMOOTHING = 0.8
-"""Weight of the past in the running mean of the step time (the paper's alpha, Eq. 1 and 2)."""
+SWEEP_EVERY_S = 1.0
+"""How often sessions that are over age are looked for."""
+
+RESTART_AFTER_S = 1.0
+"""Pause before the stages are started again when starting them has failed."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Answer:
 
 
 Deliver = Callable[[int, "Answer | SessionFailed"], None]
-"""Called on the event loop with a forward's sequence number and what became of it; must not raise."""
+"""Called on the event loop with a forward's sequence number and what became of it, or with -1 and why the whole session
+has ended; must not raise."""
 
 
 @dataclass
@@ -52,82 +59,162 @@ class _Waiting:
 
 @dataclass
 class _Session:
-    cache: KVCache
     deliver: Deliver
+    length: int = 0
+    """Positions whose keys and values are in the pages, once the steps under way are done."""
+    done: int = 0
+    """Positions whose keys and values are there now."""
     waiting: dict[int, _Waiting] = field(default_factory=dict)
 
 
 @dataclass
-class _Outcome:
-    """What a step did: its time, and the sessions it ended."""
+class _Item:
+    """A portion in a step."""
 
-    seconds: float = 0.0
-    failed: dict[Key, SessionFailed] = field(default_factory=dict)
+    portion: Portion[Key]
+    session: _Session
+    start: int
 
 
 class Engine:
-    """Sessions over one stack of layers.
+    """Sessions over the layers that a runner holds.
 
     Args:
-        stack: the layers; ``[rows, hidden]`` in, the same out.
-        ledger: the rules of admission and order, kept before any memory is taken.
-        step_rows: rows in one step.
+        ledger: the rules of admission and order, and the pages.
+        step_rows: most rows in one step.
+        slack: how much longer than the decoders' rows alone a step may take for the sake of prompt chunks.
     """
 
-    def __init__(self, stack: Stack, ledger: Ledger, step_rows: int, metrics: CloudMetrics) -> None:
+    def __init__(
+        self, runner: Runner, ledger: Ledger, metrics: CloudMetrics, *, step_rows: int = 512, slack: float = 1.2
+    ) -> None:
         self.ledger = ledger
-        self.step_s = 0.0
-        self._stack = stack
-        self._step_rows = step_rows
+        self.load = LoadMonitor()
+        self.swept: Callable[[], None] = lambda: None
+        self._runner = runner
         self._metrics = metrics
+        self._step_rows = step_rows
+        self._slack = slack
         self._scheduler = Scheduler[Key]()
+        self._gathering = Gathering[Key]()
         self._sessions: dict[Key, _Session] = {}
-        self._ready = asyncio.Event()
-        self._emptied = asyncio.Event()
-        self._emptied.set()
+        self._steps: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._lost = False
+        self._broken: BaseException | None = None
         self._running: asyncio.Task[None] | None = None
-        self._compute = ThreadPoolExecutor(1, thread_name_prefix="step")
 
-    def open(self, key: Key, positions: int, deliver: Deliver) -> None:
-        """Begin a session. Raises ``SessionFailed``."""
-        self.ledger.open(key, positions)
-        self._sessions[key] = _Session(self._stack.new_cache(positions), deliver)
-        self._emptied.clear()
+    # ---- what devices ask ----
+
+    def open(
+        self,
+        key: Key,
+        tenant: str,
+        positions: int,
+        deliver: Deliver,
+        *,
+        prompt: int = 0,
+        expected: int = 0,
+        replayed: bool = False,
+    ) -> None:
+        """Begin a session that may reach ``positions``; ``wire.messages.Open`` says what the rest means.
+
+        Raises:
+            SessionFailed: no session or no page is free, or the stages are being started again.
+        """
+        if self._lost:
+            raise SessionFailed(Code.STAGE_LOST, "the layers are being started again", retry_after_s=RESTART_AFTER_S)
+        self.ledger.open(key, tenant, positions, prompt, monotonic(), replay=replayed, expected=expected or None)
+        self._sessions[key] = _Session(deliver)
+        if replayed:
+            self._metrics.replays.inc()
+            self._metrics.replayed_rows.inc(prompt)
+        self._note_idle()
+
+    def resume(self, old: Key, new: Key, position: int, deliver: Deliver) -> None:
+        """Go on with session ``old`` as ``new`` from ``position``; what else it had asked for is forgotten.
+
+        Raises:
+            SessionFailed: there is no such session, or its rows up to ``position`` have not been computed.
+        """
+        before = self._sessions.get(old)
+        if before is None:
+            raise SessionFailed(Code.UNKNOWN_SESSION, "that session is not kept here any more")
+        if position > min(before.done, before.length):
+            raise SessionFailed(Code.BAD_POSITION, f"only {before.done} positions of that session are here")
+        self.ledger.resume(old, new, position, self.ledger.entries[old].positions, monotonic())
+        # A new object: what a step under way still does for the old one finds nobody to deliver to.
+        del self._sessions[old]
+        self._sessions[new] = _Session(deliver, position, position)
+        self._forget_work(old)
+        self._metrics.resumes.inc()
+        self._note_idle()
 
     def forward(self, key: Key, sequence: int, position: int, hidden: torch.Tensor, want: int) -> None:
         """Queue new positions ``hidden [rows, hidden]``; ``deliver`` gets the last ``want``; or ``SessionFailed``."""
-        rows = hidden.shape[0]
-        self.ledger.forward(key, sequence, position, rows, want)
-        self._sessions[key].waiting[sequence] = _Waiting(hidden, want, perf_counter())
-        self._scheduler.add(key, sequence, rows)
-        self._ready.set()
+        rows, now = hidden.shape[0], monotonic()
+        entry = self.ledger.entries.get(key)
+        kept = entry is not None and entry.state is State.PARKED
+        self.ledger.forward(key, sequence, position, rows, want, now)
+        if kept:
+            self._metrics.prefix_rows.inc(position)
+            self._note_idle()
+        self._sessions[key].waiting[sequence] = _Waiting(hidden, want, now)
+        self._scheduler.add(key, sequence, rows, self.ledger.entries[key].tenant)
+        self._gathering.arrived(key, now)
+        self._wake.set()
 
     def truncate(self, key: Key, position: int) -> None:
         """Go back to ``position``, in order with the forwards. Raises ``SessionFailed``."""
-        self.ledger.truncate(key, position)
+        self.ledger.truncate(key, position, monotonic())
         self._scheduler.truncate(key, position)
-        self._ready.set()
+        self._note_idle()
+        self._wake.set()
+
+    def park(self, key: Key) -> None:
+        """Keep a session for a next turn while there is room. Raises ``SessionFailed``."""
+        for each in self.ledger.park(key, monotonic()):
+            self._end(each, SessionFailed(Code.EVICTED, "a younger conversation took this one's place"))
+        self._gathering.closed(key)
+        self._note_idle()
 
     def close(self, key: Key) -> None:
-        """End a session and free its memory (once the step that is running no longer needs it)."""
+        """End a session and give back its pages."""
         if self.ledger.close(key):
             del self._sessions[key]
-            self._scheduler.remove(key)
-            if not self._sessions:
-                self._emptied.set()
+            self._forget_work(key)
+            self._note_idle()
 
-    def close_device(self, connection: int) -> None:
-        """End every session of one connection."""
+    def leave(self, connection: int) -> None:
+        """A connection is gone: keep its sessions for a while, in case the device comes back for them."""
         for key in [key for key in self._sessions if key[0] == connection]:
-            self.close(key)
+            self._forget_work(key)
+            session = self._sessions[key]
+            # Rows that wait will be sent again; a step under way may finish what it has begun.
+            there = min(session.done, session.length)
+            self._sessions[key] = _Session(_nobody, there, there)
+            self.ledger.entries[key].position = there
+        for key in self.ledger.orphan(connection, monotonic()):
+            self._end(key, SessionFailed(Code.EVICTED, "too many sessions wait for their devices"))
+        self._note_idle()
+
+    def close_kept(self) -> None:
+        """End every session that only waits for a next turn or a reconnect: the server is about to stop."""
+        for key in [key for key, entry in self.ledger.entries.items() if entry.state is not State.OPEN]:
+            self._end(key, SessionFailed(Code.DRAINING, "the server is stopping"))
 
     async def emptied(self, within_s: float) -> bool:
         """Wait until no session is open; False when some still are after ``within_s`` seconds."""
         try:
-            await asyncio.wait_for(self._emptied.wait(), within_s)
+            await asyncio.wait_for(self._idle.wait(), within_s)
         except (TimeoutError, asyncio.TimeoutError):
             return False
         return True
+
+    # ---- what operators see ----
 
     @property
     def waiting_rows(self) -> int:
@@ -135,98 +222,209 @@ class Engine:
         return self._scheduler.waiting_rows
 
     @property
-    def kv_bytes(self) -> int:
-        """Bytes of all KV caches as allocated now."""
-        return sum(session.cache.nbytes for session in self._sessions.values())
-
-    async def run(self) -> None:
-        """Plan, run, deliver, for ever."""
-        loop = asyncio.get_running_loop()
-        self._running = asyncio.current_task()
-        while True:
-            await self._ready.wait()
-            plan = self._scheduler.plan(self._step_rows)
-            if not plan.portions and not plan.truncations:
-                self._ready.clear()
-                continue
-            # Sessions are looked up here: while the step runs, their keys may come to mean others.
-            back = [(self._sessions[each.key].cache, each.position) for each in plan.truncations]
-            batch = [(portion, self._sessions[portion.key]) for portion in plan.portions]
-            began = perf_counter()
-            outcome = await loop.run_in_executor(self._compute, self._step, back, batch)
-            if batch:
-                self._count(outcome.seconds, plan.rows)
-            for portion, session in batch:
-                self._settle(portion, session, outcome, began, plan.rows)
+    def waiting_sessions(self) -> int:
+        """Sessions with rows not yet in any step."""
+        return self._scheduler.waiting_sessions
 
     @property
     def alive(self) -> bool:
         """Whether steps are being run."""
         return self._running is not None and not self._running.done()
 
-    def stop(self) -> None:
-        """End the compute thread."""
-        self._compute.shutdown(wait=False, cancel_futures=True)
+    @property
+    def depth(self) -> int:
+        """Steps that may be under way at once (the paper's pipeline length P)."""
+        return self._runner.depth
 
-    def _step(self, back: list[tuple[KVCache, int]], batch: list[tuple[Portion[Key], _Session]]) -> _Outcome:
-        """Truncations, then one ragged forward, on the compute thread; outputs are left in ``waiting``."""
-        outcome = _Outcome()
-        began = perf_counter()
+    # ---- the loop ----
+
+    async def run(self) -> None:
+        """Plan, run, deliver, for ever."""
+        self._running = asyncio.current_task()
+        await self._runner.start()
+        sweeping = asyncio.create_task(self._sweep())
         try:
-            with torch.inference_mode():
-                for cache, position in back:
-                    cache.truncate(position)
-                self._forward(batch, outcome)
-        except Exception as error:  # Whatever it is, it ends the sessions of this step and no others.
-            log.error("step failed", error=type(error).__name__, sessions=len(batch))
-            failure = SessionFailed(Code.INTERNAL, "the step that held this session failed")
-            outcome.failed = {portion.key: failure for portion, _ in batch}
-        outcome.seconds = perf_counter() - began
-        return outcome
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if self._broken is not None:
+                    raise self._broken  # A mistake of ours: the server is not healthy any more and says so.
+                if self._lost:
+                    await self._restart()
+                while len(self._steps) < self._runner.depth and not self._lost:
+                    if self._wait_for_more() or not self._begin():
+                        break
+        finally:
+            for task in (sweeping, *self._steps):
+                task.cancel()
+            await asyncio.gather(sweeping, *self._steps, return_exceptions=True)
+            await self._runner.stop()
 
-    def _forward(self, batch: list[tuple[Portion[Key], _Session]], outcome: _Outcome) -> None:
-        sound = []
-        for portion, session in batch:
-            hidden = session.waiting[portion.sequence].hidden[portion.begin : portion.begin + portion.rows]
-            if bool(torch.isfinite(hidden).all()):
-                sound.append((portion, session, hidden))
+    def _wait_for_more(self) -> bool:
+        now = monotonic()
+        wait_s = self._gathering.wait_s(now, self.load.eta)
+        if wait_s <= 0:
+            return False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
+        return True
+
+    def _begin(self) -> bool:
+        """Begin the next step; False when nothing waits."""
+        budget = step_budget(self.load.g, self._scheduler.demand, self._slack, self._step_rows)
+        plan = self._scheduler.plan(budget)
+        if not plan.portions and not plan.truncations:
+            return False
+        batch = self._take_pages(plan)
+        self._gathering.began(monotonic(), bool(self._scheduler.waiting_rows))
+        if batch:
+            # Rows and pages are looked up now: by the time the task runs, a session may have been closed.
+            task = asyncio.create_task(self._step(batch, *self._inputs(batch)))
+            self._steps.add(task)
+            task.add_done_callback(self._step_done)
+        return True
+
+    def _take_pages(self, plan: Plan[Key]) -> list[_Item]:
+        pages = self.ledger.pages
+        for each in plan.truncations:
+            self._sessions[each.key].length = each.position
+            pages.truncate(each.key, each.position)
+        batch = []
+        for portion in plan.portions:
+            session = self._sessions.get(portion.key)
+            if session is None:
+                continue  # Ended to make room for another of this plan.
+            if self._make_room(portion.key, session.length + portion.rows):
+                batch.append(_Item(portion, session, session.length))
+                session.length += portion.rows
+        return [item for item in batch if self._sessions.get(item.portion.key) is item.session]
+
+    def _make_room(self, key: Key, positions: int) -> bool:
+        """Pages for a session, others being ended for it where they must; False when it was ended itself."""
+        while not self.ledger.pages.extend(key, positions):
+            found = self.ledger.victim(())
+            victim, state = found if found is not None else (key, State.OPEN)
+            if state is State.OPEN:
+                self._metrics.preemptions.inc()
+                log.info("session preempted", connection=victim[0], session=victim[1])
+                self._end(
+                    victim, SessionFailed(Code.PREEMPTED, "its pages went to an older session", retry_after_s=0.5)
+                )
             else:
-                outcome.failed[portion.key] = SessionFailed(Code.NOT_FINITE, "the hidden states hold NaN or infinity")
-        if not sound:
-            return
-        spans = [Span(session.cache, portion.rows) for portion, session, _ in sound]
-        outputs = self._stack.forward(torch.cat([hidden for _, _, hidden in sound]), spans)
-        begin = 0
-        for portion, session, _ in sound:
-            session.waiting[portion.sequence].outputs.append(outputs[begin : begin + portion.rows])
+                self._end(victim, SessionFailed(Code.EVICTED, "its pages were needed"))
+            if victim == key:
+                return False
+        return True
+
+    def _inputs(self, batch: Sequence[_Item]) -> tuple[list[torch.Tensor], list[PagedSpan]]:
+        hidden, spans = [], []
+        for item in batch:
+            portion = item.portion
+            rows = item.session.waiting[portion.sequence].hidden
+            hidden.append(rows if portion.rows == len(rows) else rows[portion.begin : portion.begin + portion.rows])
+            needed = self.ledger.pages.needed(item.start + portion.rows)
+            # A copy: while the step is under way, the table may grow, shrink or go.
+            table = tuple(self.ledger.pages.table(portion.key)[:needed])
+            spans.append(PagedSpan(table, item.start, portion.rows))
+        return hidden, spans
+
+    async def _step(self, batch: Sequence[_Item], hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan]) -> None:
+        began = monotonic()
+        try:
+            ran = await self._runner.run(hidden, spans)
+        except StageLost:
+            self._lost = True
+        except Exception as error:  # Whatever it is, it ends the sessions of this step and no others.
+            cause = error.__cause__ or error
+            log.error("step failed", error=type(cause).__name__, sessions=len(batch))
+            for item in batch:
+                if self._sessions.get(item.portion.key) is item.session:
+                    self._end(item.portion.key, SessionFailed(Code.INTERNAL, "the step that held this session failed"))
+        else:
+            self._count(ran)
+            self._settle(batch, ran, began)
+
+    def _step_done(self, task: asyncio.Task[None]) -> None:
+        self._steps.discard(task)
+        self._wake.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = error
+
+    def _settle(self, batch: Sequence[_Item], ran: Ran, began: float) -> None:
+        begin, step_rows = 0, ran.outputs.shape[0]
+        now = monotonic()
+        for item, finite in zip(batch, ran.finite, strict=True):
+            portion, session = item.portion, item.session
+            rows = ran.outputs[begin : begin + portion.rows]
             begin += portion.rows
+            if self._sessions.get(portion.key) is not session:
+                continue  # Closed, ended or resumed elsewhere while the step ran.
+            if not finite:
+                self._end(portion.key, SessionFailed(Code.NOT_FINITE, "these rows hold or became NaN or infinity"))
+                continue
+            session.done = item.start + portion.rows
+            work = session.waiting[portion.sequence]
+            if work.want:
+                work.outputs = [rows] if rows.shape[0] >= work.want else [*work.outputs, rows]
+            if not portion.last:
+                continue
+            del session.waiting[portion.sequence]
+            self.ledger.answered(portion.key, work.hidden.shape[0], now)
+            if work.want:
+                self._gathering.answered(portion.key, now)
+            self._metrics.queue_seconds.observe(began - work.arrived)
+            wanted = _last_rows(work.outputs, work.want)
+            session.deliver(portion.sequence, Answer(wanted, began - work.arrived, ran.seconds, step_rows))
 
-    def _settle(
-        self, portion: Portion[Key], session: _Session, outcome: _Outcome, began: float, step_rows: int
-    ) -> None:
-        key = portion.key
-        if self._sessions.get(key) is not session:
-            return  # Closed while the step ran.
-        failure = outcome.failed.get(key)
-        if failure is not None:
-            self.close(key)
-            session.deliver(portion.sequence, failure)
-            return
-        if not portion.last:
-            return
-        work = session.waiting.pop(portion.sequence)
-        self.ledger.answered(key, work.hidden.shape[0])
-        rows = _last_rows(work.outputs, work.want)
-        if rows is not None and not bool(torch.isfinite(rows).all()):
-            self.close(key)
-            session.deliver(portion.sequence, SessionFailed(Code.NOT_FINITE, "the layers overflowed on these values"))
-            return
-        session.deliver(portion.sequence, Answer(rows, began - work.arrived, outcome.seconds, step_rows))
-
-    def _count(self, seconds: float, rows: int) -> None:
-        self.step_s = seconds if not self.step_s else SMOOTHING * self.step_s + (1 - SMOOTHING) * seconds
-        self._metrics.step_seconds.observe(seconds)
+    def _count(self, ran: Ran) -> None:
+        rows = ran.outputs.shape[0]
+        self.load.observe(rows, ran.seconds)
+        self._metrics.step_seconds.observe(ran.seconds)
         self._metrics.step_rows.observe(rows)
+
+    async def _restart(self) -> None:
+        """The stages are gone, and every session's keys and values with them: end all, begin anew."""
+        if self._steps:
+            await asyncio.gather(*self._steps, return_exceptions=True)
+        log.error("a stage is gone, starting the stages again", sessions=len(self._sessions))
+        for key in list(self._sessions):
+            self._end(key, SessionFailed(Code.STAGE_LOST, "a part of the layers went away", retry_after_s=1.0))
+        while self._lost:
+            try:
+                await self._runner.start()
+                self._lost = False
+            except StageLost as error:
+                log.error("the stages could not be started", why=str(error))
+                await asyncio.sleep(RESTART_AFTER_S)
+        self._metrics.stage_restarts.inc()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            for key in self.ledger.expired(monotonic()):
+                self._end(key, SessionFailed(Code.EVICTED, "it was idle for too long"))
+            self.swept()
+
+    def _end(self, key: Key, failure: SessionFailed) -> None:
+        """End a session from this side and tell its device."""
+        session = self._sessions[key]
+        if failure.code is Code.EVICTED:
+            self._metrics.evictions.inc()
+        self.close(key)
+        session.deliver(-1, failure)
+
+    def _forget_work(self, key: Key) -> None:
+        self._scheduler.remove(key)
+        self._gathering.closed(key)
+
+    def _note_idle(self) -> None:
+        busy = any(entry.state is State.OPEN for entry in self.ledger.entries.values())
+        self._idle.clear() if busy else self._idle.set()
+
+
+def _nobody(sequence: int, outcome: Answer | SessionFailed) -> None:
+    """Deliver to a connection that is gone."""
 
 
 def _last_rows(outputs: list[torch.Tensor], want: int) -> torch.Tensor | None:

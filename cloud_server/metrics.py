@@ -18,26 +18,41 @@ class CloudMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.running = Gauge("trilby_cloud_num_sessions", "Sessions open", registry=self.registry)
-        self.devices = Gauge("trilby_cloud_num_devices", "Devices connected", registry=self.registry)
-        self.waiting_rows = Gauge("trilby_cloud_num_rows_waiting", "Rows waiting for a step", registry=self.registry)
-        self.kv_usage = Gauge(
-            "trilby_cloud_kv_cache_usage_perc", "Positions reserved of all there are, 0 to 1", registry=self.registry
+        self.running = self._gauge("num_requests_running", "Sessions open, those kept for a next turn left out")
+        self.waiting = self._gauge("num_requests_waiting", "Sessions with rows that wait for a step")
+        self.parked = self._gauge("num_sessions_parked", "Sessions kept for a next turn or a reconnect")
+        self.devices = self._gauge("num_devices", "Devices connected")
+        self.waiting_rows = self._gauge("num_rows_waiting", "Rows waiting for a step")
+        self.kv_usage = self._gauge("kv_cache_usage_perc", "Pages in use of all there are, 0 to 1")
+        self.step_seconds = self._histogram("step_seconds", "Time of one batched step", _SECONDS)
+        self.step_rows = self._histogram("iteration_tokens_total", "Rows in one step", _ROWS)
+        self.queue_seconds = self._histogram("request_queue_time_seconds", "Wait of a forward for its step", _SECONDS)
+        self.ttft = self._histogram(
+            "time_to_first_token_seconds", "From a prompt's first row to its answer, as devices see it", _SECONDS
         )
-        self.step_seconds = Histogram(
-            "trilby_cloud_step_seconds", "Time of one batched step", buckets=_SECONDS, registry=self.registry
-        )
-        self.step_rows = Histogram(
-            "trilby_cloud_iteration_tokens_total", "Rows in one step", buckets=_ROWS, registry=self.registry
-        )
+        self.tbt = self._histogram("inter_token_latency_seconds", "Between answers, as devices see it", _SECONDS)
+        self.preemptions = self._counter("num_preemptions_total", "Sessions ended because pages ran out")
+        self.evictions = self._counter("num_evictions_total", "Kept or idle sessions given up")
+        self.replays = self._counter("num_replays_total", "Sessions that devices began again from their own rows")
+        self.resumes = self._counter("num_resumes_total", "Sessions that went on after a reconnect")
+        self.replayed_rows = self._counter("replayed_rows_total", "Rows announced by replays")
+        self.prefix_rows = self._counter("prefix_cache_hits_total", "Positions a next turn found in its kept session")
+        self.stage_restarts = self._counter("stage_restarts_total", "Times the pipeline was started again")
         self.refused = Counter(
             "trilby_cloud_refusals_total", "Sessions and connections refused or ended", ["code"], registry=self.registry
         )
-        self.received_bytes = Counter(
-            "trilby_cloud_received_bytes_total", "Frame bytes received", registry=self.registry
-        )
-        self.sent_bytes = Counter("trilby_cloud_sent_bytes_total", "Frame bytes sent", registry=self.registry)
+        self.received_bytes = self._counter("received_bytes_total", "Frame bytes received")
+        self.sent_bytes = self._counter("sent_bytes_total", "Frame bytes sent")
 
     def text(self) -> bytes:
         """All values in Prometheus text form."""
         return generate_latest(self.registry)
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(f"trilby_cloud_{name}", meaning, registry=self.registry)
+
+    def _counter(self, name: str, meaning: str) -> Counter:
+        return Counter(f"trilby_cloud_{name}", meaning, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"trilby_cloud_{name}", meaning, buckets=buckets, registry=self.registry)

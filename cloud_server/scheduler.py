@@ -43,6 +43,15 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Demand:
+    """What the next step is asked for: rows of short work, and the sessions that have short work and chunks."""
+
+    short_rows: int
+    short_sessions: int
+    chunk_sessions: int
+
+
+@dataclass(frozen=True)
 class Portion(Generic[Key]):
     """Rows ``begin`` to ``begin + rows`` of forward ``sequence`` run in this step; ``last`` when that completes it."""
 
@@ -188,9 +197,11 @@ class Scheduler(Generic[Key]):
         return self._waiting_rows
 
     @property
-    def short_rows(self) -> int:
-        """Rows of short work that could run in the next step."""
-        return sum(work.left for _, _, work in self._heads() if work.rows <= SHORT_ROWS)
+    def demand(self) -> Demand:
+        """What could run in the next step."""
+        heads = self._heads()
+        short = [work.left for _, _, work in heads if work.rows <= SHORT_ROWS]
+        return Demand(sum(short), len(short), len(heads) - len(short))
 
     def plan(self, budget: Budget) -> Plan[Key]:
         """The next step within ``budget``, and count it as done. Empty when nothing waits."""

@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from service.huge_pages import with_huge_pages
+
 STOP_WITHIN_S = 8.0
 """Time a child has to stop by itself before it is killed."""
 
@@ -25,7 +27,11 @@ class Children:
     def start(self, name: str, arguments: list[str]) -> None:
         """Start a process. Ctrl-C in the terminal reaches only the parent, which then stops all in order."""
         self._processes[name] = subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with(os.getpid())
+            arguments,
+            stdin=subprocess.DEVNULL,
+            env=with_huge_pages(),
+            start_new_session=True,
+            preexec_fn=_die_with(os.getpid()),
         )
 
     def ended(self) -> tuple[str, int] | None:

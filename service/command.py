@@ -8,6 +8,7 @@ import sys
 import click
 
 from service.chat import command as chat
+from service.huge_pages import with_huge_pages
 from service.serve import command as serve
 
 VERSION = "0.1.0"
@@ -51,7 +52,7 @@ def _process(name: str, package: str, summary: str) -> None:
     def start(context: click.Context) -> None:
         # The process takes this one's place, so that signals reach it directly.
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-m", package, *context.args])
+        os.execve(sys.executable, [sys.executable, "-m", package, *context.args], with_huge_pages())
 
 
 _process("gateway", "gateway", "Run the OpenAI-compatible gateway.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 import uvicorn
 
-from cloud_server.__main__ import load
 from cloud_server.app import CloudServer, create_app
+from cloud_server.build import build
 from cloud_server.config import CloudConfig
 from device_agent.chain import Chain
 from device_agent.choosing import Chooser
@@ -45,7 +45,7 @@ class Cloud:
 @asynccontextmanager
 async def cloud_here(model: Path, split: int, tail: int = 0, **settings: Any) -> AsyncIterator[Cloud]:
     """A cloud server on a free port, in this event loop."""
-    server = load(CloudConfig(model=str(model), split=split, tail=tail, **settings))
+    server = build(CloudConfig(model=str(model), split=split, tail=tail, **settings))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -83,12 +83,14 @@ def device_hello(model: Path, split: int, tail: int, dtype: str = "float32") -> 
 
 
 @asynccontextmanager
-async def remote_middle(url: str, hello: DeviceHello, reply_within_s: float = WAIT_S) -> AsyncIterator[RemoteSubmodel]:
-    """The cloud's layers as a submodel, connected."""
-    remote = RemoteSubmodel(url, hello, reply_within_s)
+async def remote_middle(
+    urls: str | Sequence[str], hello: DeviceHello, reply_within_s: float = WAIT_S, recover_within_s: float = WAIT_S
+) -> AsyncIterator[RemoteSubmodel]:
+    """The layers in one or more clouds as a submodel, connected to all."""
+    remote = RemoteSubmodel([urls] if isinstance(urls, str) else urls, hello, reply_within_s, recover_within_s)
     task = asyncio.create_task(remote.run())
     try:
-        await until(lambda: remote.connected)
+        await until(lambda: all(link.ready for link in remote.links))
         yield remote
     finally:
         task.cancel()

@@ -17,6 +17,7 @@ from wire.limits import DEAD_AFTER_S, HEARTBEAT_S, HELLO_WITHIN_S, MAX_TEXT, Lin
 from wire.messages import (
     HELLOS,
     Accepted,
+    Advice,
     AgentHello,
     AgentState,
     Cancel,
@@ -32,9 +33,13 @@ from wire.messages import (
     GatewayWelcome,
     Generate,
     Heartbeat,
+    LinkState,
     Message,
     Open,
+    Park,
     Result,
+    Resume,
+    Timing,
     Truncate,
 )
 
@@ -59,9 +64,9 @@ class State(Enum):
 _ALWAYS: Final = (Heartbeat, Failed)
 _ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
     (Role.CLOUD, State.GREETING): (DeviceHello,),
-    (Role.CLOUD, State.OPEN): (Open, Forward, Truncate, Close),
+    (Role.CLOUD, State.OPEN): (Open, Forward, Truncate, Close, Resume, Park, LinkState, Timing),
     (Role.DEVICE, State.GREETING): (CloudWelcome,),
-    (Role.DEVICE, State.OPEN): (Result, Drain),
+    (Role.DEVICE, State.OPEN): (Result, Drain, Advice),
     (Role.GATEWAY, State.GREETING): (AgentHello,),
     (Role.GATEWAY, State.OPEN): (Accepted, Delta, Finished, Done, AgentState, Drain),
     (Role.AGENT, State.GREETING): (GatewayWelcome,),
@@ -99,6 +104,8 @@ class Connection:
         self._heard_hello = False
         self._peer_sent_us = 0
         self._peer_sent_at = now
+        self._sent_frames = 0
+        self._received_frames = 0
 
     def send(self, message: Message, tensors: Sequence[Tensor], now: float) -> bytes:
         """The bytes that carry ``message``.
@@ -116,7 +123,7 @@ class Connection:
             raise LocalMistake("the hello has been said")
         if not greeting and not isinstance(message, _ALWAYS) and self.state is not State.OPEN:
             raise LocalMistake(f"{type(message).__name__} before the hello is over")
-        data = encode(message, tensors)
+        data = encode(message, tensors, self._sent_frames)
         limits = self._limits
         if len(data) > limits.frame_bytes or header_bytes(data) > limits.header_bytes:
             raise LocalMistake(f"a frame of {len(data)} bytes is more than this link carries")
@@ -124,6 +131,7 @@ class Connection:
             self._said_hello = True
             self._open_when_greeted()
         self._sent_at = now
+        self._sent_frames = (self._sent_frames + 1) % 2**32
         return data
 
     def receive(self, data: bytes, now: float) -> Frame | None:
@@ -133,6 +141,7 @@ class Connection:
         try:
             frame = decode(data, self._limits)
             self._received_at = now
+            self._check_number(frame.number)
             return self._accept(frame, now)
         except ConnectionFailed as failure:
             self.fail(failure)
@@ -169,7 +178,14 @@ class Connection:
         """The frame that tells the peer why the connection ends; None when the peer itself is gone."""
         if self.failure is None or self.failure.code is Code.LOST:
             return None
-        return encode(Failed(self.failure.code.value, self.failure.message[:MAX_TEXT]))
+        return encode(Failed(self.failure.code.value, self.failure.message[:MAX_TEXT]), (), self._sent_frames)
+
+    def _check_number(self, number: int) -> None:
+        # The websocket keeps order; whatever stands between the two sides may not. A lost, doubled or swapped frame
+        # ends the connection before it can do harm, and the sessions are resumed on a new one.
+        if number != self._received_frames:
+            raise ConnectionFailed(Code.BAD_FRAME, f"frame {number} came, {self._received_frames} is next")
+        self._received_frames = (number + 1) % 2**32
 
     def _accept(self, frame: Frame, now: float) -> Frame | None:
         message = frame.message

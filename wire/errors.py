@@ -38,6 +38,9 @@ class Code(str, Enum):
     TOKEN_LIMIT = "token_limit"
     DRAINING = "draining"
     CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    EVICTED = "evicted"
+    STAGE_LOST = "stage_lost"
     INVALID_REQUEST = "invalid_request"
     CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
     MODEL_NOT_FOUND = "model_not_found"
@@ -74,6 +77,27 @@ REFUSALS: Final = frozenset(
     }
 )
 """Codes that mean the two sides are set up differently: dialling again changes nothing until somebody acts."""
+
+
+REPLAYABLE: Final = frozenset(
+    {
+        Code.LOST,
+        Code.UPSTREAM_LOST,
+        Code.TIMEOUT,
+        Code.DRAINING,
+        Code.PREEMPTED,
+        Code.EVICTED,
+        Code.STAGE_LOST,
+        Code.SESSION_LIMIT,
+        Code.UNKNOWN_SESSION,
+        Code.DUPLICATE_SESSION,
+        Code.BAD_POSITION,
+        Code.CREDIT_EXCEEDED,
+        Code.INTERNAL,
+    }
+)
+"""Codes that end a session in one cloud server but say nothing against its rows: the device may replay them, there or
+elsewhere. The others (a wrong shape, a value that is not finite, too many positions) would come again."""
 
 
 class WireError(Exception):

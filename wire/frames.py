@@ -5,8 +5,9 @@
     2       1     protocol version
     3       1     number of tensors
     4       4     header length h, little-endian
-    8       h     header: one message (msgpack)
-    8+h     ...   tensor descriptions, each: dtype (1), dimensions (1), sizes (4 each, little-endian)
+    8       4     number of this frame on its connection and way, from 0, modulo 2**32, little-endian
+    12      h     header: one message (msgpack)
+    12+h    ...   tensor descriptions, each: dtype (1), dimensions (1), sizes (4 each, little-endian)
     then          tensor bytes, little-endian, row-major, one after the other, and nothing more
 
 Everything is checked against the limits and against the bytes that are really there before anything is allocated; a
@@ -28,7 +29,7 @@ from wire.limits import ITEM_BYTES, MAX_DIMENSIONS, MAX_TENSORS, PROTOCOL_VERSIO
 from wire.messages import Message
 
 MAGIC: Final = b"TL"
-_PREFIX: Final = struct.Struct("<2sBBI")
+_PREFIX: Final = struct.Struct("<2sBBII")
 _DTYPES: Final = tuple(ITEM_BYTES)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
@@ -45,17 +46,18 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Frame:
-    """A received message and the tensors that came with it."""
+    """A received message, the tensors that came with it, and its number on its connection."""
 
     message: Message
     tensors: tuple[Tensor, ...] = ()
+    number: int = 0
 
 
-def encode(message: Message, tensors: Sequence[Tensor] = ()) -> bytes:
+def encode(message: Message, tensors: Sequence[Tensor] = (), number: int = 0) -> bytes:
     """The bytes of one frame. Tensor bytes are copied once, into the frame."""
     header = _ENCODER.encode(message)
     parts: list[bytes | memoryview | bytearray] = [
-        _PREFIX.pack(MAGIC, PROTOCOL_VERSION, len(tensors), len(header)),
+        _PREFIX.pack(MAGIC, PROTOCOL_VERSION, len(tensors), len(header), number),
         header,
     ]
     for tensor in tensors:
@@ -80,7 +82,7 @@ def decode(data: bytes, limits: LinkLimits) -> Frame:
         raise ConnectionFailed(Code.TOO_LARGE, f"a frame of {len(data)} bytes, the limit is {limits.frame_bytes}")
     if len(data) < _PREFIX.size:
         raise _bad("it is shorter than a frame prefix")
-    magic, version, count, header_size = _PREFIX.unpack_from(data)
+    magic, version, count, header_size, number = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise _bad("it does not begin as a frame does")
     if version != PROTOCOL_VERSION:
@@ -109,7 +111,7 @@ def decode(data: bytes, limits: LinkLimits) -> Frame:
         tensors.append(Tensor(dtype, shape, view[begin:end]))
     if end != len(data):
         raise _bad(f"{len(data) - end} bytes follow its last tensor")
-    return Frame(message, tuple(tensors))
+    return Frame(message, tuple(tensors), number)
 
 
 def _descriptions(data: bytes, count: int, offset: int) -> tuple[list[tuple[str, tuple[int, ...]]], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 """Changes when an old peer could misread a new one; the frame prefix carries it."""
 
 MAX_FRAME_BYTES: Final = 8 * 2**20
@@ -16,6 +16,12 @@ MAX_CLOUD_HEADER_BYTES: Final = 4 * 2**10
 
 MAX_GATEWAY_HEADER_BYTES: Final = 6 * 2**20
 """Largest message header between a gateway and an agent: it may carry a whole conversation."""
+
+MAX_CHUNKS: Final = 256
+"""Chunk sizes in one piece of advice."""
+
+MAX_TIMES: Final = 512
+"""Measured times in one message."""
 
 MAX_TENSORS: Final = 1
 MAX_DIMENSIONS: Final = 4

@@ -14,11 +14,14 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
-from wire.limits import MAX_TEXT
+from wire.limits import MAX_CHUNKS, MAX_TEXT, MAX_TIMES
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+Size = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+Times = Annotated[list[Count], msgspec.Meta(max_length=MAX_TIMES)]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
@@ -75,7 +78,8 @@ class CloudWelcome(_Message, frozen=True, tag=11):
 
     ``window_rows``: rows a session may have sent and not yet had answered (its credit); every forward is answered by
     exactly one result or failure, which gives its rows back. ``max_rows``: rows in one forward. ``max_positions``:
-    positions of one session. ``max_sessions``: sessions this device may have open.
+    positions of one session. ``max_sessions``: sessions this device may have open. ``resume_token``: what a ``Resume``
+    on a later connection must show; the sessions of this one are kept for ``resume_s`` seconds after it ends.
     """
 
     name: Name
@@ -83,13 +87,23 @@ class CloudWelcome(_Message, frozen=True, tag=11):
     max_rows: Count
     max_positions: Count
     max_sessions: Count
+    resume_token: Name = ""
+    resume_s: float = 0.0
 
 
 class Open(_Message, frozen=True, tag=12):
-    """Begin session ``session`` with room for ``positions`` positions. Not answered: a refusal comes as Failed."""
+    """Begin session ``session`` that may reach ``positions`` positions. Not answered: a refusal comes as Failed.
+
+    ``prompt``: rows that will come at once, as far as is known. ``expected``: positions it will probably reach (0 = not
+    known). ``replayed``: these rows were in a cloud server before, which lost or gave up the session, so somebody waits
+    for an answer that has begun.
+    """
 
     session: Number
     positions: Count
+    prompt: Count = 0
+    expected: Count = 0
+    replayed: bool = False
 
 
 class Forward(_Message, frozen=True, tag=13):
@@ -127,6 +141,50 @@ class Close(_Message, frozen=True, tag=16):
     """End a session and free all it holds. Not answered."""
 
     session: Number
+
+
+class Resume(_Message, frozen=True, tag=17):
+    """Go on as ``session`` with what was ``old_session`` on the connection that had ``token``, cut back to
+    ``position``; its forwards count from 0 again. Not answered: a refusal comes as Failed."""
+
+    session: Number
+    token: Name
+    old_session: Number
+    position: Count
+
+
+class Park(_Message, frozen=True, tag=18):
+    """This session's answer is complete, a next turn of the same conversation may follow: keep it while there is room.
+
+    The next forward or truncate takes it up again; when it is given up first, that is told as Failed."""
+
+    session: Number
+
+
+class LinkState(_Message, frozen=True, tag=19):
+    """What a device measures: bandwidth up and down in bytes a second (the paper's beta; 0 = not known yet) and the
+    time of one drafting step in microseconds (gamma; 0 = it does not draft). Sent when it has changed."""
+
+    up_bytes_s: Size
+    down_bytes_s: Size
+    draft_us: Count = 0
+
+
+class Timing(_Message, frozen=True, tag=21):
+    """Times a device has seen since the last such message, in microseconds: from handing over the first row of a prompt
+    to its answer (TTFT), and between the answers that followed (TBT)."""
+
+    ttft_us: Times
+    tbt_us: Times
+
+
+class Advice(_Message, frozen=True, tag=20):
+    """How to cut prompts into chunks: sizes in rows. With ``session``, those of its rows from position ``begin`` on;
+    without, the one size for any prompt that has no advice of its own. Obeyed from the next chunk on."""
+
+    sizes: Annotated[list[Count], msgspec.Meta(min_length=1, max_length=MAX_CHUNKS)]
+    session: Number | None = None
+    begin: Count = 0
 
 
 # ---- gateway <-> agent -----------------------------------------------------------------------------------------------
@@ -182,7 +240,8 @@ class Generate(_Message, frozen=True, tag=32):
 
     ``max_tokens`` None means as many as fit and the agent allows. ``logprobs`` None means none, else how many
     alternatives to each token.
-    ``echo`` puts the prompt's text before the answer.
+    ``echo`` puts the prompt's text before the answer. ``tenant`` tells clients apart whose prompts must not share
+    anything: a digest of the key they showed, empty where none is needed.
     """
 
     request: Number
@@ -198,6 +257,7 @@ class Generate(_Message, frozen=True, tag=32):
     echo: bool = False
     logprobs: Count | None = None
     sampling: Sampling = Sampling()
+    tenant: Name = ""
 
 
 class Cancel(_Message, frozen=True, tag=33):
@@ -248,11 +308,12 @@ class Finished(_Message, frozen=True, tag=36):
 
 
 class Done(_Message, frozen=True, tag=37):
-    """All choices of a request are complete."""
+    """All choices of a request are complete. ``cached_tokens`` of the prompt were left from an earlier turn."""
 
     request: Number
     prompt_tokens: Count
     completion_tokens: Count
+    cached_tokens: Count = 0
 
 
 class AgentState(_Message, frozen=True, tag=38):
@@ -264,7 +325,8 @@ class AgentState(_Message, frozen=True, tag=38):
 
 Message = Union[
     Heartbeat, Failed, Drain,
-    DeviceHello, CloudWelcome, Open, Forward, Result, Truncate, Close,
+    DeviceHello, CloudWelcome, Open, Forward, Result, Truncate, Close, Resume, Park, LinkState, Timing,
+    Advice,
     AgentHello, GatewayWelcome, Generate, Cancel, Accepted, Delta, Finished, Done, AgentState,
 ]  # fmt: skip
 

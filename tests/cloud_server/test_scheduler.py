@@ -86,16 +86,16 @@ def test_a_removed_session_is_forgotten() -> None:
 def test_what_waits_is_told() -> None:
     """Sessions with queued rows or a queued truncation wait; only a session's next work can be in the next step."""
     scheduler = Scheduler[object]()
-    assert not scheduler.waiting("a") and scheduler.waiting_sessions == scheduler.short_rows == 0
+    assert not scheduler.waiting("a") and scheduler.waiting_sessions == scheduler.demand.short_rows == 0
     scheduler.truncate("a", 3)
-    assert scheduler.waiting("a") and scheduler.short_rows == 0
+    assert scheduler.waiting("a") and scheduler.demand.short_rows == 0
     scheduler.add("a", 0, 5)
     scheduler.add("a", 1, 7)
     scheduler.add("b", 0, SHORT_ROWS + 1)
     scheduler.add("b", 1, 1)
-    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.short_rows) == (2, 46, 5)
+    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.demand.short_rows) == (2, 46, 5)
     scheduler.plan(whole(100))
-    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.short_rows) == (2, 8, 8)
+    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.demand.short_rows) == (2, 8, 8)
     scheduler.truncate("b", 0)
     scheduler.plan(whole(100))
     assert scheduler.waiting("b") and not scheduler.waiting("a") and scheduler.waiting_rows == 0

@@ -1,0 +1,114 @@
+"""A cloud server from its settings: layers, pages sized from memory, runner, engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from cloud_server.app import CloudServer
+from cloud_server.attention import choose_backend
+from cloud_server.config import CloudConfig
+from cloud_server.engine import Engine
+from cloud_server.ledger import Ledger, Limits
+from cloud_server.memory import free_bytes, page_count
+from cloud_server.metrics import CloudMetrics
+from cloud_server.pipeline import PipelineRunner
+from cloud_server.pool import KVPool
+from cloud_server.runner import LayerStep, LocalRunner, Runner
+from cloud_server.stage_link import stage_device
+from cloud_server.stage_wire import stage_layers
+from split_model.checkpoint import Checkpoint
+from split_model.hub import identity, resolve
+from split_model.names import model_name
+from split_model.slices import Slice, middle_slice
+from split_model.spec import ModelSpec
+from split_model.stack import Stack
+from wire.hello import CloudIdentity
+from wire.limits import CLOUD_LINK
+
+
+def build(config: CloudConfig) -> CloudServer:
+    """The server of a configuration, its layers (or those of its first stage) loaded.
+
+    Raises:
+        ModelError: the checkpoint is missing, broken or not supported; the message says what to do.
+        ValueError: the split or the number of stages does not fit the model.
+        BackendMissing: the attention asked for cannot be used here.
+    """
+    path = resolve(config.model, only=lambda spec: [middle_slice(spec, config.split, config.tail)])
+    checkpoint = Checkpoint.open(path)
+    spec = checkpoint.spec
+    part = middle_slice(spec, config.split, config.tail)
+    stages = [range(part.first_layer, part.last_layer)]
+    if config.stages > 1:
+        stages = stage_layers(part.first_layer, part.last_layer, config.stages)
+    dtype, device = getattr(torch, config.dtype), stage_device(config.device, 0, config.stages)
+    backend = choose_backend(device, dtype, config.attention, spec.head_dim)
+    held = Slice(stages[0].start, stages[0].stop)
+    stack = Stack.load(checkpoint, held, dtype, device)
+    pages = _page_count(config, spec, [len(layers) for layers in stages], device)
+    pool = KVPool(held.num_layers, spec.num_kv_heads, spec.head_dim, dtype, device, pages, config.page_positions)
+    served = CloudIdentity(
+        model=config.model_name or model_name(config.model),
+        digest=identity(checkpoint),
+        first_layer=part.first_layer,
+        last_layer=part.last_layer,
+        hidden_size=spec.hidden_size,
+        dtype=config.dtype,
+        credential=config.cloud_token,
+    )
+    metrics = CloudMetrics()
+    engine = Engine(
+        _runner(config, LayerStep(stack, pool, backend), path, stages),
+        Ledger(_limits(config, served, pages)),
+        metrics,
+        step_rows=config.step_rows,
+        slack=config.step_slack,
+    )
+    about = {"loaded_bytes": stack.loaded_bytes, "kv_bytes": pool.nbytes, "device": str(device)}
+    return CloudServer(config, served, engine, metrics, about)
+
+
+def _runner(config: CloudConfig, step: LayerStep, path: Path, stages: list[range]) -> Runner:
+    if len(stages) == 1:
+        return LocalRunner(step)
+    return PipelineRunner(
+        step,
+        path,
+        stages,
+        device=config.device,
+        attention=config.attention,
+        transport=config.transport,
+        threads=config.threads,
+        log_level=config.log_level,
+        log_form=config.log_form,
+    )
+
+
+def _page_count(config: CloudConfig, spec: ModelSpec, layers: list[int], device: torch.device) -> int:
+    """Pages for every stage: as many as the memory of the one with most layers holds, or all of them together where
+    they share one memory."""
+    dtype = getattr(torch, config.dtype)
+    shared = config.device != "cuda" or torch.cuda.device_count() < len(layers)
+    counted = sum(layers) if shared else max(layers)
+    page_bytes = KVPool.bytes_of_page(counted, spec.num_kv_heads, spec.head_dim, dtype, config.page_positions)
+    if config.kv_mb:
+        return max(1, config.kv_mb * 10**6 // page_bytes)
+    most = config.max_sessions * -(-config.max_positions // config.page_positions)
+    return page_count(free_bytes(device), page_bytes, most)
+
+
+def _limits(config: CloudConfig, served: CloudIdentity, pages: int) -> Limits:
+    return Limits(
+        sessions=config.max_sessions,
+        device_sessions=config.max_device_sessions,
+        positions=min(config.max_positions, pages * config.page_positions),
+        window_rows=config.window_rows,
+        rows=min(config.max_rows, config.window_rows, CLOUD_LINK.rows_of(served.hidden_size, served.dtype)),
+        pages=pages,
+        page_positions=config.page_positions,
+        parked_sessions=config.parked_sessions,
+        idle_s=config.idle_s,
+        resume_s=config.resume_s,
+    )

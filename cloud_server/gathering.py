@@ -1,0 +1,71 @@
+"""How long to wait for decoders that will be back at once, so that a step is not run for the first of them alone. Pure.
+
+A step of one row costs nearly what a step of sixteen does. When sixteen sessions have just been answered, their next
+rows come back one by one within moments; beginning with the first would split them into two groups that take turns for
+ever, at half the speed. A session whose devices usually answers within a small part of a step is therefore waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+SMOOTHING = 0.8
+"""Weight of the past in a session's usual time to come back."""
+
+PATIENCE = 0.25
+"""At most this part of a step's time is spent waiting, from when the first row is ready and nothing else runs."""
+
+LATE = 1.5
+"""Somebody who takes longer than this times its usual time is not waited for any more."""
+
+
+class Gathering(Generic[Key]):
+    """When each session was answered, and how long it usually takes to send its next rows."""
+
+    def __init__(self) -> None:
+        self._usual: dict[Key, float] = {}
+        self._answered: dict[Key, float] = {}
+        self._first_ready: float | None = None
+
+    def answered(self, key: Key, now: float) -> None:
+        """A session has been given rows it had waited for."""
+        self._answered[key] = now
+        if self._first_ready is not None:
+            # Rows that came during the step have not waited for others yet, only for the step.
+            self._first_ready = now
+
+    def arrived(self, key: Key, now: float) -> None:
+        """A session has sent rows."""
+        if self._first_ready is None:
+            self._first_ready = now
+        at = self._answered.pop(key, None)
+        if at is not None:
+            before = self._usual.get(key)
+            took = now - at
+            self._usual[key] = took if before is None else SMOOTHING * before + (1 - SMOOTHING) * took
+
+    def closed(self, key: Key) -> None:
+        """A session is over."""
+        self._usual.pop(key, None)
+        self._answered.pop(key, None)
+
+    def began(self, now: float, waiting: bool) -> None:
+        """A step has begun; ``waiting`` tells whether rows are left for the next."""
+        self._first_ready = now if waiting else None
+
+    def wait_s(self, now: float, step_s: float) -> float:
+        """Seconds worth waiting before the next step, 0 to begin at once; ``step_s`` is a step's usual time."""
+        if self._first_ready is None or not self._answered:
+            return 0.0
+        limit = self._first_ready + PATIENCE * step_s
+        if now >= limit:
+            return 0.0
+        until = now
+        for key, at in self._answered.items():
+            usual = self._usual.get(key)
+            if usual is not None and at + usual <= limit:
+                until = max(until, at + LATE * usual)
+        return max(0.0, min(until, limit) - now)

@@ -1,0 +1,246 @@
+"""The engine on real layers: batches, pages that run out, sessions that come back, steps that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from clouds import until
+from tiny_models import build_tiny
+
+from cloud_server.build import build
+from cloud_server.config import CloudConfig
+from cloud_server.engine import Answer, Engine
+from cloud_server.ledger import State
+from split_model.checkpoint import Checkpoint
+from split_model.slices import middle_slice
+from split_model.stack import Span, Stack
+from wire.errors import Code, SessionFailed
+
+HIDDEN = 32
+
+
+@pytest.fixture
+def tiny(tiny_folder: Path) -> Path:
+    """A tiny Llama."""
+    path = tiny_folder / "llama"
+    return path if path.exists() else build_tiny("llama", path)
+
+
+@asynccontextmanager
+async def engine_here(tiny: Path, **settings: Any) -> AsyncIterator[Engine]:
+    """The engine of a cloud server for a model, running."""
+    engine = build(CloudConfig(model=str(tiny), split=1, **settings)).engine
+    task = asyncio.create_task(engine.run())
+    try:
+        yield engine
+        engine.ledger.pages.check()
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@dataclass
+class Caller:
+    """A session as its device sees it."""
+
+    engine: Engine
+    key: tuple[int, int]
+    position: int = 0
+    sequence: int = 0
+    answers: dict[int, asyncio.Future[Answer]] = field(default_factory=dict)
+    ended: SessionFailed | None = None
+
+    def open(self, positions: int = 64, tenant: str = "one", **more: Any) -> Caller:
+        self.engine.open(self.key, tenant, positions, self.deliver, **more)
+        return self
+
+    def send(self, hidden: torch.Tensor, want: int = 1) -> asyncio.Future[Answer]:
+        """Hand over rows; the answer."""
+        future = asyncio.get_running_loop().create_future()
+        self.answers[self.sequence] = future
+        self.engine.forward(self.key, self.sequence, self.position, hidden, want)
+        self.sequence += 1
+        self.position += len(hidden)
+        return future
+
+    async def rows(self, hidden: torch.Tensor, want: int = 1) -> torch.Tensor:
+        """Hand over rows and wait for what they become."""
+        outputs = (await self.send(hidden, want)).rows
+        assert outputs is not None
+        return outputs
+
+    def deliver(self, sequence: int, outcome: Answer | SessionFailed) -> None:
+        if isinstance(outcome, SessionFailed):
+            self.ended = outcome
+            for future in self.answers.values():
+                if not future.done():
+                    future.set_exception(outcome)
+        else:
+            self.answers.pop(sequence).set_result(outcome)
+
+
+def hidden(rows: int, seed: int) -> torch.Tensor:
+    """Some hidden states."""
+    return torch.randn(rows, HIDDEN, generator=torch.Generator().manual_seed(seed))
+
+
+def expected(tiny: Path, rows: torch.Tensor) -> torch.Tensor:
+    """What the layers make of a session's rows, alone and at once."""
+    checkpoint = Checkpoint.open(tiny)
+    stack = Stack.load(checkpoint, middle_slice(checkpoint.spec, 1, 0), torch.float32)
+    return stack.forward(rows, [Span(stack.new_cache(len(rows)), len(rows))])
+
+
+def close(got: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
+
+
+async def test_sessions_side_by_side_get_what_each_gets_alone(tiny: Path) -> None:
+    """Chunks, decode rows and rows over several pages of eight sessions in the same steps."""
+    async with engine_here(tiny, page_positions=4, step_rows=64) as engine:
+
+        async def one(number: int) -> None:
+            caller = Caller(engine, (number, 1)).open()
+            rows = hidden(40, number)
+            got = [await caller.rows(rows[:24], 24)]
+            got += [await caller.rows(rows[each : each + 1]) for each in range(24, 40)]
+            close(torch.cat(got), expected(tiny, rows))
+            engine.close(caller.key)
+
+        await asyncio.gather(*(one(number) for number in range(8)))
+        assert engine.ledger.pages.used == 0
+
+
+async def test_decoders_gather_into_full_steps(tiny: Path) -> None:
+    """Eight decoders that come back at once are answered eight at a time, not one and then seven."""
+    async with engine_here(tiny) as engine:
+        steps: list[int] = []
+
+        async def one(number: int) -> None:
+            caller = Caller(engine, (number, 1)).open(200)
+            for each in range(100):
+                steps.append((await caller.send(hidden(1, each))).step_rows)
+
+        await asyncio.gather(*(one(number) for number in range(8)))
+        late = steps[len(steps) // 2 :]
+        assert sum(late) / len(late) > 6, late
+
+
+async def test_a_long_prompt_does_not_hold_decoders_up(tiny: Path) -> None:
+    """While a prompt of a thousand rows is computed, a decoder has a row in every step."""
+    async with engine_here(tiny, window_rows=2048, max_rows=512) as engine:
+        decoder = Caller(engine, (1, 1)).open(400)
+        await decoder.rows(hidden(4, 0))
+        prompt = Caller(engine, (2, 1)).open(1024)
+        answers = [prompt.send(hidden(512, 1), 0), prompt.send(hidden(512, 2), 1)]
+        rows = []
+        while not answers[1].done():
+            rows.append((await decoder.send(hidden(1, 3))).step_rows)
+        assert len(rows) > 3 and max(rows) < 512, rows
+
+
+async def test_the_youngest_gives_way_when_pages_run_out(tiny: Path) -> None:
+    """Whoever was kept for later goes first, then the youngest is preempted; the oldest never notices."""
+    page = {"page_positions": 8, "kv_mb": 1, "max_positions": 4000}
+    async with engine_here(tiny, **page, idle_s=900.0) as engine:
+        room = engine.ledger.pages.count * 8
+        parked = Caller(engine, (1, 9)).open(room)
+        await parked.rows(hidden(64, 9))
+        engine.park(parked.key)
+        old = Caller(engine, (1, 1)).open(room)
+        young = Caller(engine, (2, 1)).open(room)
+        sent = hidden(room - 8, 1)
+        got = []
+        for begin in range(0, len(sent), 256):
+            if young.ended is None and begin < 512:
+                await young.rows(hidden(100, begin), 1)
+            got.append(await old.rows(sent[begin : begin + 256], len(sent[begin : begin + 256])))
+        close(torch.cat(got), expected(tiny, sent))
+        assert parked.ended is not None and parked.ended.code is Code.EVICTED
+        assert young.ended is not None and young.ended.code is Code.PREEMPTED and young.ended.retry_after_s
+        with pytest.raises(SessionFailed) as refused:
+            Caller(engine, (2, 2)).open(room, prompt=512)
+        assert refused.value.code is Code.SESSION_LIMIT and refused.value.retry_after_s
+        engine.close(old.key)
+        Caller(engine, (2, 3)).open(room, prompt=512)
+
+
+async def test_a_session_outlives_its_connection(tiny: Path) -> None:
+    """After the connection is lost in the middle of work it goes on elsewhere at the position its device knows."""
+    async with engine_here(tiny, page_positions=4, resume_s=5.0) as engine:
+        rows = hidden(30, 1)
+        first = Caller(engine, (1, 1)).open()
+        got = [await first.rows(rows[:20], 20)]
+        first.send(rows[20:25])
+        engine.leave(1)
+        assert engine.ledger.entries[1, 1].state is State.ORPHAN
+        again = Caller(engine, (2, 1), position=20)
+        engine.resume((1, 1), (2, 1), 20, again.deliver)
+        got.append(await again.rows(rows[20:], 10))
+        close(torch.cat(got), expected(tiny, rows))
+        assert first.ended is None and not first.answers[1].done()  # The old connection hears nothing more.
+        for old, position, code in (((1, 1), 0, Code.UNKNOWN_SESSION), ((2, 1), 31, Code.BAD_POSITION)):
+            with pytest.raises(SessionFailed) as refused:
+                engine.resume(old, (3, 1), position, again.deliver)
+            assert refused.value.code is code
+
+
+async def test_nobody_comes_back(tiny: Path) -> None:
+    """Sessions of a lost connection and idle ones are given up after their time, and all pages are free."""
+    async with engine_here(tiny, resume_s=0.2, idle_s=1.0) as engine:
+        lost, idle = Caller(engine, (1, 1)).open(), Caller(engine, (2, 1)).open()
+        await asyncio.gather(lost.rows(hidden(9, 1)), idle.rows(hidden(9, 2)))
+        engine.leave(1)
+        await until(lambda: not engine.ledger.entries, 5)
+        assert engine.ledger.pages.used == 0
+        assert lost.ended is None and idle.ended is not None and idle.ended.code is Code.EVICTED
+
+
+async def test_nan_ends_its_session_only(tiny: Path) -> None:
+    """One of eight in the same steps sends NaN: seven get what they get without it."""
+    async with engine_here(tiny) as engine:
+
+        async def one(number: int) -> None:
+            caller = Caller(engine, (number, 1)).open()
+            rows = hidden(30, number)
+            if number == 3:
+                rows[25] = float("nan")
+            got = [await caller.rows(rows[:20], 20)]
+            got += [await caller.rows(rows[each : each + 1]) for each in range(20, 30)]
+            close(torch.cat(got), expected(tiny, rows))
+
+        results = await asyncio.gather(*(one(number) for number in range(8)), return_exceptions=True)
+        failure = results.pop(3)
+        assert isinstance(failure, SessionFailed) and failure.code is Code.NOT_FINITE
+        assert results == [None] * 7
+
+
+async def test_out_of_memory_makes_smaller_steps(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that does not fit in memory is run in parts, down to single rows, with the same results."""
+    run, refused = Stack.run, 0
+    sent = [hidden(23, number) for number in range(3)]
+    wanted = [expected(tiny, rows) for rows in sent]
+
+    def small_memory(stack: Stack, rows: torch.Tensor, batch: Any) -> torch.Tensor:
+        nonlocal refused
+        if len(rows) > 3:
+            refused += 1
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: 1 bytes")
+        return run(stack, rows, batch)
+
+    monkeypatch.setattr(Stack, "run", small_memory)
+    async with engine_here(tiny, page_positions=4) as engine:
+
+        async def one(number: int) -> None:
+            close(await Caller(engine, (number, 1)).open().rows(sent[number], 23), wanted[number])
+
+        await asyncio.gather(*(one(number) for number in range(3)))
+        assert refused

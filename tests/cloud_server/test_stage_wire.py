@@ -1,0 +1,78 @@
+"""How layers are cut into stages, and how a step is laid out as tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud_server.pool import PagedSpan
+from cloud_server.stage_wire import FIELDS, MAGIC, BadHead, Head, spans_of, stage_layers, table_of
+
+SPANS = st.lists(
+    st.builds(
+        PagedSpan,
+        st.lists(st.integers(0, 2**40), max_size=9).map(tuple),
+        st.integers(0, 2**40),
+        st.integers(0, 4096),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(first=st.integers(0, 50), layers=st.integers(1, 100), data=st.data())
+def test_stages_share_all_layers_evenly(first: int, layers: int, data: st.DataObject) -> None:
+    """Every layer is in exactly one stage, in order; no stage has two more than another, the first none more."""
+    stages = data.draw(st.integers(1, layers))
+    shares = stage_layers(first, first + layers, stages)
+    assert [layer for share in shares for layer in share] == list(range(first, first + layers))
+    sizes = [len(share) for share in shares]
+    assert len(sizes) == stages and max(sizes) - min(sizes) <= 1 and sizes[0] == min(sizes)
+
+
+@pytest.mark.parametrize("stages", [0, -1, 4])
+def test_a_stage_without_layers_is_refused(stages: int) -> None:
+    """Three layers cannot be shared by four stages, nor by none."""
+    with pytest.raises(ValueError, match="cannot be shared"):
+        stage_layers(2, 5, stages)
+
+
+@given(SPANS)
+def test_spans_come_back_from_their_table(spans: list[PagedSpan]) -> None:
+    """Whatever the spans are, empty ones and those without pages too, the table gives them back."""
+    assert spans_of(table_of(spans)) == spans
+
+
+def test_no_table_is_no_spans() -> None:
+    """What stays empty because nothing was sent reads as no spans."""
+    assert spans_of(torch.empty(0, dtype=torch.int64)) == []
+
+
+def test_a_head_comes_back() -> None:
+    """All fields survive, also the mark of a step that has failed."""
+    for head in (Head(7, -1, 1234, 50, 3, generation=2), Head(8, 3, 9, generation=2)):
+        assert Head.read(head.tensor(), 2) == head
+
+
+def test_only_steps_with_rows_have_rows() -> None:
+    """An empty step and a failed one bring no hidden states; a step does, whatever its number of rows."""
+    assert not Head().has_rows
+    assert not Head(4, failed=0).has_rows
+    assert Head(4, rows=2).has_rows and Head(4).has_rows
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [0] * FIELDS,
+        [MAGIC, 1, -1, 0, 0, 0, 1],  # the generation before
+        [MAGIC, 1, -1, 0, -5, 0, 2],
+        [MAGIC, 1, -1, 0, 0, -5, 2],
+    ],
+)
+def test_a_head_that_is_none_is_refused(numbers: list[int]) -> None:
+    """Neither other numbers, nor another generation, nor negative lengths are taken for a step."""
+    with pytest.raises(BadHead):
+        Head.read(torch.tensor(numbers), 2)
