@@ -20,6 +20,7 @@ from cloud_server.stage_link import stage_device
 from cloud_server.stage_wire import stage_layers
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity, resolve
+from split_model.load_apart import load_apart
 from split_model.names import model_name
 from split_model.slices import Slice, middle_slice
 from split_model.spec import ModelSpec
@@ -46,7 +47,7 @@ def build(config: CloudConfig) -> CloudServer:
     dtype, device = getattr(torch, config.dtype), stage_device(config.device, 0, config.stages)
     backend = choose_backend(device, dtype, config.attention, spec.head_dim)
     held = Slice(stages[0].start, stages[0].stop)
-    stack = Stack.load(checkpoint, held, dtype, device)
+    stack = load_apart(lambda: Stack.load(checkpoint, held, dtype, device))
     pages = _page_count(config, spec, [len(layers) for layers in stages], device)
     pool = KVPool(held.num_layers, spec.num_kv_heads, spec.head_dim, dtype, device, pages, config.page_positions)
     served = CloudIdentity(

@@ -15,6 +15,7 @@ from device_agent.agent import Agent
 from device_agent.answering import ServedChain
 from device_agent.chain import Chain
 from device_agent.config import DeviceConfig
+from device_agent.conversations import Conversations
 from device_agent.local import Compute
 from device_agent.parts import DeviceParts
 from device_agent.remote import RemoteSubmodel
@@ -24,6 +25,7 @@ from service.settings import settings_command
 from split_model.checkpoint import Checkpoint
 from split_model.errors import ModelError
 from split_model.hub import identity, resolve
+from split_model.load_apart import load_apart
 from split_model.names import model_name
 from split_model.slices import Slice, input_slice, middle_slice, output_slice
 from split_model.slices import whole as whole_model
@@ -32,11 +34,15 @@ from wire.messages import AgentHello, DeviceHello, ServedModel
 
 EXAMPLES = """
 trilby device --model models/demo --split 2 --cloud ws://cloud.local:8001 --gateway ws://gateway.local:8000
+trilby device --model models/demo --cloud ws://one.local:8001 --cloud ws://two.local:8001
 trilby device --model models/demo --mode local --gateway ws://127.0.0.1:8000
 """
 
 READERS = 2
 """Prompts tokenised at once."""
+
+SWEEP_EVERY_S = 5.0
+"""How often conversations that are too old are looked for."""
 
 DRAIN_S = 20.0
 """Seconds that running requests get after SIGTERM."""
@@ -64,7 +70,8 @@ class Device:
         spec = checkpoint.spec
         split, tail = (spec.num_layers, 0) if whole else (config.split, config.tail)
         name = config.model_name or model_name(config.model)
-        self.parts = DeviceParts.load(checkpoint, split, tail, getattr(torch, config.dtype))
+        dtype = getattr(torch, config.dtype)
+        self.parts = load_apart(lambda: DeviceParts.load(checkpoint, split, tail, dtype))
         self.remote: RemoteSubmodel | None = None
         if not whole:
             middle = middle_slice(spec, split, tail)
@@ -78,8 +85,11 @@ class Device:
                 hidden_size=spec.hidden_size,
                 dtype=config.dtype,
             )
-            self.remote = RemoteSubmodel(config.cloud, hello, config.reply_within_s, self._cloud_changed)
+            self.remote = RemoteSubmodel(
+                config.cloud, hello, config.reply_within_s, config.recover_within_s, self._cloud_changed
+            )
         limit = min(config.context or spec.max_positions, spec.max_positions)
+        self.conversations = Conversations(config.conversations, config.conversation_mb * 2**20, config.conversation_s)
         model = ServedChain(
             name=name,
             chain=Chain(self.parts, self.remote, Compute(), config.chunk),
@@ -87,6 +97,7 @@ class Device:
             max_positions=limit,
             max_answer=config.max_answer,
             slots=asyncio.Semaphore(config.max_answers),
+            conversations=self.conversations,
             readers=ThreadPoolExecutor(READERS, thread_name_prefix="prompt"),
         )
         created = int(Path(path, "config.json").stat().st_mtime)
@@ -99,7 +110,7 @@ class Device:
         """Serve until SIGTERM (drains) or SIGINT (stops at once)."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        work = [asyncio.create_task(self.agent.run())]
+        work = [asyncio.create_task(self.agent.run()), asyncio.create_task(self._sweep())]
         if self.remote is not None:
             work.append(asyncio.create_task(self.remote.run()))
 
@@ -122,8 +133,14 @@ class Device:
             for task in [*work, stopped, *draining]:
                 task.cancel()
             await asyncio.gather(*work, stopped, *draining, return_exceptions=True)
+            self.conversations.close()
             self._compute.stop()
             self._readers.shutdown(wait=False, cancel_futures=True)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            self.conversations.sweep(asyncio.get_running_loop().time())
 
     def _cloud_connected(self) -> bool | None:
         return None if self.remote is None else self.remote.connected

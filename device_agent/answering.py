@@ -13,6 +13,7 @@ from typing import Literal
 
 from device_agent.chain import Chain, ChainSession
 from device_agent.choosing import Chooser, Chosen
+from device_agent.conversations import Conversations
 from device_agent.detokenizer import Detokenizer
 from device_agent.generation import generate
 from device_agent.prompt import Prompt, read_prompt
@@ -39,6 +40,8 @@ class ServedChain:
     """Tokens of an answer whose request does not say."""
     slots: asyncio.Semaphore
     """One slot for each answer that may be generated at once."""
+    conversations: Conversations
+    """Sessions of finished answers, kept for a next turn."""
     readers: ThreadPoolExecutor
     """Threads that tokenise prompts; few, so that prompts nobody waits for any more cannot crowd out the others."""
 
@@ -58,7 +61,7 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[Message]
         model.readers, read_prompt, request, model.tokenizer, limit, model.max_answer, vocabulary
     )
     seed = params.seed if params.seed is not None else secrets.randbits(64)
-    answers = [_Answer(model, request, prompt, params, seed, index, post) for index in range(request.n)]
+    answers = [_Answer(model, request, prompt, limit, params, seed, index, post) for index in range(request.n)]
     # Accepted is said once a session is open: a cloud that is away is then an HTTP status, not a broken stream.
     choices = [asyncio.create_task(each.run(each is answers[0])) for each in answers]
     try:
@@ -67,25 +70,32 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[Message]
         for choice in choices:
             choice.cancel()
         await asyncio.gather(*choices, return_exceptions=True)
-    post(Done(request.request, len(prompt.ids), sum(counts)))
+    post(Done(request.request, len(prompt.ids), sum(counts), answers[0].cached))
 
 
 class _Answer:
-    """One choice of a request."""
+    """One choice of a request.
+
+    Attributes:
+        cached: tokens of the prompt that an earlier turn had left here and in the cloud.
+    """
 
     def __init__(
         self,
         model: ServedChain,
         request: Generate,
         prompt: Prompt,
+        limit: int,
         params: SamplingParams,
         seed: int,
         index: int,
         post: Callable[[Message], None],
     ) -> None:
+        self.cached = 0
         self._model = model
         self._request = request
         self._prompt = prompt
+        self._limit = limit
         self._index = index
         self._post = post
         self._chooser = Chooser(params, prompt.ids, _seed_of(seed, index), request.logprobs)
@@ -98,17 +108,40 @@ class _Answer:
         """Generate, send, finish; returns the tokens generated. ``first`` also accepts the request."""
         request = self._request
         async with self._model.slots:
-            session = self._model.chain.open(len(self._prompt.ids) + self._prompt.max_tokens)
+            session = self._session()
+            done = False
             try:
                 if first:
                     self._post(Accepted(request.request, len(self._prompt.ids)))
                 if request.echo and self._prompt.text:
                     self._send(self._prompt.text)
                 reason = await self._decode(session)
+                done = True
             finally:
-                session.close()
+                self._leave(session, done)
         self._post(Finished(request.request, self._index, reason))
         return len(self._chooser.generated)
+
+    def _session(self) -> ChainSession:
+        """The session of the conversation that the prompt goes on with, cut back to what they share, or a new one."""
+        model, prompt = self._model, self._prompt
+        expected = len(prompt.ids) + prompt.max_tokens
+        now = asyncio.get_running_loop().time()
+        session = model.conversations.take(self._request.tenant, prompt.ids, expected, now)
+        if session is None:
+            # Room for later turns, which costs nothing: keys and values grow with what comes.
+            return model.chain.open(self._limit, len(prompt.ids), expected)
+        self.cached = session.position
+        session.expect(len(prompt.ids) - session.position, expected)
+        return session
+
+    def _leave(self, session: ChainSession, done: bool) -> None:
+        """Keep the session for a next turn. Of several choices at most one will be gone on with: the first is kept."""
+        if not done or self._index:
+            session.close()
+            return
+        held = [*self._prompt.ids, *self._chooser.generated][: session.position]
+        self._model.conversations.keep(self._request.tenant, held, session, asyncio.get_running_loop().time())
 
     async def _decode(self, session: ChainSession) -> Literal["stop", "length"]:
         ends = set(self._request.stop_token_ids)

@@ -12,12 +12,15 @@ from typing import TypeVar
 
 import torch
 
-from device_agent.chunking import chunk_sizes
+from device_agent.chunking import Chunker
 from device_agent.local import Compute, LocalSession, LocalSubmodel
 from device_agent.parts import DeviceParts
 from split_model.submodel import Submodel, SubmodelSession
 
 Value = TypeVar("Value")
+
+DEFAULT_CHUNK = 128
+"""Tokens in a chunk before the cloud has advised anything."""
 
 MAX_AHEAD = 4
 """Chunks computed here and not yet answered: enough to keep link and cloud busy, and no more memory than that."""
@@ -28,7 +31,7 @@ class Chain:
 
     Args:
         middle: None when the device's own layers are the whole model.
-        chunk: prompt tokens in one chunk.
+        chunk: prompt tokens in one chunk; 0: as the cloud advises.
     """
 
     def __init__(self, parts: DeviceParts, middle: Submodel | None, compute: Compute, chunk: int) -> None:
@@ -44,19 +47,35 @@ class Chain:
         """Most positions of one session, as far as is known now."""
         return self.middle.max_positions if self.middle is not None else self.front.max_positions
 
-    def open(self, positions: int) -> ChainSession:
-        """Begin a session with room for ``positions`` positions. Raises what the middle submodel's ``open`` does."""
-        middle = self.middle.open(positions) if self.middle is not None else None
+    @property
+    def default_chunk(self) -> int:
+        """Tokens in a chunk of a prompt for which nobody advises otherwise."""
+        return self.chunk or (self.middle.chunk if self.middle is not None else None) or DEFAULT_CHUNK
+
+    def open(self, positions: int, prompt: int = 0, expected: int = 0) -> ChainSession:
+        """Begin a session with room for ``positions`` positions, of which ``prompt`` come at once and ``expected`` will
+        probably be reached. Raises what the middle submodel's ``open`` does."""
+        middle = self.middle.open(positions, prompt, expected) if self.middle is not None else None
         back = self.back.open(positions) if self.back is not None else None
-        return ChainSession(self, self.front.open(positions), middle, back)
+        return ChainSession(self, self.front.open(positions), middle, back, positions)
 
 
 class ChainSession:
-    """One generation on a chain."""
+    """One generation, or the turns of one conversation, on a chain.
+
+    Attributes:
+        positions: most it may reach.
+    """
 
     def __init__(
-        self, chain: Chain, front: LocalSession, middle: SubmodelSession | None, back: LocalSession | None
+        self,
+        chain: Chain,
+        front: LocalSession,
+        middle: SubmodelSession | None,
+        back: LocalSession | None,
+        positions: int,
     ) -> None:
+        self.positions = positions
         self._chain = chain
         self._front = front
         self._middle = middle
@@ -67,6 +86,16 @@ class ChainSession:
     def position(self) -> int:
         """Where the next token goes."""
         return self._front.position - (self._ahead is not None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds on this device: keys, values, and the rows to replay."""
+        return sum(session.nbytes for session in self._sessions)
+
+    def expect(self, prompt: int, expected: int) -> None:
+        """A turn begins: ``prompt`` tokens come at once, and it will probably reach position ``expected``."""
+        for session in self._sessions:
+            session.expect(prompt, expected)
 
     async def forward(
         self,
@@ -83,13 +112,17 @@ class ChainSession:
         Raises:
             SessionFailed: the cloud refused, failed or is gone; the session must be closed.
         """
-        limit = min(self._chain.chunk, self._chain.front.max_rows)
+        limit = self._chain.front.max_rows
         if self._chain.middle is not None:
             limit = min(limit, self._chain.middle.max_rows)
+        chunker = Chunker(len(ids), self._chain.default_chunk, limit)
+        start = self.position
+        if self._middle is not None and len(ids) > 1 and not self._chain.chunk:
+            self._middle.advised = lambda begin, sizes: chunker.advise(begin - start, sizes)
         on_the_way: deque[tuple[Awaitable[torch.Tensor], int]] = deque()
         outputs: list[Awaitable[torch.Tensor]] = []
         begin = 0
-        for size in chunk_sizes(len(ids), limit):
+        while size := chunker.next():
             wanted = max(0, min(size, want - (len(ids) - begin - size)))
             shallow = await self._shallow(ids[begin : begin + size])
             on_the_way.append((self._to_middle(shallow, wanted), wanted))
@@ -113,15 +146,25 @@ class ChainSession:
     def truncate(self, position: int) -> None:
         """Forget every token from ``position`` on, in every submodel."""
         self._ahead = None
-        for session in (self._front, self._middle, self._back):
-            if session is not None:
-                session.truncate(position)
+        for session in self._sessions:
+            session.truncate(position)
+
+    def park(self) -> None:
+        """The answer is complete and a next turn may follow; ``truncate`` or ``forward`` takes the session up again."""
+        if self._ahead is not None:
+            self._ahead = None
+            self._front.truncate(self._front.position - 1)
+        for session in self._sessions:
+            session.park()
 
     def close(self) -> None:
         """End the session in every submodel. Safe to call twice."""
-        for session in (self._front, self._middle, self._back):
-            if session is not None:
-                session.close()
+        for session in self._sessions:
+            session.close()
+
+    @property
+    def _sessions(self) -> list[SubmodelSession]:
+        return [session for session in (self._front, self._middle, self._back) if session is not None]
 
     def _shallow(self, ids: Sequence[int]) -> Awaitable[torch.Tensor]:
         """The input submodel's rows of new tokens, which may have been begun with already."""

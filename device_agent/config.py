@@ -13,7 +13,9 @@ class DeviceConfig:
 
     model: str = setting(help="checkpoint folder or Hugging Face id; the same as the cloud's")
     gateway: str = setting("ws://127.0.0.1:8000", "gateway to serve")
-    cloud: str = setting("ws://127.0.0.1:8001", "cloud server with the middle layers")
+    cloud: tuple[str, ...] = setting(
+        ("ws://127.0.0.1:8001",), "cloud server with the middle layers; several times: the first is preferred"
+    )
     mode: str = setting(
         "ushape", "ushape: middle layers in the cloud; local: everything here", choices=("ushape", "local")
     )
@@ -28,8 +30,12 @@ class DeviceConfig:
     max_answers: int = setting(32, "answers generated at once, all requests together", minimum=1)
     max_answer: int = setting(4096, "tokens of an answer whose request does not say", minimum=1)
     context: int = setting(0, "positions of one request, prompt and answer; 0: the model's own", minimum=0)
-    chunk: int = setting(128, "prompt tokens in one chunk", minimum=1)
+    chunk: int = setting(0, "prompt tokens in one chunk; 0: as the cloud advises", minimum=0)
     reply_within_s: float = setting(60.0, "seconds to wait for the cloud's answer to one chunk", minimum=0.1)
+    recover_within_s: float = setting(30.0, "seconds in which an answer must go on after its cloud is lost", minimum=0)
+    conversations: int = setting(8, "finished conversations kept ready for a next turn; 0: none", minimum=0)
+    conversation_mb: int = setting(256, "memory on this device for all of them, in MB", minimum=0)
+    conversation_s: float = setting(600.0, "seconds for which one is kept", minimum=0)
     threads: int = setting(0, "threads for the matrix products; 0: PyTorch's choice", minimum=0)
     log_level: str = setting("info", "what to log", choices=("debug", "info", "warning", "error"))
     log_form: str = setting("text", "how to log", choices=("text", "json"))

@@ -21,7 +21,8 @@ class Step:
 async def generate(
     session: ChainSession, prompt: Sequence[int], chooser: Chooser, end_ids: Collection[int], max_tokens: int
 ) -> AsyncGenerator[Step, None]:
-    """Prefill ``prompt``, then decode one token at a time until an end token or ``max_tokens``.
+    """Prefill what ``session`` does not hold of ``prompt`` yet, then decode one token at a time until an end token or
+    ``max_tokens``.
 
     Raises:
         SessionFailed: a submodel failed; the session must be closed.
@@ -30,7 +31,7 @@ async def generate(
     def follow(chosen: Chosen) -> int | None:
         return None if chosen.token in end_ids or len(chooser.generated) >= max_tokens else chosen.token
 
-    chosen = await session.forward(prompt, 1, chooser, follow)
+    chosen = await session.forward(prompt[session.position :], 1, chooser, follow)
     for count in range(1, max_tokens + 1):
         if chosen.token in end_ids:
             yield Step(chosen, "stop")

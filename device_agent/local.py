@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -45,12 +45,13 @@ class LocalSubmodel:
 
     max_rows = MAX_ROWS
     max_positions = sys.maxsize
+    chunk = None
 
     def __init__(self, stack: Stack, compute: Compute) -> None:
         self._stack = stack
         self._compute = compute
 
-    def open(self, positions: int) -> LocalSession:
+    def open(self, positions: int, prompt: int = 0, expected: int = 0) -> LocalSession:
         """Begin a session with room for ``positions`` positions."""
         return LocalSession(self._stack, self._stack.new_cache(positions), self._compute)
 
@@ -59,6 +60,7 @@ class LocalSession:
     """One session on a local stack."""
 
     def __init__(self, stack: Stack, cache: KVCache, compute: Compute) -> None:
+        self.advised: Callable[[int, Sequence[int]], None] | None = None
         self._stack = stack
         self._cache: KVCache | None = cache
         self._compute = compute
@@ -68,6 +70,14 @@ class LocalSession:
     def position(self) -> int:
         """Where the next row goes."""
         return self._position
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values held."""
+        return self._cache.nbytes if self._cache is not None else 0
+
+    def expect(self, prompt: int, expected: int) -> None:
+        """See ``SubmodelSession.expect``; the cache grows with the rows that come."""
 
     def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
         """See ``SubmodelSession.forward``."""
@@ -90,6 +100,10 @@ class LocalSession:
             raise ValueError(f"cannot truncate to {position}, the session is at {self._position}")
         self._position = position
         self._compute.submit(lambda: cache.truncate(position))
+
+    def park(self) -> None:
+        """See ``SubmodelSession.park``; the cache is there for whoever holds the session."""
+        self._open_cache()
 
     def close(self) -> None:
         """Free the cache; what is still queued runs on it first."""

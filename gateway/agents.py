@@ -81,7 +81,7 @@ class Ticket:
             if self._unfinished or not self._accepted():
                 return self._broken("done, with choices open")
             self._agent_is_done = self._over = True
-            self._answer.part_done(message.completion_tokens)
+            self._answer.part_done(message.completion_tokens, message.cached_tokens)
             self.close()  # The slot is free now, however long the client takes to read.
         elif isinstance(message, Failed):
             self._agent_is_done = True

@@ -30,10 +30,11 @@ log = structlog.get_logger()
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """All choices are complete; tokens of all prompts and all answers."""
+    """All choices are complete; tokens of all prompts and all answers, and of the prompts those left from before."""
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
 
 Event = Union[Delta, Finished, Complete]
@@ -56,6 +57,7 @@ class Answer:
         self.model = model
         self.prompt_tokens = 0
         self.completion_tokens = 0
+        self.cached_tokens = 0
         self.over = False
         self._parts_left = parts
         self._meter = meter
@@ -89,16 +91,17 @@ class Answer:
             self._meter.finished(finished.reason)
             self._put(finished)
 
-    def part_done(self, completion_tokens: int) -> None:
+    def part_done(self, completion_tokens: int, cached_tokens: int = 0) -> None:
         """All choices of one prompt are complete."""
         if self.over:
             return
         self.completion_tokens += completion_tokens
+        self.cached_tokens += cached_tokens
         self._parts_left -= 1
         if not self._parts_left:
             self.over = True
             self._meter.done()
-            self._put(Complete(self.prompt_tokens, self.completion_tokens))
+            self._put(Complete(self.prompt_tokens, self.completion_tokens, self.cached_tokens))
 
     def fail(self, error: RequestError) -> None:
         """End the answer with an error; what was put before is still delivered. The first end counts."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -87,7 +88,7 @@ def _add_generation(app: FastAPI, desk: Desk) -> None:
 
     def answers(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            ask = parse(endpoint, await intake.read(request))
+            ask = replace(parse(endpoint, await intake.read(request)), tenant=request.state.tenant)
             request.state.asked = True  # From here on the delivery counts and logs how it ends.
             return Delivery(desk, ask, request.state.request_id, request.state.began)
 

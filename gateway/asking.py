@@ -28,6 +28,7 @@ class Ask:
     sampling: Sampling
     stream: bool
     include_usage: bool
+    tenant: str = ""
 
     @property
     def choices(self) -> int:
@@ -52,4 +53,5 @@ class Ask:
             echo=self.echo,
             logprobs=self.logprobs,
             sampling=self.sampling,
+            tenant=self.tenant,
         )

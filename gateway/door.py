@@ -51,7 +51,8 @@ class Door:
         began = time.perf_counter()
         headers = Headers(scope=scope)
         request_id = accepted_id(headers.get("x-request-id"))
-        scope.setdefault("state", {}).update(request_id=request_id, began=began)
+        tenant = self._keys.tenant(headers.get("authorization"))
+        scope.setdefault("state", {}).update(request_id=request_id, began=began, tenant=tenant)
         refused = self._refusal(scope, headers)
         if refused is not None:
             note_refusal(self._metrics, request_id, scope["path"], refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 from collections.abc import Sequence
 
 from gateway.errors import RequestError
@@ -21,6 +22,7 @@ class KeyRing:
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._digests = [_digest(secret) for secret in secrets]
+        self._salt = os.urandom(16)
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -31,6 +33,14 @@ class KeyRing:
         for digest in self._digests:
             found |= hmac.compare_digest(given, digest)
         return found
+
+    def tenant(self, authorization: str | None) -> str:
+        """What tells the client who showed this key from others, for as long as this process lives; empty where no
+        key is asked. It goes to the devices, so the key cannot be guessed from it."""
+        token = bearer_token(authorization or "")
+        if not self._digests or token is None:
+            return ""
+        return hmac.digest(self._salt, _digest(token), "sha256").hex()[:32]
 
 
 def bearer_token(authorization: str) -> str | None:

@@ -32,6 +32,7 @@ from gateway.reply_schema import (
     ContentLogprob,
     FinishReason,
     Heading,
+    PromptDetails,
     TopLogprob,
     Usage,
 )
@@ -198,7 +199,8 @@ _TEXT: Final = "text_completion"
 def usage_of(complete: Complete) -> Usage:
     """OpenAI's usage object."""
     prompt, generated = complete.prompt_tokens, complete.completion_tokens
-    return Usage(prompt, generated, prompt + generated)
+    details = PromptDetails(complete.cached_tokens) if complete.cached_tokens else UNSET
+    return Usage(prompt, generated, prompt + generated, details)
 
 
 def content_logprobs(tokens: Iterable[TokenLogprob]) -> list[ContentLogprob]:

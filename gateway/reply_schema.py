@@ -12,12 +12,19 @@ OWNER: Final = "trilby"
 FinishReason = Literal["stop", "length"]
 
 
+class PromptDetails(msgspec.Struct, frozen=True):
+    """Tokens of the prompt that an earlier turn had left."""
+
+    cached_tokens: int
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of one request."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptDetails | UnsetType = UNSET
 
 
 class Heading(msgspec.Struct, frozen=True):

@@ -168,7 +168,8 @@ class TokenSocket:
             endpoint = read_message(data)
             if endpoint is None:
                 return
-            ask = replace(parse(endpoint, data), stream=True)  # Nothing here is sent in one piece.
+            # Nothing here is sent in one piece.
+            ask = replace(parse(endpoint, data), stream=True, tenant=self._websocket.state.tenant)
         except RequestError as error:
             self._note(request_id, error)
             return await self._tell(ErrorMessage(request_id, error.reply.error))

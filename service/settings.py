@@ -8,6 +8,9 @@
 
 gives ``--port`` and ``TRILBY_PORT`` with the same meaning; a flag wins over the environment, the environment over the
 default. A value that does not fit is refused with the name of the setting, never replaced by the default.
+
+A field of type ``tuple[str, ...]`` is a flag that may be given more than once; its variable holds all values, separated
+by commas or blanks.
 """
 
 from __future__ import annotations
@@ -95,11 +98,19 @@ def table(config_class: type[Any]) -> list[Row]:
         Row(
             flag=_flag(each.name),
             variable=_variable(each.name),
-            default="required" if each.default is MISSING else str(each.default if each.default is not None else ""),
+            default=_shown(each.default),
             help=str(each.metadata.get("help", "")),
         )
         for each in fields(config_class)
     ]
+
+
+def _shown(default: Any) -> str:
+    if default is MISSING:
+        return "required"
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return str(default if default is not None else "")
 
 
 def _flag(name: str) -> str:
@@ -112,7 +123,8 @@ def _variable(name: str) -> str:
 
 def _option(each: Field[Any], hint: Any) -> click.Option:
     required = each.default is MISSING
-    kind = _plain_type(hint)
+    many = typing.get_origin(hint) is tuple
+    kind = str if many else _plain_type(hint)
     arguments: dict[str, Any] = {
         "help": each.metadata.get("help"),
         "envvar": _variable(each.name),
@@ -125,7 +137,17 @@ def _option(each: Field[Any], hint: Any) -> click.Option:
         arguments["show_default"] = False
     if kind is bool:
         return click.Option([f"{_flag(each.name)}/--no-{each.name.replace('_', '-')}"], **arguments)
-    return click.Option([_flag(each.name)], type=_parameter_type(kind, each), **arguments)
+    option = _Words if many else click.Option
+    return option([_flag(each.name)], multiple=many, type=_parameter_type(kind, each), **arguments)
+
+
+class _Words(click.Option):
+    """An option that may be repeated; its variable holds all values, separated by commas or blanks."""
+
+    def value_from_envvar(self, ctx: click.Context) -> tuple[str, ...] | None:
+        """The values in the variable; None when it is not set or empty."""
+        given = self.resolve_envvar_value(ctx)
+        return tuple(given.replace(",", " ").split()) or None if given is not None else None
 
 
 def _plain_type(hint: Any) -> type:

@@ -5,24 +5,42 @@
     session.truncate(590)
     session.close()
 
-All four begin at once and in the order they are called; only ``forward`` has a result to wait for, so the next chunk
+Two more are said once in a turn and cost nothing where they mean nothing: ``expect`` before it, ``park`` after it.
+
+All begin at once and in the order they are called; only ``forward`` has a result to wait for, so the next chunk
 can be handed over while the last one is still on its way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import torch
 
 
 class SubmodelSession(Protocol):
-    """One generation on one submodel."""
+    """One generation on one submodel.
+
+    Attributes:
+        advised: called with a position and chunk sizes from there on when whoever runs the layers knows better how its
+            rows should be cut into chunks; never called by local layers.
+    """
+
+    advised: Callable[[int, Sequence[int]], None] | None
 
     @property
     def position(self) -> int:
         """Where the next row goes, once everything asked for so far is done."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the session holds in this process."""
+        ...
+
+    def expect(self, prompt: int, expected: int) -> None:
+        """A turn begins: ``prompt`` rows will come at once, and it will probably reach position ``expected``."""
         ...
 
     def forward(self, hidden: torch.Tensor, want: int) -> Awaitable[torch.Tensor]:
@@ -45,6 +63,14 @@ class SubmodelSession(Protocol):
         """Forget every position from ``position`` on. Raises ``ValueError`` beyond the present position."""
         ...
 
+    def park(self) -> None:
+        """The answer is complete, and a next turn may follow: keep what is held while there is room.
+
+        The next forward or truncate takes it up again, whether it was kept or not. Raises ``ValueError`` while rows
+        are not answered.
+        """
+        ...
+
     def close(self) -> None:
         """End the session and free what it holds, here and elsewhere. Safe to call twice."""
         ...
@@ -63,6 +89,14 @@ class Submodel(Protocol):
         """Most positions of one session."""
         ...
 
-    def open(self, positions: int) -> SubmodelSession:
-        """Begin a session with room for ``positions`` positions. May raise what ``forward`` may."""
+    @property
+    def chunk(self) -> int | None:
+        """Rows in which a prompt is best cut, None where that is all the same."""
+        ...
+
+    def open(self, positions: int, prompt: int = 0, expected: int = 0) -> SubmodelSession:
+        """Begin a session with room for ``positions`` positions; see ``expect`` for ``prompt`` and ``expected``.
+
+        May raise what ``forward`` may.
+        """
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,24 @@ class SlowMiddle:
 
     max_rows = 512
     max_positions = sys.maxsize
+    nbytes = 0
 
     def __init__(self) -> None:
+        self.chunk: int | None = None
+        self.advised: Callable[[int, Sequence[int]], None] | None = None
         self.asked: list[tuple[torch.Tensor, int, asyncio.Future[torch.Tensor]]] = []
         self.position = 0
         self.closed = False
 
-    def open(self, positions: int) -> SlowMiddle:
+    def open(self, positions: int, prompt: int = 0, expected: int = 0) -> SlowMiddle:
         """One session is enough here."""
         return self
+
+    def expect(self, prompt: int, expected: int) -> None:
+        """Nothing to prepare."""
+
+    def park(self) -> None:
+        """Nothing to give up."""
 
     def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
         """Remember what was asked."""
@@ -59,9 +69,9 @@ def path(tiny_folder: Path) -> Path:
     return path if path.exists() else build_tiny("llama", path)
 
 
-def session_over(path: Path, middle: SlowMiddle, compute: Compute, tail: int) -> ChainSession:
-    """A chain session in chunks of 10 tokens."""
-    return chain_over(path, 4 - tail, tail, middle, compute, 10).open(200)
+def session_over(path: Path, middle: SlowMiddle, compute: Compute, tail: int, chunk: int = 10) -> ChainSession:
+    """A chain session in chunks of 10 tokens, where the cloud does not advise them."""
+    return chain_over(path, 4 - tail, tail, middle, compute, chunk).open(200)
 
 
 @pytest.mark.parametrize("tail", [0, 1])
@@ -121,3 +131,27 @@ async def test_a_token_begun_with_is_used_or_forgotten(path: Path) -> None:
         assert each.position == 4
     assert torch.equal(await logits(session, [20], None), await logits(plain, [20], None))
     compute.stop()
+
+
+async def test_advice_cuts_the_chunks_that_come(path: Path) -> None:
+    """The cloud's size for any prompt is the first; what it advises in between holds from the next chunk on, its
+    positions being the session's; a size of our own is kept whatever is advised."""
+    for chunk, sizes in ((0, [20, 20, 20, 20, 20, 5, 7, 38, 15, 15]), (30, [30] * 6)):
+        middle, compute = SlowMiddle(), Compute()
+        session = session_over(path, middle, compute, 0, chunk)
+        first = asyncio.create_task(session.forward([5, 6], 1, torch.clone))
+        await until(lambda: len(middle.asked) == 1)  # noqa: B023
+        middle.answer(0)
+        await first
+        middle.chunk = 20
+        prefill = asyncio.create_task(session.forward([5] * sum(sizes), 1, torch.clone))
+        await until(lambda: len(middle.asked) == 1 + min(len(sizes), MAX_AHEAD + 1))  # noqa: B023
+        if middle.advised is not None:
+            middle.advised(2 + 100, [5, 7, 38])
+        for number in range(1, 1 + len(sizes)):
+            await until(lambda: len(middle.asked) > number)  # noqa: B023
+            middle.answer(number)
+        await prefill
+        assert [len(hidden) for hidden, _, _ in middle.asked[1:]] == sizes
+        session.close()
+        compute.stop()

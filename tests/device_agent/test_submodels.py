@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from clouds import chain_over, cloud_here, device_hello, greedy, local_middle, remote_middle, until
+from clouds import chain_over, cloud_here, device_hello, greedy, local_middle, remote_middle
 from oracle import oracle_tokens, prompt_for
 from submodel_conformance import check_submodel, rows
 from tiny_models import build_tiny
 
+from cloud_server.engine import Answer
 from device_agent.local import Compute
 from device_agent.remote import RemoteSubmodel
 from split_model.checkpoint import Checkpoint
@@ -68,34 +70,14 @@ async def test_a_small_step_budget_splits_chunks(tiny: Path) -> None:
         await check_submodel(remote, middle_of(tiny))
 
 
-async def test_lost_connection_fails_sessions_and_dials_again(tiny: Path) -> None:
-    """When the cloud goes away every open session fails with upstream_lost, and the link comes back by itself."""
-    async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
-        session = remote.open(8)
-        await session.forward(rows(2, 32, 0), 2)
-        first = remote.stream
-        assert first is not None
-        await next(iter(cloud.server.links.values())).stream.close()
-        with pytest.raises(SessionFailed) as failed:
-            for _ in range(200):
-                await session.forward(rows(1, 32, 0), 0)
-                session.truncate(2)
-        assert failed.value.code is Code.UPSTREAM_LOST
-        session.close()
-        await until(lambda: remote.stream is not None and remote.stream is not first)
-        again = remote.open(8)
-        assert (await again.forward(rows(2, 32, 0), 2)).shape == (2, 32)
-        again.close()
-
-
-async def test_an_answer_that_never_comes_has_a_deadline(tiny: Path) -> None:
+async def test_an_answer_that_never_comes_has_a_deadline(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cloud that stays silent fails the session in time, not the connection."""
     async with (
         cloud_here(tiny, 1, 1) as cloud,
         remote_middle(cloud.url, device_hello(tiny, 1, 1), reply_within_s=0.5) as remote,
     ):
         session = remote.open(4)
-        cloud.server.engine._scheduler.add = lambda *work: None  # type: ignore[method-assign]
+        monkeypatch.setattr(cloud.server.engine._scheduler, "add", lambda *work: None)
         with pytest.raises(SessionFailed) as failed:
             await session.forward(rows(1, 32, 0), 1)
         assert failed.value.code is Code.TIMEOUT
@@ -107,14 +89,18 @@ async def test_rows_that_are_not_finite_fail_the_session(tiny: Path, monkeypatch
     """A cloud that sends NaN, past its own check, gives an error and no tokens."""
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
         link = next(iter(cloud.server.links.values()))
-        deliver = link._deliver
-        monkeypatch.setattr(
-            link,
-            "_deliver",
-            lambda session, sequence, outcome: deliver(
-                session, sequence, replace(outcome, rows=outcome.rows * torch.nan)
-            ),
-        )
+        deliver_to = link._deliver_to
+
+        def spoilt(session: int) -> Callable[[int, Answer | SessionFailed], None]:
+            deliver = deliver_to(session)
+
+            def with_nan(sequence: int, outcome: Answer | SessionFailed) -> None:
+                assert isinstance(outcome, Answer) and outcome.rows is not None
+                deliver(sequence, replace(outcome, rows=outcome.rows * torch.nan))
+
+            return with_nan
+
+        monkeypatch.setattr(link, "_deliver_to", spoilt)
         session = remote.open(4)
         with pytest.raises(SessionFailed) as failed:
             await session.forward(rows(1, 32, 0), 1)
@@ -139,8 +125,9 @@ async def test_a_chain_keeps_within_what_the_cloud_allows(settings: dict[str, in
 async def test_a_cloud_lost_a_moment_ago_is_upstream_lost(tiny: Path) -> None:
     """Opening on a stream that has just ended is the typed error of a cloud that is away."""
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
-        assert remote.stream is not None
-        remote.stream._connection.fail(ConnectionFailed(Code.LOST, "gone"))
+        stream = remote.links[0].stream
+        assert stream is not None
+        stream._connection.fail(ConnectionFailed(Code.LOST, "gone"))
         with pytest.raises(SessionFailed) as failed:
             remote.open(4)
         assert failed.value.code is Code.UPSTREAM_LOST
@@ -148,7 +135,7 @@ async def test_a_cloud_lost_a_moment_ago_is_upstream_lost(tiny: Path) -> None:
 
 async def test_a_cloud_that_never_answered_is_away_not_small(tiny: Path) -> None:
     """Before the first welcome nothing is known of its limits: opening says that it cannot be reached."""
-    remote = RemoteSubmodel("ws://127.0.0.1:9", device_hello(tiny, 1, 1), 1.0)
+    remote = RemoteSubmodel(["ws://127.0.0.1:9"], device_hello(tiny, 1, 1), 1.0)
     assert remote.max_positions > 10**9
     with pytest.raises(SessionFailed) as failed:
         remote.open(100)

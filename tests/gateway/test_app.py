@@ -10,6 +10,7 @@ import openai
 import pytest
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from websockets.asyncio.client import connect
 
 from gateway.app import create_app
 from gateway.config import GatewayConfig
@@ -422,3 +423,36 @@ def test_beyond_loopback_a_device_token_is_needed() -> None:
     with pytest.raises(ValueError, match="device token"):
         create_app(GatewayConfig(host="0.0.0.0"))
     create_app(GatewayConfig(host="0.0.0.0", device_token="secret"))
+
+
+async def test_tokens_left_from_an_earlier_turn_are_told(gateway: Any, connected: Any, chat: Any) -> None:
+    """As OpenAI tells cached tokens, and not at all where there are none."""
+
+    async def cached(agent: Any, asked: Any) -> None:
+        agent.post(Accepted(asked.request, 20))
+        agent.post(Finished(asked.request, 0, "stop"))
+        agent.post(Done(asked.request, 20, 1, 16))
+
+    async with connected(gateway, cached), client(gateway) as api:
+        reply = await api.chat.completions.create(**chat)
+        assert reply.usage is not None and reply.usage.prompt_tokens_details is not None
+        assert reply.usage.prompt_tokens_details.cached_tokens == 16
+
+
+async def test_requests_say_whose_they_are(serving: Any, connected: Any, chat: Any) -> None:
+    """One tenant for each key, on both kinds of connection, and never the key; none where no key is asked."""
+    async with serving(GatewayConfig(api_keys="first-key,second-key")) as gateway, connected(gateway) as agent:
+        for key in ("first-key", "first-key", "second-key"):
+            headers = {"Authorization": f"Bearer {key}"}
+            assert (await gateway.http.post("/v1/chat/completions", json=chat, headers=headers)).status_code == 200
+        url = gateway.ws_url + "/v1/stream"
+        async with connect(url, additional_headers={"Authorization": "Bearer first-key"}) as websocket:
+            await websocket.send(json.dumps(chat))
+            while json.loads(await websocket.recv())["type"] != "done":
+                pass
+        one, again, other, socket = [asked.tenant for asked in agent.asked]
+        assert one == again == socket != other and len(one) == len(other) == 32
+        assert all("key" not in repr(asked) for asked in agent.asked)
+    async with serving(GatewayConfig()) as gateway, connected(gateway) as agent:
+        await gateway.http.post("/v1/chat/completions", json=chat, headers={"Authorization": "Bearer first-key"})
+        assert [asked.tenant for asked in agent.asked] == [""]

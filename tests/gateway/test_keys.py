@@ -25,6 +25,16 @@ def test_bearer_tokens(header: Any, token: Any) -> None:
     assert bearer_token(header) == token
 
 
+def test_tenants_are_told_apart_and_keys_not_told() -> None:
+    """One name for each key, another in each process, and nothing of the key in it; none where no key is asked."""
+    ring = KeyRing(["one", "two"])
+    names = {key: ring.tenant(f"Bearer {key}") for key in ("one", "two")}
+    assert names["one"] != names["two"] and ring.tenant("bearer  one ") == names["one"]
+    assert all(len(name) == 32 and key not in name for key, name in names.items())
+    assert KeyRing(["one", "two"]).tenant("Bearer one") != names["one"]
+    assert ring.tenant(None) == KeyRing([]).tenant("Bearer one") == ""
+
+
 def test_no_key_is_asked_when_none_is_set() -> None:
     """An empty ring asks nobody."""
     assert check_key(KeyRing([]), None) is None

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from settings_page import PAGE, page
 
-from service.settings import setting, settings_command
+from service.settings import setting, settings_command, table
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Config:
     limit: float | None = setting(None, "seconds")
     loud: bool = setting(False, "say more")
     token: str = setting("hidden-default", "credential", secret=True)
+    peers: tuple[str, ...] = setting(("a", "b"), "whom to ask")
 
     def __post_init__(self) -> None:
         if self.model == "bad":
@@ -41,6 +42,17 @@ def test_flag_over_variable_over_default() -> None:
     assert call("--model", "x", TRILBY_PORT="9000")[0] == Config("x", port=9000)
     assert call("--model", "x", "--port", "9001", TRILBY_PORT="9000")[0] == Config("x", port=9001)
     assert call(TRILBY_MODEL="y", TRILBY_LOUD="1", TRILBY_LIMIT="2.5")[0] == Config("y", loud=True, limit=2.5)
+
+
+def test_a_setting_that_may_be_repeated() -> None:
+    """Its flag each time with one value, its variable with all of them; its page shows what the variable would be."""
+    assert call("--model", "x")[0] == Config("x", peers=("a", "b"))
+    assert call("--model", "x", "--peers", "c", "--peers", "d,e")[0] == Config("x", peers=("c", "d,e"))
+    for given in ("c,d", "c d", " c, d ,"):
+        assert call("--model", "x", TRILBY_PEERS=given)[0] == Config("x", peers=("c", "d"))
+    assert call("--model", "x", "--peers", "e", TRILBY_PEERS="c,d")[0] == Config("x", peers=("e",))
+    assert call("--model", "x", TRILBY_PEERS=" ")[0] == Config("x")
+    assert [row.default for row in table(Config) if row.flag == "--peers"] == ["a,b"]
 
 
 @pytest.mark.parametrize(

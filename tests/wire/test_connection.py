@@ -9,6 +9,7 @@ from wire.errors import Code, LocalMistake
 from wire.frames import Frame, Tensor, decode, encode
 from wire.limits import CLOUD_LINK, DEAD_AFTER_S, GATEWAY_LINK, HEARTBEAT_S, HELLO_WITHIN_S
 from wire.messages import (
+    Advice,
     AgentHello,
     Close,
     CloudWelcome,
@@ -18,9 +19,14 @@ from wire.messages import (
     GatewayWelcome,
     Generate,
     Heartbeat,
+    LinkState,
     Open,
+    Park,
     Result,
+    Resume,
     ServedModel,
+    Timing,
+    Truncate,
 )
 
 HELLO = DeviceHello("device", "", "model", "sha256:00", 1, 3, 4, "float32")
@@ -75,7 +81,7 @@ def test_nothing_before_the_hello(message: object) -> None:
 def test_what_a_role_does_not_accept_ends_the_connection(message: object) -> None:
     """A cloud accepts no second hello, no welcome, no results and no requests."""
     cloud = Pair().greeted().cloud
-    assert cloud.receive(encode(message), 0.0) is None  # type: ignore[arg-type]
+    assert cloud.receive(encode(message, (), 1), 0.0) is None  # type: ignore[arg-type]
     assert cloud.failure is not None and cloud.failure.code is Code.UNEXPECTED_MESSAGE
     assert cloud.failure.close_code == 1002
 
@@ -84,8 +90,49 @@ def test_what_a_role_does_not_accept_ends_the_connection(message: object) -> Non
 def test_tensors_only_where_they_belong(message: object, tensors: int) -> None:
     """A forward has one tensor, an open none."""
     cloud = Pair().greeted().cloud
-    assert cloud.receive(encode(message, [ROW] * tensors), 0.0) is None  # type: ignore[arg-type]
+    assert cloud.receive(encode(message, [ROW] * tensors, 1), 0.0) is None  # type: ignore[arg-type]
     assert cloud.failure is not None and cloud.failure.code is Code.BAD_FRAME
+
+
+@pytest.mark.parametrize(
+    ("order", "taken"),
+    [((0, 0), 1), ((1,), 0), ((1, 0), 0), ((0, 2, 1), 1)],
+    ids=["doubled", "dropped", "swapped", "gap"],
+)
+def test_a_frame_out_of_order_ends_the_connection(order: tuple[int, ...], taken: int) -> None:
+    """Frames are numbered on each way: one that comes twice, is missing, or overtakes another does no harm."""
+    pair = Pair().greeted()
+    frames = [pair.device.send(Truncate(1, position), (), 0.0) for position in range(3)]
+    got = [pair.cloud.receive(frames[each], 0.0) for each in order]
+    assert [each is not None for each in got] == [index < taken for index in range(len(order))]
+    assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.BAD_FRAME
+    assert pair.cloud.failure.close_code == 1007
+
+
+def test_frame_numbers_go_round() -> None:
+    """After the last number comes 0 again, on both ends alike, and heartbeats count like all frames."""
+    pair = Pair().greeted()
+    pair.device._sent_frames = pair.cloud._received_frames = 2**32 - 1
+    beat = pair.device.tick(HEARTBEAT_S)
+    assert beat is not None and decode(beat, CLOUD_LINK).number == 2**32 - 1
+    pair.cloud.receive(beat, HEARTBEAT_S)
+    frame = pair.up(Truncate(1, 0))
+    assert frame is not None and frame.number == 0
+
+
+def test_what_sessions_tell_beside_their_rows() -> None:
+    """A device resumes, parks, and says what it measures; the cloud advises chunks; neither does the other's part."""
+    pair = Pair().greeted()
+    for message in (Resume(3, "token", 1, 7), Park(3), LinkState(10**9, 0), Timing([1, 2], [])):
+        frame = pair.up(message)
+        assert frame is not None and frame.message == message
+        with pytest.raises(LocalMistake):
+            pair.cloud.send(message, (), 0.0)
+    advice = Advice([128, 64], 3, 7)
+    frame = pair.down(advice)
+    assert frame is not None and frame.message == advice
+    with pytest.raises(LocalMistake):
+        pair.device.send(advice, (), 0.0)
 
 
 def test_own_mistakes_raise_and_change_nothing() -> None:
@@ -147,7 +194,7 @@ def test_the_peer_learns_why() -> None:
 def test_an_unknown_code_is_internal() -> None:
     """A newer peer's codes do not break an older one."""
     device = Pair().greeted().device
-    device.receive(encode(Failed("a_code_of_tomorrow", "why")), 0.0)
+    device.receive(encode(Failed("a_code_of_tomorrow", "why"), (), 1), 0.0)
     assert device.failure is not None and device.failure.code is Code.INTERNAL
 
 

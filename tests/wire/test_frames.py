@@ -45,10 +45,11 @@ def same(a: Frame, b: Frame) -> bool:
     ]
 
 
-@given(messages, st.lists(tensors(), max_size=1))
-def test_round_trip(message: Forward, payload: list[Tensor]) -> None:
-    """Decoding an encoded frame gives the same message and the same bytes."""
-    assert same(decode(encode(message, payload), CLOUD_LINK), Frame(message, tuple(payload)))
+@given(messages, st.lists(tensors(), max_size=1), counts)
+def test_round_trip(message: Forward, payload: list[Tensor], number: int) -> None:
+    """Decoding an encoded frame gives the same message, the same bytes and the same number."""
+    frame = decode(encode(message, payload, number), CLOUD_LINK)
+    assert same(frame, Frame(message, tuple(payload))) and frame.number == number
 
 
 @given(messages, st.lists(tensors(), max_size=1), st.data())

@@ -1,0 +1,169 @@
+"""What a session has asked of the cloud: what of it is acknowledged, what is pending, and what must be sent (again).
+
+The cloud answers in order. A forward is acknowledged when it is answered; from then on its rows are history. A
+truncation is acknowledged once everything before it is. When a session is attached anew, ``begin`` lays out what the
+cloud server there needs: the history from some position on, then all that is pending, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+import torch
+
+from device_agent.history import History
+
+
+@dataclass
+class Asked:
+    """A forward that is pending: rows ``hidden``, of which the outputs of the last ``want`` will be the answer."""
+
+    hidden: torch.Tensor
+    want: int
+    answer: asyncio.Future[torch.Tensor]
+    outputs: list[torch.Tensor] = field(default_factory=list)
+
+
+@dataclass
+class Piece:
+    """Rows for one frame, from ``position`` on: of history where ``asked`` is None, else of that forward."""
+
+    hidden: torch.Tensor
+    position: int
+    want: int
+    asked: Asked | None
+    last: bool
+    """Whether it ends its forward."""
+    posted: float = 0.0
+    """When it was sent; for whoever sends it."""
+
+
+class SessionLog:
+    """The log of one session.
+
+    Attributes:
+        history: the acknowledged rows.
+        position: where the next row goes, once all that is pending is done.
+    """
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.position = 0
+        self._pending: deque[Asked | int] = deque()
+        self._confirmed = 0
+        self._outgoing: deque[Asked | int] = deque()
+        self._replay_at = self._replay_end = 0
+        self._cut = 0
+        """Rows sent already of the forward that is next."""
+        self._sent: deque[Piece] = deque()
+        self._sent_position = 0
+
+    @property
+    def pending(self) -> list[Asked]:
+        """The forwards that are not answered, oldest first."""
+        return [each for each in self._pending if isinstance(each, Asked)]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a forward is not answered."""
+        return bool(self._pending)  # Truncations never stand first.
+
+    @property
+    def oldest(self) -> Piece | None:
+        """What the next answer is for: the first piece that was sent and not answered."""
+        return self._sent[0] if self._sent else None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the cloud has been sent everything and has answered it."""
+        return not (self._sent or self._outgoing or self._replay_at < self._replay_end)
+
+    @property
+    def resumable(self) -> int:
+        """The position up to which the session's rows are surely as they should be where it was attached last."""
+        return min([self._confirmed, *(each for each in self._pending if isinstance(each, int))])
+
+    def forward(self, asked: Asked) -> None:
+        """Ask for new rows."""
+        self.position += asked.hidden.shape[0]
+        self._pending.append(asked)
+        self._outgoing.append(asked)
+
+    def truncate(self, position: int) -> None:
+        """Ask to forget every row from ``position`` on."""
+        assert 0 <= position <= self.position, (position, self.position)
+        self.position = position
+        self._outgoing.append(position)
+        if self._pending:
+            self._pending.append(position)
+        else:
+            self._cut_back(position)
+
+    def begin(self, position: int) -> None:
+        """The session is attached anew, where its first ``position`` rows are held and nothing else."""
+        assert 0 <= position <= self.history.length, (position, self.history.length)
+        self._confirmed = self._sent_position = self._replay_at = position
+        self._replay_end = self.history.length
+        self._outgoing = deque(self._pending)
+        self._cut = 0
+        self._sent.clear()
+        for each in self.pending:
+            each.outputs.clear()
+
+    def next(self, most: int, room: int) -> Piece | int | None:
+        """What to send next: a piece of up to ``most`` rows, or the position of a truncation.
+
+        None when there is nothing, or when the piece is of more than ``room`` rows. What is given counts as sent.
+        """
+        asked: Asked | None = None
+        if self._replay_at < self._replay_end:
+            rows = min(most, self._replay_end - self._replay_at)
+            if rows > room:
+                return None
+            hidden = self.history.rows(self._replay_at, self._replay_at + rows)
+            want, last = 0, False
+            self._replay_at += rows
+        elif self._outgoing:
+            head = self._outgoing[0]
+            if isinstance(head, int):
+                self._outgoing.popleft()
+                self._sent_position = head
+                return head
+            asked, total = head, head.hidden.shape[0]
+            end = min(total, self._cut + most)
+            rows = end - self._cut
+            if rows > room:
+                return None
+            hidden = asked.hidden if rows == total else asked.hidden[self._cut : end]
+            want, last = max(0, min(rows, asked.want - (total - end))), end == total
+            self._cut = 0 if last else end
+            if last:
+                self._outgoing.popleft()
+        else:
+            return None
+        piece = Piece(hidden, self._sent_position, want, asked, last)
+        self._sent_position += rows
+        self._sent.append(piece)
+        return piece
+
+    def answered(self) -> None:
+        """The oldest piece was answered."""
+        piece = self._sent.popleft()
+        if piece.asked is None:
+            self._confirmed = min(piece.position + piece.hidden.shape[0], self.history.length)
+        elif piece.last:
+            first = self._pending.popleft()
+            assert first is piece.asked
+            self.history.append(piece.asked.hidden)
+            self._confirmed = self.history.length
+            while self._pending and isinstance(self._pending[0], int):
+                position = self._pending.popleft()
+                assert isinstance(position, int)
+                self._cut_back(position)
+
+    def _cut_back(self, position: int) -> None:
+        self.history.truncate(position)
+        self._confirmed = min(self._confirmed, position)
+        self._replay_end = min(self._replay_end, position)

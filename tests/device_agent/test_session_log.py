@@ -1,0 +1,176 @@
+"""What a session sends again is what it had: history and log against a plain list, whatever is lost and when."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import closing
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_agent.history import BLOCK_ROWS, WHOLE_ROWS, History
+from device_agent.session_log import Asked, Piece, SessionLog
+
+
+@given(st.integers(0, 2**32))
+def test_a_history_is_a_list_of_rows(seed: int) -> None:
+    """Appended, cut and read anywhere, whatever the sizes of the pieces."""
+    rng, history, model = random.Random(seed), History(), torch.empty(0, 2)
+    for _ in range(40):
+        if rng.random() < 0.75:
+            count = rng.choice([1, 1, 1, 2, WHOLE_ROWS - 1, WHOLE_ROWS, BLOCK_ROWS + 1])
+            new = torch.tensor([[rng.random(), rng.random()] for _ in range(count)])
+            history.append(new.clone())
+            model = torch.cat([model, new])
+        else:
+            position = rng.randint(0, len(model))
+            history.truncate(position)
+            model = model[:position]
+        assert history.length == len(model)
+        if len(model):
+            begin = rng.randrange(len(model))
+            end = rng.randint(begin + 1, len(model))
+            assert torch.equal(history.rows(begin, end), model[begin:end])
+        assert history.nbytes >= model.nbytes
+
+
+def test_single_rows_cost_little_more_than_themselves() -> None:
+    """A thousand rows one by one take the memory of a thousand rows and a block; cut away, they take none."""
+    history = History()
+    for each in range(1000):
+        history.append(torch.full((1, 8), float(each)))
+    assert history.nbytes <= (1000 + BLOCK_ROWS) * 8 * 4
+    for each in range(1000):
+        history.truncate(history.length - 2)
+        history.append(torch.full((3, 8), float(each)))
+    assert history.nbytes <= (2000 + BLOCK_ROWS) * 8 * 4 * 1.1, "also when drafts are taken back again and again"
+    history.truncate(0)
+    assert history.nbytes == 0
+
+
+def test_rows_given_to_a_history_are_never_written_to() -> None:
+    """Neither when it is cut back into them and goes on."""
+    given_rows = torch.zeros(WHOLE_ROWS, 2)
+    history = History()
+    history.append(given_rows)
+    history.truncate(3)
+    history.append(torch.ones(1, 2))
+    assert not given_rows.any() and history.rows(2, 4).tolist() == [[0, 0], [1, 1]]
+
+
+class ListCloud:
+    """A cloud server that keeps one session as a list of its rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[float] = []
+        self.frames: list[Piece | int] = []
+
+    def step(self) -> Piece | None:
+        """Do what came first; the piece that is to be answered, None for a truncation."""
+        frame = self.frames.pop(0)
+        if isinstance(frame, int):
+            assert frame <= len(self.rows)
+            del self.rows[frame:]
+            return None
+        assert frame.position == len(self.rows), "rows come where the last ones ended"
+        self.rows += frame.hidden[:, 0].tolist()
+        return frame
+
+
+class Scene:
+    """One session, its log, and what it should be."""
+
+    def __init__(self, rng: random.Random, loop: asyncio.AbstractEventLoop) -> None:
+        self.rng = rng
+        self.loop = loop
+        self.log = SessionLog()
+        self.cloud = ListCloud()
+        self.model: list[float] = []
+        self.should: dict[int, list[float]] = {}
+        """What the session holds when a forward is done, by the forward's first value."""
+        self.fresh = 1.0
+        self.answers = 0
+
+    def forward(self) -> None:
+        """Some new rows, each with a value never seen."""
+        count = self.rng.choice([1, 1, 1, 2, 5, 40])
+        values = [self.fresh + each for each in range(count)]
+        self.fresh += count
+        self.model += values
+        self.should[int(values[0])] = list(self.model)
+        want = self.rng.randint(0, count)
+        self.log.forward(Asked(torch.tensor(values)[:, None], want, self.loop.create_future()))
+
+    def truncate(self) -> None:
+        """Back to anywhere."""
+        position = self.rng.randint(0, len(self.model))
+        del self.model[position:]
+        self.log.truncate(position)
+
+    def send(self) -> None:
+        """The next frame, if the cloud has room."""
+        most = self.rng.randint(1, 50)
+        frame = self.log.next(most, self.rng.randint(0, 60))
+        if frame is not None:
+            assert isinstance(frame, int) or 0 < len(frame.hidden) <= most
+            self.cloud.frames.append(frame)
+
+    def answer(self) -> None:
+        """The cloud does its next frame, and what it has done is heard of."""
+        if not self.cloud.frames:
+            return
+        piece = self.cloud.step()
+        if piece is None:
+            return
+        assert self.log.oldest is piece
+        asked = piece.asked
+        if asked is not None and piece.want:
+            asked.outputs.append(piece.hidden[len(piece.hidden) - piece.want :])
+        self.log.answered()
+        if asked is not None and piece.last:
+            self.answers += 1
+            assert self.cloud.rows == self.should[int(asked.hidden[0, 0])]
+            rows = torch.cat(asked.outputs) if asked.outputs else asked.hidden[:0]
+            assert torch.equal(rows, asked.hidden[len(asked.hidden) - asked.want :])
+
+    def lose(self) -> None:
+        """The connection goes; of what was sent, the cloud has done some that nobody hears of."""
+        for _ in range(self.rng.randint(0, len(self.cloud.frames))):
+            self.cloud.step()
+        self.cloud.frames.clear()
+        position = self.log.resumable if self.rng.random() < 0.6 else 0
+        assert position <= len(self.cloud.rows), "only what is surely there is relied on"
+        del self.cloud.rows[position:]
+        self.log.begin(position)
+
+
+@given(st.integers(0, 2**32))
+def test_what_is_sent_again_rebuilds_exactly_what_was_there(seed: int) -> None:
+    """Random forwards, truncations, answers and losses: each forward is answered once, by a cloud that holds exactly
+    the rows that stood before it, and in the end it holds what the session should be."""
+    with closing(asyncio.new_event_loop()) as loop:
+        play(Scene(random.Random(seed), loop))
+
+
+def play(scene: Scene) -> None:
+    """Anything in any order, then all that is left."""
+    scene.log.begin(0)
+    acts = [scene.forward] * 3 + [scene.truncate] + [scene.send] * 6 + [scene.answer] * 5 + [scene.lose]
+    for _ in range(150):
+        scene.rng.choice(acts)()
+        assert scene.log.position == len(scene.model)
+    for _ in range(5000):
+        if scene.log.settled:
+            break
+        scene.send()
+        scene.answer()
+    while scene.cloud.frames:
+        scene.answer()
+    assert scene.log.settled and not scene.log.waiting
+    assert scene.answers == len(scene.should)
+    assert scene.cloud.rows == scene.model
+    assert scene.log.resumable == scene.log.history.length == len(scene.model)
+    if scene.model:
+        assert scene.log.history.rows(0, len(scene.model))[:, 0].tolist() == scene.model

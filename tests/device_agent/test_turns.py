@@ -1,0 +1,175 @@
+"""Turns of a conversation: what the last one left is used, by nobody else, and the answers are as without it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from checkpoints import DEMO
+from clouds import Cloud, chain_over, cloud_here, device_hello, remote_middle, until
+from oracle import oracle_tokens, prompt_for
+
+from device_agent.answering import ServedChain, answer
+from device_agent.conversations import Conversations
+from device_agent.local import Compute
+from device_agent.tokenizer import Tokenizer
+from split_model.checkpoint import Checkpoint
+from split_model.submodel import Submodel
+from wire.errors import Code, SessionFailed
+from wire.messages import Accepted, Delta, Done, Finished, Generate, Message, Sampling
+
+TOKENS = 8
+GREEDY = Sampling(temperature=0.0)
+FIRST = prompt_for(DEMO, 60)
+
+
+@asynccontextmanager
+async def served(middle: Submodel | None) -> AsyncIterator[ServedChain]:
+    """The demo model, its middle layers where ``middle`` has them, or all of it here."""
+    compute = Compute()
+    split = 2 if middle is not None else Checkpoint.open(DEMO).spec.num_layers
+    chain = chain_over(DEMO, split, 0, middle, compute, 0)
+    tokenizer = Tokenizer.load(DEMO, chain.parts.spec.eos_token_ids)
+    conversations = Conversations(4, 2**30, 60.0)
+    with ThreadPoolExecutor(1) as readers:
+        yield ServedChain("demo", chain, tokenizer, 512, 64, asyncio.Semaphore(8), conversations, readers)
+    conversations.close()
+    compute.stop()
+
+
+def request(ids: tuple[int, ...], tenant: str = "a", n: int = 1, max_tokens: int = TOKENS) -> Generate:
+    """A greedy answer to these."""
+    return Generate(
+        1, "id", "demo", "", list(ids), n, max_tokens, ignore_eos=True, logprobs=0, sampling=GREEDY, tenant=tenant
+    )
+
+
+async def ask(model: ServedChain, asked: Generate) -> tuple[bytes, Done]:
+    """The bytes of the first choice's tokens, and the last message."""
+    said: list[Message] = []
+    await answer(model, asked, said.append)
+    assert isinstance(said[0], Accepted) and isinstance(said[-1], Done)
+    assert sum(isinstance(message, Finished) for message in said) == asked.n
+    tokens = [
+        token.chosen.raw
+        for message in said
+        if isinstance(message, Delta) and not message.index
+        for token in message.logprobs or []
+    ]
+    return b"".join(tokens), said[-1]
+
+
+def expected(model: ServedChain, ids: tuple[int, ...]) -> bytes:
+    """What transformers says."""
+    return b"".join(model.tokenizer.piece(token)[1] for token in oracle_tokens(DEMO, ids, TOKENS))
+
+
+def second_prompt() -> tuple[int, ...]:
+    """The first turn, its answer, and more."""
+    return (*FIRST, *oracle_tokens(DEMO, FIRST, TOKENS), *prompt_for(DEMO, 10, seed=9))
+
+
+def rows_in(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of every forward that reaches the cloud from now on."""
+    seen: list[int] = []
+    forward = cloud.server.engine.forward
+
+    def counted(key: Any, sequence: int, position: int, hidden: Any, want: int) -> None:
+        seen.append(len(hidden))
+        forward(key, sequence, position, hidden, want)
+
+    monkeypatch.setattr(cloud.server.engine, "forward", counted)
+    return seen
+
+
+async def test_a_next_turn_sends_only_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is still in the cloud; one evicted there meanwhile is replayed; each time the tokens are the same."""
+    second = second_prompt()
+    third = (*second, *oracle_tokens(DEMO, second, TOKENS), *prompt_for(DEMO, 7, seed=10))
+    async with (
+        cloud_here(DEMO, 2, 0) as cloud,
+        remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
+        served(remote) as model,
+    ):
+        rows, engine = rows_in(cloud, monkeypatch), cloud.server.engine
+        text, done = await ask(model, request(FIRST))
+        assert text == expected(model, FIRST) and done.cached_tokens == 0
+        assert sum(rows) == len(FIRST) + TOKENS - 1
+        assert len(engine.ledger.entries) == 1, "the session is kept"
+
+        rows.clear()
+        text, done = await ask(model, request(second))
+        held = len(FIRST) + TOKENS - 1
+        assert text == expected(model, second)
+        assert (done.cached_tokens, done.prompt_tokens) == (held, len(second))
+        assert sum(rows) == len(second) - held + TOKENS - 1
+
+        rows.clear()
+        await until(lambda: any(entry.state.value == "parked" for entry in engine.ledger.entries.values()))
+        engine._end(next(iter(engine.ledger.entries)), SessionFailed(Code.EVICTED, "why"))
+        await until(lambda: not remote.links[0].sessions)
+        text, done = await ask(model, request(third))
+        assert text == expected(model, third)
+        assert sum(rows) == len(third) + TOKENS - 1
+        assert len(engine.ledger.entries) == len(model.conversations) == 1
+
+
+async def test_it_works_the_same_with_all_layers_here() -> None:
+    """Without a cloud, the turn before is in this device's memory."""
+    async with served(None) as model:
+        await ask(model, request(FIRST))
+        text, done = await ask(model, request(second_prompt()))
+        assert text == expected(model, second_prompt())
+        assert done.cached_tokens == len(FIRST) + TOKENS - 1
+
+
+async def test_another_tenant_shares_nothing() -> None:
+    """Neither its tokens nor its time: the same prompt is prefilled in full."""
+    async with served(None) as model:
+        await ask(model, request(FIRST, "a"))
+        for tenant in ("b", ""):
+            text, done = await ask(model, request(FIRST, tenant))
+            assert text == expected(model, FIRST) and done.cached_tokens == 0
+        assert len(model.conversations) == 3
+
+
+async def test_one_request_at_a_time_has_a_conversation() -> None:
+    """Two that go on with the same: one gets it, the other does without; of several choices the first is kept."""
+    async with served(None) as model:
+        await ask(model, request(FIRST, n=3))
+        assert len(model.conversations) == 1
+        both = await asyncio.gather(*(ask(model, request(second_prompt())) for _ in range(2)))
+        assert sorted(done.cached_tokens > 0 for _, done in both) == [False, True]
+        assert {text for text, _ in both} == {expected(model, second_prompt())}
+
+
+async def test_cancelled_and_failed_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are closed, here and in the cloud, a conversation taken up for them included."""
+    async with (
+        cloud_here(DEMO, 2, 0) as cloud,
+        remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
+        served(remote) as model,
+    ):
+        await ask(model, request(FIRST))
+        said: list[Message] = []
+        task = asyncio.create_task(answer(model, request(second_prompt(), max_tokens=400), said.append))
+        await until(lambda: any(isinstance(message, Delta) for message in said))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not len(model.conversations)
+        engine = cloud.server.engine
+        await until(lambda: not engine.ledger.entries)
+        await ask(model, request(FIRST))
+
+        async def broken(*_: Any) -> None:
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(engine._runner, "run", broken)
+        with pytest.raises(SessionFailed):
+            await ask(model, request(second_prompt()))
+        assert not len(model.conversations)
+        await until(lambda: not engine.ledger.entries)
