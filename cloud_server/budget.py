@@ -25,7 +25,7 @@ def step_budget(predict: Callable[[int], float], demand: Demand, slack: float, m
         slack: how many times longer than without chunks the short work may take while those who decode are the many.
         max_rows: most rows of any step.
     """
-    if demand.short_rows == 0:
+    if demand.short_rows == 0 or demand.chunk_sessions == 0:
         return Budget(max_rows, max_rows)
     # More short work than this leaves chunks their share all the same, so it is not all in this step.
     short = min(demand.short_rows, max_rows - max_rows // CHUNK_SHARE)

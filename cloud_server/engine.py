@@ -400,8 +400,14 @@ class Engine:
         self._metrics.stage_restarts.inc()
 
     async def _sweep(self) -> None:
+        checked = True
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
+            if self.ledger.entries:
+                checked = False
+            elif not checked:
+                self.ledger.pages.check()  # Nobody holds any: a page that is lost now is lost for good.
+                checked = True
             for key in self.ledger.expired(monotonic()):
                 self._end(key, SessionFailed(Code.EVICTED, "it was idle for too long"))
             self.swept()
