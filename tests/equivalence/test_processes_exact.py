@@ -71,4 +71,4 @@ async def test_eight_sessions_together_as_alone(tmp_path: Path) -> None:
     steps = float(values["trilby_cloud_iteration_tokens_total_count"])
     assert steps < 0.8 * 8 * TOKENS, "decode rows of several sessions share steps"
     assert state["sessions"] == []
-    assert state["positions"]["reserved"] == 0
+    assert state["pages"]["used"] == 0

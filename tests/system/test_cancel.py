@@ -24,8 +24,9 @@ FREED_WITHIN_S = 3.0
 
 
 async def sessions(installation: Installation) -> int:
-    """Sessions open in the cloud."""
-    return len((await asyncio.to_thread(installation.cloud_state))["sessions"])
+    """Sessions open in the cloud, those kept for a next turn left out."""
+    state = await asyncio.to_thread(installation.cloud_state)
+    return sum(session["state"] == "open" for session in state["sessions"])
 
 
 async def settles_at(installation: Installation, count: int) -> None:
@@ -34,10 +35,10 @@ async def settles_at(installation: Installation, count: int) -> None:
         if await sessions(installation) == count:
             break
         await asyncio.sleep(0.05)
-    state = await asyncio.to_thread(installation.cloud_state)
-    assert len(state["sessions"]) == count
+    assert await sessions(installation) == count
     if count == 0:
-        assert state["positions"]["reserved"] == 0 and state["kv_bytes"] == 0
+        state = await asyncio.to_thread(installation.cloud_state)
+        assert state["pages"]["used"] == sum(session["pages"] for session in state["sessions"])
         for _ in range(int(FREED_WITHIN_S / 0.05)):
             running = (await asyncio.to_thread(installation.get, "/state")).json()["agents"][0]["running"]
             if running == 0:
