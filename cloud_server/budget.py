@@ -9,6 +9,7 @@ grows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from cloud_server.scheduler import CHUNK_SHARE, MIN_CHUNK_ROWS, Budget, Demand
 
@@ -16,26 +17,52 @@ MINORITY = 4
 """Decoders are protected in full while they are this many times those who wait for their prompts."""
 
 
-def step_budget(predict: Callable[[int], float], demand: Demand, slack: float, max_rows: int) -> Budget:
-    """The next step's budget.
+@dataclass(frozen=True)
+class Due:
+    """Decoders that have their answers and are expected back: how many, and in how many seconds the next."""
+
+    sessions: int = 0
+    next_s: float = 0.0
+
+
+def step_budget(
+    predict: Callable[[int], float], demand: Demand, due: Due, slack: float, max_rows: int
+) -> Budget | None:
+    """The next step's budget; None where it is better to wait for the decoders that are due than to begin without them.
 
     Args:
         predict: seconds that a step of so many rows takes, monotone (the paper's g, Eq. 1 and 2).
         demand: what could run in the step.
+        due: who is expected back meanwhile; they are held up by a step of chunks alone.
         slack: how many times longer than without chunks the short work may take while those who decode are the many.
         max_rows: most rows of any step.
     """
-    if demand.short_rows == 0 or demand.chunk_sessions == 0:
+    if demand.chunk_sessions == 0:
         return Budget(max_rows, max_rows)
+    if demand.short_rows == 0:
+        if due.sessions == 0:
+            return Budget(max_rows, max_rows)
+        allowed = due.next_s + (_eased(slack, demand.chunk_sessions, due.sessions) - 1) * predict(due.sessions)
+        rows = _most(predict, 0, max_rows, allowed)
+        return Budget(rows, rows) if rows >= MIN_CHUNK_ROWS else None
     # More short work than this leaves chunks their share all the same, so it is not all in this step.
     short = min(demand.short_rows, max_rows - max_rows // CHUNK_SHARE)
-    waiting = max(1.0, MINORITY * demand.chunk_sessions / demand.short_sessions)
-    allowed = (1 + (slack - 1) * waiting) * predict(short)
-    fits, room = 0, max_rows - short
-    while fits < room:
-        middle = (fits + room + 1) // 2
-        if predict(short + middle) <= allowed:
-            fits = middle
-        else:
-            room = middle - 1
+    allowed = _eased(slack, demand.chunk_sessions, demand.short_sessions) * predict(short)
+    fits = _most(predict, short, max_rows, allowed) - short
     return Budget(max_rows, min(max(fits, MIN_CHUNK_ROWS), max_rows - short))
+
+
+def _eased(slack: float, prompts: int, decoders: int) -> float:
+    """The slack where ``prompts`` wait and ``decoders`` decode."""
+    return 1 + (slack - 1) * max(1.0, MINORITY * prompts / decoders)
+
+
+def _most(predict: Callable[[int], float], least: int, most: int, allowed: float) -> int:
+    """The most rows, ``least`` to ``most``, of a step that takes at most ``allowed`` seconds; else ``least``."""
+    while least < most:
+        middle = (least + most + 1) // 2
+        if predict(middle) <= allowed:
+            least = middle
+        else:
+            most = middle - 1
+    return least

@@ -14,7 +14,7 @@ from time import monotonic
 import structlog
 import torch
 
-from cloud_server.budget import step_budget
+from cloud_server.budget import Due, step_budget
 from cloud_server.gathering import Gathering
 from cloud_server.ledger import Key, Ledger, State
 from cloud_server.metrics import CloudMetrics
@@ -28,6 +28,9 @@ log = structlog.get_logger()
 
 SWEEP_EVERY_S = 1.0
 """How often sessions that are over age are looked for."""
+
+LEAST_WAIT_S = 0.0005
+"""Shortest wait for a decoder that is due, so that one who is late is not asked after all the time."""
 
 RESTART_AFTER_S = 1.0
 """Pause before the stages are started again when starting them has failed."""
@@ -69,11 +72,12 @@ class _Session:
 
 @dataclass
 class _Item:
-    """A portion in a step."""
+    """A portion in a step: the rows from ``start``, of which those below ``end`` still count when it is done."""
 
     portion: Portion[Key]
     session: _Session
     start: int
+    end: int
 
 
 class Engine:
@@ -99,11 +103,12 @@ class Engine:
         self._gathering = Gathering[Key]()
         self._sessions: dict[Key, _Session] = {}
         self._steps: set[asyncio.Task[None]] = set()
+        self._under_way: list[_Item] = []
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
-        self._lost = False
+        self._lost = True
         self._broken: BaseException | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -126,7 +131,7 @@ class Engine:
             SessionFailed: no session or no page is free, or the stages are being started again.
         """
         if self._lost:
-            raise SessionFailed(Code.STAGE_LOST, "the layers are being started again", retry_after_s=RESTART_AFTER_S)
+            raise SessionFailed(Code.STAGE_LOST, "the layers are being started", retry_after_s=RESTART_AFTER_S)
         self.ledger.open(key, tenant, positions, prompt, monotonic(), replay=replayed, expected=expected or None)
         self._sessions[key] = _Session(deliver)
         if replayed:
@@ -156,12 +161,10 @@ class Engine:
     def forward(self, key: Key, sequence: int, position: int, hidden: torch.Tensor, want: int) -> None:
         """Queue new positions ``hidden [rows, hidden]``; ``deliver`` gets the last ``want``; or ``SessionFailed``."""
         rows, now = hidden.shape[0], monotonic()
-        entry = self.ledger.entries.get(key)
-        kept = entry is not None and entry.state is State.PARKED
+        kept = self._is_parked(key)
         self.ledger.forward(key, sequence, position, rows, want, now)
         if kept:
-            self._metrics.prefix_rows.inc(position)
-            self._note_idle()
+            self._take_up(position)
         self._sessions[key].waiting[sequence] = _Waiting(hidden, want, now)
         self._scheduler.add(key, sequence, rows, self.ledger.entries[key].tenant)
         self._gathering.arrived(key, now)
@@ -169,9 +172,11 @@ class Engine:
 
     def truncate(self, key: Key, position: int) -> None:
         """Go back to ``position``, in order with the forwards. Raises ``SessionFailed``."""
+        kept = self._is_parked(key)
         self.ledger.truncate(key, position, monotonic())
+        if kept:
+            self._take_up(position)
         self._scheduler.truncate(key, position)
-        self._note_idle()
         self._wake.set()
 
     def park(self, key: Key) -> None:
@@ -228,8 +233,8 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether steps are being run."""
-        return self._running is not None and not self._running.done()
+        """Whether steps can be run now."""
+        return self._running is not None and not self._running.done() and not self._lost
 
     @property
     def depth(self) -> int:
@@ -241,9 +246,10 @@ class Engine:
     async def run(self) -> None:
         """Plan, run, deliver, for ever."""
         self._running = asyncio.current_task()
-        await self._runner.start()
         sweeping = asyncio.create_task(self._sweep())
+        sweeping.add_done_callback(self._look_for_mistakes)
         try:
+            await self._start()
             while True:
                 await self._wake.wait()
                 self._wake.clear()
@@ -252,27 +258,37 @@ class Engine:
                 if self._lost:
                     await self._restart()
                 while len(self._steps) < self._runner.depth and not self._lost:
-                    if self._wait_for_more() or not self._begin():
+                    if not self._begin():
                         break
+        except Exception as error:
+            log.error("the engine has ended", error=type(error).__name__, why=str(error))
+            raise
         finally:
+            self._lost = True
+            for key in list(self._sessions):
+                self._end(key, SessionFailed(Code.STAGE_LOST, "the server is stopping"))
             for task in (sweeping, *self._steps):
                 task.cancel()
             await asyncio.gather(sweeping, *self._steps, return_exceptions=True)
             await self._runner.stop()
 
-    def _wait_for_more(self) -> bool:
-        now = monotonic()
-        wait_s = self._gathering.wait_s(now, self.load.eta)
-        if wait_s <= 0:
-            return False
+    def _look_again_in(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
-        return True
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
     def _begin(self) -> bool:
-        """Begin the next step; False when nothing waits."""
-        budget = step_budget(self.load.g, self._scheduler.demand, self._slack, self._step_rows)
+        """Begin the next step; False when nothing waits, or when it is better to wait for others."""
+        now = monotonic()
+        wait_s = self._gathering.wait_s(now, self.load.eta)
+        if wait_s > 0:
+            self._look_again_in(wait_s)
+            return False
+        due = Due(*self._gathering.due(now))
+        budget = step_budget(self.load.g, self._scheduler.demand, due, self._slack, self._step_rows)
+        if budget is None:
+            self._look_again_in(max(due.next_s, LEAST_WAIT_S))
+            return False
         plan = self._scheduler.plan(budget)
         if not plan.portions and not plan.truncations:
             return False
@@ -288,22 +304,27 @@ class Engine:
     def _take_pages(self, plan: Plan[Key]) -> list[_Item]:
         pages = self.ledger.pages
         for each in plan.truncations:
-            self._sessions[each.key].length = each.position
+            session = self._sessions[each.key]
+            session.length = each.position
+            session.done = min(session.done, each.position)
+            for item in self._under_way:
+                if item.session is session:
+                    item.end = min(item.end, each.position)
             pages.truncate(each.key, each.position)
         batch = []
         for portion in plan.portions:
-            session = self._sessions.get(portion.key)
-            if session is None:
+            if portion.key not in self._sessions:
                 continue  # Ended to make room for another of this plan.
+            session = self._sessions[portion.key]
             if self._make_room(portion.key, session.length + portion.rows):
-                batch.append(_Item(portion, session, session.length))
-                session.length += portion.rows
+                start, session.length = session.length, session.length + portion.rows
+                batch.append(_Item(portion, session, start, session.length))
         return [item for item in batch if self._sessions.get(item.portion.key) is item.session]
 
     def _make_room(self, key: Key, positions: int) -> bool:
         """Pages for a session, others being ended for it where they must; False when it was ended itself."""
         while not self.ledger.pages.extend(key, positions):
-            found = self.ledger.victim(())
+            found = self.ledger.victim()
             victim, state = found if found is not None else (key, State.OPEN)
             if state is State.OPEN:
                 self._metrics.preemptions.inc()
@@ -331,6 +352,7 @@ class Engine:
 
     async def _step(self, batch: Sequence[_Item], hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan]) -> None:
         began = monotonic()
+        self._under_way += batch
         try:
             ran = await self._runner.run(hidden, spans)
         except StageLost:
@@ -344,12 +366,18 @@ class Engine:
         else:
             self._count(ran)
             self._settle(batch, ran, began)
+        finally:
+            done = {id(item) for item in batch}
+            self._under_way = [item for item in self._under_way if id(item) not in done]
 
     def _step_done(self, task: asyncio.Task[None]) -> None:
         self._steps.discard(task)
-        self._wake.set()
+        self._look_for_mistakes(task)
+
+    def _look_for_mistakes(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._broken = error
+        self._wake.set()
 
     def _settle(self, batch: Sequence[_Item], ran: Ran, began: float) -> None:
         begin, step_rows = 0, ran.outputs.shape[0]
@@ -363,7 +391,7 @@ class Engine:
             if not finite:
                 self._end(portion.key, SessionFailed(Code.NOT_FINITE, "these rows hold or became NaN or infinity"))
                 continue
-            session.done = item.start + portion.rows
+            session.done = max(session.done, item.end)
             work = session.waiting[portion.sequence]
             if work.want:
                 work.outputs = [rows] if rows.shape[0] >= work.want else [*work.outputs, rows]
@@ -390,19 +418,26 @@ class Engine:
         log.error("a stage is gone, starting the stages again", sessions=len(self._sessions))
         for key in list(self._sessions):
             self._end(key, SessionFailed(Code.STAGE_LOST, "a part of the layers went away", retry_after_s=1.0))
+        await self._start()
+        self._metrics.stage_restarts.inc()
+
+    async def _start(self) -> None:
+        """Start the runner, again and again until it runs."""
         while self._lost:
             try:
                 await self._runner.start()
                 self._lost = False
-            except StageLost as error:
-                log.error("the stages could not be started", why=str(error))
+            except (StageLost, OSError, RuntimeError) as error:
+                log.error("the stages could not be started", error=type(error).__name__, why=str(error))
                 await asyncio.sleep(RESTART_AFTER_S)
-        self._metrics.stage_restarts.inc()
 
     async def _sweep(self) -> None:
         checked = True
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
+            if not self._lost and not self._runner.whole:
+                self._lost = True  # Noticed while nothing runs: whoever comes next need not wait for it.
+                self._wake.set()
             if self.ledger.entries:
                 checked = False
             elif not checked:
@@ -420,9 +455,20 @@ class Engine:
         self.close(key)
         session.deliver(-1, failure)
 
+    def _is_parked(self, key: Key) -> bool:
+        entry = self.ledger.entries.get(key)
+        return entry is not None and entry.state is State.PARKED
+
+    def _take_up(self, position: int) -> None:
+        """A parked session goes on from ``position``."""
+        self._metrics.prefix_rows.inc(position)
+        self._note_idle()
+
     def _forget_work(self, key: Key) -> None:
         self._scheduler.remove(key)
         self._gathering.closed(key)
+        if not self._scheduler.waiting_rows:
+            self._gathering.began(monotonic(), False)  # Nothing is ready any more.
 
     def _note_idle(self) -> None:
         busy = any(entry.state is State.OPEN for entry in self.ledger.entries.values())

@@ -56,6 +56,15 @@ class Gathering(Generic[Key]):
         """A step has begun; ``waiting`` tells whether rows are left for the next."""
         self._first_ready = now if waiting else None
 
+    def due(self, now: float) -> tuple[int, float]:
+        """Sessions that are expected back and not overdue, and in how many seconds the next of them."""
+        soon = [
+            at + usual - now
+            for key, at in self._answered.items()
+            if (usual := self._usual.get(key)) is not None and now <= at + LATE * usual
+        ]
+        return len(soon), max(0.0, min(soon, default=0.0))
+
     def wait_s(self, now: float, step_s: float) -> float:
         """Seconds worth waiting before the next step, 0 to begin at once; ``step_s`` is a step's usual time."""
         if self._first_ready is None or not self._answered:

@@ -9,7 +9,6 @@ it came on is gone; the parked and the orphans keep their pages only as long as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -19,6 +18,9 @@ from wire.errors import Code, SessionFailed
 
 RETRY_AFTER_S = 1.0
 """What a device is told to wait when the server is full."""
+
+PROMISE_S = 10.0
+"""Pages for a prompt that was announced are kept free for so long without a row of it having come."""
 
 WATERMARK = 20
 """One page in this many is left to the open sessions to grow into when another wants to open."""
@@ -72,6 +74,7 @@ class Entry:
         order: grows from session to session, so the largest is the youngest.
         active: when anything last came for it or was answered, or when its connection was lost.
         prompt: rows it said would come soon; 0 once they have come.
+        promised_until: how long pages for them are kept free.
         position: where its next row goes, once everything received so far is done.
         sequence: number of its next forward.
     """
@@ -83,6 +86,7 @@ class Entry:
     order: int
     active: float
     prompt: int = 0
+    promised_until: float = 0.0
     position: int = 0
     sequence: int = 0
     state: State = State.OPEN
@@ -120,7 +124,7 @@ class Ledger:
             raise SessionFailed(
                 Code.TOKEN_LIMIT, f"a prompt of {prompt} rows in a session of {positions} positions was announced"
             )
-        available = self.pages.count - self._promised()
+        available = self.pages.count - self._promised(now)
         if not replay and self.count(State.OPEN):
             available -= -(-self.pages.count // WATERMARK)
         if self.pages.needed(prompt) > available:
@@ -129,7 +133,7 @@ class Ledger:
             )
         self._order += 1
         window = Window(self.limits.window_rows)
-        self.entries[key] = Entry(tenant, now, positions, window, self._order, now, prompt)
+        self.entries[key] = Entry(tenant, now, positions, window, self._order, now, prompt, now + PROMISE_S)
         self.pages.open(key, positions if expected is None else min(expected, positions))
 
     def forward(self, key: Key, sequence: int, position: int, rows: int, want: int, now: float) -> None:
@@ -155,6 +159,7 @@ class Ledger:
         entry.window.take(rows)
         entry.sequence += 1
         entry.position += rows
+        entry.promised_until = now + PROMISE_S
         if entry.position >= entry.prompt:
             entry.prompt = 0
 
@@ -233,8 +238,8 @@ class Ledger:
             or (entry.state is not State.ORPHAN and now - entry.active >= limits.idle_s and not entry.window.in_flight)
         ]
 
-    def victim(self, spare: Collection[Key]) -> tuple[Key, State] | None:
-        """Whom to end when pages run out, and what it was; None when nobody but those in ``spare`` holds any.
+    def victim(self) -> tuple[Key, State] | None:
+        """Whom to end when pages run out, and what it was; None when nobody holds any.
 
         The longest idle of the parked, then of the orphans, then the youngest of the open of the tenant that holds
         most pages.
@@ -243,7 +248,7 @@ class Ledger:
         holding = []
         for key, entry in self.entries.items():
             held[entry.tenant] += self.pages.held(key)
-            if self.pages.held(key) and key not in spare:
+            if self.pages.held(key):
                 holding.append(key)
         for state in (State.PARKED, State.ORPHAN):
             idle = [key for key in holding if self.entries[key].state is state]
@@ -300,13 +305,14 @@ class Ledger:
         if of_all >= self.limits.sessions or of_device >= self.limits.device_sessions:
             raise SessionFailed(Code.SESSION_LIMIT, "no session is free, try again", retry_after_s=RETRY_AFTER_S)
 
-    def _promised(self) -> int:
-        """Pages that the open sessions hold or will need for rows that have come or were announced."""
-        return sum(
-            max(self.pages.held(key), self.pages.needed(max(entry.position, entry.prompt)))
-            for key, entry in self.entries.items()
-            if entry.state is State.OPEN
-        )
+    def _promised(self, now: float) -> int:
+        """Pages that the open sessions hold or will need for rows that have come or were lately announced."""
+        promised = 0
+        for key, entry in self.entries.items():
+            if entry.state is State.OPEN:
+                announced = entry.prompt if now < entry.promised_until else 0
+                promised += max(self.pages.held(key), self.pages.needed(max(entry.position, announced)))
+        return promised
 
     def _idleness(self, key: Key) -> tuple[float, int]:
         entry = self.entries[key]

@@ -134,12 +134,14 @@ class Pages(Generic[Key]):
 
     def check(self) -> None:
         """``AssertionError`` unless every page is either free or in exactly one table."""
-        tables = [page for key in self._sessions for page in self.table(key)]
-        assert len(tables) == len(set(tables)), "a page is in two tables"
-        assert {page for page, taken in enumerate(self._taken) if taken} == set(tables), "a page is lost"
-        assert self._free == self.count - len(tables), "the free pages are miscounted"
-        for key, session in self._sessions.items():
-            assert session.held == len(self.table(key)), "the pages of a session are miscounted"
+        held = bytearray(self.count)
+        for session in self._sessions.values():
+            for begin, end in session.runs:
+                assert not any(held[begin:end]), "a page is in two tables"
+                held[begin:end] = b"\x01" * (end - begin)
+            assert session.held == sum(end - begin for begin, end in session.runs), "a session's pages are miscounted"
+        assert held == self._taken, "a page is lost"
+        assert self._free == self._taken.count(0), "the free pages are miscounted"
 
     def _take(self, session: _Session, begin: int, end: int) -> None:
         self._taken[begin:end] = b"\x01" * (end - begin)

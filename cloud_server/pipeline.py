@@ -72,6 +72,11 @@ class PipelineRunner:
         return len(self._layers)
 
     @property
+    def whole(self) -> bool:
+        """See ``Runner.whole``."""
+        return self._pipeline is not None and self._pipeline.whole
+
+    @property
     def pids(self) -> list[int]:
         """The processes of stages 1 and up."""
         return [] if self._pipeline is None else self._pipeline.processes.pids

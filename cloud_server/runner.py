@@ -52,6 +52,11 @@ class Runner(Protocol):
         """Steps that may be under way at once: the number of stages."""
         ...
 
+    @property
+    def whole(self) -> bool:
+        """Whether all stages are there, as far as is known now."""
+        ...
+
     async def start(self) -> None:
         """Make ready; returns once steps can be run. Also after ``StageLost``: what was in the pages is then gone."""
         ...
@@ -103,6 +108,7 @@ class LocalRunner:
     """All layers in this process, on a compute thread: the event loop goes on while the matrix products run."""
 
     depth = 1
+    whole = True
 
     def __init__(self, step: LayerStep) -> None:
         self._step = step

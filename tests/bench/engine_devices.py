@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from bench.runs import Run
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
 from cloud_server.engine import Answer, Engine
+from cloud_server.runner import LocalRunner
 from split_model.checkpoint import Checkpoint
 from split_model.stack import Embedding, Head
 from wire.errors import SessionFailed
@@ -53,19 +53,23 @@ class _Session:
 class Devices:
     """Sessions that choose the likeliest token each, ``new`` times.
 
-    What a device does between an answer and its next row, head, argmax and embedding, runs on a thread of its own, as
-    it runs in a process of its own otherwise; answers that came in one turn of the loop go through it together.
+    What a device does between an answer and its next row, head, argmax and embedding, runs on the thread that computes
+    the engine's steps, so that all of torch in this process runs on one thread and has one team of OpenMP's. Head and
+    embedding therefore take turns with the steps: the devices' work counts in full against ours, though devices do it
+    on machines of their own. Answers that came in one turn of the loop go through it together.
     """
 
     def __init__(self, checkpoint: Path, dtype: torch.dtype, sessions: int, positions: int, slack: float) -> None:
         """Room for ``sessions`` sessions of ``positions`` positions at once; ``slack`` is the cloud's --step-slack."""
         opened = Checkpoint.open(checkpoint)
-        self._embedding = Embedding.load(opened, dtype)
-        # Not shared with the embedding: a packed matrix multiplies faster, and here nobody is short of memory.
-        self._head = Head.load(opened, opened.spec, dtype)
         self._loop = asyncio.new_event_loop()
         self._engine = ours(checkpoint, dtype, sessions, positions, slack)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="devices")
+        runner = self._engine._runner
+        assert isinstance(runner, LocalRunner)
+        self._compute = runner._compute
+        self._embedding = self._compute.submit(Embedding.load, opened, dtype).result()
+        # Not shared with the embedding: a packed matrix multiplies faster, and here nobody is short of memory.
+        self._head = self._compute.submit(Head.load, opened, opened.spec, dtype).result()
         self._running = self._loop.create_task(self._engine.run())
         self._serial = 0
         self._new = 0
@@ -82,10 +86,10 @@ class Devices:
         return self._complete(self._measure_lags(prompts, new))
 
     def close(self) -> None:
-        """End the engine and the threads."""
+        """End the engine and its thread."""
         self._running.cancel()
         self._loop.run_until_complete(asyncio.gather(self._running, return_exceptions=True))
-        self._thread.shutdown()
+        self._compute.shutdown()
         self._loop.close()
 
     def _complete(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -103,12 +107,13 @@ class Devices:
         self._new, self._open, self._done = new, len(prompts), self._loop.create_future()
         sessions = []
         began = time.perf_counter()
-        for prompt in prompts:
+        embedded = await self._loop.run_in_executor(self._compute, self._embed, prompts)
+        for prompt, hidden in zip(prompts, embedded, strict=True):
             self._serial += 1
             session = _Session((1, self._serial), len(prompt))
             sessions.append(session)
             self._engine.open(session.key, "bench", len(prompt) + new, self._deliver_to(session), prompt=len(prompt))
-            self._engine.forward(session.key, 0, 0, self._embedding.forward(prompt), 1)
+            self._engine.forward(session.key, 0, 0, hidden, 1)
         await self._done
         return Run(began, [session.times for session in sessions], [session.tokens for session in sessions])
 
@@ -143,8 +148,11 @@ class Devices:
         """Everything that was answered in this turn of the loop goes through the head together."""
         answers, self._answers = self._answers, []
         sessions = [session for session, _ in answers]
-        choosing = self._loop.run_in_executor(self._thread, self._ends, [rows for _, rows in answers])
+        choosing = self._loop.run_in_executor(self._compute, self._ends, [rows for _, rows in answers])
         choosing.add_done_callback(lambda chosen: self._go_on(sessions, chosen))
+
+    def _embed(self, prompts: list[list[int]]) -> list[torch.Tensor]:
+        return [self._embedding.forward(prompt) for prompt in prompts]
 
     def _ends(self, rows: list[torch.Tensor]) -> tuple[list[int], torch.Tensor, float]:
         """Last layer's rows -> the chosen tokens, their embeddings ``[rows, hidden]``, and when."""

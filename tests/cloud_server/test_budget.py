@@ -7,18 +7,18 @@ from bisect import bisect_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_server.budget import step_budget
+from cloud_server.budget import Due, step_budget
 from cloud_server.scheduler import CHUNK_SHARE, MIN_CHUNK_ROWS, Budget, Demand
 
 
 def test_chunks_alone_may_fill_the_step() -> None:
     """With nobody waiting for a token there is nothing to hold them back for."""
-    assert step_budget(lambda rows: float(rows), Demand(0, 0, 3), 1.5, 512) == Budget(512, 512)
+    assert step_budget(lambda rows: float(rows), Demand(0, 0, 3), Due(), 1.5, 512) == Budget(512, 512)
 
 
 def test_chunks_take_what_the_slack_leaves() -> None:
     """A step of 10 ms and 0.1 ms a row: 20 short rows take 12 ms, half as long again leaves room for 60 more."""
-    assert step_budget(lambda rows: 0.010 + 0.0001 * rows, Demand(20, 20, 1), 1.5, 512) == Budget(512, 60)
+    assert step_budget(lambda rows: 0.010 + 0.0001 * rows, Demand(20, 20, 1), Due(), 1.5, 512) == Budget(512, 60)
 
 
 def test_few_decoders_wait_for_many_prompts() -> None:
@@ -26,7 +26,9 @@ def test_few_decoders_wait_for_many_prompts() -> None:
     of them it stays a half."""
 
     def chunk_rows(short: int, chunks: int) -> int:
-        return step_budget(lambda rows: 100.0 + rows, Demand(12, short, chunks), 1.5, 2000).chunk_rows
+        budget = step_budget(lambda rows: 100.0 + rows, Demand(12, short, chunks), Due(), 1.5, 2000)
+        assert budget is not None
+        return budget.chunk_rows
 
     assert chunk_rows(12, 1) == chunk_rows(12, 3) == 56
     assert chunk_rows(1, 3) == 12 * 56
@@ -34,12 +36,25 @@ def test_few_decoders_wait_for_many_prompts() -> None:
 
 def test_chunks_get_the_least_without_any_slack() -> None:
     """They go on, slowly, when every row more makes the step too long."""
-    assert step_budget(lambda rows: float(rows), Demand(1, 1, 1), 1.0, 512) == Budget(512, MIN_CHUNK_ROWS)
+    assert step_budget(lambda rows: float(rows), Demand(1, 1, 1), Due(), 1.0, 512) == Budget(512, MIN_CHUNK_ROWS)
 
 
 def test_an_unknown_step_time_allows_all() -> None:
     """Before anything was measured, all steps look alike."""
-    assert step_budget(lambda rows: 0.0, Demand(12, 12, 1), 1.5, 512) == Budget(512, 500)
+    assert step_budget(lambda rows: 0.0, Demand(12, 12, 1), Due(), 1.5, 512) == Budget(512, 500)
+
+
+def test_decoders_that_are_due_do_not_find_a_long_step_under_way() -> None:
+    """A step of chunks alone ends when the next decoder is due, or as much later as its own step may be longer; where
+    no chunk is short enough for that, the decoder is waited for."""
+
+    def chunks_alone(due_s: float, sessions: int) -> Budget | None:
+        due = Due(sessions, due_s)
+        return step_budget(lambda rows: 0.020 + 0.0001 * rows, Demand(0, 0, 1), due, 1.5, 512)
+
+    assert chunks_alone(0.030, 10) == Budget(205, 205)
+    assert chunks_alone(0.005, 10) is None
+    assert chunks_alone(10.0, 10) == chunks_alone(0.0, 0) == Budget(512, 512)
 
 
 @given(
@@ -50,8 +65,9 @@ def test_an_unknown_step_time_allows_all() -> None:
 )
 def test_the_most_that_fits(seconds: list[float], short_rows: int, slack: float, max_rows: int) -> None:
     """For every monotone step time it is what trying all would find, within the least and the room there is."""
-    budget = step_budget(lambda rows: seconds[rows], Demand(short_rows, short_rows, 0), slack, max_rows)
+    budget = step_budget(lambda rows: seconds[rows], Demand(short_rows, short_rows, 1), Due(), slack, max_rows)
     short = min(short_rows, max_rows - max_rows // CHUNK_SHARE)
-    most = bisect_right(seconds, slack * seconds[short]) - 1 - short
-    assert budget.rows == max_rows
+    allowed = (1 + (slack - 1) * max(1, 4 / short_rows)) * seconds[short]
+    most = bisect_right(seconds, allowed) - 1 - short
+    assert budget is not None and budget.rows == max_rows
     assert budget.chunk_rows == min(max(most, MIN_CHUNK_ROWS), max_rows - short)

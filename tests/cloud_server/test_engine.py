@@ -38,6 +38,7 @@ async def engine_here(tiny: Path, **settings: Any) -> AsyncIterator[Engine]:
     """The engine of a cloud server for a model, running."""
     engine = build(CloudConfig(model=str(tiny), split=1, **settings)).engine
     task = asyncio.create_task(engine.run())
+    await until(lambda: engine.alive)
     try:
         yield engine
         engine.ledger.pages.check()
@@ -244,3 +245,65 @@ async def test_out_of_memory_makes_smaller_steps(tiny: Path, monkeypatch: pytest
 
         await asyncio.gather(*(one(number) for number in range(3)))
         assert refused
+
+
+async def test_what_was_truncated_and_never_computed_again_is_not_resumed(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After going back, rows that a failing step should have computed do not count as there: other pages lie in their
+    place, which may be somebody else's."""
+    async with engine_here(tiny, page_positions=4, resume_s=5.0) as engine:
+        rows = hidden(20, 1)
+        first = Caller(engine, (1, 1)).open()
+        await first.rows(rows, 20)
+        engine.truncate(first.key, 10)
+        first.position = 10
+        monkeypatch.setattr(Stack, "run", lambda *_: 1 / 0)
+        lost = first.send(hidden(8, 2))
+        await asyncio.sleep(0)  # The step is under way.
+        engine.leave(1)
+        await asyncio.sleep(0.2)
+        assert not lost.done()
+        monkeypatch.undo()
+        again = Caller(engine, (2, 1), position=10)
+        with pytest.raises(SessionFailed) as refused:
+            engine.resume((1, 1), (2, 1), 18, again.deliver)
+        assert refused.value.code is Code.BAD_POSITION
+        engine.resume((1, 1), (2, 1), 10, again.deliver)
+        rest = hidden(5, 3)
+        close(await again.rows(rest, 5), expected(tiny, torch.cat([rows[:10], rest]))[10:])
+
+
+async def test_a_mistake_of_ours_ends_everything_and_is_seen(tiny: Path) -> None:
+    """Where the engine itself fails, in a step or in the sweep, sessions are told, none is opened, it is not alive."""
+    for mistake in ("_settle", "ledger.expired"):
+        engine = build(CloudConfig(model=str(tiny), split=1)).engine
+        task = asyncio.create_task(engine.run())
+        await until(lambda each=engine: each.alive)
+        caller = Caller(engine, (1, 1)).open()
+        owner = engine.ledger if "." in mistake else engine
+        setattr(owner, mistake.rpartition(".")[2], lambda *_: 1 / 0)
+        caller.send(hidden(2, 1))
+        await until(task.done, 5)
+        assert isinstance(task.exception(), ZeroDivisionError) and not engine.alive
+        assert caller.ended is not None and not engine.ledger.entries
+        with pytest.raises(SessionFailed):
+            Caller(engine, (1, 2)).open()
+
+
+async def test_a_next_turn_is_counted(tiny: Path) -> None:
+    """Positions that a next turn finds in its kept session are counted, also where it goes back first."""
+    server = build(CloudConfig(model=str(tiny), split=1))
+    task = asyncio.create_task(server.engine.run())
+    await until(lambda: server.engine.alive)
+    caller = Caller(server.engine, (1, 1)).open()
+    await caller.rows(hidden(20, 1))
+    server.engine.park(caller.key)
+    server.engine.truncate(caller.key, 15)
+    caller.position = 15
+    await caller.rows(hidden(3, 2))
+    server.engine.park(caller.key)
+    await caller.rows(hidden(3, 3))
+    assert server.metrics.prefix_rows._value.get() == 15 + 18
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -28,13 +28,13 @@ def stages_of(cloud: Cloud) -> list[int]:
     return runner.pids
 
 
-async def tokens_through(cloud: Cloud, model: Path, prompts: list[list[int]]) -> list[list[int]]:
+async def tokens_through(cloud: Cloud, model: Path, prompts: list[tuple[int, ...]]) -> list[list[int]]:
     """Greedy tokens after each prompt, all at once."""
     compute = Compute()
     try:
         async with remote_middle(cloud.url, device_hello(model, 2, 0)) as middle:
             chain = chain_over(model, 2, 0, middle, compute, 16)
-            return list(await asyncio.gather(*(greedy(chain, prompt, TOKENS) for prompt in prompts)))
+            return list(await asyncio.gather(*(greedy(chain, list(prompt), TOKENS) for prompt in prompts)))
     finally:
         compute.stop()
 

@@ -58,8 +58,10 @@ def write_gguf(checkpoint: Path, target: Path) -> Path:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     for name, weight in _tensors(checkpoint / "model.safetensors"):
-        if name.endswith(("q_proj.weight", "k_proj.weight")):
+        if name.endswith("q_proj.weight"):
             weight = _interleaved(weight, heads)
+        elif name.endswith("k_proj.weight"):
+            weight = _interleaved(weight, config["num_key_value_heads"])
         writer.add_tensor(_renamed(name), weight.astype(numpy.float32 if weight.ndim == 1 else numpy.float16))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

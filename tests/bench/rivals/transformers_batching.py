@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -13,6 +12,8 @@ import transformers
 from bench.runs import Run
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationConfig
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
+
+from split_model.load_apart import load_apart
 
 VERSION: str = transformers.__version__
 
@@ -43,52 +44,41 @@ def load(checkpoint: Path) -> Any:
     return model.eval()
 
 
-def static_batch(model: Any, prompts: list[list[int]], new: int) -> Run:
-    """``model.generate`` on prompts of one length: no padding, so its best case."""
-    clock = _Clock()
-    ids = torch.tensor(prompts)
-    began = time.perf_counter()
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        min_new_tokens=new,
-        max_new_tokens=new,
-        stopping_criteria=StoppingCriteriaList([clock]),
-    )
-    return Run(began, [clock.times] * len(prompts), out[:, ids.shape[1] :].tolist())
+class StaticBatch:
+    """``model.generate``, on the thread that makes it."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._model = load(checkpoint)
+
+    def run(self, prompts: list[list[int]], new: int) -> Run:
+        """All prompts at once, of one length: no padding, so its best case."""
+        clock = _Clock()
+        ids = torch.tensor(prompts)
+        began = time.perf_counter()
+        out = self._model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            min_new_tokens=new,
+            max_new_tokens=new,
+            stopping_criteria=StoppingCriteriaList([clock]),
+        )
+        return Run(began, [clock.times] * len(prompts), out[:, ids.shape[1] :].tolist())
 
 
 class ContinuousBatching:
-    """transformers' continuous batching on a thread of its own, for as long as the ``with`` lasts.
+    """transformers' continuous batching, which runs on a thread of its own until it is closed.
 
     Set up once, since a server would be: only the requests are timed. Sharing of prefixes stays on, as it is by
     default; the prompts have none.
     """
 
-    def __init__(self, model: Any, sessions: int, positions: int, new: int) -> None:
+    def __init__(self, checkpoint: Path, sessions: int, positions: int, new: int) -> None:
         """Room for ``sessions`` of ``positions`` positions, of which ``new`` are generated."""
         logging.getLogger("ContinuousBatchingLogger").setLevel(logging.ERROR)
-        self._manager = model.init_continuous_batching(
-            generation_config=GenerationConfig(do_sample=False, max_new_tokens=new, eos_token_id=-1, pad_token_id=0),
-            continuous_batching_config=ContinuousBatchingConfig(
-                page_size=PAGE,
-                # A page more than needed for each: old ones are kept for sharing, and freed when there is no other.
-                num_blocks=sessions * (-(-positions // PAGE) + 1),
-                max_batch_tokens=BATCH_ROWS,
-                max_requests_per_batch=sessions,
-            ),
-        )
-
-    def __enter__(self) -> ContinuousBatching:
-        self._manager.warmup()
+        # Apart, as ours are loaded: its own thread is then the only one with a team of OpenMP's.
+        self._manager = load_apart(lambda: _manager(load(checkpoint), sessions, positions, new))
         self._manager.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._manager.stop(block=True)
 
     def run(self, prompts: list[list[int]], new: int) -> Run:
         """All prompts at once, of any lengths. Raises RuntimeError where the thread has died or a request failed."""
@@ -105,3 +95,22 @@ class ContinuousBatching:
                 done[result.request_id] = result
         ordered = [done[name] for name in names]
         return Run(began, [each.timestamps for each in ordered], [each.generated_tokens for each in ordered])
+
+    def close(self) -> None:
+        """End the thread."""
+        self._manager.stop(block=True)
+
+
+def _manager(model: Any, sessions: int, positions: int, new: int) -> Any:
+    manager = model.init_continuous_batching(
+        generation_config=GenerationConfig(do_sample=False, max_new_tokens=new, eos_token_id=-1, pad_token_id=0),
+        continuous_batching_config=ContinuousBatchingConfig(
+            page_size=PAGE,
+            # A page more than needed for each: old ones are kept for sharing, and freed when there is no other.
+            num_blocks=sessions * (-(-positions // PAGE) + 1),
+            max_batch_tokens=BATCH_ROWS,
+            max_requests_per_batch=sessions,
+        ),
+    )
+    manager.warmup()
+    return manager
