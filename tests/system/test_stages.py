@@ -44,7 +44,8 @@ async def test_stages_give_transformers_tokens(stages: int) -> None:
     """Several sessions at once through two and four processes."""
     prompts = [prompt_for(DEMO, 20 + 11 * each, seed=each) for each in range(4)]
     async with cloud_here(DEMO, 2, stages=stages, threads=1) as cloud:
-        await until(lambda: len(stages_of(cloud)) == stages - 1, START_WITHIN_S)
+        await until(lambda: cloud.server.engine.alive, START_WITHIN_S)
+        assert len(stages_of(cloud)) == stages - 1
         got = await tokens_through(cloud, DEMO, prompts)
     assert got == [oracle_tokens(DEMO, prompt, TOKENS) for prompt in prompts]
 
@@ -53,7 +54,7 @@ async def test_a_killed_stage_costs_a_replay_and_no_token() -> None:
     """One of two processes is killed while four answers are being generated: all go on once it has been replaced."""
     prompts = [prompt_for(DEMO, 20 + 11 * each, seed=each) for each in range(4)]
     async with cloud_here(DEMO, 2, stages=2, threads=1) as cloud:
-        await until(lambda: bool(stages_of(cloud)), START_WITHIN_S)
+        await until(lambda: cloud.server.engine.alive, START_WITHIN_S)
         answers = asyncio.create_task(tokens_through(cloud, DEMO, prompts))
         steps = cloud.server.metrics.step_rows
         await until(lambda: steps._sum.get() > 200)
