@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -59,11 +60,20 @@ def test_no_device(tmp_path: Path) -> None:
         assert installation.get("/v1/models").json()["data"] == []
 
 
-def test_cloud_killed_in_the_middle(tmp_path: Path) -> None:
-    """The client gets a clear error and no [DONE]; without a cloud 503; a new cloud serves again, same tokens."""
-    with Installation(tmp_path) as installation:
+def test_the_only_cloud_killed_for_good(tmp_path: Path) -> None:
+    """The client gets a clear error and no [DONE] when no cloud comes within the recovery time, never an answer that
+    looks complete; without a cloud 503; a new cloud serves again, same tokens."""
+    with Installation(tmp_path, device_settings=("--recover-within-s", "2")) as installation:
         before = ask(installation).json()["choices"]
-        rest = break_in_the_middle(installation, lambda: installation.cloud.end(signal.SIGKILL))
+        killed_at = 0.0
+
+        def kill() -> None:
+            nonlocal killed_at
+            killed_at = time.monotonic()
+            installation.cloud.end(signal.SIGKILL)
+
+        rest = break_in_the_middle(installation, kill)
+        assert 2 <= time.monotonic() - killed_at < 10
         assert rest[-1] != "[DONE]"
         error = rest[-1]["error"]
         assert set(error) == {"message", "type", "param", "code"} and "cloud" in error["message"]
@@ -72,7 +82,7 @@ def test_cloud_killed_in_the_middle(tmp_path: Path) -> None:
         installation.start_cloud()
         wait_until(installation.ready)
         assert ask(installation).json()["choices"] == before
-        assert installation.cloud_state()["sessions"] == []
+        assert installation.open_sessions(installation.cloud_port) == []
 
 
 def test_device_killed_in_the_middle(tmp_path: Path) -> None:
@@ -81,7 +91,7 @@ def test_device_killed_in_the_middle(tmp_path: Path) -> None:
         before = ask(installation).json()["choices"]
         rest = break_in_the_middle(installation, lambda: installation.device.end(signal.SIGKILL))
         assert "error" in rest[-1]
-        wait_until(lambda: installation.cloud_state()["sessions"] == [], 20)
+        wait_until(lambda: installation.open_sessions(installation.cloud_port) == [], 20)
         assert ask(installation).status_code == 503
         installation.start_device()
         wait_until(installation.ready)
@@ -94,7 +104,7 @@ def test_gateway_killed_in_the_middle(tmp_path: Path) -> None:
         before = ask(installation).json()["choices"]
         with suppress(httpx.HTTPError):
             break_in_the_middle(installation, lambda: installation.gateway.end(signal.SIGKILL))
-        wait_until(lambda: installation.cloud_state()["sessions"] == [], 20)
+        wait_until(lambda: installation.open_sessions(installation.cloud_port) == [], 20)
         installation.start_gateway()
         wait_until(installation.ready)
         assert ask(installation).json()["choices"] == before

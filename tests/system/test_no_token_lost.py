@@ -1,0 +1,326 @@
+"""Clouds that are killed, frozen, drained, restarted or cut off: every client sees one uninterrupted, identical stream.
+
+Real processes and the demo model, greedy. An answer is compared with the one that nothing disturbed, and that one with
+transformers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from checkpoints import DEMO
+from fault_proxy import FaultProxy
+from installation import Installation, wait_until
+from oracle import oracle_tokens
+from processes import ROOT, free_port
+from streamed import Answer, stream_answer
+
+from device_agent.tokenizer import Tokenizer
+from wire.messages import ChatTurn
+
+pytestmark = pytest.mark.system
+
+TOKENS = 160
+QUESTION = "Tell me a story about a fox."
+ASK: dict[str, Any] = {
+    "messages": [{"role": "user", "content": QUESTION}],
+    "temperature": 0,
+    "max_tokens": TOKENS,
+    "ignore_eos": True,
+}
+LONG_PROMPT = {**ASK, "messages": [{"role": "user", "content": "The fox and the hen went home. " * 180}]}
+"""Some 1500 tokens: dozens of chunks of 32."""
+SMALL_STEPS = ("--step-rows", "64", "--threads", "1")
+SMALL_CHUNKS = ("--chunk", "32", "--threads", "1")
+
+
+class Pair:
+    """An installation with two clouds, each of which may be killed and started again."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+
+    def kill(self, *ports: int) -> None:
+        """kill -9, until they are gone."""
+        for port in ports:
+            self.installation.cloud_at(port).end(signal.SIGKILL)
+
+    def signal(self, port: int, number: int) -> None:
+        """Send a signal without waiting."""
+        process = self.installation.cloud_at(port).process
+        assert process is not None
+        process.send_signal(number)
+
+    def mend(self) -> None:
+        """Start what is dead, and wait until the device is connected to both."""
+        for port in self.installation.cloud_ports:
+            process = self.installation.cloud_at(port).process
+            if process is not None and process.poll() is not None:
+                self.installation.start_cloud_at(port)
+        wait_until(self.installation.all_connected)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Gateway, device, two clouds; whoever breaks a cloud mends it."""
+    folder = tmp_path_factory.mktemp("pair")
+    settings: dict[str, Any] = {"device_settings": SMALL_CHUNKS, "cloud_settings": SMALL_STEPS}
+    with Installation(folder, with_standby=True, forked=True, **settings) as installation:
+        yield Pair(installation)
+
+
+@pytest.fixture(scope="module")
+def unbroken(pair: Pair) -> Callable[[dict[str, Any]], Answer]:
+    """What a request is answered when nothing happens."""
+    known: dict[str, Answer] = {}
+
+    def answer(body: dict[str, Any]) -> Answer:
+        if str(body) not in known:
+            pair.mend()
+            known[str(body)] = stream_answer(pair.installation.base, body)
+        assert known[str(body)].done and known[str(body)].tokens == body["max_tokens"]
+        return known[str(body)]
+
+    return answer
+
+
+@contextmanager
+def in_background(base: str, body: dict[str, Any], seen: Callable[[int], None] = lambda count: None) -> Iterator[Any]:
+    """An answer that is streamed by another thread; a future."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(stream_answer, base, body, seen)
+
+
+@asynccontextmanager
+async def behind_proxy(folder: Path) -> AsyncIterator[tuple[Installation, FaultProxy]]:
+    """An installation whose device reaches its only cloud through a network that can be broken."""
+    port = free_port()
+    async with FaultProxy(f"ws://127.0.0.1:{port}") as proxy:
+        installation = Installation(folder, cloud_port=port, cloud_url=proxy.url, forked=True)
+        await asyncio.to_thread(installation.__enter__)
+        try:
+            yield installation, proxy
+        finally:
+            await asyncio.to_thread(installation.__exit__)
+
+
+def test_the_unbroken_answer_is_transformers(unbroken: Callable[[dict[str, Any]], Answer]) -> None:
+    """The answer that all others are compared with is what transformers generates."""
+    tokenizer = Tokenizer.load(DEMO, ())
+    prompt = tokenizer.chat([ChatTurn("user", QUESTION)])
+    assert unbroken(ASK).text == tokenizer.decode(oracle_tokens(DEMO, tuple(prompt), TOKENS))
+
+
+@pytest.mark.parametrize("position", [1, 2, 40, 120])
+def test_killed_while_decoding(position: int, pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
+    """kill -9 of the serving cloud when the client has so many tokens, a standby there: the stream goes on."""
+    expected = unbroken(ASK)
+    pair.mend()
+    killed: list[int] = []
+
+    def seen(count: int) -> None:
+        if count == position:
+            killed.extend(pair.installation.serving())
+            pair.kill(*killed)
+
+    answer = stream_answer(pair.installation.base, ASK, seen)
+    assert len(killed) == 1
+    assert answer.outcome == expected.outcome
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_killed_at_position_0(killed: int, pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
+    """A cloud that dies with rows received and none computed: whichever the device has chosen, one of these is it."""
+    expected = unbroken(ASK)
+    pair.mend()
+    ports = pair.installation.cloud_ports
+    for port in ports:
+        pair.signal(port, signal.SIGSTOP)
+    with in_background(pair.installation.base, ASK) as answer:
+        time.sleep(0.5)
+        assert not answer.done()
+        pair.kill(ports[killed])
+        pair.signal(ports[1 - killed], signal.SIGCONT)
+        assert answer.result().outcome == expected.outcome
+
+
+def test_killed_in_the_middle_of_a_prefill(pair: Pair) -> None:
+    """A cloud that dies with some chunks of a prompt computed and the others not."""
+    tokenizer = Tokenizer.load(DEMO, ())
+    prompt = tokenizer.chat([ChatTurn("user", LONG_PROMPT["messages"][0]["content"])])
+    # Not asked before: a conversation that is known already has no prefill.
+    expected = tokenizer.decode(oracle_tokens(DEMO, tuple(prompt), TOKENS))
+    pair.mend()
+    installation = pair.installation
+    pieces: list[int] = []
+    with in_background(installation.base, LONG_PROMPT, pieces.append) as answer:
+        while not (found := [p for p in installation.cloud_ports if position_in(installation, p) > 0]):
+            assert not answer.done()
+        pair.kill(*found)
+        assert max(pieces, default=0) == 0, "it died before the first token"
+        assert answer.result().done and answer.result().text == expected
+
+
+def position_in(installation: Installation, port: int) -> int:
+    """How far the sessions that a cloud runs have come."""
+    return max((each["position"] for each in installation.open_sessions(port)), default=0)
+
+
+def test_killed_and_no_standby(pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
+    """The only cloud there is dies and another process is started within seconds: the stream waits for it."""
+    expected = unbroken(ASK)
+    pair.mend()
+    pair.kill(pair.installation.standby_port)
+
+    def seen(count: int) -> None:
+        if count == 30:
+            pair.kill(pair.installation.cloud_port)
+            pair.installation.start_cloud()
+
+    assert stream_answer(pair.installation.base, ASK, seen).outcome == expected.outcome
+
+
+@pytest.mark.parametrize("asleep_s", [0.0, pytest.param(20.0, marks=pytest.mark.slow)])
+def test_a_zombie_changes_nothing(asleep_s: float, pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
+    """A cloud that is stopped, given up, and awake again with late results while the stream goes on elsewhere."""
+    body = {**ASK, "max_tokens": 1500 if asleep_s else 700}  # It must be going on when the cloud wakes.
+    expected = unbroken(body)
+    pair.mend()
+    installation = pair.installation
+    stopped: list[int] = []
+    asleep = threading.Event()
+
+    def seen(count: int) -> None:
+        if count == 30:
+            stopped.extend(installation.serving())
+            pair.signal(stopped[0], signal.SIGSTOP)
+            asleep.set()
+
+    with in_background(installation.base, body, seen) as answer:
+        assert asleep.wait(30)
+        began = time.monotonic()
+        (zombie,) = stopped
+        (other,) = set(installation.cloud_ports) - {zombie}
+        try:
+            wait_until(lambda: bool(installation.open_sessions(other)), 30)
+            time.sleep(max(0.0, began + asleep_s - time.monotonic()))
+        finally:
+            pair.signal(zombie, signal.SIGCONT)
+        assert answer.result().outcome == expected.outcome
+    wait_until(lambda: not installation.open_sessions(zombie), 30)
+
+
+def test_a_drained_cloud_hands_over(pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
+    """POST /drain under four streams: they go on elsewhere, and the drained process ends with status 0."""
+    body = {**ASK, "max_tokens": 400}
+    expected = unbroken(body)
+    pair.mend()
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(stream_answer, pair.installation.base, body) for _ in range(4)]
+        wait_until(
+            lambda: sum(len(pair.installation.open_sessions(port)) for port in pair.installation.cloud_ports) == 4
+        )
+        drained = pair.installation.serving()[0]
+        reply = httpx.post(f"http://127.0.0.1:{drained}/drain", timeout=60, trust_env=False)
+        assert reply.json() == {"sessions_left": 0}
+        assert pair.installation.cloud_at(drained).end() == 0
+        for answer in answers:
+            assert answer.result().outcome == expected.outcome
+
+
+@pytest.mark.slow
+def test_a_rolling_restart_fails_nothing(pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
+    """Both clouds restarted three times, one after the other, under clients that ask all the time: nothing is lost."""
+    expected = unbroken(ASK)
+    pair.mend()
+    over = threading.Event()
+
+    def client() -> list[Answer]:
+        answers = []
+        while not over.is_set():
+            answers.append(stream_answer(pair.installation.base, ASK))
+        return answers
+
+    with ThreadPoolExecutor(3) as pool:
+        clients = [pool.submit(client) for _ in range(3)]
+        try:
+            for port in 3 * pair.installation.cloud_ports:
+                assert pair.installation.cloud_at(port).end() == 0
+                pair.mend()
+        finally:
+            over.set()
+        answers = [answer for each in clients for answer in each.result()]
+    assert len(answers) >= 6
+    assert {answer.text for answer in answers} == {expected.text}
+    assert [answer for answer in answers if answer.outcome != expected.outcome] == []
+
+
+async def test_a_cut_connection_is_resumed_not_replayed(tmp_path: Path) -> None:
+    """The network ends the connection and the cloud keeps the session: nothing is computed twice."""
+    async with behind_proxy(tmp_path) as (installation, proxy):
+        loop = asyncio.get_running_loop()
+        expected = await asyncio.to_thread(stream_answer, installation.base, ASK)
+
+        def seen(count: int) -> None:
+            if count in (1, 50, 100):
+                loop.call_soon_threadsafe(proxy.cut)
+
+        answer = await asyncio.to_thread(stream_answer, installation.base, ASK, seen)
+        assert answer.outcome == expected.outcome and answer.done
+        resumed = await asyncio.to_thread(installation.cloud_metric, "num_resumes_total")
+        replayed = await asyncio.to_thread(installation.cloud_metric, "num_replays_total")
+        assert (resumed, replayed) == (3, 0)
+        assert proxy.connections == 4
+
+
+@pytest.mark.slow
+async def test_a_frozen_network_is_resumed(tmp_path: Path) -> None:
+    """Nothing comes through for 20 s, longer than either side waits for the other: both dial and take up again."""
+    async with behind_proxy(tmp_path) as (installation, proxy):
+        loop = asyncio.get_running_loop()
+        expected = await asyncio.to_thread(stream_answer, installation.base, ASK)
+        frozen = asyncio.Event()
+
+        def seen(count: int) -> None:
+            if count == 30:
+                loop.call_soon_threadsafe(proxy.freeze)
+                loop.call_soon_threadsafe(frozen.set)
+
+        answer = asyncio.create_task(asyncio.to_thread(stream_answer, installation.base, ASK, seen))
+        await frozen.wait()
+        await asyncio.sleep(20)
+        proxy.thaw()
+        assert (await answer).outcome == expected.outcome
+        wait = asyncio.to_thread(wait_until, lambda: not installation.open_sessions(installation.cloud_port))
+        await asyncio.wait_for(wait, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("position", range(3, TOKENS - 30, 13))
+def test_killed_at_many_positions(position: int, pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
+    """kill -9 at every thirteenth position."""
+    test_killed_while_decoding(position, pair, unbroken)
+
+
+@pytest.mark.slow
+def test_failure_bench_quick() -> None:
+    """The benchmark that kills clouds runs end to end, and finds nothing lost and nothing wrong."""
+    result = subprocess.run(
+        [sys.executable, "-m", "bench.failure", "--quick"],
+        capture_output=True, text=True, timeout=170, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "| 4 | **0** | **0** | **" in result.stdout
