@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from time import monotonic
+from time import monotonic, perf_counter
 
 import structlog
 from fastapi import Depends, FastAPI, HTTPException, Request, WebSocket
@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, Response
 
 from cloud_server.advice import Conditions
 from cloud_server.config import CloudConfig
-from cloud_server.device_link import DeviceLink
+from cloud_server.device_link import TURN_S, DeviceLink
 from cloud_server.engine import Engine
 from cloud_server.ledger import State
 from cloud_server.metrics import CONTENT_TYPE, CloudMetrics
@@ -32,6 +32,13 @@ log = structlog.get_logger()
 
 MAX_GREETING = 64
 """Connections that have not said hello yet; more are turned away, so that idle sockets cannot crowd devices out."""
+
+
+MAX_DEVICES = 1024
+"""Devices connected at once; more are told to come back later."""
+
+RETRY_AFTER_S = 5.0
+"""When a device that found no place should come back."""
 
 
 class CloudServer:
@@ -59,7 +66,9 @@ class CloudServer:
         self._connections = 0
         self._tokens: dict[str, int] = {}
         self._began = monotonic()
-        engine.swept = self._swept
+        self._open_sessions: int | None = None
+        self._swept = asyncio.Event()
+        engine.swept = self._swept.set
 
     async def serve_device(self, websocket: WebSocket) -> None:
         """One device, from its hello to the end of its connection."""
@@ -68,6 +77,7 @@ class CloudServer:
             return
         self._connections += 1
         connection = self._connections
+        connected = False
         try:
             async with accept(websocket, Role.CLOUD, CLOUD_LINK) as stream:
                 self._greeting += 1
@@ -93,6 +103,7 @@ class CloudServer:
                     lambda token: self._tokens.get(token),
                 )
                 self.links[connection] = link
+                connected = True
                 log.info("device connected", device=hello.name, connection=connection)
                 try:
                     await link.serve()
@@ -101,7 +112,9 @@ class CloudServer:
                     self._count_bytes(link)
         except ConnectionFailed as failure:
             self.metrics.refused.labels(failure.code.value).inc()
-            log.info("device gone", connection=connection, code=failure.code.value, why=failure.message)
+            # The code alone: the text may be the device's own. Who never was a device could flood the log.
+            tell = log.info if connected else log.debug
+            tell("device gone", connection=connection, code=failure.code.value)
 
     async def drain(self) -> int:
         """Refuse new sessions, tell the devices, wait for the open ones; returns how many were left at the limit."""
@@ -177,7 +190,11 @@ class CloudServer:
     def _refusal(self, hello: DeviceHello) -> ConnectionFailed | None:
         if self.engine.ledger.draining:
             return ConnectionFailed(Code.DRAINING, "the server is stopping", retry_after_s=1.0)
-        return check_device(self.identity, hello)
+        refusal = check_device(self.identity, hello)
+        if refusal is None and len(self.links) >= MAX_DEVICES:
+            text = f"{MAX_DEVICES} devices are connected already"
+            refusal = ConnectionFailed(Code.OVERLOADED, text, retry_after_s=RETRY_AFTER_S)
+        return refusal
 
     def _welcome(self, token: str) -> CloudWelcome:
         limits = self.engine.ledger.limits
@@ -193,9 +210,10 @@ class CloudServer:
 
     def _conditions(self, up_bytes_s: float | None) -> Conditions:
         identity, load = self.identity, self.engine.load
+        running = self._running() if self._open_sessions is None else self._open_sessions
         return Conditions(
             # With nobody else there, no batch is in progress that a chunk would have to wait for.
-            mu=load.mu if self._running() > 1 else 0.0,
+            mu=load.mu if running > 1 else 0.0,
             g=load.g,
             pipeline=self.engine.depth,
             row_bytes=identity.hidden_size * ITEM_BYTES[identity.dtype],
@@ -206,10 +224,22 @@ class CloudServer:
     def _running(self) -> int:
         return sum(entry.state is State.OPEN for entry in self.engine.ledger.entries.values())
 
-    def _swept(self) -> None:
-        """Once a second: advise anew, and forget the tokens of connections of which nothing is left."""
-        for link in self.links.values():
-            link.look_again()
+    async def look_again(self) -> None:
+        """Advise anew after every sweep, a little at a time, and forget the tokens of connections that left nothing."""
+        while True:
+            await self._swept.wait()
+            self._swept.clear()
+            self._forget_tokens()
+            began = perf_counter()
+            self._open_sessions = self._running()  # Counted once for all devices.
+            for link in list(self.links.values()):
+                for _ in link.look_again():
+                    if perf_counter() - began > TURN_S:
+                        await asyncio.sleep(0)
+                        began = perf_counter()
+            self._open_sessions = None
+
+    def _forget_tokens(self) -> None:
         left = {connection for connection, _ in self.engine.ledger.entries} | set(self.links)
         self._tokens = {token: each for token, each in self._tokens.items() if each in left}
 
@@ -217,14 +247,17 @@ class CloudServer:
 def create_app(server: CloudServer) -> FastAPI:
     """The ASGI application of a cloud server."""
 
+    tasks: list[asyncio.Task[None]] = []
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        steps = asyncio.create_task(server.engine.run())
+        tasks.extend(asyncio.create_task(work) for work in (server.engine.run(), server.look_again()))
         try:
             yield
         finally:
-            steps.cancel()
-            await asyncio.gather(steps, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     app = FastAPI(title="Trilby cloud server", openapi_url=None, lifespan=lifespan)
 
@@ -243,7 +276,8 @@ def create_app(server: CloudServer) -> FastAPI:
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        status = "draining" if server.engine.ledger.draining else "ok" if server.engine.alive else "failed"
+        alive = server.engine.alive and not any(task.done() for task in tasks)
+        status = "draining" if server.engine.ledger.draining else "ok" if alive else "failed"
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     @app.get("/state", dependencies=[Depends(check_operator)])

@@ -22,7 +22,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.hub import identity, resolve
 from split_model.load_apart import load_apart
 from split_model.names import model_name
-from split_model.slices import Slice, middle_slice
+from split_model.slices import Slice, middle_slice, slice_bytes
 from split_model.spec import ModelSpec
 from split_model.stack import Stack
 from wire.hello import CloudIdentity
@@ -34,7 +34,7 @@ def build(config: CloudConfig) -> CloudServer:
 
     Raises:
         ModelError: the checkpoint is missing, broken or not supported; the message says what to do.
-        ValueError: the split or the number of stages does not fit the model.
+        ValueError: the split or the number of stages does not fit the model, or the pages do not fit the memory.
         BackendMissing: the attention asked for cannot be used here.
     """
     path = resolve(config.model, only=lambda spec: [middle_slice(spec, config.split, config.tail)])
@@ -48,8 +48,11 @@ def build(config: CloudConfig) -> CloudServer:
     backend = choose_backend(device, dtype, config.attention, spec.head_dim)
     held = Slice(stages[0].start, stages[0].stop)
     stack = load_apart(lambda: Stack.load(checkpoint, held, dtype, device))
-    pages = _page_count(config, spec, [len(layers) for layers in stages], device)
-    pool = KVPool(held.num_layers, spec.num_kv_heads, spec.head_dim, dtype, device, pages, config.page_positions)
+    pages = _page_count(config, spec, stages)
+    try:
+        pool = KVPool(held.num_layers, spec.num_kv_heads, spec.head_dim, dtype, device, pages, config.page_positions)
+    except (MemoryError, OverflowError, RuntimeError) as error:
+        raise ValueError(f"there is no memory for {pages} pages of keys and values: lower --kv-mb") from error
     served = CloudIdentity(
         model=config.model_name or model_name(config.model),
         digest=identity(checkpoint),
@@ -87,17 +90,28 @@ def _runner(config: CloudConfig, step: LayerStep, path: Path, stages: list[range
     )
 
 
-def _page_count(config: CloudConfig, spec: ModelSpec, layers: list[int], device: torch.device) -> int:
-    """Pages for every stage: as many as the memory of the one with most layers holds, or all of them together where
-    they share one memory."""
+def _page_count(config: CloudConfig, spec: ModelSpec, stages: list[range]) -> int:
+    """Pages for every stage, the first of which is loaded: as many as the memory of each holds beside its layers, or
+    that of all together beside all their layers where they share one."""
     dtype = getattr(torch, config.dtype)
-    shared = config.device != "cuda" or torch.cuda.device_count() < len(layers)
-    counted = sum(layers) if shared else max(layers)
-    page_bytes = KVPool.bytes_of_page(counted, spec.num_kv_heads, spec.head_dim, dtype, config.page_positions)
-    if config.kv_mb:
-        return max(1, config.kv_mb * 10**6 // page_bytes)
     most = config.max_sessions * -(-config.max_positions // config.page_positions)
-    return page_count(free_bytes(device), page_bytes, most)
+    shared = len({stage_device(config.device, rank, len(stages)) for rank in range(len(stages))}) == 1
+
+    def page_bytes(layers: int) -> int:
+        return KVPool.bytes_of_page(layers, spec.num_kv_heads, spec.head_dim, dtype, config.page_positions)
+
+    if config.kv_mb:
+        counted = page_bytes(sum(map(len, stages)) if shared else max(map(len, stages)))
+        return max(1, config.kv_mb * 10**6 // counted) if counted else most  # Without layers a page takes no memory.
+    # The other stages load theirs later, each in a process of its own.
+    weights = [0, *(slice_bytes(spec, Slice(layers.start, layers.stop), dtype) for layers in stages[1:])]
+    if shared:
+        free = free_bytes(stage_device(config.device, 0, len(stages))) - sum(weights)
+        return page_count(free, page_bytes(sum(map(len, stages))), most)
+    return min(
+        page_count(free_bytes(stage_device(config.device, rank, len(stages))) - weight, page_bytes(len(layers)), most)
+        for rank, (layers, weight) in enumerate(zip(stages, weights, strict=True))
+    )
 
 
 def _limits(config: CloudConfig, served: CloudIdentity, pages: int) -> Limits:

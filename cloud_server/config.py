@@ -20,9 +20,11 @@ class CloudConfig:
     cloud_token: str = setting("", "credential devices must show; required beyond loopback", secret=True)
     model_name: str = setting("", "name of the model; empty: the folder's name or the id")
     max_sessions: int = setting(256, "sessions open at once, all devices together", minimum=1)
-    max_device_sessions: int = setting(64, "sessions open at once for one device", minimum=1)
+    max_device_sessions: int = setting(64, "sessions open at once on one connection of a device", minimum=1)
     max_positions: int = setting(32768, "positions of one session", minimum=1)
-    kv_mb: int = setting(0, "memory for keys and values, in MB; 0: half of what is free at start", minimum=0)
+    kv_mb: int = setting(
+        0, "memory for keys and values, in MB; 0: half of what is free at start", minimum=0, maximum=10**9
+    )
     page_positions: int = setting(32, "positions in one page of the KV cache", minimum=1)
     attention: str = setting("auto", "attention kernels", choices=("auto", "sdpa", "varlen", "flash"))
     device: str = setting("cpu", "where the layers run: cpu, cuda, cuda:1 …")
@@ -31,7 +33,7 @@ class CloudConfig:
         "gloo", "how hidden states go from stage to stage; nccl needs a GPU for each", choices=("gloo", "nccl")
     )
     step_rows: int = setting(512, "most rows in one step", minimum=64)
-    step_slack: float = setting(1.2, "how much longer a step of decoding may take for chunks of prompts", minimum=1)
+    step_slack: float = setting(1.25, "how much longer a step of decoding may take for chunks of prompts", minimum=1)
     parked_sessions: int = setting(32, "finished sessions of one device kept for a next turn", minimum=0)
     idle_s: float = setting(600.0, "seconds after which a session nobody uses is given up", minimum=1)
     resume_s: float = setting(30.0, "seconds that sessions outlive their connection", minimum=0)

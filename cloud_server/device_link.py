@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from time import perf_counter
 
 import structlog
 import torch
@@ -38,6 +40,13 @@ REMEMBERED_ENDS = 256
 """Ended sessions of a device that are remembered: frames still on their way to them are no news."""
 
 
+TIMINGS = 4
+"""Reports of times of one device that are counted between two looks; devices send one a second."""
+
+TURN_S = 0.002
+"""After so many seconds of work for devices, whatever else waits for the event loop has its turn."""
+
+
 class DeviceLink:
     """Serves one device on one stream.
 
@@ -68,6 +77,7 @@ class DeviceLink:
         self._metrics = metrics
         self._connection_of = connection_of
         self._bytes = (0, 0)
+        self._timings_left = TIMINGS
         self._ended: dict[int, None] = {}
 
     def take_bytes(self) -> tuple[int, int]:
@@ -76,21 +86,29 @@ class DeviceLink:
         before, self._bytes = self._bytes, now
         return now[0] - before[0], now[1] - before[1]
 
-    def look_again(self) -> None:
-        """Advise anew what has changed."""
+    def look_again(self) -> Iterator[None]:
+        """Advise anew what has changed, with pauses."""
+        self._timings_left = TIMINGS
 
         def position(session: int) -> int | None:
             entry = self._engine.ledger.entries.get((self.connection, session))
             return None if entry is None else entry.position
 
-        self.advising.look_again(position)
+        return self.advising.look_again(position)
 
     async def serve(self) -> None:
         """Until the connection ends. Raises ``ConnectionFailed``."""
         try:
             self.advising.connected()
+            worked_s = 0.0
             while True:
-                self._handle(await self.stream.receive())
+                frame = await self.stream.receive()
+                began = perf_counter()
+                self._handle(frame)
+                worked_s += perf_counter() - began
+                if worked_s > TURN_S:
+                    worked_s = 0.0
+                    await asyncio.sleep(0)  # To receive what is there already is no pause.
         finally:
             self._engine.leave(self.connection)
 
@@ -99,6 +117,9 @@ class DeviceLink:
         if isinstance(message, LinkState):
             self.advising.measured(message)
         elif isinstance(message, Timing):
+            if not self._timings_left:
+                return
+            self._timings_left -= 1
             for metric, times in ((self._metrics.ttft, message.ttft_us), (self._metrics.tbt, message.tbt_us)):
                 for time_us in times:
                     metric.observe(time_us / 1e6)
@@ -109,8 +130,8 @@ class DeviceLink:
             except SessionFailed as failure:
                 if failure.code is Code.UNKNOWN_SESSION and session in self._ended:
                     return  # It was told why when that session ended.
-                if failure.code is not Code.DUPLICATE_SESSION:
-                    self._engine.close((self.connection, session))
+                # Also one that was open already: its device takes it for ended from now on.
+                self._engine.close((self.connection, session))
                 self._refuse(session, failure)
 
     def _work(self, session: int, message: Message, tensors: tuple[Tensor, ...]) -> None:
@@ -140,7 +161,7 @@ class DeviceLink:
                 raise SessionFailed(Code.UNKNOWN_SESSION, "that connection is not known here any more")
             engine.resume((before, message.old_session), key, message.position, self._deliver_to(session))
             self._ended.pop(session, None)
-            log.info("session resumed", connection=self.connection, session=session, position=message.position)
+            log.debug("session resumed", connection=self.connection, session=session, position=message.position)
         elif isinstance(message, Park):
             engine.park(key)
         elif isinstance(message, Close):
@@ -173,7 +194,8 @@ class DeviceLink:
 
     def _refuse(self, session: int, failure: SessionFailed) -> None:
         self._metrics.refused.labels(failure.code.value).inc()
-        log.info("session ended", connection=self.connection, session=session, code=failure.code.value)
+        # Nothing that a device can bring about as often as it likes is written at the usual level.
+        log.debug("session ended", connection=self.connection, session=session, code=failure.code.value)
         self.advising.closed(session)
         self._ended[session] = None
         if len(self._ended) > REMEMBERED_ENDS:

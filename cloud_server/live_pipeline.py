@@ -27,6 +27,12 @@ IDLE_SEND_EVERY_S = 3.0
 LOADED_LOOKED_FOR_EVERY_S = 0.05
 SAY_LOADING_EVERY_S = 10.0
 
+LOADED_WITHIN_S = 900.0
+"""A stage that has not loaded by then hangs: the largest checkpoints take minutes from a slow disk."""
+
+END_WITHIN_S = 60.0
+"""A thread of the first stage that has not ended by then never will."""
+
 log = structlog.get_logger()
 
 
@@ -35,6 +41,11 @@ class _Step:
     hidden: Sequence[torch.Tensor]
     spans: Sequence[PagedSpan]
     result: Future[Ran]
+
+
+class StageHangs(Exception):
+    """The first stage goes on computing though nobody wants it to. What it writes later could spoil the pages of new
+    sessions, so nothing may be started in this process any more."""
 
 
 class LivePipeline:
@@ -60,9 +71,14 @@ class LivePipeline:
         self._queue: SimpleQueue[int | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
+    @property
+    def whole(self) -> bool:
+        """Whether no stage is known to be gone."""
+        return self._lost is None
+
     async def loaded(self, stages: int) -> None:
-        """Wait until every stage has its layers. Raises ``StageLost`` where one ends before it has."""
-        said = monotonic()
+        """Wait until every stage has its layers. Raises ``StageLost`` where one ends before it has, or hangs."""
+        began = said = monotonic()
         waiting = list(range(1, stages))
         store = self._store
         assert store is not None
@@ -71,6 +87,8 @@ class LivePipeline:
             if self._lost is not None:
                 raise StageLost(self._lost)
             waiting = [rank for rank in waiting if not store.check([f"{LOADED}{rank}"])]
+            if waiting and monotonic() - began > LOADED_WITHIN_S:
+                raise StageLost(f"stages {waiting} have not loaded within {LOADED_WITHIN_S:g} s")
             if waiting and monotonic() - said > SAY_LOADING_EVERY_S:
                 log.info("stages are loading", waiting=len(waiting))
                 said = monotonic()
@@ -116,12 +134,18 @@ class LivePipeline:
             self._link.abort()
 
     def end(self) -> None:
-        """End processes and threads, and wait for it: after this, nothing writes to the first stage's pages."""
+        """End processes and threads, and wait for it: after this, nothing writes to the first stage's pages.
+
+        Raises ``StageHangs`` where a thread has not ended within ``END_WITHIN_S``.
+        """
         self._ending = True
         self.lose("the pipeline was stopped")
         self.processes.stop()
+        deadline = monotonic() + END_WITHIN_S
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - monotonic()))
+            if thread.is_alive():
+                raise StageHangs(f"{thread.name} has not ended within {END_WITHIN_S:g} s")
         # They hold threads and sockets, which go with the last reference.
         self._link = self._store = None
 

@@ -10,6 +10,9 @@ import torch
 SHARE = 0.5
 """Part of the free memory that becomes pages; the rest is for hidden states, frames and other processes."""
 
+_CACHED = (("total_inactive_file", "total_active_file"), ("inactive_file", "active_file"))
+"""What ``memory.stat`` calls the file cache of a control group and all below it, in version 1 and in version 2."""
+
 _CGROUP_LIMITS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (
@@ -26,13 +29,25 @@ def free_bytes(device: torch.device) -> int:
     free = _available()
     for limit, usage in _CGROUP_LIMITS:
         if limit.exists() and usage.exists() and limit.read_text().strip().isdigit():
-            free = min(free, int(limit.read_text()) - int(usage.read_text()))
+            used = int(usage.read_text()) - _cached(limit.parent / "memory.stat")
+            free = min(free, int(limit.read_text()) - used)
     return max(0, free)
 
 
 def page_count(free: int, page_bytes: int, most: int) -> int:
     """Pages in ``SHARE`` of ``free`` bytes, at most ``most``, at least one."""
     return max(1, min(most, int(free * SHARE) // max(1, page_bytes)))
+
+
+def _cached(stat: Path) -> int:
+    """Bytes of files, such as a checkpoint just read, that count as used and are given up where they are needed."""
+    if not stat.exists():
+        return 0
+    counts = dict(line.split(maxsplit=1) for line in stat.read_text().splitlines() if " " in line)
+    for names in _CACHED:
+        if names[0] in counts:
+            return sum(int(counts.get(name, 0)) for name in names)
+    return 0
 
 
 def _available() -> int:

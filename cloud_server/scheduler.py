@@ -27,7 +27,7 @@ SHORT_ROWS = 32
 CHUNK_SHARE = 4
 """While chunks wait, short work leaves them one in this many rows of the budget."""
 
-MIN_CHUNK_ROWS = 16
+MIN_CHUNK_ROWS = 8
 """While chunks wait, short work in the same step limits them to no fewer rows than these."""
 
 
@@ -174,7 +174,11 @@ class Scheduler(Generic[Key]):
 
     def truncate(self, key: Key, position: int) -> None:
         """Go back to ``position`` once everything added before is done."""
-        self._queue(key).works.append(_Back(position))
+        works = self._queue(key).works
+        if works and isinstance(last := works[-1], _Back):
+            last.position = min(last.position, position)  # One is enough: so nobody can pile them up.
+        else:
+            works.append(_Back(position))
 
     def remove(self, key: Key) -> None:
         """Forget a session and all its work."""

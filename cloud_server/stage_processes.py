@@ -10,11 +10,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
+import structlog
+
 from cloud_server.stage import StageConfig
 from service.settings import ENVIRONMENT_PREFIX
 
 STOP_WITHIN_S = 5.0
 """Time a stage has to end before it is killed."""
+
+KILLED_WITHIN_S = 10.0
+"""Time the system has to end a killed stage: one that hangs in a driver may stay for ever."""
+
+log = structlog.get_logger()
 
 
 def command_line(config: StageConfig) -> list[str]:
@@ -62,15 +69,18 @@ class StageProcesses:
             process.terminate()
 
     def stop(self) -> None:
-        """End all and wait for it."""
+        """End all and wait for it, but not for ever: none of them can write to this process's memory."""
         self.terminate()
         deadline = time.monotonic() + STOP_WITHIN_S
         for process, watcher in zip(self._processes, self._watchers, strict=True):
             watcher.join(max(0.0, deadline - time.monotonic()))
             if watcher.is_alive():
                 process.kill()
-        for watcher in self._watchers:
-            watcher.join()
+        deadline = time.monotonic() + KILLED_WITHIN_S
+        for process, watcher in zip(self._processes, self._watchers, strict=True):
+            watcher.join(max(0.0, deadline - time.monotonic()))
+            if watcher.is_alive():
+                log.error("a killed stage does not end", pid=process.pid)
 
     def _watch(self, process: subprocess.Popen[bytes], rank: int) -> None:
         status = process.wait()

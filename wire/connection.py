@@ -74,6 +74,9 @@ _ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
 }
 """What each role accepts in each state, beside heartbeats and errors."""
 
+_TOLD_OF_ENDS: Final = (Role.DEVICE, Role.GATEWAY)
+"""Who is told by the other side that a session or request has ended; nobody tells the others."""
+
 _PEER: Final = {
     Role.DEVICE: Role.CLOUD,
     Role.CLOUD: Role.DEVICE,
@@ -119,6 +122,8 @@ class Connection:
         expected = State.GREETING if greeting else State.OPEN
         if not isinstance(message, _ALWAYS) and not isinstance(message, _ACCEPTS[_PEER[self.role], expected]):
             raise LocalMistake(f"a {self.role.value} does not send {type(message).__name__}")
+        if isinstance(message, Failed) and message.subject is not None and _PEER[self.role] not in _TOLD_OF_ENDS:
+            raise LocalMistake(f"a {self.role.value} ends no session of its peer's")
         if greeting and self._said_hello:
             raise LocalMistake("the hello has been said")
         if not greeting and not isinstance(message, _ALWAYS) and self.state is not State.OPEN:
@@ -198,7 +203,13 @@ class Connection:
             raise ConnectionFailed(
                 _code(message.code), message.message, param=message.param, retry_after_s=message.retry_after_s
             )
-        if not isinstance(message, _ALWAYS) and not isinstance(message, _ACCEPTS[self.role, self.state]):
+        if isinstance(message, Failed):
+            expected = self.role in _TOLD_OF_ENDS
+        else:
+            # A hello may come again before it was answered, when another one is still what this state accepts.
+            expected = isinstance(message, _ACCEPTS[self.role, self.state])
+            expected = expected and not (self._heard_hello and isinstance(message, HELLOS))
+        if not expected:
             raise ConnectionFailed(
                 Code.UNEXPECTED_MESSAGE,
                 f"a {self.role.value} expects no {type(message).__name__} while {self.state.value}",

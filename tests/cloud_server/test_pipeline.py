@@ -21,12 +21,14 @@ import torch
 from tiny_models import build_tiny
 
 from cloud_server.attention import choose_backend
+from cloud_server.live_pipeline import StageHangs
 from cloud_server.pages import Pages
 from cloud_server.pipeline import PipelineRunner
 from cloud_server.pool import KVPool, PagedSpan
 from cloud_server.runner import LayerStep, LocalRunner, Ran, Runner, StageLost
 from cloud_server.stage import relay
 from cloud_server.stage_link import Link, Place, new_store, reach_store
+from cloud_server.stage_processes import StageProcesses
 from cloud_server.stage_wire import Head, stage_layers
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice
@@ -287,6 +289,61 @@ async def test_a_stage_that_cannot_load_is_said_at_once(windowed: Path, tmp_path
     assert pipeline.pids == []
     with pytest.raises(StageLost):
         await pipeline.run(*one_row(0))
+
+
+@pytest.mark.system
+async def test_a_stage_that_loads_for_ever_is_given_up(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here it is any stage, given less time than it takes to start; it is ended."""
+    monkeypatch.setattr("cloud_server.live_pipeline.LOADED_WITHIN_S", 0.2)
+    pipeline = pipeline_of(windowed, 3)
+    with pytest.raises(StageLost, match=r"stages \[1, 2\] have not loaded"):
+        await pipeline.start()
+    assert pipeline.pids == []
+
+
+@pytest.mark.system
+async def test_a_first_stage_that_does_not_end_is_said(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No new pipeline is begun over pages that it may still write to."""
+    monkeypatch.setattr("cloud_server.live_pipeline.END_WITHIN_S", 0.3)
+    layers = stage_layers(FIRST, LAST, 2)
+    step = GatedStep(layers_of(windowed, layers[0]))
+    pipeline = PipelineRunner(step, windowed, layers, threads=1)
+    await pipeline.start()
+    live = pipeline._pipeline
+    assert live is not None
+    step.gate.clear()
+    try:
+        ended = asyncio.create_task(pipeline.run(*one_row(0)))
+        await asyncio.to_thread(until, lambda: step.begun == 1)
+        with pytest.raises(StageHangs):
+            await pipeline.start()
+        with pytest.raises(StageLost):
+            await ended
+    finally:
+        step.gate.set()
+    monkeypatch.undo()
+    await asyncio.to_thread(live.end)
+
+
+@pytest.mark.system
+def test_who_waits_for_the_end_of_a_process_waits_not_for_ever(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where what was killed seems to be there still."""
+    for name in ("STOP_WITHIN_S", "KILLED_WITHIN_S"):
+        monkeypatch.setattr(f"cloud_server.stage_processes.{name}", 0.2)
+    go_on = threading.Event()
+
+    def hang(why: str) -> None:
+        assert go_on.wait(60), why
+
+    processes = StageProcesses(hang)
+    processes.start(pipeline_of(windowed, 3)._configs(1))
+    began = time.monotonic()
+    processes.stop()
+    assert time.monotonic() - began < 10
+    go_on.set()
+    monkeypatch.undo()
+    processes.stop()
+    assert not any(runs(pid) for pid in processes.pids)
 
 
 @pytest.mark.system

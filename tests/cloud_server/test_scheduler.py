@@ -70,6 +70,19 @@ def test_truncation_keeps_its_place() -> None:
     assert scheduler.plan(whole(100)) == Plan((Truncation("a", 2),), (Portion("a", 1, 0, 3, True),))
 
 
+def test_truncations_do_not_pile_up() -> None:
+    """Behind a forward that waits, any number of them are one, to the lowest position."""
+    scheduler = Scheduler[object]()
+    scheduler.add("a", 0, 5)
+    for position in (4, 2, 3):
+        scheduler.truncate("a", position)
+    scheduler.add("a", 1, 1)
+    scheduler.truncate("a", 3)
+    scheduler.plan(whole(100))
+    assert scheduler.plan(whole(100)) == Plan((Truncation("a", 2),), (Portion("a", 1, 0, 1, True),))
+    assert scheduler.plan(whole(100)) == Plan((Truncation("a", 3),), ())
+
+
 def test_a_removed_session_is_forgotten() -> None:
     """Nothing of it runs any more, and nothing of it is counted."""
     scheduler = Scheduler[object]()

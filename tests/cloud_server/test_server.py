@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import httpx
 import msgspec
 import pytest
+import structlog
 import torch
 from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, remote_middle, until
 from oracle import oracle_tokens, prompt_for
+from structlog.typing import EventDict
 from tiny_models import build_tiny
 from websockets.asyncio.client import connect
 
+from cloud_server.advice import Conditions, schedule
+from cloud_server.app import CloudServer
+from cloud_server.device_link import TIMINGS, DeviceLink
 from device_agent.local import Compute
 from split_model.tensor_bytes import to_bytes
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
-from wire.frames import Tensor, encode
+from wire.frames import Frame, Tensor, encode
 from wire.limits import CLOUD_LINK
-from wire.messages import Advice, Close, CloudWelcome, Drain, Failed, Forward, Message, Open, Result, Truncate
+from wire.messages import (
+    Advice,
+    Close,
+    CloudWelcome,
+    Drain,
+    Failed,
+    Forward,
+    LinkState,
+    Message,
+    Open,
+    Result,
+    Resume,
+    Timing,
+    Truncate,
+)
 from wire.stream import Stream, dial
 
 HIDDEN = 32
+
+TOKENS: WeakKeyDictionary[Stream, str] = WeakKeyDictionary()
+"""What each device may resume its sessions with."""
 
 
 @pytest.fixture
@@ -41,7 +65,9 @@ async def device(cloud: Cloud, path: Path, **changes: Any) -> AsyncIterator[Stre
     """A device that has been welcomed and may now misbehave."""
     async with dial(cloud.url + "/device", Role.DEVICE, CLOUD_LINK) as stream:
         stream.post(msgspec.structs.replace(device_hello(path, 1, 0), **changes))
-        assert isinstance((await stream.receive()).message, CloudWelcome)
+        welcome = (await stream.receive()).message
+        assert isinstance(welcome, CloudWelcome)
+        TOKENS[stream] = welcome.resume_token
         yield stream
 
 
@@ -74,6 +100,12 @@ async def bystanders(cloud: Cloud, tiny: Path) -> AsyncIterator[None]:
     compute.stop()
 
 
+def resume_as_an_open_one(stream: Stream) -> None:
+    """Ask for one session to go on as another that is open."""
+    stream.post(Open(3, 5))
+    stream.post(Resume(1, TOKENS[stream], 3, 0))
+
+
 SESSION_MISTAKES: list[tuple[str, Code, Callable[[Stream], None]]] = [
     ("nan", Code.NOT_FINITE, lambda s: s.post(Forward(1, 0, 0, 1), [rows(2, fill=float("nan"))])),
     ("infinity", Code.NOT_FINITE, lambda s: s.post(Forward(1, 0, 0, 0), [rows(2, fill=float("inf"))])),
@@ -91,6 +123,11 @@ SESSION_MISTAKES: list[tuple[str, Code, Callable[[Stream], None]]] = [
     ("truncate ahead", Code.BAD_POSITION, lambda s: s.post(Truncate(1, 3))),
     ("beyond its room", Code.TOKEN_LIMIT, lambda s: s.post(Forward(1, 0, 0, 1), [rows(51)])),
     ("opened twice", Code.DUPLICATE_SESSION, lambda s: s.post(Open(1, 5))),
+    (
+        "resumed as an open one",
+        Code.DUPLICATE_SESSION,
+        resume_as_an_open_one,
+    ),
 ]
 
 
@@ -104,6 +141,7 @@ async def test_a_bad_frame_ends_only_its_session(code: Code, mistake: Callable[[
         mistake(stream)
         failed = await news(stream)
         assert isinstance(failed, Failed) and (failed.code, failed.subject) == (code.value, 1), failed
+        assert (max(cloud.server.links), 1) not in cloud.server.engine.ledger.entries
         stream.post(Open(2, 50))
         stream.post(Forward(2, 0, 0, 2), [rows(2)])
         assert isinstance(await news(stream), Result)
@@ -172,9 +210,12 @@ async def test_frames_that_break_the_protocol_end_only_their_connection(tiny: Pa
     hello = encode(device_hello(tiny, 1, 0))
     forward = encode(Forward(1, 0, 0, 1), [rows(2)], 2)
     attacks = [b"", b"garbage", b"\x80\x04K\x01.", encode(Open(1, 9)), hello[:-3], hello + b"x", bytes(9 * 2**20)]
-    after_hello = [forward[:-1], forward + b"\0", encode(CloudWelcome("c", 1, 1, 1, 1), (), 2), hello]
+    welcome, end = encode(CloudWelcome("c", 1, 1, 1, 1), (), 2), encode(Failed("internal", "why", 9), (), 2)
+    after_hello = [forward[:-1], forward + b"\0", welcome, hello, end]
     async with cloud_here(tiny, 1) as cloud, bystanders(cloud, tiny):
-        for attack in [[each] for each in attacks] + [[hello, encode(Open(1, 9), (), 1), each] for each in after_hello]:
+        opened = [hello, encode(Open(1, 9), (), 1)]
+        two_hellos = [hello, encode(device_hello(tiny, 1, 0), (), 1)]
+        for attack in [[each] for each in attacks] + [[*opened, each] for each in after_hello] + [two_hellos]:
             async with connect(cloud.url + "/device", compression=None, max_size=None) as socket:
                 try:
                     for each in attack:
@@ -219,6 +260,142 @@ async def test_browsers_and_silent_crowds_are_turned_away(tiny: Path, monkeypatc
             pass
         for each in silent:
             await each.close()
+
+
+async def test_no_more_devices_than_allowed(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is told to come back, and is served once another has gone; a stranger learns nothing of it."""
+    monkeypatch.setattr("cloud_server.app.MAX_DEVICES", 2)
+    async with cloud_here(tiny, 1, cloud_token="s") as cloud, device(cloud, tiny, credential="s"):
+        async with device(cloud, tiny, credential="s"):
+            for credential, code, close_code in (("s", Code.OVERLOADED, 1013), ("", Code.UNAUTHORIZED, 4401)):
+                with pytest.raises(ConnectionFailed) as refused:
+                    async with device(cloud, tiny, credential=credential):
+                        pass
+                assert (refused.value.code, refused.value.close_code) == (code, close_code)
+        await until(lambda: len(cloud.server.links) == 1)
+        async with device(cloud, tiny, credential="s"):
+            pass
+
+
+@pytest.fixture
+async def turns() -> AsyncIterator[Callable[[], int]]:
+    """How often the event loop has let everybody go on so far."""
+    count = 0
+
+    async def tick() -> None:
+        nonlocal count
+        while True:
+            count += 1
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    yield lambda: count
+    ticking.cancel()
+
+
+async def test_many_frames_of_one_device_hold_nobody_up(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, turns: Callable[[], int]
+) -> None:
+    """However many have come already, others have their turn after every bit of work."""
+    handled: Counter[int] = Counter()
+    handle = DeviceLink._handle
+
+    def counted(link: DeviceLink, frame: Frame) -> None:
+        handled[turns()] += 1
+        handle(link, frame)
+
+    monkeypatch.setattr(DeviceLink, "_handle", counted)
+    monkeypatch.setattr("cloud_server.device_link.TURN_S", 0.0)
+    async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
+        for session in range(300):
+            stream.post(Open(session, 6000, prompt=5000))
+            stream.post(Close(session))
+        await until(lambda: handled.total() == 600)
+    assert max(handled.values()) == 1
+
+
+async def test_all_devices_are_advised_a_little_at_a_time(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, turns: Callable[[], int]
+) -> None:
+    """When conditions change for everybody, others have their turn between two schedules; sessions are counted once."""
+    scheduled: Counter[int] = Counter()
+    counts = []
+    running = CloudServer._running
+
+    def counted(conditions: Conditions, prompt: int) -> list[int]:
+        scheduled[turns()] += 1
+        return schedule(conditions, prompt)
+
+    def running_counted(server: CloudServer) -> int:
+        counts.append(server)
+        return running(server)
+
+    monkeypatch.setattr("cloud_server.engine.SWEEP_EVERY_S", 60.0)
+    monkeypatch.setattr("cloud_server.app.TURN_S", 0.0)
+    async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as one, device(cloud, tiny) as other:
+        for stream in (one, other):
+            for session in range(4):
+                stream.post(Open(session, 2000, prompt=1500))
+            stream.post(LinkState(10**5, 0))
+        await until(lambda: all(link.advising.link.up_bytes_s for link in cloud.server.links.values()))
+        monkeypatch.setattr("cloud_server.advising.schedule", counted)
+        monkeypatch.setattr(CloudServer, "_running", running_counted)
+        cloud.server.engine.swept()
+        assert not scheduled
+        await until(lambda: scheduled.total() == 8)
+        assert max(scheduled.values()) == 1 and len(counts) == 1
+
+
+async def test_a_device_cannot_fill_the_metrics(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the times that a device reports faster than devices do, some are left out; later ones count again."""
+    monkeypatch.setattr("cloud_server.engine.SWEEP_EVERY_S", 60.0)
+
+    def counted() -> int:
+        (line,) = (each for each in cloud.server.measured().decode().splitlines() if "latency_seconds_count" in each)
+        return int(float(line.split()[-1]))
+
+    async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
+        for _ in range(10 * TIMINGS):
+            stream.post(Timing([], [1000, 2000]))
+        stream.post(LinkState(10**6, 0))
+        (link,) = cloud.server.links.values()
+        await until(lambda: link.advising.link.up_bytes_s)
+        assert counted() == 2 * TIMINGS
+        cloud.server.engine.swept()
+        await until(lambda: link._timings_left == TIMINGS)
+        stream.post(Timing([], [1000]))
+        await until(lambda: counted() == 2 * TIMINGS + 1)
+
+
+async def test_logs_are_not_for_devices_to_fill(tiny: Path) -> None:
+    """At the usual level strangers and frames that are refused leave no line, and nobody's own words are written."""
+    told: list[dict[str, Any]] = []
+
+    def keep(logger: object, method: str, event: EventDict) -> EventDict:
+        told.append({**event, "level": method})
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[keep], cache_logger_on_first_use=False)
+    try:
+        async with cloud_here(tiny, 1, cloud_token="s") as cloud:
+            with pytest.raises(ConnectionFailed):
+                async with device(cloud, tiny, credential="guess"):
+                    pass
+            async with device(cloud, tiny, credential="s") as stream:
+                for session in range(5):
+                    stream.post(Truncate(session, 3))
+                    assert isinstance(await news(stream), Failed)
+                stream.post(Open(9, 8))
+                stream.post(Forward(9, 0, 0, 0), [rows(2, fill=float("nan"))])
+                assert isinstance(await news(stream), Failed)
+                stream.post(Failed("internal", "words of a stranger"))
+                await until(lambda: not cloud.server.links)
+    finally:
+        structlog.configure(**before)
+    events = [each["event"] for each in told if each["level"] != "debug"]
+    assert events == ["device connected", "device gone"]
+    assert "words of a stranger" not in str(told) and "session ended" in str(told)
 
 
 async def test_draining(tiny: Path) -> None:

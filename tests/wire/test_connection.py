@@ -214,6 +214,31 @@ def test_a_session_error_while_greeting_ends_the_connection() -> None:
     assert device.failure is not None and device.failure.code is Code.INTERNAL
 
 
+def test_who_is_told_of_no_ends() -> None:
+    """Sessions are ended by the cloud and requests by the agent: the same from the other side breaks the protocol, and
+    is not sent."""
+    pair = Pair().greeted()
+    agent, gateway = Connection(Role.AGENT, GATEWAY_LINK, 0.0), Connection(Role.GATEWAY, GATEWAY_LINK, 0.0)
+    gateway.receive(agent.send(AgentHello("agent", "", [ServedModel("model", 100, 0)], 1), (), 0.0), 0.0)
+    agent.receive(gateway.send(GatewayWelcome("gateway"), (), 0.0), 0.0)
+    end = Failed("internal", "why", 1)
+    for ends, told in ((pair.cloud, pair.device), (agent, gateway)):
+        frame = told.receive(ends.send(end, (), 0.0), 0.0)
+        assert frame is not None and frame.message == end
+        with pytest.raises(LocalMistake):
+            told.send(end, (), 0.0)
+        assert ends.receive(encode(end, (), 1), 0.0) is None
+        assert ends.failure is not None and ends.failure.code is Code.UNEXPECTED_MESSAGE
+
+
+def test_a_hello_comes_once() -> None:
+    """A second one breaks the protocol though the first has not been answered yet."""
+    cloud = Connection(Role.CLOUD, CLOUD_LINK, 0.0)
+    assert cloud.receive(encode(HELLO), 0.0) is not None
+    assert cloud.receive(encode(HELLO, (), 1), 0.0) is None
+    assert cloud.failure is not None and cloud.failure.code is Code.UNEXPECTED_MESSAGE
+
+
 def test_a_header_longer_than_the_link_takes_is_not_sent() -> None:
     """It would end the peer's connection: the sender learns it first, and the connection lives."""
     gateway = Connection(Role.GATEWAY, GATEWAY_LINK, 0.0)
