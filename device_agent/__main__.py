@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 import torch
@@ -110,9 +112,8 @@ class Device:
         """Serve until SIGTERM (drains) or SIGINT (stops at once)."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        work = [asyncio.create_task(self.agent.run()), asyncio.create_task(self._sweep())]
-        if self.remote is not None:
-            work.append(asyncio.create_task(self.remote.run()))
+        serving = [asyncio.create_task(self.agent.run()), asyncio.create_task(self._sweep())]
+        middle = [asyncio.create_task(self.remote.run())] if self.remote is not None else []
 
         async def drain() -> None:
             try:
@@ -126,14 +127,15 @@ class Device:
         stopped = asyncio.create_task(stopping.wait())
         try:
             # An agent never ends by itself: if one of these does, it has crashed, and the process ends with it.
-            ended, _ = await asyncio.wait([*work, stopped], return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait([*serving, *middle, stopped], return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 task.result()
         finally:
-            for task in [*work, stopped, *draining]:
-                task.cancel()
-            await asyncio.gather(*work, stopped, *draining, return_exceptions=True)
+            # First whatever uses sessions, then those that are parked, and the cloud's connections last, which deliver
+            # what was said: so nothing of this device is left in a cloud server.
+            await _cancelled([*serving, stopped, *draining])
             self.conversations.close()
+            await _cancelled(middle)
             self._compute.stop()
             self._readers.shutdown(wait=False, cancel_futures=True)
 
@@ -147,6 +149,13 @@ class Device:
 
     def _cloud_changed(self) -> None:
         self.agent.report()
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def run(config: DeviceConfig) -> None:
@@ -167,6 +176,8 @@ def run(config: DeviceConfig) -> None:
             back_layers=len(device.parts.back.blocks),
             loaded_mb=round(device.parts.loaded_bytes / 1e6, 1),
         )
+        if config.mode == "ushape" and config.split == 0:
+            structlog.get_logger().warning("with --split 0 the cloud could read the tokens off the rows it gets")
         await device.run()
 
     with suppress(KeyboardInterrupt):

@@ -77,7 +77,8 @@ class _Answer:
     """One choice of a request.
 
     Attributes:
-        cached: tokens of the prompt that an earlier turn had left here and in the cloud.
+        cached: tokens of the prompt that an earlier turn had left here. They count as cached also where the cloud has
+            given them up meanwhile and they are replayed: nobody has to compute this device's part of them again.
     """
 
     def __init__(
@@ -126,11 +127,17 @@ class _Answer:
         """The session of the conversation that the prompt goes on with, cut back to what they share, or a new one."""
         model, prompt = self._model, self._prompt
         expected = len(prompt.ids) + prompt.max_tokens
-        now = asyncio.get_running_loop().time()
-        session = model.conversations.take(self._request.tenant, prompt.ids, expected, now)
+        session = None
+        # The other choices would only take what somebody else's next turn wants: they are not kept. And where no cloud
+        # is connected, opening says so before anything is accepted, and the conversation stays as it is.
+        if self._index == 0 and model.chain.connected:
+            now = asyncio.get_running_loop().time()
+            session = model.conversations.take(self._request.tenant, prompt.ids, expected, now)
         if session is None:
-            # Room for later turns, which costs nothing: keys and values grow with what comes.
-            return model.chain.open(self._limit, len(prompt.ids), expected)
+            # Room for later turns, which costs nothing: keys and values grow with what comes. How much there may be is
+            # asked anew, since the request may have waited while another cloud server took over.
+            positions = max(expected, min(self._limit, model.chain.max_positions))
+            return model.chain.open(positions, len(prompt.ids), expected)
         self.cached = session.position
         session.expect(len(prompt.ids) - session.position, expected)
         return session
@@ -140,8 +147,9 @@ class _Answer:
         if not done or self._index:
             session.close()
             return
-        held = [*self._prompt.ids, *self._chooser.generated][: session.position]
-        self._model.conversations.keep(self._request.tenant, held, session, asyncio.get_running_loop().time())
+        prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
+        held = [*prompt, *self._chooser.generated][: session.position]
+        self._model.conversations.keep(self._request.tenant, held, len(prompt), session, now)
 
     async def _decode(self, session: ChainSession) -> Literal["stop", "length"]:
         ends = set(self._request.stop_token_ids)

@@ -24,7 +24,16 @@ THRESHOLD = 0.2
 """A bandwidth that has changed by a smaller part than this is not worth a frame."""
 
 MOST_SENT = 16
-"""Long frames on the way that are remembered. A session that ended can leave some behind that nothing answers."""
+"""Long frames on the way that are remembered."""
+
+
+@dataclass
+class _Sent:
+    """A long frame that is not answered yet."""
+
+    posted: float
+    bytes: int
+    abandoned: bool = False
 
 
 @dataclass
@@ -61,7 +70,7 @@ class LinkMonitor:
     def __init__(self) -> None:
         self._up = _Rate()
         self._down = _Rate()
-        self._sent: deque[tuple[float, int]] = deque(maxlen=MOST_SENT)
+        self._sent: deque[_Sent] = deque(maxlen=MOST_SENT)
         self._last_arrived = -math.inf
         self._last_back = -math.inf
         self._reported = (0, 0)
@@ -79,7 +88,13 @@ class LinkMonitor:
     def sent(self, posted: float, up_bytes: int) -> None:
         """A frame of ``up_bytes`` was given to the link at ``posted``; call it in the order the link sends them."""
         if up_bytes >= MIN_BYTES:
-            self._sent.append((posted, up_bytes))
+            self._sent.append(_Sent(posted, up_bytes))
+
+    def abandoned(self, posted: float, up_bytes: int) -> None:
+        """Nobody waits for the answer to this frame any more."""
+        for each in self._sent:
+            if (each.posted, each.bytes) == (posted, up_bytes):
+                each.abandoned = True
 
     def answered(
         self,
@@ -140,8 +155,11 @@ class LinkMonitor:
     def _forget(self, posted: float, up_bytes: int) -> bool:
         """Forget a frame that is answered. False if a long frame before it is not: it held the link up, for how long
         is not known yet."""
-        if (posted, up_bytes) not in self._sent:
+        frames = [(each.posted, each.bytes) for each in self._sent]
+        if (posted, up_bytes) not in frames:
             return True
-        first = self._sent[0] == (posted, up_bytes)
-        self._sent.remove((posted, up_bytes))
-        return first
+        before = [self._sent.popleft() for _ in range(frames.index((posted, up_bytes)))]
+        self._sent.popleft()
+        # Of those that nothing answers it is known now that they are through, so they hold nobody else up.
+        self._sent.extendleft(each for each in reversed(before) if not each.abandoned)
+        return not before

@@ -12,15 +12,12 @@ from typing import TypeVar
 
 import torch
 
-from device_agent.chunking import Chunker
+from device_agent.chunking import DEFAULT_CHUNK, Chunker
 from device_agent.local import Compute, LocalSession, LocalSubmodel
 from device_agent.parts import DeviceParts
 from split_model.submodel import Submodel, SubmodelSession
 
 Value = TypeVar("Value")
-
-DEFAULT_CHUNK = 128
-"""Tokens in a chunk before the cloud has advised anything."""
 
 MAX_AHEAD = 4
 """Chunks computed here and not yet answered: enough to keep link and cloud busy, and no more memory than that."""
@@ -41,6 +38,11 @@ class Chain:
         self.chunk = chunk
         self.front = LocalSubmodel(parts.front, compute)
         self.back = LocalSubmodel(parts.back, compute) if parts.back.blocks else None
+
+    @property
+    def connected(self) -> bool:
+        """Whether sessions can be opened, and go on, now."""
+        return self.middle is None or self.middle.connected
 
     @property
     def max_positions(self) -> int:

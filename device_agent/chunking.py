@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+DEFAULT_CHUNK = 128
+"""Tokens in a chunk before the cloud has advised anything."""
+
 
 def chunk_sizes(tokens: int, chunk: int) -> list[int]:
     """Sizes that add up to ``tokens``: as few chunks as ``chunk`` allows, all within one token of each other.

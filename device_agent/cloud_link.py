@@ -15,7 +15,7 @@ from device_agent.times import Times
 from wire.connection import Role, failure_of
 from wire.errors import REFUSALS, Code, ConnectionFailed, SessionFailed
 from wire.frames import Frame, Tensor
-from wire.limits import CLOUD_LINK
+from wire.limits import CLOUD_LINK, ITEM_BYTES, MAX_QUEUED_BYTES
 from wire.messages import Advice, CloudWelcome, DeviceHello, Drain, Failed, LinkState, Message, Result
 from wire.stream import Stream, dial
 
@@ -23,6 +23,13 @@ log = structlog.get_logger()
 
 LOOK_EVERY_S = 1.0
 """How often overdue answers are looked for and times are reported."""
+
+CROWDED_BYTES = MAX_QUEUED_BYTES // 16
+"""Bytes waiting to be sent at which long frames wait with their sessions: enough to keep a fast link busy, far from
+what ends a connection, and no decode row waits long behind them."""
+
+ROOM_EVERY_S = 0.005
+"""How often is looked whether there is room again."""
 
 
 class Attached(Protocol):
@@ -44,6 +51,10 @@ class Attached(Protocol):
         """How to cut its rows from position ``begin`` on into chunks."""
         ...
 
+    def room(self) -> None:
+        """The link has room again for what was held."""
+        ...
+
     def look(self, now: float) -> None:
         """Called every second, to see what is overdue."""
         ...
@@ -61,23 +72,30 @@ class CloudLink:
         stream, welcome: the connection as it is now, and what the cloud server said when it last welcomed us.
         refusal: why it does not want us, where that is so.
         chunk: rows of a chunk as it advises them for any prompt; None before it has.
+        short_rows: rows of a frame that is short enough to be sent always.
+        posted_bytes: bytes that ``stream`` has sent, at least, once all that was posted has left.
         times: what its answers took.
         monitor: how fast the connection is.
     """
 
-    def __init__(self, url: str, hello: DeviceHello, changed: Callable[[CloudLink], None]) -> None:
+    def __init__(self, url: str, hello: DeviceHello, changed: Callable[[], None]) -> None:
         self.hello = hello
         self.stream: Stream | None = None
         self.welcome: CloudWelcome | None = None
         self.refusal: ConnectionFailed | None = None
         self.draining = False
         self.chunk: int | None = None
+        self.short_rows = max(1, MIN_BYTES // (hello.hidden_size * ITEM_BYTES[hello.dtype]))
+        self.posted_bytes = 0
         self.times = Times()
         self.monitor = LinkMonitor()
         self._url = url.rstrip("/") + "/device"
         self._changed = changed
         self._attached: dict[int, Attached] = {}
         self._numbers = 0
+        self._held: dict[int, None] = {}
+        """Sessions that wait for room, in the order in which they get it."""
+        self._holding = asyncio.Event()
 
     @property
     def ready(self) -> bool:
@@ -97,6 +115,24 @@ class CloudLink:
             return 1
         return min(welcome.max_rows, welcome.window_rows, CLOUD_LINK.rows_of(self.hello.hidden_size, self.hello.dtype))
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits to be sent that long frames had better wait where they are."""
+        return self.stream is not None and self.posted_bytes - self.stream.sent_bytes >= CROWDED_BYTES
+
+    def has_left(self, mark: int) -> bool:
+        """Whether a frame has been sent, ``mark`` being what ``posted_bytes`` was when it was posted."""
+        return self.stream is None or self.stream.sent_bytes >= mark
+
+    def takes(self, position: int) -> bool:
+        """Whether a session that has come to ``position`` can be attached here now."""
+        return self.ready and self.welcome is not None and self.welcome.max_positions >= position
+
+    def hold(self, number: int) -> None:
+        """Tell session ``number`` when there is room again."""
+        self._held[number] = None
+        self._holding.set()
+
     def attach(self, session: Attached) -> int:
         """A number for ``session`` here, never used before: what still comes for older ones concerns nobody."""
         self._numbers += 1
@@ -112,6 +148,7 @@ class CloudLink:
         if self.stream is None:
             raise ConnectionFailed(Code.LOST, "the connection to the cloud server was lost")
         self.stream.post(message, tensors)
+        self.posted_bytes = max(self.posted_bytes, self.stream.sent_bytes) + sum(len(each.data) for each in tensors)
 
     def measure(self, result: Result, posted: float, now: float, up_bytes: int, down_bytes: int) -> None:
         """Take the times of a long frame, which was posted at ``posted``, and tell the cloud server what has changed.
@@ -139,20 +176,30 @@ class CloudLink:
             stream.post(self.hello)
             welcome = (await stream.receive()).message
             assert isinstance(welcome, CloudWelcome)
-            looking = asyncio.create_task(self._look())
+            if not (welcome.max_rows and welcome.window_rows):
+                raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "the cloud server says that it takes no rows at all")
+            self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
+            self.chunk, self.monitor, self.posted_bytes = None, LinkMonitor(), 0
+            tasks = [asyncio.create_task(work) for work in (self._read(stream), self._look(), self._make_room())]
             try:
-                self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
-                self.chunk, self.monitor = None, LinkMonitor()
                 log.info("cloud connected", url=self._url)
-                self._changed(self)
-                while True:
-                    self._handle(await stream.receive())
+                self._changed()
+                ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    task.result()
             finally:
-                looking.cancel()
+                for task in tasks:
+                    task.cancel()
                 self.stream = None
+                self._held.clear()
                 for session in self.sessions:
                     session.lost()
-                self._changed(self)
+                self._changed()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            self._handle(await stream.receive())
 
     def _handle(self, frame: Frame) -> None:
         message = frame.message
@@ -173,15 +220,31 @@ class CloudLink:
         elif isinstance(message, Drain):
             self.draining = True
             log.info("cloud drains", url=self._url, within_s=message.within_s)
-            self._changed(self)
+            self._changed()
 
     async def _look(self) -> None:
         clock = asyncio.get_running_loop().time
+        try:
+            while True:
+                await asyncio.sleep(LOOK_EVERY_S)
+                for session in self.sessions:
+                    session.look(clock())
+                timing = self.times.take()
+                if timing is not None:
+                    with suppress(ConnectionFailed):
+                        self.post(timing)
+        except Exception as error:  # Whoever would wait for ever without it must learn of it.
+            log.exception("bug in looking after the sessions of a connection")
+            raise ConnectionFailed(Code.INTERNAL, "the device cannot look after its sessions") from error
+
+    async def _make_room(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            for session in self.sessions:
-                session.look(clock())
-            timing = self.times.take()
-            if timing is not None:
-                with suppress(ConnectionFailed):
-                    self.post(timing)
+            await self._holding.wait()
+            while self._held:
+                await asyncio.sleep(ROOM_EVERY_S)
+                while self._held and not self.crowded:
+                    number = next(iter(self._held))
+                    del self._held[number]
+                    if number in self._attached:
+                        self._attached[number].room()
+            self._holding.clear()

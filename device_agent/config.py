@@ -19,7 +19,9 @@ class DeviceConfig:
     mode: str = setting(
         "ushape", "ushape: middle layers in the cloud; local: everything here", choices=("ushape", "local")
     )
-    split: int = setting(2, "layers kept here at the front", minimum=0)
+    split: int = setting(
+        2, "layers kept here at the front; with 0 the cloud could read the tokens off the rows it gets", minimum=0
+    )
     tail: int = setting(0, "layers kept here at the end", minimum=0)
     dtype: str = setting("float32", "number format of weights and hidden states", choices=("float32", "bfloat16"))
     name: str = setting("device", "name of this device, shown to operators")
@@ -31,7 +33,9 @@ class DeviceConfig:
     max_answer: int = setting(4096, "tokens of an answer whose request does not say", minimum=1)
     context: int = setting(0, "positions of one request, prompt and answer; 0: the model's own", minimum=0)
     chunk: int = setting(0, "prompt tokens in one chunk; 0: as the cloud advises", minimum=0)
-    reply_within_s: float = setting(60.0, "seconds to wait for the cloud's answer to one chunk", minimum=0.1)
+    reply_within_s: float = setting(
+        60.0, "seconds to wait for the cloud's answer to one chunk, and for room in it", minimum=0.1
+    )
     recover_within_s: float = setting(30.0, "seconds in which an answer must go on after its cloud is lost", minimum=0)
     conversations: int = setting(8, "finished conversations kept ready for a next turn; 0: none", minimum=0)
     conversation_mb: int = setting(256, "memory on this device for all of them, in MB", minimum=0)

@@ -6,6 +6,7 @@ one clock, handed in.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,11 +16,16 @@ from wire.errors import SessionFailed
 MIN_SHARED = 16
 """Tokens that a prompt must share with a conversation for it to be taken up: fewer are prefilled as fast."""
 
+MAX_LOST = 4
+"""Tokens at the end of its last prompt that a conversation may lose and still be the one that goes on: a chat template
+may write there what it writes differently, or not at all, once the answer has been given."""
+
 
 @dataclass(frozen=True)
 class _Parked:
     tenant: str
     ids: list[int]
+    prompt: int
     session: ChainSession
     nbytes: int
     at: float
@@ -52,15 +58,18 @@ class Conversations:
         """The session of ``tenant`` that shares the longest beginning with the prompt ``ids`` and may reach
         ``positions``, cut back to what they share, at least one token of the prompt being left to do.
 
-        None when none shares enough: ``MIN_SHARED`` tokens and half of what it holds, since another conversation that
-        only begins alike would lose the rest.
+        None when none shares enough: ``MIN_SHARED`` tokens, half of what it holds, and its last prompt but for the end.
+        Another conversation that only begins alike, with the same instructions say, would lose the rest. Once as many
+        are kept as may be, half of what it holds will do, since something has to go anyway.
         """
         self.sweep(now)
+        wanted, full = list(ids), len(self._parked) >= self._limit
         best, most = None, MIN_SHARED - 1
         for each in self._parked:
             if each.tenant == tenant and each.session.positions >= positions:
-                common = shared(each.ids, ids)
-                if common > most and 2 * common >= len(each.ids):
+                common = shared(each.ids, wanted)
+                goes_on = full or common + MAX_LOST >= each.prompt
+                if common > most and 2 * common >= len(each.ids) and goes_on:
                     best, most = each, common
         if best is None:
             return None
@@ -72,9 +81,11 @@ class Conversations:
             return None
         return best.session
 
-    def keep(self, tenant: str, ids: Sequence[int], session: ChainSession, now: float) -> None:
-        """Park a session that holds the tokens ``ids``, all of them answered. What is too much then is closed, the
-        oldest first."""
+    def keep(self, tenant: str, ids: Sequence[int], prompt: int, session: ChainSession, now: float) -> None:
+        """Park a session that holds the tokens ``ids``, all of them answered, of which the first ``prompt`` were asked.
+
+        What is too much then is closed: of the tenant that holds most, the oldest.
+        """
         if not self._limit:
             session.close()
             return
@@ -83,9 +94,14 @@ class Conversations:
         except SessionFailed:
             session.close()
             return
-        self._parked.append(_Parked(tenant, list(ids), session, session.nbytes, now))
-        while len(self._parked) > self._limit or self.nbytes > self._max_bytes:
-            self._parked.pop(0).session.close()
+        self._parked.append(_Parked(tenant, list(ids), prompt, session, session.nbytes, now))
+        while len(self._parked) > self._limit:
+            self._give_up(Counter(each.tenant for each in self._parked))
+        while self.nbytes > self._max_bytes:
+            held: Counter[str] = Counter()
+            for each in self._parked:
+                held[each.tenant] += each.nbytes
+            self._give_up(held)
 
     def sweep(self, now: float) -> None:
         """Close what is too old."""
@@ -97,10 +113,21 @@ class Conversations:
         while self._parked:
             self._parked.pop().session.close()
 
+    def _give_up(self, held: Counter[str]) -> None:
+        """Close the oldest session of the tenant that has most of what is ``held``."""
+        most = max(held.values())
+        oldest = next(each for each in self._parked if held[each.tenant] == most)
+        self._parked.remove(oldest)
+        oldest.session.close()
 
-def shared(a: Sequence[int], b: Sequence[int]) -> int:
+
+def shared(a: list[int], b: list[int]) -> int:
     """How many tokens two sequences have in common from their beginning on."""
-    for index, (one, other) in enumerate(zip(a, b, strict=False)):
-        if one != other:
-            return index
-    return min(len(a), len(b))
+    low, high = 0, min(len(a), len(b))
+    while low < high:  # Whole slices are compared: prompts are long, and this runs on the event loop.
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -6,6 +6,8 @@ from bisect import bisect_right
 
 import torch
 
+from device_agent.row_bytes import joined
+
 BLOCK_ROWS = 64
 """Rows of one block, in which single rows are gathered: a tensor for each would cost more than its row."""
 
@@ -67,4 +69,4 @@ class History:
                 break
             last = self._begins[index + 1] if index + 1 < len(self._begins) else self.length
             found.append(self._pieces[index][max(0, begin - first) : min(end, last) - first])
-        return found[0] if len(found) == 1 else torch.cat(found)
+        return joined(found)

@@ -13,8 +13,9 @@ from wire.errors import REFUSALS, ConnectionFailed
 
 log = structlog.get_logger()
 
-STEADY_AFTER_S = 30.0
-"""A connection that lasted this long was a good one: after it the first wait is short again."""
+STEADY_AFTER_S = 2.0
+"""A connection that lasted this long was a good one: after it the first wait is short again. No longer than this, for a
+server that is restarted now and then must be back as a standby before the next one goes."""
 
 
 async def stay_connected(

@@ -43,6 +43,7 @@ def quiet(future: asyncio.Future[Value]) -> asyncio.Future[Value]:
 class LocalSubmodel:
     """A stack of layers behind the four verbs."""
 
+    connected = True
     max_rows = MAX_ROWS
     max_positions = sys.maxsize
     chunk = None

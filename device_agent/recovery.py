@@ -5,6 +5,7 @@ Time is in seconds on any one clock, cloud servers are numbered in the order in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,6 +13,10 @@ from wire.errors import REPLAYABLE, Code, SessionFailed
 
 MAX_ATTACHES: Final = 3
 """Attaches in a row without an answer: rows that bring a cloud server down must not be taken to all of them."""
+
+MAX_LOSSES: Final = 5
+"""Losses in a row with rows on their way and no new rows answered in between. They are more than the attaches, since
+most of them are nobody's rows' fault."""
 
 LOSSES: Final = frozenset({Code.LOST, Code.UPSTREAM_LOST})
 NO_ROOM: Final = frozenset({Code.PREEMPTED, Code.SESSION_LIMIT})
@@ -21,8 +26,8 @@ MOVED: Final = LOSSES | NO_ROOM | {Code.EVICTED, Code.DRAINING}
 ROOM_AFTER_S: Final = 0.5
 """When to ask for room again where the cloud server does not say."""
 
-ELSEWHERE: Final = LOSSES | {Code.DRAINING, Code.SESSION_LIMIT, Code.TIMEOUT}
-"""Ends after which the same cloud server is no better than any other."""
+ELSEWHERE: Final = LOSSES | {Code.DRAINING, Code.SESSION_LIMIT, Code.STAGE_LOST, Code.TIMEOUT}
+"""Ends after which any other cloud server is better than the same."""
 
 
 class Recovery:
@@ -42,23 +47,37 @@ class Recovery:
         self._room_within_s = room_within_s
         self._last: int | None = None
         self._began: float | None = None
+        self._untried = False
+        """Whether nothing has been tried since somebody began to wait."""
         self._attaches = 0
+        self._losses = 0
         self._not_before: dict[int, float] = {}
+        self._ends: dict[int, int] = {}
+        """The number of the last end at each cloud server since new rows were answered."""
 
     def began(self, now: float) -> None:
         """Somebody waits for rows and the session has no place; further calls change nothing until rows come."""
         if self._began is None:
             self._began = now
+            self._untried = True
 
     def progressed(self) -> None:
         """New rows were answered."""
         self._began = self.failure = None
-        self._attaches = 0
+        self._attaches = self._losses = 0
+        if self._ends:
+            self._ends.clear()
 
-    def ended(self, cloud: int, failure: SessionFailed, now: float, random: float) -> None:
-        """Its place at ``cloud`` is gone. ``random`` is uniform in [0, 1): those turned away together come back spread
-        out."""
-        self._last, self.failure = cloud, failure
+    def ended(self, cloud: int, failure: SessionFailed, now: float, random: float, suspect: bool = False) -> None:
+        """Its place at ``cloud`` is gone.
+
+        Args:
+            random: uniform in [0, 1): those turned away together come back spread out.
+            suspect: whether rows of this session may have brought the cloud server, or a stage of it, down.
+        """
+        self._last, self.failure, self._untried = cloud, failure, False
+        self._ends[cloud] = max(self._ends.values(), default=0) + 1
+        self._losses += suspect
         wait_s = failure.retry_after_s
         if wait_s is None and failure.code in NO_ROOM:
             wait_s = ROOM_AFTER_S
@@ -67,14 +86,20 @@ class Recovery:
         elif failure.code not in MOVED:
             self._attaches += 1
 
-    def verdict(self, now: float) -> SessionFailed | None:
-        """Why it cannot come back; None while it may."""
+    def verdict(self, now: float, place: bool = False) -> SessionFailed | None:
+        """Why it cannot come back; None while it may. ``place``: whether it may be attached somewhere at once, which is
+        tried once, however short the time."""
         failure = self.failure
-        if failure is None:
-            return self._too_late(now)
-        if failure.code not in REPLAYABLE or self._attaches >= MAX_ATTACHES:
+        worn_out = self._attaches >= MAX_ATTACHES or self._losses >= MAX_LOSSES
+        if failure is not None and (worn_out or failure.code not in REPLAYABLE):
             return failure
-        return self._too_late(now)
+        if self._began is None or now < self.deadline() or (place and self._untried):
+            return None
+        if failure is not None and failure.code not in LOSSES:
+            return failure
+        return SessionFailed(
+            Code.UPSTREAM_LOST, "no cloud server could be reached in time, the device keeps trying", retry_after_s=2.0
+        )
 
     def deadline(self) -> float:
         """When ``verdict`` will say that it is too late."""
@@ -84,32 +109,24 @@ class Recovery:
 
     def wait_s(self, cloud: int, now: float) -> float:
         """How long to wait before it is attached to ``cloud``."""
-        return max(0.0, self._not_before.get(cloud, now) - now)
+        return max(0.0, self._not_before.get(cloud, -math.inf) - now)
 
-    def choose(self, usable: Sequence[bool]) -> int | None:
-        """The cloud server to attach to, None to wait for one.
+    def choose(self, usable: Sequence[bool], now: float, kept: int | None = None) -> int | None:
+        """The cloud server to attach to, None to wait for one. After a loss that is where its keys and values are
+        still ``kept``, else the one that takes it soonest, and of several the one that has not ended it lately.
 
         Raises:
             SessionFailed: the one that did not answer in time is the only one there is.
         """
         last, failure = self._last, self.failure
         code = failure.code if failure is not None else None
+        if code in LOSSES and kept is not None and usable[kept]:
+            return kept
         if last is not None and usable[last] and code is not None and code not in ELSEWHERE:
             return last
-        others = (each for each, free in enumerate(usable) if free and (each != last or code in LOSSES))
-        found = next(others, None)
-        if found is not None:
-            return found
+        free = [each for each, here in enumerate(usable) if here]
         if code is Code.TIMEOUT and failure is not None:
-            raise failure.with_traceback(None)
-        return last if last is not None and usable[last] else None
-
-    def _too_late(self, now: float) -> SessionFailed | None:
-        if self._began is None or now < self.deadline():
-            return None
-        failure = self.failure
-        if failure is not None and failure.code not in LOSSES:
-            return failure
-        return SessionFailed(
-            Code.UPSTREAM_LOST, "no cloud server could be reached in time, the device keeps trying", retry_after_s=2.0
-        )
+            if free == [last]:
+                raise failure.with_traceback(None)
+            free = [each for each in free if each != last]
+        return min(free, key=lambda each: (self.wait_s(each, now), self._ends.get(each, 0), each), default=None)

@@ -24,7 +24,8 @@ class RemoteSubmodel:
     Args:
         urls: the cloud servers, each ``ws://host:port``; the first are preferred.
         hello: who this device is and what it expects; a cloud server refuses a mismatch.
-        reply_within_s: how long one answer may take before its session goes elsewhere.
+        reply_within_s: how long one answer may take before its session goes elsewhere, and how long a session may wait
+            for room where cloud servers are there and full.
         recover_within_s: how long a session may be without a cloud server before it fails.
         changed: called when a connection comes or goes.
     """
@@ -100,10 +101,12 @@ class RemoteSubmodel:
         """Where a session would be opened now; when nobody is ready, who comes nearest to that."""
         return max(self.links, key=lambda link: (link.ready, link.stream is not None, link.welcome is not None))
 
-    def _link_changed(self, link: CloudLink) -> None:
-        if link.draining and self.connected:
-            for session in link.sessions:
-                session.ended(SessionFailed(Code.DRAINING, "the cloud server is stopping"))
+    def _link_changed(self) -> None:
+        # Whichever link it was: a session that had nowhere to go when its own began to drain may have it now.
+        for draining in self.links:
+            if draining.draining and self.connected:
+                for session in draining.sessions:
+                    session.ended(SessionFailed(Code.DRAINING, "the cloud server is stopping"))
         self._news.set()
         self._news = asyncio.Event()
         self._changed()

@@ -7,10 +7,9 @@ where its keys and values are still kept, else it replays its history. Whoever w
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,28 +17,18 @@ import torch
 
 from device_agent.cloud_link import CloudLink
 from device_agent.local import quiet
+from device_agent.place import Kept, Place
 from device_agent.recovery import LOSSES, Recovery
-from device_agent.session_log import Asked, Piece, SessionLog
-from split_model.tensor_bytes import from_bytes, to_bytes
-from wire.credits import Window
+from device_agent.row_bytes import joined
+from device_agent.session_log import Asked, SessionLog
 from wire.errors import REPLAYABLE, Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
-from wire.messages import Close, CloudWelcome, Forward, Message, Open, Park, Result, Resume, Truncate
+from wire.messages import CloudWelcome, Message, Open, Park, Result, Resume
 
 if TYPE_CHECKING:
     from device_agent.remote import RemoteSubmodel
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """A place that was lost with its connection and is kept by the cloud server until ``until``."""
-
-    link: CloudLink
-    token: str
-    number: int
-    until: float
 
 
 class RemoteSession:
@@ -61,15 +50,10 @@ class RemoteSession:
         self.advised: Callable[[int, Sequence[int]], None] | None = None
         self._owner = owner
         self._positions = positions
-        self._max_rows = owner.max_rows
         self._recovery = recovery
         self._log = SessionLog()
-        self._link: CloudLink | None = None
-        self._number = 0
-        self._kept: _Kept | None = None
-        self._resuming = False
-        self._sent = self._answers = 0
-        self._quiet_since = 0.0
+        self._place: Place | None = None
+        self._kept: Kept | None = None
         self._failure: SessionFailed | None = None
         self._loop = asyncio.get_running_loop()
         self._recovering: asyncio.Task[None] | None = None
@@ -95,11 +79,12 @@ class RemoteSession:
         self._token_at = 0.0
 
     def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
-        """See ``SubmodelSession.forward``. Rows beyond the window wait here."""
+        """See ``SubmodelSession.forward``. Rows beyond the window wait here, and what is more than a cloud server takes
+        at once is cut: which one that is may change."""
         rows = hidden.shape[0]
         self._check_open()
-        if not 0 <= want <= rows or not 0 < rows <= self._max_rows:
-            raise ValueError(f"{want} of {rows} rows wanted; a forward has 1 to {self._max_rows} rows")
+        if not 0 <= want <= rows or not rows:
+            raise ValueError(f"{want} of {rows} rows wanted; a forward has at least 1")
         if self._log.position + rows > self._positions:
             raise ValueError(f"position {self._log.position + rows} is beyond the session's {self._positions}")
         asked = Asked(hidden, want, quiet(self._loop.create_future()))
@@ -123,8 +108,8 @@ class RemoteSession:
         if self._log.waiting:
             raise ValueError("rows are not answered yet: the session cannot be parked")
         self.advised = None
-        if self._link is not None and self._log.settled:
-            self._post(Park(self._number))
+        if self._place is not None and self._log.settled:
+            self._post(Park(self._place.number))
         else:
             self._leave()
 
@@ -150,21 +135,13 @@ class RemoteSession:
 
     def answered(self, result: Result, tensors: tuple[Tensor, ...]) -> None:
         """The answer to the oldest piece that was sent."""
-        piece = self._log.oldest
-        if piece is None or result.sequence != self._answers or not _fits(piece, tensors):
-            self.ended(SessionFailed(Code.INTERNAL, "the cloud server's answer does not fit the question"))
+        place = self._place
+        assert place is not None
+        try:
+            piece, rows = place.answered(result, tensors)
+        except SessionFailed as failure:
+            self.ended(failure)
             return
-        rows = from_bytes(tensors[0].dtype, tensors[0].shape, tensors[0].data) if tensors else None
-        if rows is not None and not bool(torch.isfinite(rows).all()):
-            self.fail(SessionFailed(Code.NOT_FINITE, "the cloud server's rows hold NaN or infinity"))
-            return
-        now = self._quiet_since = self._loop.time()
-        assert self._link is not None
-        self._link.measure(result, piece.posted, now, piece.hidden.nbytes, 0 if rows is None else rows.nbytes)
-        self._answers += 1
-        self._window.give(piece.hidden.shape[0])
-        self._log.answered()
-        self._resuming = False
         self._kept = None
         asked = piece.asked
         if asked is not None:
@@ -172,35 +149,34 @@ class RemoteSession:
             if rows is not None:
                 asked.outputs.append(rows)
             if piece.last:
-                self._time(asked, now)
+                self._time(asked, place)
                 if not asked.answer.done():
-                    asked.answer.set_result(_joined(asked))
-        if not self._log.settled:
+                    asked.answer.set_result(joined(asked.outputs) if asked.outputs else asked.hidden[:0])
+        if self._log.unsent:
             self._pump()
 
     def ended(self, failure: SessionFailed) -> None:
         """Its place in the cloud is gone; a new one is found when somebody waits for rows."""
-        link = self._link
-        assert link is not None
-        refused_resume = self._resuming and failure.code in (Code.UNKNOWN_SESSION, Code.BAD_POSITION)
+        place = self._place
+        assert place is not None
+        refused_resume = place.resuming and failure.code in (Code.UNKNOWN_SESSION, Code.BAD_POSITION)
         if failure.code is not Code.SESSION_LIMIT:
             self._kept = None
         self._leave()
         if not refused_resume:
-            self._note(link, failure)
+            self._note(place, failure)
         self._go_on()
 
     def lost(self) -> None:
         """The connection is gone. What is held there can be resumed for a while."""
-        link = self._link
-        assert link is not None and link.welcome is not None
-        welcome = link.welcome
-        if welcome.resume_token and welcome.resume_s > 0:
-            until = self._loop.time() + welcome.resume_s
-            self._kept = _Kept(link, welcome.resume_token, self._number, until)
-        link.detach(self._number)
-        self._link = None
-        self._note(link, SessionFailed(Code.UPSTREAM_LOST, "the connection to the cloud server was lost"))
+        place, self._place = self._place, None
+        assert place is not None
+        self._kept = place.lost()
+        self._note(place, SessionFailed(Code.UPSTREAM_LOST, "the connection to the cloud server was lost"))
+        self._go_on()
+
+    def room(self) -> None:
+        """The link has room again."""
         self._go_on()
 
     def advice(self, begin: int, sizes: Sequence[int]) -> None:
@@ -211,14 +187,14 @@ class RemoteSession:
     def look(self, now: float) -> None:
         """Go elsewhere when an answer is overdue."""
         within_s = self._owner.reply_within_s
-        if self._log.oldest is not None and now - self._quiet_since > within_s:
+        if self._place is not None and self._place.overdue(now, within_s):
             self.ended(SessionFailed(Code.TIMEOUT, f"the cloud server did not answer within {within_s:g} s"))
 
     # ---- coming back ----
 
     def _go_on(self) -> None:
         """Send what may be sent, find a place first where there is none and somebody waits."""
-        if self._link is not None:
+        if self._place is not None:
             self._pump()
         elif self._log.waiting and self._recovering is None and self._failure is None:
             self._recovery.began(self._loop.time())
@@ -226,7 +202,7 @@ class RemoteSession:
 
     async def _recover(self) -> None:
         try:
-            while self._link is None and self._failure is None:
+            while self._place is None and self._failure is None:
                 await self._find()
         except SessionFailed as failure:
             self.fail(failure)
@@ -239,85 +215,70 @@ class RemoteSession:
     async def _find(self) -> None:
         """Attach where it is best now, or wait until that may have changed. Raises ``SessionFailed``."""
         now, links = self._loop.time(), self._owner.links
-        failure = self._recovery.verdict(now)
+        kept = links.index(self._kept.link) if self._kept is not None and now < self._kept.until else None
+        chosen = self._recovery.choose([link.takes(self._log.position) for link in links], now, kept)
+        ready_in_s = self._recovery.wait_s(chosen, now) if chosen is not None else math.inf
+        failure = self._recovery.verdict(now, place=ready_in_s <= 0)
         if failure is not None:
             raise failure.with_traceback(None)
-        chosen = self._recovery.choose([link.ready for link in links])
-        wait_s = self._recovery.deadline() - now
-        if chosen is not None:
-            wait_s = min(wait_s, self._recovery.wait_s(chosen, now))
-            if wait_s <= 0:
-                self._attach(links[chosen])
-                return
-        await self._owner.news(wait_s)
+        if chosen is not None and ready_in_s <= 0:
+            self._attach(links[chosen])
+        else:
+            await self._owner.news(min(ready_in_s, self._recovery.deadline() - now))
 
     def _attach(self, link: CloudLink) -> None:
         """Begin anew at ``link``, which is ready: as a resumed session where that may work, else with all rows."""
         welcome, kept, rows = link.welcome, self._kept, self._log
         assert isinstance(welcome, CloudWelcome)
-        self._link, self._number = link, link.attach(self)
-        self._window, self._most = Window(welcome.window_rows), link.max_rows
-        self._sent = self._answers = 0
         position = 0
         if kept is not None and kept.link is link and self._loop.time() < kept.until:
             position = rows.resumable
-        self._resuming = position > 0
         rows.begin(position)
-        if kept is not None and self._resuming:
-            first: Message = Resume(self._number, kept.token, kept.number, position)
+        place = self._place = Place(link, self, rows, position > 0)
+        if kept is not None and place.resuming:
+            first: Message = Resume(place.number, kept.token, kept.number, position)
         else:
             positions = min(self._positions, welcome.max_positions)
             prompt = min(max(self._prompt_end, rows.position), positions)
             first = Open(
-                self._number,
+                place.number,
                 positions,
                 prompt,
                 min(max(self._expected, prompt), positions),
-                self._recovery.failure is not None and self._recovery.failure.code is not Code.SESSION_LIMIT,
+                rows.history.length > 0,
             )
         failure = self._recovery.failure
         if failure is not None:
-            how = "resume" if self._resuming else "replay"
+            how = "resume" if place.resuming else "replay"
             log.info("session attached again", why=failure.code.value, how=how, rows=rows.position - position)
         self._post(first)
-        if self._link is not None:
+        if self._place is place:
             self._pump()
 
     def _pump(self) -> None:
-        """Send what the window has room for."""
-        link, number, window, rows = self._link, self._number, self._window, self._log
-        while self._link is link and link is not None:
-            idle = rows.oldest is None
-            each = rows.next(self._most, window.limit - window.in_flight)
-            if each is None:
-                return
-            if isinstance(each, int):
-                self._post(Truncate(number, each))
-                continue
-            now = each.posted = self._loop.time()
-            if idle:
-                self._quiet_since = now
-            window.take(each.hidden.shape[0])
-            link.monitor.sent(now, each.hidden.nbytes)
-            self._sent += 1
-            self._post(Forward(number, self._sent - 1, each.position, each.want), [Tensor(*to_bytes(each.hidden))])
-
-    def _post(self, message: Message, tensors: Sequence[Tensor] = ()) -> None:
-        assert self._link is not None
+        """Send what may be sent."""
+        assert self._place is not None
         try:
-            self._link.post(message, tensors)
+            self._place.pump()
         except ConnectionFailed:  # The link itself will know in a moment.
+            self.lost()
+
+    def _post(self, message: Message) -> None:
+        assert self._place is not None
+        try:
+            self._place.link.post(message)
+        except ConnectionFailed:
             self.lost()
 
     def _leave(self) -> None:
         """Give up its place in the cloud, if it has one."""
-        link, self._link = self._link, None
-        if link is not None and link.detach(self._number):  # Else the cloud has ended it and knows.
-            with suppress(ConnectionFailed):
-                link.post(Close(self._number))
+        place, self._place = self._place, None
+        if place is not None:
+            place.leave()
 
-    def _note(self, link: CloudLink, failure: SessionFailed) -> None:
-        self._recovery.ended(self._owner.links.index(link), failure, self._loop.time(), random.random())
+    def _note(self, place: Place, failure: SessionFailed) -> None:
+        index, suspect = self._owner.links.index(place.link), place.suspect(failure)
+        self._recovery.ended(index, failure, self._loop.time(), random.random(), suspect)
         if failure.code not in REPLAYABLE:
             self.fail(failure)
         elif failure.code not in LOSSES:
@@ -327,29 +288,14 @@ class RemoteSession:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 
-    def _time(self, asked: Asked, now: float) -> None:
+    def _time(self, asked: Asked, place: Place) -> None:
         """Take the time of a wanted answer: to the first token, or since the one before."""
         if not asked.want or self._began_at is None:
             return
-        assert self._link is not None
+        now = place.quiet_since
         if not self._in_prompt:
-            self._link.times.tbt(now - self._token_at)
+            place.link.times.tbt(now - self._token_at)
         elif self._log.history.length >= self._prompt_end:
             self._in_prompt = False
-            self._link.times.ttft(now - self._began_at)
+            place.link.times.ttft(now - self._began_at)
         self._token_at = now
-
-
-def _joined(asked: Asked) -> torch.Tensor:
-    outputs = asked.outputs
-    if not outputs:
-        return asked.hidden[:0]
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-
-
-def _fits(piece: Piece, tensors: tuple[Tensor, ...]) -> bool:
-    if piece.want == 0:
-        return not tensors
-    name = str(piece.hidden.dtype).removeprefix("torch.")
-    shape = (piece.want, piece.hidden.shape[1])
-    return len(tensors) == 1 and tensors[0].shape == shape and tensors[0].dtype == name

@@ -38,6 +38,8 @@ class Piece:
     """Whether it ends its forward."""
     posted: float = 0.0
     """When it was sent; for whoever sends it."""
+    mark: int = 0
+    """Bytes that its link has sent once it has left; for whoever sends it."""
 
 
 class SessionLog:
@@ -76,9 +78,24 @@ class SessionLog:
         return self._sent[0] if self._sent else None
 
     @property
+    def sent(self) -> list[Piece]:
+        """What was sent and not answered, oldest first."""
+        return list(self._sent)
+
+    @property
     def settled(self) -> bool:
         """Whether the cloud has been sent everything and has answered it."""
-        return not (self._sent or self._outgoing or self._replay_at < self._replay_end)
+        return not (self._sent or self.unsent)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether history is left to send."""
+        return self._replay_at < self._replay_end
+
+    @property
+    def unsent(self) -> bool:
+        """Whether anything is left to send."""
+        return bool(self._outgoing) or self.replaying
 
     @property
     def resumable(self) -> int:
@@ -112,14 +129,18 @@ class SessionLog:
         for each in self.pending:
             each.outputs.clear()
 
-    def next(self, most: int, room: int) -> Piece | int | None:
+    def next(self, most: int, room: int, most_of_history: int | None = None) -> Piece | int | None:
         """What to send next: a piece of up to ``most`` rows, or the position of a truncation.
+
+        History is cut into pieces of up to ``most_of_history`` rows where that is less.
 
         None when there is nothing, or when the piece is of more than ``room`` rows. What is given counts as sent.
         """
         asked: Asked | None = None
-        if self._replay_at < self._replay_end:
+        if self.replaying:
             rows = min(most, self._replay_end - self._replay_at)
+            if most_of_history is not None:
+                rows = min(rows, most_of_history)
             if rows > room:
                 return None
             hidden = self.history.rows(self._replay_at, self._replay_at + rows)

@@ -47,7 +47,8 @@ class SubmodelSession(Protocol):
         """Run new positions.
 
         Args:
-            hidden: ``[rows, hidden_size]`` in the submodel's dtype, rows at most its ``max_rows``.
+            hidden: ``[rows, hidden_size]`` in the submodel's dtype, rows at most what its ``max_rows`` is now or was
+                when the session was opened.
             want: how many of the last rows are needed, 0 to rows.
 
         Returns:
@@ -80,8 +81,13 @@ class Submodel(Protocol):
     """A part of a model that sessions can be opened on."""
 
     @property
+    def connected(self) -> bool:
+        """Whether sessions can be opened, and go on, now."""
+        ...
+
+    @property
     def max_rows(self) -> int:
-        """Most rows in one forward."""
+        """Most rows in one forward, as it is now."""
         ...
 
     @property

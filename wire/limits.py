@@ -20,8 +20,8 @@ MAX_GATEWAY_HEADER_BYTES: Final = 6 * 2**20
 MAX_CHUNKS: Final = 256
 """Chunk sizes in one piece of advice."""
 
-MAX_TIMES: Final = 512
-"""Measured times in one message."""
+MAX_TIMES: Final = 256
+"""Measured times of each kind in one message: all of them fit its header, however long they are."""
 
 MAX_TENSORS: Final = 1
 MAX_DIMENSIONS: Final = 4

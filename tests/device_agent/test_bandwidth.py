@@ -119,6 +119,19 @@ def test_frames_that_are_never_answered() -> None:
     assert monitor.up_bytes_s == pytest.approx(10e6, rel=0.1)
 
 
+def test_a_frame_that_is_abandoned_stops_no_measuring() -> None:
+    """One frame at a time follows it: the first cannot be measured, since it may have waited; the others are."""
+    link, monitor = Link(10e6, 10e6), LinkMonitor()
+    link.pass_frame(0.0, 512 * ROW, 0, 0.0)
+    monitor.sent(0.0, 512 * ROW)
+    monitor.abandoned(0.0, 512 * ROW)
+    at = use(link, monitor, rows=128, want=1, at=0.001, frames=1)
+    assert monitor.up_bytes_s is None
+    for _ in range(5):
+        at = use(link, monitor, rows=128, want=1, at=at + 1, frames=1)
+    assert monitor.up_bytes_s == pytest.approx(10e6, rel=0.1)
+
+
 def test_round_trip_unknown() -> None:
     """A frame alone is not measured then; frames behind another are, since the latency is in both."""
     alone, behind = LinkMonitor(), LinkMonitor()

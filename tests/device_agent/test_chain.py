@@ -20,6 +20,7 @@ from wire.errors import Code, SessionFailed
 class SlowMiddle:
     """A middle submodel without layers that answers only when told to."""
 
+    connected = True
     max_rows = 512
     max_positions = sys.maxsize
     nbytes = 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent.recovery import MAX_ATTACHES, ROOM_AFTER_S, Recovery
+from device_agent.recovery import MAX_ATTACHES, MAX_LOSSES, ROOM_AFTER_S, Recovery
 from device_agent.times import LONGEST_US, Times
+from wire.connection import Connection, Role, State
 from wire.errors import Code, SessionFailed
-from wire.limits import MAX_TIMES
+from wire.limits import CLOUD_LINK, MAX_TIMES
 
 WITHIN_S, ROOM_S = 30.0, 60.0
 
@@ -25,35 +26,62 @@ def after(code: Code, cloud: int = 0, retry_after_s: float | None = None) -> Rec
     return recovery
 
 
-@pytest.mark.parametrize("code", [Code.PREEMPTED, Code.EVICTED, Code.STAGE_LOST, Code.INTERNAL, Code.BAD_POSITION])
+@pytest.mark.parametrize("code", [Code.PREEMPTED, Code.EVICTED, Code.INTERNAL, Code.BAD_POSITION])
 def test_a_cloud_that_is_there_keeps_its_session(code: Code) -> None:
     """It is the nearest in the order asked for; only when it goes, another serves."""
-    assert after(code, 1).choose([True, True]) == 1
-    assert after(code, 1).choose([True, False]) == 0
-    assert after(code, 1).choose([False, False]) is None
+    assert after(code, 1).choose([True, True], 0.0) == 1
+    assert after(code, 1).choose([True, False], 0.0) == 0
+    assert after(code, 1).choose([False, False], 0.0) is None
 
 
-def test_a_lost_connection_goes_to_the_first_that_is_there() -> None:
-    """Which may be the same, dialled again."""
-    assert after(Code.UPSTREAM_LOST, 0).choose([True, True]) == 0
-    assert after(Code.UPSTREAM_LOST, 0).choose([False, True]) == 1
-    assert after(Code.UPSTREAM_LOST, 1).choose([True, True]) == 0
-    assert after(Code.UPSTREAM_LOST, 0).choose([False, False]) is None
-
-
-@pytest.mark.parametrize("code", [Code.SESSION_LIMIT, Code.DRAINING])
-def test_a_full_or_stopping_cloud_is_the_last_choice(code: Code) -> None:
+@pytest.mark.parametrize("code", [Code.UPSTREAM_LOST, Code.SESSION_LIMIT, Code.DRAINING, Code.STAGE_LOST])
+def test_a_cloud_that_is_lost_full_or_broken_is_the_last_choice(code: Code) -> None:
     """Another is better, itself is better than none."""
-    assert after(code, 0).choose([True, True]) == 1
-    assert after(code, 0).choose([True, False]) == 0
-    assert after(code, 0).choose([False, False]) is None
+    assert after(code, 0).choose([True, True], 0.0) == 1
+    assert after(code, 1).choose([True, True], 0.0) == 0
+    assert after(code, 0).choose([True, False], 0.0) == 0
+    assert after(code, 0).choose([False, False], 0.0) is None
+
+
+def test_a_lost_connection_goes_back_to_what_is_kept() -> None:
+    """Where its keys and values are, nothing has to be replayed; if that is not there, to the first that is."""
+    recovery = after(Code.UPSTREAM_LOST, 2)
+    assert recovery.choose([True, True, True], 0.0, kept=2) == 2
+    assert recovery.choose([True, True, False], 0.0, kept=2) == 0
+    assert after(Code.STAGE_LOST, 1).choose([True, True], 0.0, kept=1) == 0, "only a loss keeps anything"
+
+
+@pytest.mark.parametrize("code", [Code.SESSION_LIMIT, Code.STAGE_LOST, Code.UPSTREAM_LOST])
+@pytest.mark.parametrize("retry_after_s", [None, 1.0])
+def test_every_cloud_is_tried_before_one_is_tried_again(code: Code, retry_after_s: float | None) -> None:
+    """Two that fail it, or ask it to wait, do not keep it from the third; after new rows the order is as named."""
+    recovery = after(code, 0, retry_after_s)
+    tried = [0]
+    for _ in range(3):
+        chosen = recovery.choose([True] * 4, 0.1)
+        assert chosen is not None and recovery.wait_s(chosen, 0.1) == 0
+        tried.append(chosen)
+        recovery.ended(chosen, failed(code, retry_after_s), 0.1, 0.0)
+    assert tried == [0, 1, 2, 3]
+    assert recovery.choose([True] * 4, 0.1) == 0
+    recovery.progressed()
+    recovery.ended(3, failed(Code.UPSTREAM_LOST), 10.0, 0.0)
+    assert recovery.choose([True] * 4, 10.0) == 0
+
+
+def test_of_several_that_ask_to_wait_the_soonest_is_waited_for() -> None:
+    """Whatever the order."""
+    recovery = after(Code.SESSION_LIMIT, 0, 8.0)
+    recovery.ended(1, failed(Code.SESSION_LIMIT, 2.0), 0.0, 0.0)
+    assert recovery.choose([True, True], 0.0) == 1 and recovery.wait_s(1, 0.0) == 2.0
 
 
 def test_a_cloud_that_did_not_answer_is_not_asked_again() -> None:
     """Another is; when there is no other, the session fails with what happened."""
-    assert after(Code.TIMEOUT, 0).choose([True, False, True]) == 2
+    assert after(Code.TIMEOUT, 0).choose([True, False, True], 0.0) == 2
+    assert after(Code.TIMEOUT, 0).choose([False, False, False], 0.0) is None
     with pytest.raises(SessionFailed) as raised:
-        after(Code.TIMEOUT, 0).choose([True, False])
+        after(Code.TIMEOUT, 0).choose([True, False], 0.0)
     assert raised.value.code is Code.TIMEOUT
 
 
@@ -68,6 +96,36 @@ def test_rows_that_bring_clouds_down_are_not_taken_to_all_of_them() -> None:
     assert last is not None and last.code is Code.INTERNAL
     recovery.progressed()
     assert recovery.verdict(1.0) is None and recovery.failure is None
+
+
+@pytest.mark.parametrize("code", [Code.UPSTREAM_LOST, Code.STAGE_LOST])
+def test_rows_that_kill_clouds_are_not_taken_to_them_for_ever(code: Code) -> None:
+    """Losses that these rows may be to blame for are counted until new rows are answered."""
+    recovery = Recovery(WITHIN_S, ROOM_S)
+    recovery.began(0.0)
+    for _ in range(3):
+        for _ in range(MAX_LOSSES - 1):
+            recovery.ended(0, failed(code, 0.0), 1.0, 0.0, suspect=True)
+            recovery.ended(1, failed(code, 0.0), 1.0, 0.0)
+            assert recovery.verdict(1.0) is None
+        recovery.progressed()
+        recovery.began(1.0)
+    for cloud in range(MAX_LOSSES):
+        assert recovery.verdict(1.0) is None
+        recovery.ended(cloud, failed(code, 0.0), 1.0, 0.0, suspect=True)
+    last = recovery.verdict(1.0)
+    assert last is not None and last.code is code
+
+
+def test_a_place_that_is_there_is_tried_however_short_the_time() -> None:
+    """Once; what was given up while nobody waited is not too late at once."""
+    recovery = Recovery(0.0, 0.0)
+    recovery.ended(0, failed(Code.EVICTED), 0.0, 0.0)
+    recovery.began(100.0)
+    assert recovery.verdict(100.0) is not None, "nowhere to go"
+    assert recovery.verdict(100.0, place=True) is None
+    recovery.ended(0, failed(Code.EVICTED), 100.0, 0.0)
+    assert recovery.verdict(100.0, place=True) is not None
 
 
 @pytest.mark.parametrize("code", [Code.UPSTREAM_LOST, Code.PREEMPTED, Code.EVICTED, Code.SESSION_LIMIT, Code.DRAINING])
@@ -133,3 +191,15 @@ def test_times_are_told_once_and_never_more_than_fit() -> None:
     assert told is not None and told.ttft_us == [250_000]
     assert told.tbt_us == [LONGEST_US] * MAX_TIMES
     assert times.take() is None
+
+
+def test_the_longest_times_fit_one_frame() -> None:
+    """As many as are ever gathered, of either kind, each as long as a number can be."""
+    times, connection = Times(), Connection(Role.DEVICE, CLOUD_LINK, 0.0)
+    connection.state = State.OPEN
+    for _ in range(1000):
+        times.ttft(1e9)
+        times.tbt(1e9)
+    told = times.take()
+    assert told is not None
+    assert len(connection.send(told, (), 0.0)) > 2 * MAX_TIMES

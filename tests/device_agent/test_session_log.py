@@ -112,9 +112,12 @@ class Scene:
     def send(self) -> None:
         """The next frame, if the cloud has room."""
         most = self.rng.randint(1, 50)
-        frame = self.log.next(most, self.rng.randint(0, 60))
+        most_of_history = self.rng.randint(1, 50)
+        frame = self.log.next(most, self.rng.randint(0, 60), most_of_history)
         if frame is not None:
             assert isinstance(frame, int) or 0 < len(frame.hidden) <= most
+            assert isinstance(frame, int) or frame.asked is not None or len(frame.hidden) <= most_of_history
+            assert isinstance(frame, int) or self.log.sent[-1] is frame
             self.cloud.frames.append(frame)
 
     def answer(self) -> None:

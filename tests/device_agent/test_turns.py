@@ -147,6 +147,65 @@ async def test_one_request_at_a_time_has_a_conversation() -> None:
         assert {text for text, _ in both} == {expected(model, second_prompt())}
 
 
+async def test_further_choices_take_nobodys_conversation() -> None:
+    """They are not kept, so that what they took would be gone."""
+    async with served(None) as model:
+        await asyncio.gather(*(ask(model, request(FIRST)) for _ in range(2)))
+        assert len(model.conversations) == 2
+        await ask(model, request(second_prompt(), n=3))
+        assert len(model.conversations) == 2
+        _, done = await ask(model, request(second_prompt()[:-1]))
+        assert done.cached_tokens > 0
+
+
+async def test_without_a_cloud_nothing_is_accepted() -> None:
+    """Neither for a new conversation nor for one that goes on, which stays for when a cloud is back."""
+    async with (
+        cloud_here(DEMO, 2, 0) as cloud,
+        remote_middle(cloud.url, device_hello(DEMO, 2, 0), recover_within_s=0.2) as remote,
+        served(remote) as model,
+    ):
+        await ask(model, request(FIRST))
+        link = remote.links[0]
+        assert link.stream is not None
+        url, link._url = link._url, "ws://127.0.0.1:9/device"
+        link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
+        await until(lambda: not remote.connected)
+        for ids in (second_prompt(), prompt_for(DEMO, 30, seed=12)):
+            said: list[Message] = []
+            with pytest.raises(SessionFailed) as failed:
+                await answer(model, request(ids), said.append)
+            assert failed.value.code is Code.UPSTREAM_LOST and said == []
+        assert len(model.conversations) == 1
+        link._url = url
+        await until(lambda: remote.connected)
+        text, done = await ask(model, request(second_prompt()))
+        assert text == expected(model, second_prompt()) and done.cached_tokens == len(FIRST) + TOKENS - 1
+
+
+async def test_a_request_that_waited_fits_the_cloud_that_is_there_then() -> None:
+    """It asks for as much as that allows, not for what another allowed when it came."""
+    async with (
+        cloud_here(DEMO, 2, 0) as first,
+        cloud_here(DEMO, 2, 0, max_positions=200) as second,
+        remote_middle([first.url, second.url], device_hello(DEMO, 2, 0)) as remote,
+        served(remote) as model,
+    ):
+        for _ in range(8):
+            await model.slots.acquire()
+        waits = asyncio.create_task(ask(model, request(FIRST)))
+        await until(lambda: len(model.slots._waiters or ()) == 1)
+        link = remote.links[0]
+        assert link.stream is not None
+        link._url = "ws://127.0.0.1:9/device"
+        link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
+        await until(lambda: remote.max_positions == 200)
+        for _ in range(8):
+            model.slots.release()
+        text, _ = await waits
+        assert text == expected(model, FIRST)
+
+
 async def test_cancelled_and_failed_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are closed, here and in the cloud, a conversation taken up for them included."""
     async with (

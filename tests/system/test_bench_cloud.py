@@ -18,7 +18,9 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize(
+    "name", ["interference", *(pytest.param(name, marks=pytest.mark.slow) for name in ("second_turn", "soak"))]
+)
 def test_quick(name: str) -> None:
     """The smallest run of each, with its table at the end."""
     result = subprocess.run(
