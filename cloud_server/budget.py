@@ -53,8 +53,9 @@ def step_budget(
 
 
 def _eased(slack: float, prompts: int, decoders: int) -> float:
-    """The slack where ``prompts`` wait and ``decoders`` decode."""
-    return 1 + (slack - 1) * max(1.0, MINORITY * prompts / decoders)
+    """The slack where ``prompts`` wait and ``decoders`` decode: what it is above one grows with the square of their
+    ratio, for so many more are helped and so many fewer are held up."""
+    return 1 + (slack - 1) * max(1.0, MINORITY * prompts / decoders) ** 2
 
 
 def _most(predict: Callable[[int], float], least: int, most: int, allowed: float) -> int:

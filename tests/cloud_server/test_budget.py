@@ -22,8 +22,8 @@ def test_chunks_take_what_the_slack_leaves() -> None:
 
 
 def test_few_decoders_wait_for_many_prompts() -> None:
-    """One that decodes beside three that wait for their prompts: the half becomes six times as much; beside a twelfth
-    of them it stays a half."""
+    """Where half as many wait as decode, the half becomes four times as much; where a quarter or less do, it stays a
+    half; and one decoder beside three prompts holds nobody up."""
 
     def chunk_rows(short: int, chunks: int) -> int:
         budget = step_budget(lambda rows: 100.0 + rows, Demand(12, short, chunks), Due(), 1.5, 2000)
@@ -31,7 +31,8 @@ def test_few_decoders_wait_for_many_prompts() -> None:
         return budget.chunk_rows
 
     assert chunk_rows(12, 1) == chunk_rows(12, 3) == 56
-    assert chunk_rows(1, 3) == 12 * 56
+    assert chunk_rows(12, 6) == 4 * 56
+    assert chunk_rows(1, 3) == 2000 - 12
 
 
 def test_chunks_get_the_least_without_any_slack() -> None:
@@ -67,7 +68,7 @@ def test_the_most_that_fits(seconds: list[float], short_rows: int, slack: float,
     """For every monotone step time it is what trying all would find, within the least and the room there is."""
     budget = step_budget(lambda rows: seconds[rows], Demand(short_rows, short_rows, 1), Due(), slack, max_rows)
     short = min(short_rows, max_rows - max_rows // CHUNK_SHARE)
-    allowed = (1 + (slack - 1) * max(1, 4 / short_rows)) * seconds[short]
+    allowed = (1 + (slack - 1) * max(1, 4 / short_rows) ** 2) * seconds[short]
     most = bisect_right(seconds, allowed) - 1 - short
     assert budget is not None and budget.rows == max_rows
     assert budget.chunk_rows == min(max(most, MIN_CHUNK_ROWS), max_rows - short)
