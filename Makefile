@@ -8,11 +8,12 @@
 #                     bench-second-turn, bench-failure and bench-soak do the same for their sections; bench-gpu prints
 #   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock from pyproject.toml
-# Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"
+# Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
 
 PYTHON ?= python3
 PIP_FLAGS ?=
 ARGS ?=
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -35,8 +36,8 @@ serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
 
 test: $(DEV_READY)
-	@echo "Running the tests (a few minutes) …"
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@echo "Running the tests (several minutes) …"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-slow: $(DEV_READY)
 	@echo "Running the slow tests (half an hour or so) …"
