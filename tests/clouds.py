@@ -45,7 +45,8 @@ class Cloud:
 @asynccontextmanager
 async def cloud_here(model: Path, split: int, tail: int = 0, **settings: Any) -> AsyncIterator[Cloud]:
     """A cloud server on a free port, in this event loop."""
-    server = build(CloudConfig(model=str(model), split=split, tail=tail, **settings))
+    # Pages for these tests, not half of the machine: a process that has mapped that much cannot be forked.
+    server = build(CloudConfig(model=str(model), split=split, tail=tail, **{"kv_mb": 64, **settings}))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -18,7 +18,11 @@ from bench.runs import Run, check
 from processes import ROOT
 from tiny_models import build_tiny
 
+from cloud_server.config import CloudConfig
 from split_model.reference import Reference
+
+DEFAULT = f"{CloudConfig('').step_slack:g}"
+
 
 pytestmark = pytest.mark.system
 
@@ -43,7 +47,7 @@ def test_engine_quick() -> None:
     assert result.returncode == 0, result.stderr
     assert "llama.cpp is left out: /nowhere/python does not start" in result.stderr
     rows = result.stdout.splitlines()
-    for sessions, slacks in ((3, ("1.2",)), (8, ("1.2", "20"))):
+    for sessions, slacks in ((3, (DEFAULT,)), (8, (DEFAULT, "20"))):
         for rival in ("equal | transformers, static batch", "mixed | transformers, continuous batching"):
             found = [row for row in rows if row.startswith(f"| {sessions} | {rival} | ")]
             assert [row.split(" | ")[3] for row in found] == list(slacks)

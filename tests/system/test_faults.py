@@ -21,7 +21,7 @@ ASK: dict[str, Any] = {
     "temperature": 0,
     "max_tokens": 40,
 }
-LONG = {**ASK, "max_tokens": 1800, "ignore_eos": True, "stream": True}
+LONG = {**ASK, "max_tokens": 700, "ignore_eos": True, "stream": True}
 
 
 def ask(installation: Installation) -> httpx.Response:
