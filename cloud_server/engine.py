@@ -90,7 +90,7 @@ class Engine:
     """
 
     def __init__(
-        self, runner: Runner, ledger: Ledger, metrics: CloudMetrics, *, step_rows: int = 512, slack: float = 1.2
+        self, runner: Runner, ledger: Ledger, metrics: CloudMetrics, *, step_rows: int = 512, slack: float = 1.25
     ) -> None:
         self.ledger = ledger
         self.load = LoadMonitor()
@@ -295,7 +295,9 @@ class Engine:
         batch = self._take_pages(plan)
         self._gathering.began(monotonic(), bool(self._scheduler.waiting_rows))
         if batch:
-            # Rows and pages are looked up now: by the time the task runs, a session may have been closed.
+            # Rows and pages are looked up now: by the time the task runs, a session may have been closed. And the step
+            # is under way from now on: the next may be planned, with truncations, before the task runs.
+            self._under_way += batch
             task = asyncio.create_task(self._step(batch, *self._inputs(batch)))
             self._steps.add(task)
             task.add_done_callback(self._step_done)
@@ -352,7 +354,6 @@ class Engine:
 
     async def _step(self, batch: Sequence[_Item], hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan]) -> None:
         began = monotonic()
-        self._under_way += batch
         try:
             ran = await self._runner.run(hidden, spans)
         except StageLost:

@@ -1,7 +1,7 @@
 """Memory in large pages for the processes that hold layers: a step streams all weights, and small pages slow that down.
 
 glibc does it when an environment variable says so before a process starts. Where the variable means nothing (another
-libc, an older one, large pages switched off), nothing happens. Measured: 12 to 15 % off a step.
+libc, an older one, large pages switched off), nothing happens.
 """
 
 from __future__ import annotations

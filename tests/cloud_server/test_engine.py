@@ -307,3 +307,19 @@ async def test_a_next_turn_is_counted(tiny: Path) -> None:
     assert server.metrics.prefix_rows._value.get() == 15 + 18
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_truncation_planned_behind_a_step_counts_before_that_step_runs(tiny: Path) -> None:
+    """Where several steps are under way, one may be planned while the one before has not begun: rows that it cuts off
+    do not count as there when that one is done."""
+    engine = build(CloudConfig(model=str(tiny), split=1, kv_mb=16)).engine
+    engine._lost = False
+    caller = Caller(engine, (1, 1)).open()
+    caller.send(hidden(20, 1), 0)
+    assert engine._begin()
+    engine.truncate(caller.key, 10)
+    assert engine._begin()
+    await until(lambda: not engine._steps)
+    session = engine._sessions[caller.key]
+    assert (session.length, session.done) == (10, 10)
+    await engine._runner.stop()
