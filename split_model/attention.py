@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from split_model.tree import Branching
+
 
 @dataclass(frozen=True)
 class Sight:
@@ -41,6 +43,19 @@ def sight(start: int, rows: int, window: int | None, dtype: torch.dtype, device:
     return Sight(first, length, mask, causal=False)
 
 
+def branching_sight(rows: Branching, window: int | None, dtype: torch.dtype, device: torch.device | str) -> Sight:
+    """The sight of rows that branch: the trunk, and of the nodes behind it each row's own path."""
+    seen = torch.zeros((rows.rows, rows.length), dtype=torch.bool)
+    seen[:, : rows.trunk] = True
+    for row, path in enumerate(rows.seen):
+        seen[row, torch.tensor(path) + rows.trunk] = True
+    if window is not None:
+        places = torch.tensor([*range(rows.trunk), *rows.positions])
+        seen &= places > places[-rows.rows :, None] - window
+    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(seen.logical_not_(), float("-inf"))
+    return Sight(0, rows.length, mask.to(device), causal=False)
+
+
 def attend_in(seen: Sight, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """As `attend`, with keys and values [kv_heads, seen.length, head_dim] of the positions in sight, of any strides."""
     rows, heads, head_dim = q.shape
@@ -48,7 +63,7 @@ def attend_in(seen: Sight, q: torch.Tensor, keys: torch.Tensor, values: torch.Te
         return q.new_empty((rows, 0))
     kv_heads = keys.shape[0]
     group = heads // kv_heads
-    if rows == 1:
+    if rows == 1 and seen.mask is None:
         # One row sees all that is left, so there is no mask; a group's heads stand in for rows.
         context = scaled_dot_product_attention(
             q.view(1, kv_heads, group, head_dim), keys.unsqueeze(0), values.unsqueeze(0)

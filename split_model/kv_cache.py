@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 _FIRST_CAPACITY = 64
@@ -101,3 +103,19 @@ class KVCache:
         if not 0 <= position <= self.length:
             raise ValueError(f"cannot truncate to position {position}: the cache holds {self.length}")
         self.length = position
+
+    def keep(self, position: int, slots: Sequence[int]) -> None:
+        """Keeps the rows before `position` and, behind them, those in `slots`, in that order; forgets all others.
+
+        What stays of a tree of rows once one of its paths is chosen. Raises ValueError unless the slots ascend from
+        `position` on and are held.
+        """
+        ascending = all(a < b for a, b in zip(slots, slots[1:]))  # noqa: B905  # pairs of neighbours
+        if not 0 <= position <= self.length or not ascending or (slots and not position <= slots[0] <= slots[-1] < self.length):
+            raise ValueError(f"cannot keep rows {list(slots)} behind position {position}: the cache holds {self.length}")
+        end = position + len(slots)
+        if slots and slots[-1] != end - 1:
+            index = torch.tensor(slots, device=self._store.device)
+            with torch.inference_mode(False), torch.no_grad():
+                self._store[..., position:end, :] = self._store.index_select(3, index)
+        self.length = end

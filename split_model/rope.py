@@ -62,7 +62,7 @@ class Rope:
 
     def __init__(self, spec: RopeSpec, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
         self._dtype = dtype
-        self._device = device
+        self.device = device
         self._scale = spec.attention_factor
         self._frequencies = inverse_frequencies(spec)
         self._table = self._rows(_FIRST_TABLE_POSITIONS)
@@ -94,5 +94,5 @@ class Rope:
         angles = torch.arange(positions, dtype=torch.float32)[:, None] * self._frequencies
         cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
         both = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
-        cos, sin = (table.to(self._device, self._dtype).unsqueeze(1) for table in both)
+        cos, sin = (table.to(self.device, self._dtype).unsqueeze(1) for table in both)
         return cos, sin

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy
 import torch
+from numpy.typing import NDArray
 
 MAX_SEED = (1 << 64) - 1
 COLDEST = 1e-30  # below this a temperature changes nothing any more
@@ -122,25 +123,38 @@ def penalised(
     return logits
 
 
-def draw(chances: torch.Tensor, seed: int, position: int) -> int:
+def draw(chances: torch.Tensor, seed: int, position: int, stream: tuple[int, int] = (0, 0)) -> int:
     """A token id, drawn from probabilities [vocab] with noise that depends on (seed, position, id) only.
 
     Each id waits an exponential time at the rate of its probability, and the first to come is drawn: the same
     text results whatever was computed before, in whichever process, and a slightly different distribution
-    mostly gives the same token. `position`: the token's own, from 0. Equal on every machine.
+    mostly gives the same token. `position`: the token's own, from 0. `stream`: another one for noise that has to be
+    independent of the one that text is drawn with. Equal on every machine. What `chances` sum up to does not matter.
     Raises ValueError where the probabilities are none: all 0, or NaN.
     """
+    return ranked(chances, seed, position, 1, stream)[0]
+
+
+def ranked(chances: torch.Tensor, seed: int, position: int, count: int, stream: tuple[int, int] = (0, 0)) -> list[int]:
+    """The token that `draw` gives, and behind it those that would have come next: at most `count` different ids, none
+    of probability 0. Raises ValueError as `draw` does."""
     if not float(chances.sum()) > 0:
         raise ValueError("nothing can be drawn: the probabilities are all 0 or not numbers")
     possible = chances.nonzero().squeeze(1)
     if len(possible) == 1:
-        return int(possible[0])
-    # Philox is counter-based: (seed, position) is its key, and a token's noise is its place in the stream.
-    key = numpy.array([seed, position], dtype=numpy.uint64)
-    bits = numpy.random.Philox(key=key).random_raw(len(chances))[possible.numpy()]
-    uniform = (bits >> numpy.uint64(11)).astype(numpy.float64) * 2.0**-53
+        return [int(possible[0])]
+    # Raw bits of all ids first: a token's noise is its place in the stream.
+    uniform = _uniform(_bits(seed, position, len(chances), stream)[possible.numpy()])
     waits = torch.from_numpy(-numpy.log1p(-uniform)) / chances[possible].double()
-    return int(possible[waits.argmin()])
+    if count == 1:
+        return [int(possible[waits.argmin()])]
+    first = waits.topk(min(count, len(waits)), largest=False).indices
+    return [int(token_id) for token_id in possible[first]]
+
+
+def noise(seed: int, position: int, stream: tuple[int, int]) -> float:
+    """One number from 0 to below 1 that depends on nothing but these."""
+    return float(_uniform(_bits(seed, position, 1, stream))[0])
 
 
 def logprobs(logits: torch.Tensor) -> torch.Tensor:
@@ -166,3 +180,14 @@ def _check_number(name: str, value: object, least: float, most: float) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not least <= value <= most:  # type: ignore[operator]  # a number, as the line above found
         raise BadSampling(name, f"is {value!r}; it must be a number from {least} to {most}")
+
+
+def _bits(seed: int, position: int, size: int, stream: tuple[int, int]) -> NDArray[numpy.uint64]:
+    # Philox is counter-based: (seed, position) is its key, and the high words of its counter keep streams apart.
+    key = numpy.array([seed, position], dtype=numpy.uint64)
+    counter = numpy.array([0, 0, *stream], dtype=numpy.uint64)
+    return numpy.random.Philox(key=key, counter=counter).random_raw(size)
+
+
+def _uniform(bits: NDArray[numpy.uint64]) -> NDArray[numpy.float64]:
+    return (bits >> numpy.uint64(11)).astype(numpy.float64) * 2.0**-53

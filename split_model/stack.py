@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-from split_model.attention import Sight, attend_in, sight
+from split_model.attention import Sight, attend_in, branching_sight, sight
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.kv_cache import CacheFull, KVCache
@@ -22,6 +22,7 @@ from split_model.norm import RmsNorm
 from split_model.rope import Rope
 from split_model.slices import Slice
 from split_model.spec import ModelSpec
+from split_model.tree import Branching
 from split_model.weight_parts import embedding_part, head_parts
 
 
@@ -52,10 +53,14 @@ class Batch(Protocol):
 
 @dataclass(frozen=True)
 class Span:
-    """`rows` consecutive rows of a batch: the new positions of one session, from its cache's length on."""
+    """`rows` consecutive rows of a batch: the new positions of one session, from its cache's length on.
+
+    `branching` says where they stand and what they see when they are not simply the next positions.
+    """
 
     cache: KVCache
     rows: int
+    branching: Branching | None = None
 
 
 class Stack:
@@ -139,7 +144,7 @@ class _CacheBatch:
         self._sights: dict[int | None, list[Sight]] = {}
 
     def rotations(self, rope: Rope) -> tuple[torch.Tensor, torch.Tensor]:
-        pairs = [rope.span(span.cache.length, span.rows) for span in self._spans]
+        pairs = [_rotations(rope, span) for span in self._spans]
         if len(pairs) == 1:
             return pairs[0]
         return torch.cat([cos for cos, _ in pairs]), torch.cat([sin for _, sin in pairs])
@@ -147,7 +152,7 @@ class _CacheBatch:
     def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         sights = self._sights.get(window)
         if sights is None:
-            sights = [sight(span.cache.length, span.rows, window, q.dtype, q.device) for span in self._spans]
+            sights = [_sight(span, window, q.dtype, q.device) for span in self._spans]
             self._sights[window] = sights
         if len(self._spans) == 1:
             return _append_and_attend(self._spans[0], sights[0], layer, q, k, v)
@@ -164,6 +169,19 @@ class _CacheBatch:
             span.cache.advance(span.rows)
 
 
+def _rotations(rope: Rope, span: Span) -> tuple[torch.Tensor, torch.Tensor]:
+    if span.branching is None:
+        return rope.span(span.cache.length, span.rows)
+    positions = span.branching.positions[-span.rows :]
+    return rope.positions(torch.tensor(positions, device=rope.device), max(positions) + 1)
+
+
+def _sight(span: Span, window: int | None, dtype: torch.dtype, device: torch.device) -> Sight:
+    if span.branching is None:
+        return sight(span.cache.length, span.rows, window, dtype, device)
+    return branching_sight(span.branching, window, dtype, device)
+
+
 def _append_and_attend(
     span: Span, seen: Sight, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> torch.Tensor:
@@ -177,6 +195,11 @@ def _check_spans(spans: Sequence[Span]) -> None:
             raise ValueError(f"a span has {span.rows} rows")
         if not span.cache.can_append(span.rows):
             raise CacheFull(f"{span.cache.length} + {span.rows} positions do not fit in {span.cache.capacity_limit}")
+        if span.branching is not None and (span.branching.length, span.branching.rows) != (
+            span.cache.length + span.rows,
+            span.rows,
+        ):
+            raise ValueError(f"{span.branching.rows} branching rows are not the next {span.rows} of this cache")
     if len({id(span.cache) for span in spans}) != len(spans):
         raise ValueError("two spans share a cache")
 

@@ -5,7 +5,11 @@
     session.truncate(590)
     session.close()
 
-Two more are said once in a turn and cost nothing where they mean nothing: ``expect`` before it, ``park`` after it.
+Two more are said once in a turn and cost nothing where they mean nothing: ``expect`` before it, ``park`` after it. And
+rows may branch, to be judged side by side: ``keep`` says which of them go on.
+
+    deep = await session.forward(nodes, want=3, parents=[-1, 0, 0])
+    session.keep([0, 2])
 
 All begin at once and in the order they are called; only ``forward`` has a result to wait for, so the next chunk
 can be handed over while the last one is still on its way.
@@ -43,32 +47,47 @@ class SubmodelSession(Protocol):
         """A turn begins: ``prompt`` rows will come at once, and it will probably reach position ``expected``."""
         ...
 
-    def forward(self, hidden: torch.Tensor, want: int) -> Awaitable[torch.Tensor]:
-        """Run new positions.
+    def forward(self, hidden: torch.Tensor, want: int, parents: Sequence[int] | None = None) -> Awaitable[torch.Tensor]:
+        """Run new positions; or, with ``parents``, nodes behind the present position.
+
+        Nodes are numbered from 0 in this forward and count for nothing, so the position stays: only ``keep``, or
+        ``truncate``, which forgets them all, may follow.
 
         Args:
             hidden: ``[rows, hidden_size]`` in the submodel's dtype, rows at most what its ``max_rows`` is now or was
                 when the session was opened.
             want: how many of the last rows are needed, 0 to rows.
+            parents: of each row the node that it follows, which comes before it; -1: the last position.
 
         Returns:
             the outputs of the last ``want`` rows, ``[want, hidden_size]``.
 
         Raises:
-            ValueError: the shape or ``want`` is wrong, nothing was begun.
+            ValueError: the shape, ``want`` or a parent is wrong, more nodes come than may at once (64), or nodes are
+                neither kept nor forgotten yet. Nothing was begun.
             Exception: (from the awaited result) what ended the session; it must then be closed.
         """
         ...
 
     def truncate(self, position: int) -> None:
-        """Forget every position from ``position`` on. Raises ``ValueError`` beyond the present position."""
+        """Forget every position from ``position`` on, and all nodes.
+
+        Raises ``ValueError`` beyond the present position.
+        """
+        ...
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """Those of ``nodes``, a path from the last position on, become the next positions; the others are forgotten.
+
+        Raises ``ValueError`` where the last forward's rows do not branch, or the nodes are no such path.
+        """
         ...
 
     def park(self) -> None:
         """The answer is complete, and a next turn may follow: keep what is held while there is room.
 
         The next forward or truncate takes it up again, whether it was kept or not. Raises ``ValueError`` while rows
-        are not answered.
+        are not answered, or branch.
         """
         ...
 
