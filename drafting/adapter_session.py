@@ -1,0 +1,226 @@
+"""One text that an adapter follows: what waits, what is in the cache, and the nodes behind it.
+
+Observed rows wait until somebody asks; then they run in one batch, of which only the last row's output is computed.
+Rows of kind ``fused`` use the deep row of the position before where it was observed, and nothing in its place where it
+was not; a node uses its parent's own output. What the nodes of kind ``adapter`` left in the cache is what observing
+them would have left, so it stays when they turn out final; those of kind ``fused`` are run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from drafting.adapter_layer import AdapterLayer
+from drafting.drafter import Guess
+from drafting.nodes import NODE_SLOTS, Nodes
+from drafting.waiting_rows import BATCH_ROWS, WaitingRows
+from split_model.attention import Sight, branching_sight, sight
+from split_model.stack import Head
+from split_model.tree import TRUNK
+
+
+class AdapterSession:
+    """See ``drafting.drafter.DraftSession``."""
+
+    def __init__(self, source: str, layer: AdapterLayer, head: Head, positions: int) -> None:
+        self._source = source
+        self._layer = layer
+        self._head = head
+        self._positions = positions
+        self._position = 0
+        self._cache = layer.new_cache(positions + NODE_SLOTS)
+        self._waiting = WaitingRows()
+        self._nodes: Nodes | None = None
+        self._node_outs: list[torch.Tensor] = []  # [1, hidden] each
+        # Of the last observed token, once it has run and unless it was the end of a truncated text.
+        self._out: torch.Tensor | None = None  # [1, hidden]
+        self._guess: Guess | None = None
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    @property
+    def nbytes(self) -> int:
+        held = self._cache.nbytes + self._waiting.nbytes + sum(out.nbytes for out in self._node_outs)
+        if self._nodes is not None:
+            held += self._nodes.nbytes
+        logits = None if self._guess is None else self._guess.logits
+        return held + sum(each.nbytes for each in (self._out, logits) if each is not None)
+
+    @torch.inference_mode()
+    def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
+        """Raises ValueError for rows that are not those of the tokens, or more tokens than the text has room for."""
+        count = len(tokens)
+        hidden = self._layer.hidden_size
+        known = 0 if before is None else before.shape[0]
+        if shallow.shape != (count, hidden) or known > count or (before is not None and before.shape[1:] != (hidden,)):
+            raise ValueError(f"{count} tokens cannot have rows {list(shallow.shape)} and {known} rows before them")
+        if self._position + count > self._positions:
+            raise ValueError(f"{self._position} + {count} tokens do not fit in {self._positions}")
+        if not count:
+            return
+        settled = self._settle(tokens)
+        self._position += count
+        if settled < count:
+            self._out = self._guess = None
+            self._waiting.add(shallow[settled:], before if self._layer.fused else None)
+            # Run unasked, so that a long stretch without drafts does not make the next guess wait long.
+            while self._waiting.count > BATCH_ROWS:
+                self._run_waiting()
+
+    @torch.inference_mode()
+    def guess(self) -> Guess | None:
+        if self._guess is None:
+            self._catch_up()
+            if self._out is not None:
+                self._guess = Guess(self._source, self._head.forward(self._out)[0])
+        return self._guess
+
+    @torch.inference_mode()
+    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
+        """Raises ValueError for a parent that does not come before its child, CacheFull for too many nodes."""
+        count = len(parents)
+        if len(tokens) != count or shallow.shape != (count, self._layer.hidden_size):
+            raise ValueError(f"{count} parents cannot have {len(tokens)} tokens and rows {list(shallow.shape)}")
+        if not count:
+            return []
+        if self._nodes is None:
+            self._catch_up()
+            self._nodes = Nodes(self._cache.length)
+        self._nodes.tree.check(parents)
+        self._cache.reserve(count)
+        first = 0
+        outs = []
+        for end in self._waves(parents):
+            outs.append(self._run_nodes(parents[first:end], tokens[first:end], shallow[first:end]))
+            first = end
+        logits = self._head.forward(outs[0] if len(outs) == 1 else torch.cat(outs))
+        guesses = [Guess(self._source, row) for row in logits.unbind(0)]
+        self._nodes.guesses += guesses
+        return list(guesses)
+
+    def truncate(self, position: int) -> None:
+        """Where the row to guess from has gone, a guess is None until something is observed. Raises ValueError."""
+        if not 0 <= position <= self._position:
+            raise ValueError(f"cannot truncate to position {position}: {self._position} tokens are observed")
+        self._forget_nodes()
+        if position == self._position:
+            return
+        self._out = self._guess = None
+        self._position = position
+        run = min(position, self._cache.length)
+        self._cache.truncate(run)
+        self._waiting.truncate(position - run)
+
+    def close(self) -> None:
+        self._forget_nodes()
+        self._waiting.truncate(0)
+        self._cache = self._layer.new_cache(0)
+        self._out = self._guess = None
+        self._positions = self._position = 0
+
+    def _forget_nodes(self) -> None:
+        if self._nodes is not None:
+            self._cache.truncate(self._nodes.tree.trunk)
+            self._nodes = None
+            self._node_outs = []
+
+    def _settle(self, tokens: Sequence[int]) -> int:
+        """Forgets the nodes, but for what can stay of those that ``tokens`` follow: that many tokens have run."""
+        nodes = self._nodes
+        if nodes is None:
+            return 0
+        path = () if self._layer.fused else nodes.follow(tokens)
+        if path:
+            self._out, self._guess = self._node_outs[path[-1]], nodes.guesses[path[-1]]
+            self._cache.keep(nodes.tree.trunk, nodes.tree.slots(path))
+            self._nodes = None
+            self._node_outs = []
+        else:
+            self._forget_nodes()
+        return len(path)
+
+    def _catch_up(self) -> None:
+        while self._waiting.count:
+            self._run_waiting()
+
+    def _run_waiting(self) -> None:
+        """Runs the first rows that wait, in one batch."""
+        pieces = self._waiting.take(BATCH_ROWS)
+        x = self._layer.kept(_joined([shallow for shallow, _ in pieces]))
+        if any(deep is not None for _, deep in pieces):
+            x = self._with_deep(x, pieces)
+        rows, start = x.shape[0], self._cache.length
+        last = Sight(0, start + rows, None, causal=False)
+        self._out = self._layer.step(x, self._layer.rope.span(start, rows), last, self._cache)
+
+    def _with_deep(self, x: torch.Tensor, pieces: Sequence[tuple[torch.Tensor, torch.Tensor | None]]) -> torch.Tensor:
+        """``x`` of all pieces with what the deep rows of some of them add."""
+        added = self._layer.added(_joined([deep for _, deep in pieces if deep is not None]))
+        if len(added) == len(x):
+            return x + added
+        parts = []
+        at = known = 0
+        for shallow, deep in pieces:
+            rows = shallow.shape[0]
+            part = x[at : at + rows]
+            at += rows
+            if deep is not None:
+                part = part + added[known : known + rows]
+                known += rows
+            parts.append(part)
+        return torch.cat(parts)
+
+    def _waves(self, parents: Sequence[int]) -> list[int]:
+        """Where new nodes are cut into batches: a row that uses its parent's output must come after it."""
+        assert self._nodes is not None
+        ends = []
+        if self._layer.fused:
+            known = first = len(self._nodes)
+            for number, parent in enumerate(parents, first):
+                if parent >= known:
+                    ends.append(number - first)
+                    known = number
+        return [*ends, len(parents)]
+
+    def _run_nodes(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> torch.Tensor:
+        assert self._nodes is not None
+        layer, rows = self._layer, len(parents)
+        x = layer.kept(shallow)
+        if layer.fused:
+            x = self._with_outputs_of(parents, x)
+        start = self._cache.length
+        branching = self._nodes.add(parents, tokens)
+        if branching is None:
+            rotations = layer.rope.span(start, rows)
+            seen = sight(start, rows, None, layer.dtype, "cpu")
+        else:
+            positions = branching.positions[-rows:]
+            if rows == 1:
+                rotations = layer.rope.span(positions[0], 1)
+            else:
+                rotations = layer.rope.positions(torch.tensor(positions), max(positions) + 1)
+            seen = branching_sight(branching, None, layer.dtype, "cpu")
+        out = layer.step(x, rotations, seen, self._cache)
+        self._node_outs += out.split_with_sizes([1] * rows)
+        return out
+
+    def _with_outputs_of(self, parents: Sequence[int], x: torch.Tensor) -> torch.Tensor:
+        """``x`` of nodes with what the output of each one's parent adds: nothing where the text's last row has none."""
+        outs = [self._out if parent == TRUNK else self._node_outs[parent] for parent in parents]
+        known = [(row, out) for row, out in enumerate(outs) if out is not None]
+        if not known:
+            return x
+        added = self._layer.added(_joined([out for _, out in known]))
+        if len(known) == len(outs):
+            return x + added
+        x = x.clone()
+        x[[row for row, _ in known]] += added
+        return x
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

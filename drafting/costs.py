@@ -1,0 +1,113 @@
+"""What the rounds of one agent cost: seconds of a verification by its rows, and of a step of drafting. Pure.
+
+A verification of n rows is taken to last ``round_s + (n - 1) row_s``. Both are learned from every verification by least
+squares whose past fades. What is known already anchors them, so that drafts that are all as long leave the two apart.
+"""
+
+from __future__ import annotations
+
+MEMORY = 0.97
+"""Weight of the past: 33 verifications count."""
+
+ANCHOR = 0.5
+"""Verifications that what is known already is worth, and the rest of its weight: how slowly it follows."""
+
+ANCHOR_MEMORY = 0.98
+
+CLIP = 4.0
+"""An error over this many times the usual one is taken for that many: a queue, not a cost."""
+
+USUAL = (0.25, 0.01)
+"""The usual error as a share of the expectation, at first and at least."""
+
+ALPHA = 0.9
+"""Weight of the past in the moving means of errors, of drafting steps and of waiting."""
+
+
+class RoundCosts:
+    """Learns from what rounds take.
+
+    Args:
+        prior_round_s: seconds of a verification of one row, before any is measured; over 0.
+        prior_row_s: the same of each further row; 0 or more.
+    """
+
+    def __init__(self, prior_round_s: float, prior_row_s: float) -> None:
+        assert prior_round_s > 0 and prior_row_s >= 0
+        self._round_s = self._anchor_round_s = prior_round_s
+        self._row_s = self._anchor_row_s = prior_row_s
+        self._usual = USUAL[0]
+        # Fading sums over verifications of 1, x, x x, y and x y, where x is the rows but one, y the seconds.
+        self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
+        self._draft_s: float | None = None
+        self._waiting = 1.0
+        self.link_row_s = 0.0
+
+    @property
+    def round_s(self) -> float:
+        """Seconds of a verification of one row: all that happens once a round."""
+        return self._round_s
+
+    @property
+    def row_s(self) -> float:
+        """Seconds of each further row; the link alone takes ``link_row_s``."""
+        return max(self._row_s, self.link_row_s)
+
+    @property
+    def draft_s(self) -> float:
+        """Seconds of a step of drafting, 0 while none was measured."""
+        return self._draft_s or 0.0
+
+    def link(self, up_bytes: int, up_bytes_s: float | None, down_bytes: int, down_bytes_s: float | None) -> None:
+        """What a row weighs on the link and how fast that is, None where unknown: no row takes less."""
+        up_s = up_bytes / up_bytes_s if up_bytes_s else 0.0
+        self.link_row_s = up_s + (down_bytes / down_bytes_s if down_bytes_s else 0.0)
+
+    def verified(self, rows: int, seconds: float, waited_s: float | None = None) -> None:
+        """A verification of ``rows`` took ``seconds``.
+
+        Args:
+            waited_s: how long of it the device had nothing to do but to wait; None: all the time.
+        """
+        assert rows > 0 and seconds >= 0
+        if seconds > 0 and waited_s is not None:
+            self._waiting = ALPHA * self._waiting + (1 - ALPHA) * min(waited_s / seconds, 1.0)
+        x = rows - 1
+        expected = self._round_s + x * self._row_s
+        error = seconds - expected
+        most = CLIP * self._usual * expected
+        error = min(max(error, -most), most)
+        self._usual = max(ALPHA * self._usual + (1 - ALPHA) * abs(error) / expected, USUAL[1])
+        y = expected + error
+        self._sums = tuple(MEMORY * past + new for past, new in zip(self._sums, (1, x, x * x, y, x * y), strict=True))
+        self._solve()
+
+    def drafted(self, seconds: float, steps: int = 1) -> None:
+        """``steps`` of drafting took ``seconds``."""
+        each = seconds / steps
+        if self._draft_s is None:
+            self._draft_s = each
+        self._draft_s = ALPHA * self._draft_s + (1 - ALPHA) * min(each, CLIP * self._draft_s)
+
+    def steps_while_waiting(self, rows: int) -> int:
+        """HAT Eq. 6: how many steps of drafting fit into the wait for a verification of ``rows``.
+
+        The paper adds upload, cloud and download; here they were measured together. 0 while no step was measured.
+        """
+        if not self._draft_s:
+            return 0
+        return int(self._waiting * (self.round_s + (rows - 1) * self.row_s) / self._draft_s)
+
+    def _solve(self) -> None:
+        """Least squares of the sums and the anchor; then the anchor follows."""
+        count, x, xx, y, xy = self._sums
+        count, xx = count + ANCHOR, xx + ANCHOR
+        y, xy = y + ANCHOR * self._anchor_round_s, xy + ANCHOR * self._anchor_row_s
+        below = count * xx - x * x  # over 0: the anchor sees to it
+        row_s = max((count * xy - x * y) / below, 0.0)
+        round_s = (y - x * row_s) / count
+        # Both are times: where noise says otherwise, what is left explains all.
+        floor = 0.01 * y / count
+        self._round_s, self._row_s = max(round_s, floor), row_s
+        self._anchor_round_s = ANCHOR_MEMORY * self._anchor_round_s + (1 - ANCHOR_MEMORY) * self._round_s
+        self._anchor_row_s = ANCHOR_MEMORY * self._anchor_row_s + (1 - ANCHOR_MEMORY) * self._row_s

@@ -1,0 +1,111 @@
+"""What a drafter looks like to the loop that asks it for tokens, whichever kind it is.
+
+A drafter follows one text. What is final it *observes*: the prompt, then after each verdict the tokens that were
+chosen. What it is asked about beyond that are *nodes* of a tree behind the last observed token, numbered from 0 in the order in
+which they are extended; observing anything forgets them all. A draft is a path of nodes; branches are only made to
+prepare for several verdicts, and never leave the device.
+
+Everything here runs on the device's compute thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a drafter says about the token that follows one node: exactly one of the two is there.
+
+    Attributes:
+        logits: float32 ``[vocab]``, before any warper, so that they can go through the same ones as the target's.
+        ranked: tokens, likeliest first, with a weight from 0 to 1 each, from a drafter that knows no distribution.
+        source: which drafter it comes from; what its confidence has been worth is learned for each.
+    """
+
+    source: str
+    logits: torch.Tensor | None = None
+    ranked: tuple[tuple[int, float], ...] = ()
+
+
+class DraftSession(Protocol):
+    """A drafter on one text. Positions count from the text's first token."""
+
+    @property
+    def position(self) -> int:
+        """Tokens observed."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the session holds."""
+        ...
+
+    def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
+        """The text goes on with ``tokens``; cheap, what is to be computed may wait until somebody asks.
+
+        Args:
+            shallow: the input submodel's rows of these tokens, ``[len(tokens), hidden_size]``. Not written to by anybody.
+            before: deep hidden states (what the last layer gives, before the final norm) of the positions that
+                *precede* the last ``len(before)`` of these tokens, ``[0 to len(tokens), hidden_size]``; None: of none of them.
+        """
+        ...
+
+    def guess(self) -> Guess | None:
+        """About the token after the last one observed; None where the drafter has nothing to say."""
+        ...
+
+    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
+        """New nodes: each of ``tokens`` following its parent, -1 being the last token observed.
+
+        Args:
+            shallow: the input submodel's rows of these nodes, ``[len(tokens), hidden_size]``.
+
+        Returns:
+            what may follow each of them.
+        """
+        ...
+
+    def truncate(self, position: int) -> None:
+        """Forget every observed token from ``position`` on, and every node."""
+        ...
+
+    def close(self) -> None:
+        """Free what is held. Safe to call twice."""
+        ...
+
+
+class TreeDraftSession(DraftSession, Protocol):
+    """A drafter whose drafts are trees: what it says about a node depends on the node's depth alone."""
+
+    def levels(self) -> list[Guess]:
+        """About the tokens 1, 2, … places after the last one observed; none where it has nothing to say."""
+        ...
+
+
+class Drafter(Protocol):
+    """A way to draft, loaded once, for any number of texts."""
+
+    @property
+    def name(self) -> str:
+        """What ``--draft`` calls it."""
+        ...
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters it adds to what the device holds anyway."""
+        ...
+
+    @property
+    def tree_nodes(self) -> int:
+        """Nodes of the tree that is sent to be verified, its sessions being ``TreeDraftSession``; 0: the draft is a chain,
+        as it is for all but Medusa."""
+        ...
+
+    def open(self, positions: int) -> DraftSession:
+        """Follow a text of at most ``positions`` tokens."""
+        ...

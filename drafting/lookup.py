@@ -1,0 +1,143 @@
+"""Drafting without a model: what followed where the text said the same before.
+
+The chance of a token is blended from all suffixes of the text that occurred earlier, the longest of which counts most.
+From short to long, where a suffix was followed ``n`` times by ``k`` different tokens, ``c`` times by this one, and
+``w`` suffixes in a row are alike in that, because they are parts of each other wherever they occur::
+
+    chance = (c + doubt * chance of the next shorter) / (n + doubt),  doubt = DOUBT * k / w
+
+This is prediction by partial matching; its escape to shorter suffixes was measured. What followed the longest suffix
+most recently counts for RECENCY more there. The two numbers, and the form of the doubt, are what made the best
+candidates' chances come true best (least cross-entropy) over 31 000 positions of chat, code, sums and the demo model's
+answers. There tokens with a chance of 0.25, 0.55, 0.75 or 0.96 were right in 0.22, 0.55, 0.79 and 0.96 of all cases. So
+short matches need not be left out: their chances are low.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+import torch
+
+from drafting.drafter import Guess
+from drafting.suffixes import Match, SuffixIndex
+from split_model.tree import TRUNK
+
+NAME = "lookup"
+CANDIDATES = 4
+"""Tokens of one guess."""
+DOUBT = 3.0
+RECENCY = 0.25
+SETTLED = 0.05
+"""Shorter suffixes are not searched for candidates where they could make out less than this."""
+
+
+class LookupDrafter:
+    """See ``drafting.drafter.Drafter``."""
+
+    name = NAME
+    parameters = 0
+    tree_nodes = 0
+
+    def open(self, positions: int) -> LookupSession:
+        """Follow a text of at most ``positions`` tokens."""
+        return LookupSession(positions)
+
+
+class LookupSession:
+    """See ``drafting.drafter.DraftSession``. Rows are not looked at; ``shallow`` may have any size."""
+
+    def __init__(self, positions: int) -> None:
+        self._positions = positions
+        self._index = SuffixIndex()
+        self._waiting: list[int] = []  # observed and not indexed yet
+        self._nodes: list[Match] = []
+
+    @property
+    def position(self) -> int:
+        return len(self._index) + len(self._waiting)
+
+    @property
+    def nbytes(self) -> int:
+        return self._index.nbytes + 8 * len(self._waiting)
+
+    def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
+        """Raises ValueError for more tokens than the text has room for."""
+        if self.position + len(tokens) > self._positions:
+            raise ValueError(f"{self.position} + {len(tokens)} tokens do not fit in {self._positions}")
+        if tokens:
+            self._waiting += tokens
+            self._nodes = []
+
+    def guess(self) -> Guess | None:
+        self._catch_up()
+        return self._guess_at(self._index.end)
+
+    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
+        """Raises ValueError for a parent that does not come before its child."""
+        if len(parents) != len(tokens):
+            raise ValueError(f"{len(parents)} parents cannot have {len(tokens)} tokens")
+        for node, parent in enumerate(parents, len(self._nodes)):
+            if not TRUNK <= parent < node:
+                raise ValueError(f"node {node} cannot follow {parent}")
+        self._catch_up()
+        guesses = []
+        for parent, token in zip(parents, tokens, strict=True):
+            match = self._index.follow(self._index.end if parent == TRUNK else self._nodes[parent], token)
+            self._nodes.append(match)
+            guesses.append(self._guess_at(match))
+        return guesses
+
+    def truncate(self, position: int) -> None:
+        """Raises ValueError where so many tokens were not observed."""
+        if not 0 <= position <= self.position:
+            raise ValueError(f"cannot truncate to position {position}: {self.position} tokens are observed")
+        self._nodes = []
+        indexed = min(position, len(self._index))
+        self._index.truncate(indexed)
+        del self._waiting[position - indexed :]
+
+    def close(self) -> None:
+        self.truncate(0)
+        self._positions = 0
+
+    def _catch_up(self) -> None:
+        self._index.extend(self._waiting)
+        self._waiting = []
+
+    def _guess_at(self, match: Match) -> Guess | None:
+        ranked = rank(self._index, match)
+        return Guess(NAME, ranked=ranked) if ranked else None
+
+
+def rank(index: SuffixIndex, match: Match) -> tuple[tuple[int, float], ...]:
+    """The likeliest tokens after ``match``, best first, with their chances; of equal ones the most recent first."""
+    contexts = list(index.contexts(match))
+    if not contexts:
+        return ()
+    shorter = [*(context.length for context in contexts[1:]), 0]
+    totals = [index.total(context) for context in contexts]
+    doubts = [
+        DOUBT * index.kinds(context) / (context.length - length)
+        for context, length in zip(contexts, shorter, strict=True)
+    ]
+    first = index.followers(contexts[0])
+    recents = {follower.token: follower.recent for follower in first}
+    latest = max(first, key=attrgetter("recent")).token
+    rest = doubts[0] / (totals[0] + doubts[0])
+    for context, total, doubt in zip(contexts[1:], totals[1:], doubts[1:], strict=True):
+        if rest < SETTLED or len(recents) >= CANDIDATES:
+            break
+        for follower in index.followers(context):
+            recents.setdefault(follower.token, follower.recent)
+        rest *= doubt / (total + doubt)
+    ranked = []
+    for token, recent in recents.items():
+        chance = 0.0
+        for context, total, doubt in zip(contexts[:0:-1], totals[:0:-1], doubts[:0:-1], strict=True):
+            chance = (index.count(context, token) + doubt * chance) / (total + doubt)
+        count = index.count(contexts[0], token) + (RECENCY if token == latest else 0.0)
+        ranked.append(((count + doubts[0] * chance) / (totals[0] + RECENCY + doubts[0]), recent, token))
+    ranked.sort(reverse=True)
+    return tuple((token, chance) for chance, _, token in ranked[:CANDIDATES])

@@ -1,0 +1,111 @@
+"""Which tokens a drafter's guess stands for, best first: through the same warpers as the target's logits.
+
+The rule of verification decides what the best one is. ``keyed``: the token that this guess would give if it were the
+target's, drawn with the same noise; so a draft agrees where the distributions do. ``rejection`` and ``block``: a token
+drawn from the guess with noise of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from drafting.drafter import Guess
+from drafting.verification import DRAFT_STREAM, Rule, stream
+from split_model.sampling import SamplingParams, penalised, probabilities, ranked
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that may be drafted.
+
+    Attributes:
+        weight: the drafter's confidence, 0 to 1, as it says it. For a draft that is drawn this is the highest of
+            ``chances``: whether a token is sent must not depend on which one was drawn, or what is chosen would.
+        chances: q ``[vocab]`` that the token was drawn from, after all warpers; None where it was chosen, not drawn.
+        source: the drafter.
+    """
+
+    token: int
+    weight: float
+    chances: torch.Tensor | None
+    source: str
+
+
+class Proposer:
+    """Turns the guesses about one answer into candidates.
+
+    Args:
+        params: of the answer; greedy ones make the rule idle.
+        prompt: the tokens before the answer.
+        seed: of the answer's noise.
+        rule: how its drafts will be verified.
+    """
+
+    def __init__(self, params: SamplingParams, prompt: Sequence[int], seed: int, rule: Rule) -> None:
+        self._params = params
+        self._prompt = prompt
+        self._seed = seed
+        self._rule = rule
+        self._warps_by_text = bool(
+            params.logit_bias or params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
+        )
+
+    @torch.inference_mode()
+    def candidates(self, guess: Guess, generated: Sequence[int], drafted: Sequence[int], count: int) -> list[Candidate]:
+        """At most ``count`` different tokens that may follow, best first; the first is the one to draft.
+
+        None come out of logits that are not numbers: a draft is never worth an answer.
+
+        Args:
+            generated: tokens chosen so far.
+            drafted: the drafted ones between them and this guess.
+
+        Raises:
+            BadSampling: ``logit_bias`` names an id outside the vocabulary.
+        """
+        assert count > 0
+        if guess.logits is None:
+            return [Candidate(token, weight, None, guess.source) for token, weight in guess.ranked[:count]]
+        text = [*generated, *drafted] if self._warps_by_text else ()
+        if self._params.is_greedy:
+            return self._likeliest(guess.logits, text, count, guess.source)
+        q = probabilities(guess.logits, self._params, self._prompt, text)
+        if not float(q.sum()) > 0:
+            return []
+        start = len(self._prompt) + len(generated)
+        if self._rule == "keyed":
+            tokens = ranked(q, self._seed, start + len(drafted), count)
+            return [Candidate(token, float(q[token]), None, guess.source) for token in tokens]
+        return self._drawn(q, start, len(drafted), count, guess.source)
+
+    def _likeliest(self, logits: torch.Tensor, text: Sequence[int], count: int, source: str) -> list[Candidate]:
+        """By logits; the weight is the probability at temperature 1, as in HAT Eq. 5."""
+        if self._warps_by_text:
+            logits = penalised(logits, self._params, self._prompt, text)
+        total = float(logits.logsumexp(0))
+        if not math.isfinite(total):
+            return []
+        if count == 1:
+            token = int(logits.argmax())
+            return [Candidate(token, math.exp(float(logits[token]) - total), None, source)]
+        best = logits.topk(min(count, len(logits)))
+        return [
+            Candidate(token, math.exp(logit - total), None, source)
+            for token, logit in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def _drawn(self, q: torch.Tensor, start: int, depth: int, count: int, source: str) -> list[Candidate]:
+        [first] = ranked(q, self._seed, start + depth, 1, stream(DRAFT_STREAM, start))
+        found = [Candidate(first, float(q.max()), q, source)]
+        if count > 1:
+            best = q.topk(min(count, len(q)))
+            found += [
+                Candidate(token, chance, q, source)
+                for token, chance in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+                if token != first and chance > 0
+            ]
+        return found[:count]

@@ -1,0 +1,190 @@
+"""Drafting with a small model of its own, which reads the same tokens as the large one.
+
+It runs whole on the device and needs nothing of the large model's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+from drafting.drafter import Guess
+from drafting.errors import BadDrafter
+from drafting.nodes import NODE_SLOTS, Nodes
+from drafting.same_tokenizer import check_same_tokens
+from drafting.waiting_rows import BATCH_ROWS
+from split_model.checkpoint import Checkpoint
+from split_model.errors import ModelError
+from split_model.hub import resolve
+from split_model.names import model_name
+from split_model.slices import slice_parts, whole
+from split_model.spec import ModelSpec
+from split_model.stack import Embedding, Head, Span, Stack
+
+
+class SmallModel:
+    """The weights of all layers, and how its tokens answer to the target's."""
+
+    def __init__(self, embedding: Embedding, stack: Stack, head: Head, vocab_size: int) -> None:
+        """vocab_size: of the target."""
+        self.stack = stack
+        self._embedding = embedding
+        self._head = head
+        self._vocab_size = vocab_size
+        self._own_vocab_size = embedding.weight.shape[0]
+
+    def rows(self, tokens: Sequence[int]) -> torch.Tensor:
+        """The embedded tokens; of a token that only the target has, whichever the last of this model's own is."""
+        last = self._own_vocab_size - 1
+        return self._embedding.forward([min(token, last) for token in tokens])
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """float32 ``[rows, vocab]`` of the target's vocabulary: what this model lacks cannot follow."""
+        found = self._head.forward(hidden)
+        lacking = self._vocab_size - self._own_vocab_size
+        if lacking == 0:
+            return found
+        return functional.pad(found, (0, lacking), value=float("-inf")) if lacking > 0 else found[:, :lacking]
+
+
+class SmallModelDrafter:
+    """See ``drafting.drafter.Drafter``."""
+
+    tree_nodes = 0
+
+    def __init__(self, name: str, model: SmallModel, parameters: int) -> None:
+        self.name = name
+        self.parameters = parameters
+        self._model = model
+
+    @classmethod
+    def load(cls, model: str, target_folder: Path, spec: ModelSpec, dtype: torch.dtype) -> SmallModelDrafter:
+        """Reads a whole model: a folder, or a hub id.
+
+        Args:
+            target_folder: where the target's tokenizer is, to compare.
+            spec: of the target.
+
+        Raises:
+            BadDrafter: there is no such model, it cannot be read, or it reads other tokens.
+        """
+        try:
+            folder = resolve(model)
+            check_same_tokens(folder, target_folder)
+            checkpoint = Checkpoint.open(folder)
+            embedding = Embedding.load(checkpoint, dtype)
+            stack = Stack.load(checkpoint, whole(checkpoint.spec), dtype)
+            head = Head.load(checkpoint, checkpoint.spec, dtype, embedding)
+        except ModelError as error:
+            raise BadDrafter(f"{model} cannot draft: {error}") from error
+        parameters = sum(part.num_elements for part in slice_parts(checkpoint.spec, whole(checkpoint.spec)))
+        return cls(model_name(model), SmallModel(embedding, stack, head, spec.vocab_size), parameters)
+
+    def open(self, positions: int) -> SmallModelSession:
+        """Follow a text of at most ``positions`` tokens."""
+        return SmallModelSession(self.name, self._model, positions)
+
+
+class SmallModelSession:
+    """See ``drafting.drafter.DraftSession``. Behind the last position that the model was made for it says nothing."""
+
+    def __init__(self, source: str, model: SmallModel, positions: int) -> None:
+        self._source = source
+        self._model = model
+        self._positions = positions
+        self._limit = min(positions, model.stack.spec.max_positions)
+        self._tokens: list[int] = []
+        self._cache = model.stack.new_cache(self._limit + NODE_SLOTS)
+        self._nodes: Nodes | None = None
+        self._last: torch.Tensor | None = None  # [1, hidden], the output of the last observed token once it has run
+        self._guess: Guess | None = None
+
+    @property
+    def position(self) -> int:
+        return len(self._tokens)
+
+    @property
+    def nbytes(self) -> int:
+        held = self._cache.nbytes + 8 * len(self._tokens) + (0 if self._nodes is None else self._nodes.nbytes)
+        logits = None if self._guess is None else self._guess.logits
+        return held + sum(each.nbytes for each in (self._last, logits) if each is not None)
+
+    def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
+        """The rows are not looked at. Raises ValueError for more tokens than the text has room for."""
+        if self.position + len(tokens) > self._positions:
+            raise ValueError(f"{self.position} + {len(tokens)} tokens do not fit in {self._positions}")
+        if not tokens:
+            return
+        nodes = self._nodes
+        self._last = self._guess = None
+        if nodes is not None:
+            path = nodes.follow(tokens)
+            self._cache.keep(nodes.tree.trunk, nodes.tree.slots(path))
+            if len(path) == len(tokens):
+                self._guess = nodes.guesses[path[-1]]
+            self._nodes = None
+        self._tokens += tokens
+
+    @torch.inference_mode()
+    def guess(self) -> Guess | None:
+        if self.position > self._limit:
+            return None
+        if self._guess is None and self._tokens:
+            last = self._catch_up()
+            self._guess = Guess(self._source, self._model.logits(last)[0])
+        return self._guess
+
+    @torch.inference_mode()
+    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
+        """Raises ValueError for a parent that does not come before its child, CacheFull for too many nodes."""
+        count = len(parents)
+        if len(tokens) != count or shallow.shape[0] != count:
+            raise ValueError(f"{count} parents cannot have {len(tokens)} tokens and {shallow.shape[0]} rows")
+        if self.position > self._limit:
+            return [None] * count
+        if not count:
+            return []
+        if self._nodes is None:
+            if self._guess is None and self._tokens:
+                self._catch_up()
+            self._nodes = Nodes(self._cache.length)
+        self._nodes.tree.check(parents)
+        self._cache.reserve(count)
+        span = Span(self._cache, count, self._nodes.add(parents, tokens))
+        logits = self._model.logits(self._model.stack.forward(self._model.rows(tokens), [span]))
+        guesses = [Guess(self._source, row) for row in logits.unbind(0)]
+        self._nodes.guesses += guesses
+        return list(guesses)
+
+    def truncate(self, position: int) -> None:
+        """Raises ValueError for a position that was not observed."""
+        if not 0 <= position <= self.position:
+            raise ValueError(f"cannot truncate to position {position}: {self.position} tokens are observed")
+        if self._nodes is not None:
+            self._cache.truncate(self._nodes.tree.trunk)
+            self._nodes = None
+        if position < self.position:
+            del self._tokens[position:]
+            self._cache.truncate(min(position, self._cache.length))
+            self._last = self._guess = None
+
+    def close(self) -> None:
+        self._tokens = []
+        self._nodes = self._last = self._guess = None
+        self._cache = self._model.stack.new_cache(0)
+        self._positions = self._limit = 0
+
+    def _catch_up(self) -> torch.Tensor:
+        """Runs what was observed since, the last token again where its output was not kept; returns that output."""
+        if self._last is None:
+            assert self._nodes is None and self._tokens
+            self._cache.truncate(min(self._cache.length, self.position - 1))
+            while self._cache.length < self.position:
+                start = self._cache.length
+                rows = self._model.rows(self._tokens[start : start + BATCH_ROWS])
+                hidden = self._model.stack.forward(rows, [Span(self._cache, len(rows))])
+            self._last = hidden[-1:].clone()  # a view would hold on to the whole batch
+        return self._last
