@@ -80,8 +80,12 @@ class Ticket:
         elif isinstance(message, Done):
             if self._unfinished or not self._accepted():
                 return self._broken("done, with choices open")
+            if message.accepted > message.proposed:
+                return self._broken("more drafted tokens accepted than proposed")
             self._agent_is_done = self._over = True
-            self._answer.part_done(message.completion_tokens, message.cached_tokens)
+            self._link.proposed += message.proposed
+            self._link.accepted += message.accepted
+            self._answer.part_done(message.completion_tokens, message.cached_tokens, message.proposed, message.accepted)
             self.close()  # The slot is free now, however long the client takes to read.
         elif isinstance(message, Failed):
             self._agent_is_done = True
@@ -126,12 +130,15 @@ class AgentLink:
     Attributes:
         key: unique among all agents this gateway has seen.
         changed: called after each change of load or state.
+        proposed, accepted: tokens drafted in the answers it has completed here, and those of them that are in the text.
     """
 
     def __init__(self, key: str, hello: AgentHello, stream: Stream, changed: Callable[[AgentLink], None]) -> None:
         self.key = key
         self.hello = hello
         self.since = time.monotonic()
+        self.proposed = 0
+        self.accepted = 0
         self._stream = stream
         self._changed = changed
         self._tickets: dict[int, Ticket] = {}

@@ -30,11 +30,14 @@ log = structlog.get_logger()
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """All choices are complete; tokens of all prompts and all answers, and of the prompts those left from before."""
+    """All choices are complete; tokens of all prompts and all answers, of the prompts those left from before, and
+    tokens that were drafted and of those the ones in the answers."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    proposed: int = 0
+    accepted: int = 0
 
 
 Event = Union[Delta, Finished, Complete]
@@ -58,6 +61,8 @@ class Answer:
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.cached_tokens = 0
+        self.proposed = 0
+        self.drafts_accepted = 0
         self.over = False
         self._parts_left = parts
         self._meter = meter
@@ -91,17 +96,21 @@ class Answer:
             self._meter.finished(finished.reason)
             self._put(finished)
 
-    def part_done(self, completion_tokens: int, cached_tokens: int = 0) -> None:
-        """All choices of one prompt are complete."""
+    def part_done(self, completion_tokens: int, cached_tokens: int = 0, proposed: int = 0, accepted: int = 0) -> None:
+        """All choices of one prompt are complete; ``accepted`` of ``proposed`` drafted tokens are in them."""
         if self.over:
             return
         self.completion_tokens += completion_tokens
         self.cached_tokens += cached_tokens
+        self.proposed += proposed
+        self.drafts_accepted += accepted
+        self._meter.drafted(proposed, accepted)
         self._parts_left -= 1
         if not self._parts_left:
             self.over = True
             self._meter.done()
-            self._put(Complete(self.prompt_tokens, self.completion_tokens, self.cached_tokens))
+            tokens = (self.prompt_tokens, self.completion_tokens, self.cached_tokens)
+            self._put(Complete(*tokens, self.proposed, self.drafts_accepted))
 
     def fail(self, error: RequestError) -> None:
         """End the answer with an error; what was put before is still delivered. The first end counts."""

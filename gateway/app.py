@@ -165,6 +165,8 @@ def state_of(desk: Desk) -> dict[str, Any]:
             {
                 "name": record.name,
                 "models": [model.id for model in record.models],
+                "drafts": {model.id: model.drafts for model in record.models},
+                "acceptance": round(link.accepted / link.proposed, 3) if link.proposed else None,
                 "running": record.running,
                 "capacity": record.capacity,
                 "assigned": record.assigned,

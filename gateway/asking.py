@@ -28,6 +28,7 @@ class Ask:
     sampling: Sampling
     stream: bool
     include_usage: bool
+    draft: str = ""
     tenant: str = ""
 
     @property
@@ -54,4 +55,5 @@ class Ask:
             logprobs=self.logprobs,
             sampling=self.sampling,
             tenant=self.tenant,
+            draft=self.draft,
         )

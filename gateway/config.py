@@ -10,11 +10,7 @@ from service.settings import setting
 
 @dataclass(frozen=True)
 class GatewayConfig:
-    """Serve an OpenAI-compatible API and hand its requests to the device agents that connect here.
-
-    Raises:
-        ValueError: the settings contradict each other or are unsafe together.
-    """
+    """Serve an OpenAI-compatible API and hand its requests to the device agents that connect here."""
 
     host: str = setting("127.0.0.1", "address to listen on")
     port: int = setting(8000, "port to listen on", minimum=0, maximum=65535)
@@ -38,6 +34,7 @@ class GatewayConfig:
     log_form: str = setting("text", "log lines for people or for collectors", choices=("text", "json"))
 
     def __post_init__(self) -> None:
+        """Raises ValueError where settings contradict each other or are unsafe together."""
         if not self.on_loopback and not self.device_token:
             raise ValueError(
                 f"listening on {self.host} needs a device token, or anyone could answer your clients: "

@@ -10,7 +10,7 @@ still worked on it has been told to stop and its slot is free. This is the only 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -24,7 +24,7 @@ from gateway.asking import Ask
 from gateway.config import GatewayConfig
 from gateway.errors import RequestError, from_code
 from gateway.metrics import RequestMeter
-from gateway.policy import Reason, Refuse, Use, choose, models_served, pick_model
+from gateway.policy import Reason, Refuse, Use, choose, drafters_of, has_drafter, models_served, pick_model
 from gateway.registry.base import AgentRecord, Registry
 from gateway.waiting import WaitingRoom, Wish
 from wire.errors import Code, ConnectionFailed, LocalMistake, SessionFailed
@@ -151,7 +151,7 @@ class Dispatcher:
             raise errors.draining()
         model = pick_model(self._registry.known(), ask.model)
         if isinstance(model, Refuse):
-            raise self._refusal(model, ask.model or "")
+            raise self._refusal(model, ask.model or "", ask.draft)
         too_much = too_large(ask, model.max_positions, self._config.max_total_tokens)
         if too_much is not None:
             raise too_much
@@ -175,7 +175,8 @@ class Dispatcher:
         refused: SessionFailed | None = None
         losses = returns = 0
         while True:
-            link = await self._slot(answer.model, tried, until, refused, counted=not part, again=returns > 0)
+            wish = (answer.model, frozenset(tried), ask.draft)
+            link = await self._slot(wish, until, refused, counted=not part, again=returns > 0)
             try:
                 ticket = link.ask(ask, part, request_id, answer)
             except ConnectionFailed:
@@ -212,16 +213,8 @@ class Dispatcher:
             timer.cancel()
 
     async def _slot(
-        self,
-        model: str,
-        tried: Collection[str],
-        until: float,
-        refused: SessionFailed | None,
-        *,
-        counted: bool,
-        again: bool,
+        self, wish: Wish, until: float, refused: SessionFailed | None, *, counted: bool, again: bool
     ) -> AgentLink:
-        wish = (model, frozenset(tried))
         found = self._find(wish)
         if isinstance(found, RequestError):
             raise _for_client(refused) if refused else found
@@ -236,15 +229,19 @@ class Dispatcher:
             link = self._links[choice.key]
             link.reserve()
             return link
-        return self._refusal(choice, wish[0]) if isinstance(choice, Refuse) else None
+        model, _, draft = wish
+        return self._refusal(choice, model, draft) if isinstance(choice, Refuse) else None
 
-    def _refusal(self, refuse: Refuse, model: str) -> RequestError:
+    def _refusal(self, refuse: Refuse, model: str, draft: str) -> RequestError:
         known = self._registry.known()
         if not known:
             host = self._config.host if self._config.host not in ("0.0.0.0", "::") else "THIS-HOST"
             return errors.no_agent(f"ws://{host}:{self._config.port}")
-        if refuse.reason is Reason.MODEL_NOT_FOUND and all(each.id != model for each in models_served(known)):
+        served = next((each for each in models_served(known) if each.id == model), None)
+        if refuse.reason is Reason.MODEL_NOT_FOUND and served is None:
             return errors.model_not_found(model)
+        if refuse.reason is Reason.NO_SUCH_DRAFTER and served is not None and not has_drafter(served, draft):
+            return errors.drafter_not_found(draft, drafters_of(served))
         return errors.agents_unavailable()
 
 

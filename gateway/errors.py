@@ -9,6 +9,7 @@ A message never contains paths, addresses, keys, prompts or representations of o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -176,6 +177,17 @@ def model_not_found(model: str) -> RequestError:
         f"The model '{shown}' does not exist or no device agent serves it; GET /v1/models lists those there are",
         code="model_not_found",
         param="model",
+    )
+
+
+def drafter_not_found(draft: str, known: Sequence[str]) -> RequestError:
+    """No agent that serves the model has this drafter; the name is shown back, shortened, with those there are."""
+    shown = draft if len(draft) <= 100 else draft[:100] + "…"
+    return RequestError(
+        400,
+        f"there is no drafter '{shown}' for this model; 'draft' is one of: {', '.join(known)}",
+        code="invalid_value",
+        param="draft",
     )
 
 

@@ -54,6 +54,14 @@ class GatewayMetrics:
         )  # fmt: skip
         self.prompt_tokens = Counter("trilby_prompt_tokens_total", "Prompt tokens", model, registry=own)
         self.generation_tokens = Counter("trilby_generation_tokens_total", "Tokens generated", model, registry=own)
+        self.draft_tokens = Counter(
+            "trilby_spec_decode_num_draft_tokens_total", "Tokens drafted for answers that were completed", model,
+            registry=own,
+        )  # fmt: skip
+        self.accepted_tokens = Counter(
+            "trilby_spec_decode_num_accepted_tokens_total", "Drafted tokens that are in those answers", model,
+            registry=own,
+        )  # fmt: skip
         self.succeeded = Counter(
             "trilby_request_success_total", "Choices finished, and requests aborted by their client",
             [*model, "finished_reason"], registry=own,
@@ -105,6 +113,12 @@ class RequestMeter:
             self._first_token.observe(now - self._began)
         self._last[index] = now
         self._generated.inc(tokens)
+
+    def drafted(self, proposed: int, accepted: int) -> None:
+        """The agent is done with a prompt, for which so many tokens were drafted and so many of them accepted."""
+        if proposed:
+            self._metrics.draft_tokens.labels(self._model).inc(proposed)
+            self._metrics.accepted_tokens.labels(self._model).inc(accepted)
 
     def finished(self, reason: str) -> None:
         """A choice is complete: ``stop`` or ``length``; or the client went away: ``abort``."""

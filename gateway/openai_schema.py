@@ -2,7 +2,8 @@
 
 Members OpenAI allows to be null may be null here, and mean the same as left out. Unknown members are ignored, as every
 engine does; so are ``tools``: the model is not told of them and answers with text. ``tool_choice`` and
-``response_format`` are known, so that what cannot be done is refused rather than ignored.
+``response_format`` are known, so that what cannot be done is refused rather than ignored. ``draft`` is our own: the
+drafter to use for this request.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class _Common(msgspec.Struct, kw_only=True):
     logit_bias: msgspec.Raw = NULL
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_IDS)] | None = None
     ignore_eos: bool | None = None
+    draft: Label | None = None
     user: str | None = None
     response_format: ResponseFormat | None = None
 

@@ -98,6 +98,7 @@ def _ask(
         sampling=_sampling(fields),
         stream=bool(fields.stream),
         include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
+        draft=fields.draft or "",
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gateway.registry.base import AgentRecord
+from service.draft_settings import NO_DRAFT
 from wire.messages import ServedModel
 
 
@@ -15,6 +16,7 @@ class Reason(Enum):
 
     NO_AGENT = "no_agent"
     MODEL_NOT_FOUND = "model_not_found"
+    NO_SUCH_DRAFTER = "no_such_drafter"
     UNAVAILABLE = "unavailable"
     ALL_TRIED = "all_tried"
 
@@ -41,17 +43,21 @@ class Refuse:
 Choice = Use | Wait | Refuse
 
 
-def choose(agents: Sequence[AgentRecord], model: str, tried: Collection[str] = ()) -> Choice:
+def choose(agents: Sequence[AgentRecord], model: str, tried: Collection[str] = (), draft: str = "") -> Choice:
     """The least loaded agent that serves ``model``, is not stopping, reaches its cloud, and has not been tried.
 
-    Load is the share of its capacity in use; among equals the one with fewer requests so far, then the longest known.
+    Only those count that have the drafter ``draft``; empty: all of them, each drafts as it likes. Load is the share of
+    its capacity in use; among equals the one with fewer requests so far, then the longest known.
     """
     if not agents:
         return Refuse(Reason.NO_AGENT)
     serving = [agent for agent in agents if any(each.id == model for each in agent.models)]
     if not serving:
         return Refuse(Reason.MODEL_NOT_FOUND)
-    able = [agent for agent in serving if can_serve(agent)]
+    fit = [agent for agent in serving if any(each.id == model and has_drafter(each, draft) for each in agent.models)]
+    if not fit:
+        return Refuse(Reason.NO_SUCH_DRAFTER)
+    able = [agent for agent in fit if can_serve(agent)]
     if not able:
         return Refuse(Reason.UNAVAILABLE)
     untried = [agent for agent in able if agent.key not in tried]
@@ -63,6 +69,16 @@ def choose(agents: Sequence[AgentRecord], model: str, tried: Collection[str] = (
     return Use(min(free, key=lambda agent: (agent.running / agent.capacity, agent.assigned)).key)
 
 
+def has_drafter(model: ServedModel, draft: str) -> bool:
+    """Whether a request that names ``draft`` can be answered by who serves this model."""
+    return draft in ("", NO_DRAFT) or draft in model.drafts
+
+
+def drafters_of(model: ServedModel) -> list[str]:
+    """What a request to this model may name."""
+    return model.drafts if NO_DRAFT in model.drafts else [*model.drafts, NO_DRAFT]
+
+
 def can_serve(agent: AgentRecord) -> bool:
     """Whether an agent takes new requests: it is not stopping, and reaches its cloud where it needs one."""
     return not agent.draining and agent.cloud_connected is not False
@@ -71,14 +87,19 @@ def can_serve(agent: AgentRecord) -> bool:
 def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
     """Each model once, in the order in which it was first seen.
 
-    Where agents disagree about how long a request may be, the shortest counts: any of them may get the request.
+    Where agents disagree about how long a request may be, the shortest counts: any of them may get the request. The
+    drafters are those of all of them: who names one gets an agent that has it.
     """
     found: dict[str, ServedModel] = {}
     for agent in agents:
         for model in agent.models:
             other = found.get(model.id)
-            if other is None or model.max_positions < other.max_positions:
-                found[model.id] = model if other is None else ServedModel(model.id, model.max_positions, other.created)
+            if other is not None:
+                shortest = min(model.max_positions, other.max_positions)
+                both = list(dict.fromkeys([*other.drafts, *model.drafts]))
+                found[model.id] = ServedModel(model.id, shortest, other.created, both)
+            else:
+                found[model.id] = model
     return list(found.values())
 
 

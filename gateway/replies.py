@@ -28,6 +28,7 @@ from gateway.reply_schema import (
     ChunkChoice,
     Completion,
     CompletionChoice,
+    CompletionDetails,
     CompletionLogprobs,
     ContentLogprob,
     FinishReason,
@@ -199,8 +200,11 @@ _TEXT: Final = "text_completion"
 def usage_of(complete: Complete) -> Usage:
     """OpenAI's usage object."""
     prompt, generated = complete.prompt_tokens, complete.completion_tokens
-    details = PromptDetails(complete.cached_tokens) if complete.cached_tokens else UNSET
-    return Usage(prompt, generated, prompt + generated, details)
+    cached = PromptDetails(complete.cached_tokens) if complete.cached_tokens else UNSET
+    drafted: CompletionDetails | UnsetType = UNSET
+    if complete.proposed:
+        drafted = CompletionDetails(complete.accepted, complete.proposed - complete.accepted)
+    return Usage(prompt, generated, prompt + generated, cached, drafted)
 
 
 def content_logprobs(tokens: Iterable[TokenLogprob]) -> list[ContentLogprob]:

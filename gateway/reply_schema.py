@@ -18,6 +18,14 @@ class PromptDetails(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
+class CompletionDetails(msgspec.Struct, frozen=True):
+    """What became of the tokens that were drafted, under OpenAI's names for predicted outputs. Unlike there, those
+    rejected are no part of ``completion_tokens``."""
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of one request."""
 
@@ -25,6 +33,7 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails | UnsetType = UNSET
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET
 
 
 class Heading(msgspec.Struct, frozen=True):

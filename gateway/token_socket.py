@@ -11,6 +11,8 @@ request's ``id``:
     {"type": "usage", "id": ID, "usage": {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}}
     {"type": "done", "id": ID, "cancelled": false}                             the last one
 
+("usage" has "completion_tokens_details" too where tokens were drafted, as over HTTP)
+
     {"type": "error", "id": ID, "error": {"message": …, "type": …, "param": …, "code": …}}       instead of the rest
 
 ``{"type": "cancel"}`` ends the running request, which then answers ``done`` with ``cancelled`` true; when none runs it

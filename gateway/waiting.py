@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from gateway.agents import AgentLink
 from gateway.errors import RequestError, queue_full, waited_too_long
 
-Wish = tuple[str, frozenset[str]]
-"""A model, and the agents that shall not be used."""
+Wish = tuple[str, frozenset[str], str]
+"""A model, the agents that shall not be used, and the drafter named (empty: none is)."""
 
 Find = Callable[[Wish], "AgentLink | RequestError | None"]
 """A link with a slot reserved; or why there will be none; or None: still to wait."""

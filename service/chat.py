@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import click
 import httpx
@@ -69,8 +70,11 @@ def run(config: ChatConfig) -> None:
                 continue
             turns.append({"role": "user", "content": line})
             try:
-                text = _show(_answer(client, model, turns, config))
+                usage: dict[str, Any] = {}
+                text = _show(answer(client, model, turns, config, usage))
                 turns.append({"role": "assistant", "content": text})
+                if interactive and (line := summed_up(usage)):
+                    click.secho(line, dim=True)
             except ServerError as error:
                 turns.pop()
                 click.echo(f"\n{error}", err=True)
@@ -104,11 +108,33 @@ def _show(pieces: Iterator[str]) -> str:
     return text
 
 
-def _answer(client: httpx.Client, model: str, turns: list[dict[str, str]], config: ChatConfig) -> Iterator[str]:
+def summed_up(usage: dict[str, Any]) -> str:
+    """One line about an answer from its usage, which any server may have sent; empty where it says too little."""
+    tokens = usage.get("completion_tokens")
+    if not isinstance(tokens, int):
+        return ""
+    line = f"({tokens} tokens"
+    details = usage.get("completion_tokens_details")
+    if isinstance(details, dict):
+        accepted, rejected = (details.get(f"{each}_prediction_tokens") for each in ("accepted", "rejected"))
+        if isinstance(accepted, int) and isinstance(rejected, int) and accepted + rejected > 0:
+            line += f", {accepted} of {accepted + rejected} drafted ones accepted"
+    return line + ")"
+
+
+def answer(
+    client: httpx.Client, model: str, turns: list[dict[str, str]], config: ChatConfig, usage: dict[str, Any]
+) -> Iterator[str]:
+    """The pieces of an answer as they come; ``usage`` is filled in where the server reports it.
+
+    Raises:
+        ServerError: the server refused or failed.
+    """
     body = {
         "model": model,
         "messages": turns,
         "stream": True,
+        "stream_options": {"include_usage": True},
         "temperature": config.temperature,
         "max_tokens": config.max_tokens,
     }
@@ -123,6 +149,7 @@ def _answer(client: httpx.Client, model: str, turns: list[dict[str, str]], confi
                 chunk = json.loads(line[len("data: ") :])
                 if "error" in chunk:
                     raise ServerError(chunk["error"]["message"])
+                usage.update(chunk.get("usage") or {})
                 for choice in chunk["choices"]:
                     yield choice["delta"].get("content") or ""
     except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -18,6 +18,7 @@ Examples:
   trilby serve                                      the demo model, everything on this machine
   trilby chat                                       talk to it
   trilby serve --model Qwen/Qwen3-0.6B --split 2    any Llama-family checkpoint
+  trilby distill --model DIR --split 2 --text FILE  train a drafter for a model, so that it answers faster
 
 \b
 On several machines (the same --model, --split and --tail on cloud and device):
@@ -58,6 +59,7 @@ def _process(name: str, package: str, summary: str) -> None:
 _process("gateway", "gateway", "Run the OpenAI-compatible gateway.")
 _process("cloud", "cloud_server", "Run the middle layers for many devices.")
 _process("device", "device_agent", "Run a device agent: tokenizer, first layers, head.")
+_process("distill", "drafting.distill", "Train a drafter for a model, so that it answers faster.")
 
 if __name__ == "__main__":
     main()

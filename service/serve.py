@@ -15,6 +15,7 @@ import click
 import httpx
 
 from service.children import Children
+from service.draft_settings import NO_DRAFT, arguments, draft_setting, settle
 from service.settings import setting, settings_command
 
 DEMO = Path(__file__).resolve().parents[1] / "models" / "demo"
@@ -28,6 +29,7 @@ POLL_S = 0.1
 EXAMPLES = """
 trilby serve
 trilby serve --model ~/models/Qwen3-0.6B --split 4 --dtype bfloat16
+trilby serve --draft lookup
 trilby serve --mode local --port 9000
 """
 
@@ -39,16 +41,27 @@ class ServeConfig:
     model: str = setting(str(DEMO), "checkpoint folder or Hugging Face id")
     split: int = setting(2, "layers the device keeps at the front", minimum=0)
     tail: int = setting(0, "layers the device keeps at the end", minimum=0)
-    mode: str = setting(
-        "ushape", "ushape: middle layers in the cloud; local: all on the device", choices=("ushape", "local")
-    )
+    mode: str = draft_setting("mode")
     dtype: str = setting("float32", "number format of weights and hidden states", choices=("float32", "bfloat16"))
+    draft: tuple[str, ...] = draft_setting("draft")
+    drafters: str = draft_setting("drafters")
+    verify: str = draft_setting("verify")
+    draft_length: str = draft_setting("draft_length")
+    draft_threshold: float = draft_setting("draft_threshold")
+    draft_cap: int = draft_setting("draft_cap")
+    prepare: str = draft_setting("prepare")
+    stream_rows: str = draft_setting("stream_rows")
+    hat_paper: bool = draft_setting("hat_paper")
     host: str = setting("127.0.0.1", "address of the API")
     port: int = setting(8000, "port of the API", minimum=1, maximum=65535)
     threads: int = setting(0, "threads of cloud and device each; 0: half of this machine's cores", minimum=0)
     api_keys: str = setting("", "keys that clients must show, separated by commas; empty: none needed", secret=True)
     device_token: str = setting("", "credential between gateway and device; required beyond loopback", secret=True)
     log_level: str = setting("warning", "what to log", choices=("debug", "info", "warning", "error"))
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where settings contradict each other."""
+        settle(self)
 
 
 def run(config: ServeConfig) -> None:
@@ -85,7 +98,7 @@ def _start(config: ServeConfig, children: Children) -> None:
         os.environ["TRILBY_CLOUD_TOKEN"] = cloud_token
         cloud = [sys.executable, "-m", "cloud_server", *common, "--host", "127.0.0.1", "--port", str(cloud_port)]
         children.start("cloud", cloud)
-    device = [*common, "--mode", config.mode, "--gateway", where.replace("http", "ws", 1)]
+    device = [*common, *arguments(config), "--gateway", where.replace("http", "ws", 1)]
     device += ["--cloud", f"ws://127.0.0.1:{cloud_port}", "--name", "device"]
     _await("gateway", children, lambda: _answers(f"{where}/health"))
     if config.mode != "local":
@@ -119,9 +132,11 @@ def _answers(url: str) -> bool:
 def _say_hello(config: ServeConfig) -> None:
     base = f"http://{_reachable(config.host)}:{config.port}"
     key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_keys else ""
+    drafting = drafting_line(_drafters(base, config.api_keys))
     click.echo(
         f"""
 Trilby serves an OpenAI-compatible API on {base}/v1
+{drafting}
 
 Try, in another terminal:
   .venv/bin/trilby chat{"" if config.port == 8000 else f" --url {base}/v1"}
@@ -133,6 +148,26 @@ Or point any OpenAI client at it:
 Load and state: {base}/state    Metrics: {base}/metrics    Stop with Ctrl-C.
 """
     )
+
+
+def drafting_line(drafters: list[str]) -> str:
+    """What drafts, the device's own choice being the first of ``drafters``."""
+    if not drafters or drafters == [NO_DRAFT]:
+        return "It does not draft."
+    first, *others = drafters
+    chosen = "It drafts only when asked to" if first == NO_DRAFT else f"It drafts with: {first}"
+    return f"{chosen} (a request may name another in its field 'draft': {', '.join(others)})."
+
+
+def _drafters(base: str, api_keys: str) -> list[str]:
+    """The drafters of the device that has connected, as the gateway knows them."""
+    key = next((each.strip() for each in api_keys.split(",") if each.strip()), "")
+    try:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        state = httpx.get(f"{base}/state", headers=headers, timeout=2.0, trust_env=False).json()
+        return [str(name) for agent in state["agents"] for names in agent["drafts"].values() for name in names]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        return []  # It has gone again: whoever waits for its end says so.
 
 
 def _reachable(host: str) -> str:

@@ -33,6 +33,7 @@ from wire.messages import (
     GatewayWelcome,
     Generate,
     Heartbeat,
+    Keep,
     LinkState,
     Message,
     Open,
@@ -64,7 +65,7 @@ class State(Enum):
 _ALWAYS: Final = (Heartbeat, Failed)
 _ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
     (Role.CLOUD, State.GREETING): (DeviceHello,),
-    (Role.CLOUD, State.OPEN): (Open, Forward, Truncate, Close, Resume, Park, LinkState, Timing),
+    (Role.CLOUD, State.OPEN): (Open, Forward, Truncate, Keep, Close, Resume, Park, LinkState, Timing),
     (Role.DEVICE, State.GREETING): (CloudWelcome,),
     (Role.DEVICE, State.OPEN): (Result, Drain, Advice),
     (Role.GATEWAY, State.GREETING): (AgentHello,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 """Changes when an old peer could misread a new one; the frame prefix carries it."""
 
 MAX_FRAME_BYTES: Final = 8 * 2**20
@@ -22,6 +22,9 @@ MAX_CHUNKS: Final = 256
 
 MAX_TIMES: Final = 256
 """Measured times of each kind in one message: all of them fit its header, however long they are."""
+
+MAX_BRANCHING_ROWS: Final = 64
+"""Rows of one forward that branch: a tree that is verified, and far below what one step holds."""
 
 MAX_TENSORS: Final = 1
 MAX_DIMENSIONS: Final = 4

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
-from wire.limits import MAX_CHUNKS, MAX_TEXT, MAX_TIMES
+from wire.limits import MAX_BRANCHING_ROWS, MAX_CHUNKS, MAX_TEXT, MAX_TIMES
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
@@ -22,6 +22,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Size = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 Times = Annotated[list[Count], msgspec.Meta(max_length=MAX_TIMES)]
+Nodes = Annotated[list[Count], msgspec.Meta(max_length=MAX_BRANCHING_ROWS)]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
@@ -108,12 +109,17 @@ class Open(_Message, frozen=True, tag=12):
 
 class Forward(_Message, frozen=True, tag=13):
     """New positions of a session: one tensor ``[rows, hidden_size]`` of the agreed dtype, its first row at absolute
-    position ``position``. ``sequence`` counts a session's forwards from 0. The last ``want`` rows come back."""
+    position ``position``. ``sequence`` counts a session's forwards from 0. The last ``want`` rows come back.
+
+    With ``parents`` the rows are nodes behind ``position``, numbered from 0 in this forward. Each follows its parent: 0
+    is the last position before, 1 the first node, and so on. They count for nothing: only a Keep, which makes a path of
+    them the next positions, or a Truncate, which forgets them, may follow."""
 
     session: Number
     sequence: Count
     position: Count
     want: Count
+    parents: Nodes | None = None
 
 
 class Result(_Message, frozen=True, tag=14):
@@ -135,6 +141,14 @@ class Truncate(_Message, frozen=True, tag=15):
 
     session: Number
     position: Count
+
+
+class Keep(_Message, frozen=True, tag=22):
+    """Of the rows that branch behind a session's position, those of ``nodes``, a path, are its next positions from now
+    on; the others are forgotten. Takes effect in order with its forwards."""
+
+    session: Number
+    nodes: Nodes
 
 
 class Close(_Message, frozen=True, tag=16):
@@ -191,11 +205,15 @@ class Advice(_Message, frozen=True, tag=20):
 
 
 class ServedModel(msgspec.Struct, frozen=True, array_like=True):
-    """A model an agent serves: its id for clients and the positions (prompt and answer) one request may have."""
+    """A model an agent serves: its id for clients and the positions (prompt and answer) one request may have.
+
+    ``drafts``: the drafters a request may name, the agent's own choice first; empty where the agent never drafts.
+    """
 
     id: Name
     max_positions: Count
     created: Count
+    drafts: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
 
 
 class AgentHello(_Message, frozen=True, tag=30):
@@ -241,7 +259,8 @@ class Generate(_Message, frozen=True, tag=32):
     ``max_tokens`` None means as many as fit and the agent allows. ``logprobs`` None means none, else how many
     alternatives to each token.
     ``echo`` puts the prompt's text before the answer. ``tenant`` tells clients apart whose prompts must not share
-    anything: a digest of the key they showed, empty where none is needed.
+    anything: a digest of the key they showed, empty where none is needed. ``draft`` names the drafter to draft with,
+    ``none`` for plain decoding; empty: the agent's own choice.
     """
 
     request: Number
@@ -258,6 +277,7 @@ class Generate(_Message, frozen=True, tag=32):
     logprobs: Count | None = None
     sampling: Sampling = Sampling()
     tenant: Name = ""
+    draft: Name = ""
 
 
 class Cancel(_Message, frozen=True, tag=33):
@@ -308,12 +328,15 @@ class Finished(_Message, frozen=True, tag=36):
 
 
 class Done(_Message, frozen=True, tag=37):
-    """All choices of a request are complete. ``cached_tokens`` of the prompt were left from an earlier turn."""
+    """All choices of a request are complete. ``cached_tokens`` of the prompt were left from an earlier turn.
+    ``proposed`` tokens were drafted, all choices together, and ``accepted`` of them are in the answers."""
 
     request: Number
     prompt_tokens: Count
     completion_tokens: Count
     cached_tokens: Count = 0
+    proposed: Count = 0
+    accepted: Count = 0
 
 
 class AgentState(_Message, frozen=True, tag=38):
@@ -325,7 +348,7 @@ class AgentState(_Message, frozen=True, tag=38):
 
 Message = Union[
     Heartbeat, Failed, Drain,
-    DeviceHello, CloudWelcome, Open, Forward, Result, Truncate, Close, Resume, Park, LinkState, Timing,
+    DeviceHello, CloudWelcome, Open, Forward, Result, Truncate, Keep, Close, Resume, Park, LinkState, Timing,
     Advice,
     AgentHello, GatewayWelcome, Generate, Cancel, Accepted, Delta, Finished, Done, AgentState,
 ]  # fmt: skip

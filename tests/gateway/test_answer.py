@@ -37,11 +37,11 @@ async def test_all_that_has_gathered_is_taken_at_once(answer: Any) -> None:
 
 async def test_complete_when_every_part_is(answer: Any) -> None:
     """With the sums."""
-    answer.part_done(4, 2)
+    answer.part_done(4, 2, 8, 3)
     answer.accepted(3)
     assert not answer.over
-    answer.part_done(5)
-    assert await answer.take() == [Complete(6, 9, 2)]
+    answer.part_done(5, 0, 1, 1)
+    assert await answer.take() == [Complete(6, 9, 2, 9, 4)]
     answer.fail(internal())  # Too late to count.
     answer.delta(Delta(1, 0, "late", 1))
     answer.nudge()

@@ -52,7 +52,7 @@ def test_null_means_left_out() -> None:
     names = (
         "model", "n", "max_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k",
         "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "stop_token_ids", 
-        "ignore_eos", "user", "response_format", "logprobs",
+        "ignore_eos", "user", "response_format", "logprobs", "draft",
     )  # fmt: skip
     nothing = dict.fromkeys(names)
     assert chat(**nothing, top_logprobs=None, max_completion_tokens=None, tool_choice=None) == chat()
@@ -136,6 +136,9 @@ def test_the_four_forms_of_a_prompt(prompt: Any, prompts: Any) -> None:
         ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"draft": 5}, "draft"),
+        ({"draft": ["fused"]}, "draft"),
+        ({"draft": "x" * 513}, "draft"),
     ],
 )
 def test_a_bad_member_of_a_chat_is_named(members: Any, param: Any) -> None:
@@ -165,6 +168,7 @@ def test_a_bad_member_of_a_chat_is_named(members: Any, param: Any) -> None:
         ({"echo": 1}, "echo"),
         ({"echo": True, "logprobs": 0}, "echo"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"draft": True}, "draft"),
     ],
 )
 def test_a_bad_member_of_a_completion_is_named(members: Any, param: Any) -> None:
@@ -222,7 +226,8 @@ json_values = st.recursive(
 )
 members = st.sampled_from(
     ["messages", "prompt", "model", "n", "max_tokens", "stream", "stop", "seed", "temperature", "top_p", "top_k",
-     "logit_bias", "logprobs", "top_logprobs", "stream_options", "response_format", "tool_choice", "echo", "best_of"]
+     "logit_bias", "logprobs", "top_logprobs", "stream_options", "response_format", "tool_choice", "echo", "best_of",
+     "draft"]
 )  # fmt: skip
 bodies = st.dictionaries(members | st.text(max_size=5), json_values, max_size=6)
 

@@ -38,6 +38,22 @@ def test_model_draining_and_cloud_are_honoured() -> None:
     assert choose([], "a") == Refuse(Reason.NO_AGENT)
 
 
+def test_a_drafter_that_is_named_is_had() -> None:
+    """Waited for where its agents are busy, refused where nobody has it; everybody can do without."""
+    fast = ServedModel("a", 100, 1, ["hybrid", "lookup", "none"])
+    agents = [record("x"), record("y", 1, models=(fast,))]
+    assert choose(agents, "a") == choose(agents, "a", draft="none") == Use("x")
+    assert choose(agents, "a", draft="lookup") == Use("y")
+    assert choose(agents, "a", draft="fused") == Refuse(Reason.NO_SUCH_DRAFTER)
+    assert choose([record("x"), record("y", 2, models=(fast,))], "a", draft="lookup") == Wait()
+    assert choose([record("x"), record("y", draining=True, models=(fast,))], "a", draft="lookup") == Refuse(
+        Reason.UNAVAILABLE
+    )
+    assert choose([record("x", models=(A, ServedModel("b", 9, 1, ["lookup"])))], "a", draft="lookup") == Refuse(
+        Reason.NO_SUCH_DRAFTER
+    )
+
+
 def test_wait_when_all_are_full() -> None:
     """And not when the rest have been tried."""
     assert choose([record("x", 2)], "a") == Wait()
@@ -49,6 +65,8 @@ def test_models_in_the_order_seen_with_the_shortest_limit() -> None:
     """Any of the agents may get the request."""
     agents = [record("x", models=(A,)), record("y", models=(B, ServedModel("a", 80, 9)))]
     assert models_served(agents) == [ServedModel("a", 80, 1), B]
+    drafting = [record("z", models=(ServedModel("a", 80, 1, names),)) for names in (["l"], ["f", "l"])]
+    assert models_served([*agents, *drafting])[0].drafts == ["l", "f"]
     assert pick_model(agents, None) == ServedModel("a", 80, 1)
     assert pick_model(agents, "b") == B
     assert pick_model(agents, "c") == Refuse(Reason.MODEL_NOT_FOUND)

@@ -10,8 +10,8 @@ import pytest
 from gateway.errors import RequestError, draining
 from gateway.waiting import WaitingRoom
 
-WISH = ("m", frozenset[str]())
-OTHER = ("other", frozenset[str]())
+WISH = ("m", frozenset[str](), "")
+OTHER = ("other", frozenset[str](), "")
 
 
 class Slot:

@@ -19,6 +19,7 @@ from wire.messages import (
     GatewayWelcome,
     Generate,
     Heartbeat,
+    Keep,
     LinkState,
     Open,
     Park,
@@ -121,9 +122,10 @@ def test_frame_numbers_go_round() -> None:
 
 
 def test_what_sessions_tell_beside_their_rows() -> None:
-    """A device resumes, parks, and says what it measures; the cloud advises chunks; neither does the other's part."""
+    """A device resumes, parks, keeps nodes, and says what it measures; the cloud advises chunks; neither does the
+    other's part."""
     pair = Pair().greeted()
-    for message in (Resume(3, "token", 1, 7), Park(3), LinkState(10**9, 0), Timing([1, 2], [])):
+    for message in (Resume(3, "token", 1, 7), Keep(3, [0, 2]), Park(3), LinkState(10**9, 0), Timing([1, 2], [])):
         frame = pair.up(message)
         assert frame is not None and frame.message == message
         with pytest.raises(LocalMistake):

@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from wire.errors import Code, ConnectionFailed
 from wire.frames import Frame, Tensor, decode, encode
-from wire.limits import CLOUD_LINK, GATEWAY_LINK, PROTOCOL_VERSION, LinkLimits
-from wire.messages import ChatTurn, Failed, Forward, Generate, Heartbeat, Open, Result, Sampling, Truncate
+from wire.limits import CLOUD_LINK, GATEWAY_LINK, MAX_BRANCHING_ROWS, PROTOCOL_VERSION, LinkLimits
+from wire.messages import ChatTurn, Failed, Forward, Generate, Heartbeat, Keep, Open, Result, Sampling, Truncate
 
 ITEM = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8}
 counts = st.integers(0, 2**32 - 1)
+nodes = st.lists(counts, max_size=MAX_BRANCHING_ROWS)
 messages = st.one_of(
     st.builds(Open, counts, counts),
     st.builds(Forward, counts, counts, counts, counts),
+    st.builds(Forward, counts, counts, counts, counts, nodes),
+    st.builds(Keep, counts, nodes),
     st.builds(Result, counts, counts, counts, counts, counts),
     st.builds(Truncate, counts, counts),
     st.builds(Heartbeat, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**40)),
@@ -106,6 +109,17 @@ def test_a_shape_that_lies_is_refused(shape: tuple[int, ...], size: int) -> None
     with pytest.raises(ConnectionFailed) as refused:
         decode(encode(Forward(1, 0, 0, 1), [Tensor("float32", shape, b"x" * size)]), CLOUD_LINK)
     assert refused.value.code is Code.BAD_FRAME
+
+
+def test_more_nodes_than_may_come_are_refused() -> None:
+    """Parents and nodes are counted before anything is made of them; as many as may come fit the header at any size."""
+    most, row = [2**32 - 1] * MAX_BRANCHING_ROWS, Tensor("float32", (1,), b"x" * 4)
+    decode(encode(Forward(1, 0, 0, 1, most), [row]), CLOUD_LINK)
+    decode(encode(Keep(1, most)), CLOUD_LINK)
+    for message, tensors in ((Forward(1, 0, 0, 1, [*most, 0]), [row]), (Keep(1, [*most, 0]), [])):
+        with pytest.raises(ConnectionFailed) as refused:
+            decode(encode(message, tensors), CLOUD_LINK)
+        assert refused.value.code is Code.BAD_FRAME
 
 
 def test_zero_and_many_dimensions_are_refused() -> None:

@@ -1,0 +1,32 @@
+"""What the terminal chat makes of a server's report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.chat import summed_up
+
+
+def details(accepted: Any, rejected: Any) -> dict[str, Any]:
+    told = {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
+    return {"completion_tokens": 57, "completion_tokens_details": told}
+
+
+@pytest.mark.parametrize(
+    ("usage", "line"),
+    [
+        (details(31, 13), "(57 tokens, 31 of 44 drafted ones accepted)"),
+        (details(0, 5), "(57 tokens, 0 of 5 drafted ones accepted)"),
+        (details(0, 0), "(57 tokens)"),
+        (details(None, None), "(57 tokens)"),
+        ({"completion_tokens": 57, "completion_tokens_details": None}, "(57 tokens)"),
+        ({"completion_tokens": 57, "completion_tokens_details": {"reasoning_tokens": 3}}, "(57 tokens)"),
+        ({"completion_tokens": "many"}, ""),
+        ({}, ""),
+    ],
+)
+def test_one_line_from_any_servers_usage(usage: dict[str, Any], line: str) -> None:
+    """Tokens always, drafts where there were any, nothing where nothing is known."""
+    assert summed_up(usage) == line
