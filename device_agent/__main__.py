@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import structlog
 import torch
@@ -18,10 +18,15 @@ from device_agent.answering import ServedChain
 from device_agent.chain import Chain
 from device_agent.config import DeviceConfig
 from device_agent.conversations import Conversations
-from device_agent.local import Compute
+from device_agent.drafters import load_drafters
+from device_agent.drafting_way import DraftingWays, DraftSettings, Prepare, StreamRows
+from device_agent.local import Compute, LocalSubmodel
 from device_agent.parts import DeviceParts
 from device_agent.remote import RemoteSubmodel
 from device_agent.tokenizer import Tokenizer
+from drafting.errors import BadDrafter
+from drafting.verification import Rule
+from service.draft_settings import NO_DRAFT, wanted
 from service.logs import configure_logs
 from service.settings import settings_command
 from split_model.checkpoint import Checkpoint
@@ -32,12 +37,15 @@ from split_model.names import model_name
 from split_model.slices import Slice, input_slice, middle_slice, output_slice
 from split_model.slices import whole as whole_model
 from split_model.spec import ModelSpec
+from split_model.stack import Stack
+from split_model.submodel import Submodel
 from wire.messages import AgentHello, DeviceHello, ServedModel
 
 EXAMPLES = """
 trilby device --model models/demo --split 2 --cloud ws://cloud.local:8001 --gateway ws://gateway.local:8000
 trilby device --model models/demo --cloud ws://one.local:8001 --cloud ws://two.local:8001
 trilby device --model models/demo --mode local --gateway ws://127.0.0.1:8000
+trilby device --model Qwen/Qwen3-8B --draft Qwen/Qwen3-0.6B --draft lookup --cloud ws://cloud.local:8001
 """
 
 READERS = 2
@@ -58,12 +66,14 @@ class Device:
 
         Raises:
             ModelError: the checkpoint is missing, broken or not supported.
-            ValueError: ``--split`` and ``--tail`` do not fit the model.
+            BadDrafter: a drafter that was named is missing or does not fit the model.
+            ValueError: ``--split`` and ``--tail`` do not fit the model, or ``--drafters`` is no folder.
         """
-        whole = config.mode == "local"
+        local, drafts = config.mode == "local", wanted(config)
+        whole = local and set(drafts) == {NO_DRAFT}
 
         def held(spec: ModelSpec) -> list[Slice]:
-            if whole:
+            if local:
                 return [whole_model(spec)]
             return [input_slice(spec, config.split), output_slice(spec, config.tail)]
 
@@ -74,9 +84,21 @@ class Device:
         name = config.model_name or model_name(config.model)
         dtype = getattr(torch, config.dtype)
         self.parts = load_apart(lambda: DeviceParts.load(checkpoint, split, tail, dtype))
+        self.loaded_bytes = self.parts.loaded_bytes
+        folder = Path(config.drafters) if config.drafters else path / "drafters"
+        if config.drafters and not folder.is_dir():
+            raise ValueError(f"--drafters {config.drafters}: there is no such folder")
+        self.drafters = load_apart(lambda: load_drafters(drafts, folder, checkpoint, split, dtype, self.parts))
+        compute = Compute()
         self.remote: RemoteSubmodel | None = None
-        if not whole:
-            middle = middle_slice(spec, split, tail)
+        rest: Submodel | None = None
+        middle = middle_slice(spec, split, tail)
+        if local and not whole:
+            # A draft is verified here: behind the layers it was drafted with come the others, as they do in the cloud.
+            stack = load_apart(lambda: Stack.load(checkpoint, middle, dtype))
+            self.loaded_bytes += stack.loaded_bytes
+            rest = LocalSubmodel(stack, compute)
+        elif not local:
             hello = DeviceHello(
                 name=config.name,
                 credential=config.cloud_token,
@@ -87,23 +109,25 @@ class Device:
                 hidden_size=spec.hidden_size,
                 dtype=config.dtype,
             )
-            self.remote = RemoteSubmodel(
+            rest = self.remote = RemoteSubmodel(
                 config.cloud, hello, config.reply_within_s, config.recover_within_s, self._cloud_changed
             )
         limit = min(config.context or spec.max_positions, spec.max_positions)
         self.conversations = Conversations(config.conversations, config.conversation_mb * 2**20, config.conversation_s)
         model = ServedChain(
             name=name,
-            chain=Chain(self.parts, self.remote, Compute(), config.chunk),
+            chain=Chain(self.parts, rest, compute, config.chunk),
             tokenizer=Tokenizer.load(path, spec.eos_token_ids),
             max_positions=limit,
             max_answer=config.max_answer,
             slots=asyncio.Semaphore(config.max_answers),
             conversations=self.conversations,
+            ways=DraftingWays(self.drafters, _draft_settings(config)),
             readers=ThreadPoolExecutor(READERS, thread_name_prefix="prompt"),
         )
         created = int(Path(path, "config.json").stat().st_mtime)
-        served = AgentHello(config.name, config.device_token, [ServedModel(name, limit, created)], config.capacity)
+        models = [ServedModel(name, limit, created, self.drafters.names)]
+        served = AgentHello(config.name, config.device_token, models, config.capacity)
         self.agent = Agent(config.gateway, served, model, self._cloud_connected)
         self._compute = model.chain.compute
         self._readers = model.readers
@@ -151,6 +175,17 @@ class Device:
         self.agent.report()
 
 
+def _draft_settings(config: DeviceConfig) -> DraftSettings:
+    return DraftSettings(
+        rule=cast(Rule, config.verify),
+        fixed=config.draft_length == "fixed",
+        threshold=config.draft_threshold,
+        cap=config.draft_cap,
+        prepare=cast(Prepare, config.prepare),
+        stream=cast(StreamRows, config.stream_rows),
+    )
+
+
 async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait for their end."""
     for task in tasks:
@@ -167,16 +202,18 @@ def run(config: DeviceConfig) -> None:
     async def main() -> None:
         try:
             device = Device(config)
-        except (ModelError, ValueError) as error:
+        except (ModelError, BadDrafter, ValueError) as error:
             raise SystemExit(f"Cannot load {config.model}: {error}") from error
         structlog.get_logger().info(
             "device ready",
             mode=config.mode,
             front_layers=len(device.parts.front.blocks),
             back_layers=len(device.parts.back.blocks),
-            loaded_mb=round(device.parts.loaded_bytes / 1e6, 1),
+            loaded_mb=round(device.loaded_bytes / 1e6, 1),
+            draft=device.drafters.default,
+            drafter_parameters=device.drafters.parameters,
         )
-        if config.mode == "ushape" and config.split == 0:
+        if config.mode != "local" and config.split == 0:
             structlog.get_logger().warning("with --split 0 the cloud could read the tokens off the rows it gets")
         await device.run()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -15,8 +15,10 @@ from device_agent.chain import Chain, ChainSession
 from device_agent.choosing import Chooser, Chosen
 from device_agent.conversations import Conversations
 from device_agent.detokenizer import Detokenizer
-from device_agent.generation import generate
+from device_agent.drafting_way import DraftingWay, DraftingWays, Tally
+from device_agent.generation import Step, generate
 from device_agent.prompt import Prompt, read_prompt
+from device_agent.speculation import Speculation
 from device_agent.stops import StopScanner
 from device_agent.tokenizer import Tokenizer
 from split_model.sampling import BadSampling, SamplingParams
@@ -42,6 +44,8 @@ class ServedChain:
     """One slot for each answer that may be generated at once."""
     conversations: Conversations
     """Sessions of finished answers, kept for a next turn."""
+    ways: DraftingWays
+    """How requests may have their answers drafted."""
     readers: ThreadPoolExecutor
     """Threads that tokenise prompts; few, so that prompts nobody waits for any more cannot crowd out the others."""
 
@@ -53,6 +57,7 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[Message]
         SessionFailed: why there is no (complete) answer.
     """
     params = _sampling(request.sampling)
+    way = model.ways.get(request.draft)
     vocabulary = model.chain.parts.spec.vocab_size
     if any(token >= vocabulary for token in params.logit_bias):
         raise SessionFailed(Code.INVALID_REQUEST, f"token ids go from 0 to {vocabulary - 1}", param="logit_bias")
@@ -61,7 +66,7 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[Message]
         model.readers, read_prompt, request, model.tokenizer, limit, model.max_answer, vocabulary
     )
     seed = params.seed if params.seed is not None else secrets.randbits(64)
-    answers = [_Answer(model, request, prompt, limit, params, seed, index, post) for index in range(request.n)]
+    answers = [_Answer(model, request, prompt, limit, params, seed, way, index, post) for index in range(request.n)]
     # Accepted is said once a session is open: a cloud that is away is then an HTTP status, not a broken stream.
     choices = [asyncio.create_task(each.run(each is answers[0])) for each in answers]
     try:
@@ -70,7 +75,8 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[Message]
         for choice in choices:
             choice.cancel()
         await asyncio.gather(*choices, return_exceptions=True)
-    post(Done(request.request, len(prompt.ids), sum(counts), answers[0].cached))
+    proposed, accepted = (sum(getattr(each.tally, count) for each in answers) for count in ("proposed", "accepted"))
+    post(Done(request.request, len(prompt.ids), sum(counts), answers[0].cached, proposed, accepted))
 
 
 class _Answer:
@@ -79,6 +85,7 @@ class _Answer:
     Attributes:
         cached: tokens of the prompt that an earlier turn had left here. They count as cached also where the cloud has
             given them up meanwhile and they are replayed: nobody has to compute this device's part of them again.
+        tally: what drafting brought.
     """
 
     def __init__(
@@ -89,20 +96,26 @@ class _Answer:
         limit: int,
         params: SamplingParams,
         seed: int,
+        way: DraftingWay | None,
         index: int,
         post: Callable[[Message], None],
     ) -> None:
         self.cached = 0
+        self.tally = Tally()
         self._model = model
         self._request = request
         self._prompt = prompt
         self._limit = limit
+        self._way = way
         self._index = index
         self._post = post
         self._chooser = Chooser(params, prompt.ids, _seed_of(seed, index), request.logprobs)
         self._detokenizer = Detokenizer(model.tokenizer.decode, prompt.ids)
         self._scanner = StopScanner(request.stop)
+        self._count = 0
+        """Tokens generated and read."""
         self._tokens = 0
+        """Those of them that are in no delta yet."""
         self._logprobs: list[TokenLogprob] = []
 
     async def run(self, first: bool) -> int:
@@ -121,7 +134,7 @@ class _Answer:
             finally:
                 self._leave(session, done)
         self._post(Finished(request.request, self._index, reason))
-        return len(self._chooser.generated)
+        return self._count
 
     def _session(self) -> ChainSession:
         """The session of the conversation that the prompt goes on with, cut back to what they share, or a new one."""
@@ -132,12 +145,13 @@ class _Answer:
         # is connected, opening says so before anything is accepted, and the conversation stays as it is.
         if self._index == 0 and model.chain.connected:
             now = asyncio.get_running_loop().time()
-            session = model.conversations.take(self._request.tenant, prompt.ids, expected, now)
+            session = model.conversations.take(self._request.tenant, self._drafter, prompt.ids, expected, now)
         if session is None:
             # Room for later turns, which costs nothing: keys and values grow with what comes. How much there may be is
             # asked anew, since the request may have waited while another cloud server took over.
             positions = max(expected, min(self._limit, model.chain.max_positions))
-            return model.chain.open(positions, len(prompt.ids), expected)
+            drafter = self._way.drafter if self._way is not None else None
+            return model.chain.open(positions, len(prompt.ids), expected, drafter)
         self.cached = session.position
         session.expect(len(prompt.ids) - session.position, expected)
         return session
@@ -149,17 +163,30 @@ class _Answer:
             return
         prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
         held = [*prompt, *self._chooser.generated][: session.position]
-        self._model.conversations.keep(self._request.tenant, held, len(prompt), session, now)
+        self._model.conversations.keep(self._request.tenant, self._drafter, held, len(prompt), session, now)
+
+    @property
+    def _drafter(self) -> str:
+        return self._way.drafter.name if self._way is not None else ""
+
+    def _generate(self, session: ChainSession, ends: set[int]) -> AsyncGenerator[Step, None]:
+        ids, most = self._prompt.ids, self._prompt.max_tokens
+        if self._way is None:
+            return generate(session, ids, self._chooser, ends, most)
+        speculation = Speculation(session, ids, self._chooser, self._way, ends, most)
+        self.tally = speculation.tally
+        return speculation.run()
 
     async def _decode(self, session: ChainSession) -> Literal["stop", "length"]:
         ends = set(self._request.stop_token_ids)
         if not self._request.ignore_eos:
             ends |= self._model.tokenizer.end_ids
-        steps = generate(session, self._prompt.ids, self._chooser, ends, self._prompt.max_tokens)
+        steps = self._generate(session, ends)
         reason: Literal["stop", "length"] = "length"
         async with aclosing(steps):
             async for step in steps:
                 self._tokens += 1
+                self._count += 1
                 reason = step.reason or reason
                 if step.reason == "stop":  # An end token is counted and has no text.
                     break

@@ -15,6 +15,7 @@ import torch
 from device_agent.chunking import DEFAULT_CHUNK, Chunker
 from device_agent.local import Compute, LocalSession, LocalSubmodel
 from device_agent.parts import DeviceParts
+from drafting.drafter import Drafter, DraftSession
 from split_model.submodel import Submodel, SubmodelSession
 
 Value = TypeVar("Value")
@@ -54,12 +55,15 @@ class Chain:
         """Tokens in a chunk of a prompt for which nobody advises otherwise."""
         return self.chunk or (self.middle.chunk if self.middle is not None else None) or DEFAULT_CHUNK
 
-    def open(self, positions: int, prompt: int = 0, expected: int = 0) -> ChainSession:
+    def open(
+        self, positions: int, prompt: int = 0, expected: int = 0, drafter: Drafter | None = None
+    ) -> ChainSession:
         """Begin a session with room for ``positions`` positions, of which ``prompt`` come at once and ``expected`` will
-        probably be reached. Raises what the middle submodel's ``open`` does."""
+        probably be reached; ``drafter`` follows its text. Raises what the middle submodel's ``open`` does."""
         middle = self.middle.open(positions, prompt, expected) if self.middle is not None else None
         back = self.back.open(positions) if self.back is not None else None
-        return ChainSession(self, self.front.open(positions), middle, back, positions)
+        drafts = drafter.open(positions) if drafter is not None else None
+        return ChainSession(self, self.front.open(positions), middle, back, positions, drafts)
 
 
 class ChainSession:
@@ -67,6 +71,8 @@ class ChainSession:
 
     Attributes:
         positions: most it may reach.
+        front: the input submodel's session.
+        drafts: what follows the text to draft, where somebody does; of use on the compute thread only.
     """
 
     def __init__(
@@ -76,10 +82,12 @@ class ChainSession:
         middle: SubmodelSession | None,
         back: LocalSession | None,
         positions: int,
+        drafts: DraftSession | None = None,
     ) -> None:
         self.positions = positions
-        self._chain = chain
-        self._front = front
+        self.front = front
+        self.drafts = drafts
+        self.chain = chain
         self._middle = middle
         self._back = back
         self._ahead: tuple[int, torch.Tensor] | None = None
@@ -87,12 +95,18 @@ class ChainSession:
     @property
     def position(self) -> int:
         """Where the next token goes."""
-        return self._front.position - (self._ahead is not None)
+        return self.front.position - (self._ahead is not None)
 
     @property
     def nbytes(self) -> int:
         """Bytes that it holds on this device: keys, values, and the rows to replay."""
-        return sum(session.nbytes for session in self._sessions)
+        drafts = self.drafts.nbytes if self.drafts is not None else 0
+        return drafts + sum(session.nbytes for session in self._sessions)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the device has time while its rows are in the middle submodel: that runs elsewhere."""
+        return self._middle is not None and not isinstance(self._middle, LocalSession)
 
     def expect(self, prompt: int, expected: int) -> None:
         """A turn begins: ``prompt`` tokens come at once, and it will probably reach position ``expected``."""
@@ -114,12 +128,26 @@ class ChainSession:
         Raises:
             SessionFailed: the cloud refused, failed or is gone; the session must be closed.
         """
-        limit = self._chain.front.max_rows
-        if self._chain.middle is not None:
-            limit = min(limit, self._chain.middle.max_rows)
-        chunker = Chunker(len(ids), self._chain.default_chunk, limit)
+        deep = await self.run(ids, want)
+
+        def finish() -> Value:
+            value = then(self.chain.parts.head.forward(deep))
+            token = follow(value)
+            if token is not None:
+                self._ahead = (token, self.front.forward_now(self.chain.parts.embedding.forward([token])))
+            return value
+
+        return await self.chain.compute.submit(finish)
+
+    async def run(self, ids: Sequence[int], want: int) -> torch.Tensor:
+        """Run new tokens; the deep hidden states ``[want, hidden_size]`` of the last ``want`` of them. Raises like
+        ``forward``."""
+        limit = self.chain.front.max_rows
+        if self.chain.middle is not None:
+            limit = min(limit, self.chain.middle.max_rows)
+        chunker = Chunker(len(ids), self.chain.default_chunk, limit)
         start = self.position
-        if self._middle is not None and len(ids) > 1 and not self._chain.chunk:
+        if self._middle is not None and len(ids) > 1 and not self.chain.chunk:
             self._middle.advised = lambda begin, sizes: chunker.advise(begin - start, sizes)
         on_the_way: deque[tuple[Awaitable[torch.Tensor], int]] = deque()
         outputs: list[Awaitable[torch.Tensor]] = []
@@ -128,34 +156,55 @@ class ChainSession:
             wanted = max(0, min(size, want - (len(ids) - begin - size)))
             shallow = await self._shallow(ids[begin : begin + size])
             on_the_way.append((self._to_middle(shallow, wanted), wanted))
+            self._observe(ids[begin : begin + size], shallow)
             begin += size
             if len(on_the_way) > MAX_AHEAD:
                 outputs.append(await self._to_back(*on_the_way.popleft()))
         while on_the_way:
             outputs.append(await self._to_back(*on_the_way.popleft()))
         rows = [await output for output in outputs]  # All of them: a failure anywhere is a hole in a cache.
-        deep = rows[0] if len(rows) == 1 else torch.cat(rows)
+        return rows[0] if len(rows) == 1 else torch.cat(rows)
 
-        def finish() -> Value:
-            value = then(self._chain.parts.head.forward(deep))
-            token = follow(value)
-            if token is not None:
-                self._ahead = (token, self._front.forward_now(self._chain.parts.embedding.forward([token])))
-            return value
+    def deepen(
+        self, shallow: torch.Tensor, wanted: int, parents: Sequence[int] | None = None
+    ) -> Awaitable[torch.Tensor]:
+        """The deep hidden states ``[wanted, hidden_size]`` of the last ``wanted`` of these rows of the input submodel, which
+        stand where middle and output submodel are. ``parents``: of rows that branch; ``keep`` or ``cut_deep`` must follow.
 
-        return await self._chain.compute.submit(finish)
+        The order of calls is the order of rows; each result must be awaited, or the session closed.
+        """
+        if parents is None:
+            return asyncio.ensure_future(self._deepen(self._to_middle(shallow, wanted), wanted))
+        # Begun now: what is called next must come behind it.
+        rows = shallow.shape[0] if self._back is not None else wanted
+        deep = self._middle.forward(shallow, rows, parents) if self._middle is not None else _done(shallow)
+        return asyncio.ensure_future(self._deepen_branching(deep, wanted, parents))
+
+    def keep_deep(self, nodes: Sequence[int]) -> None:
+        """Of the rows that branched, these nodes become positions of middle and output submodel, the others are forgotten."""
+        for session in (self._middle, self._back):
+            if session is not None:
+                session.keep(nodes)
+
+    def cut_deep(self, position: int) -> None:
+        """Forget every row from ``position`` on in the middle and output submodel; the input submodel cuts itself."""
+        for session in (self._middle, self._back):
+            if session is not None and session.position > position:
+                session.truncate(position)
 
     def truncate(self, position: int) -> None:
         """Forget every token from ``position`` on, in every submodel."""
         self._ahead = None
         for session in self._sessions:
             session.truncate(position)
+        if (drafts := self.drafts) is not None:
+            self.chain.compute.submit(lambda: drafts.truncate(min(position, drafts.position)))
 
     def park(self) -> None:
         """The answer is complete and a next turn may follow; ``truncate`` or ``forward`` takes the session up again."""
         if self._ahead is not None:
             self._ahead = None
-            self._front.truncate(self._front.position - 1)
+            self.front.truncate(self.front.position - 1)
         for session in self._sessions:
             session.park()
 
@@ -163,10 +212,13 @@ class ChainSession:
         """End the session in every submodel. Safe to call twice."""
         for session in self._sessions:
             session.close()
+        if (drafts := self.drafts) is not None:
+            self.drafts = None
+            self.chain.compute.submit(drafts.close)
 
     @property
     def _sessions(self) -> list[SubmodelSession]:
-        return [session for session in (self._front, self._middle, self._back) if session is not None]
+        return [session for session in (self.front, self._middle, self._back) if session is not None]
 
     def _shallow(self, ids: Sequence[int]) -> Awaitable[torch.Tensor]:
         """The input submodel's rows of new tokens, which may have been begun with already."""
@@ -174,9 +226,9 @@ class ChainSession:
             (token, rows), self._ahead = self._ahead, None
             if list(ids) == [token]:
                 return _done(rows)
-            self._front.truncate(self._front.position - 1)
-        embedding = self._chain.parts.embedding
-        return self._front.forward_from(lambda: embedding.forward(ids), len(ids))
+            self.front.truncate(self.front.position - 1)
+        embedding = self.chain.parts.embedding
+        return self.front.forward_from(lambda: embedding.forward(ids), len(ids))
 
     def _to_middle(self, shallow: torch.Tensor, wanted: int) -> Awaitable[torch.Tensor]:
         # Layers behind the cloud need every row; a head alone needs only those whose logits are asked for.
@@ -184,6 +236,21 @@ class ChainSession:
         if self._middle is not None:
             return self._middle.forward(shallow, wanted)
         return _done(shallow[shallow.shape[0] - wanted :])
+
+    def _observe(self, ids: Sequence[int], shallow: torch.Tensor) -> None:
+        if (drafts := self.drafts) is not None:
+            self.chain.compute.submit(lambda: drafts.observe(ids, shallow, None))
+
+    async def _deepen(self, deep: Awaitable[torch.Tensor], wanted: int) -> torch.Tensor:
+        return await (await self._to_back(deep, wanted))
+
+    async def _deepen_branching(
+        self, deep: Awaitable[torch.Tensor], wanted: int, parents: Sequence[int]
+    ) -> torch.Tensor:
+        rows = await deep
+        if self._back is not None:
+            return await self._back.forward(rows, wanted, parents)
+        return rows[rows.shape[0] - wanted :]
 
     async def _to_back(self, deep: Awaitable[torch.Tensor], wanted: int) -> Awaitable[torch.Tensor]:
         rows = await deep

@@ -26,23 +26,30 @@ class Chooser:
         params: how; greedy when its temperature is 0.
         seed: of this answer's noise; a token's noise depends on it and the token's position only.
         top: alternatives to report with each token; None reports nothing.
+
+    Attributes:
+        generated: the tokens chosen so far.
     """
 
     def __init__(self, params: SamplingParams, prompt: Sequence[int], seed: int, top: int | None) -> None:
         self.generated: list[int] = []
-        self._params = params
-        self._prompt = prompt
-        self._seed = seed
+        self.params = params
+        self.prompt = prompt
+        self.seed = seed
         self._top = top
 
     def __call__(self, logits: torch.Tensor) -> Chosen:
         """The token after the last of ``logits [rows, vocab]``; it counts as generated from now on."""
         row = logits[-1]
-        if self._params.is_greedy:
-            token = int(penalised(row, self._params, self._prompt, self.generated).argmax())
+        if self.params.is_greedy:
+            token = int(penalised(row, self.params, self.prompt, self.generated).argmax())
         else:
-            chances = probabilities(row, self._params, self._prompt, self.generated)
-            token = draw(chances, self._seed, len(self._prompt) + len(self.generated))
+            chances = probabilities(row, self.params, self.prompt, self.generated)
+            token = draw(chances, self.seed, len(self.prompt) + len(self.generated))
+        return self.take(token, row)
+
+    def take(self, token: int, row: torch.Tensor) -> Chosen:
+        """``token`` was chosen with the logits ``row [vocab]``; it counts as generated from now on."""
         self.generated.append(token)
         if self._top is None:
             return Chosen(token)

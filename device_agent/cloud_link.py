@@ -124,9 +124,11 @@ class CloudLink:
         """Whether a frame has been sent, ``mark`` being what ``posted_bytes`` was when it was posted."""
         return self.stream is None or self.stream.sent_bytes >= mark
 
-    def takes(self, position: int) -> bool:
-        """Whether a session that has come to ``position`` can be attached here now."""
-        return self.ready and self.welcome is not None and self.welcome.max_positions >= position
+    def takes(self, position: int, undivided: int = 0) -> bool:
+        """Whether a session that has come to ``position`` can be attached here now, and ``undivided`` rows of it go in
+        one frame."""
+        welcome = self.welcome
+        return self.ready and welcome is not None and welcome.max_positions >= position and self.max_rows >= undivided
 
     def hold(self, number: int) -> None:
         """Tell session ``number`` when there is room again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from service.draft_settings import draft_setting, settle
 from service.settings import setting
 
 
@@ -16,14 +17,21 @@ class DeviceConfig:
     cloud: tuple[str, ...] = setting(
         ("ws://127.0.0.1:8001",), "cloud server with the middle layers; several times: the first is preferred"
     )
-    mode: str = setting(
-        "ushape", "ushape: middle layers in the cloud; local: everything here", choices=("ushape", "local")
-    )
+    mode: str = draft_setting("mode")
     split: int = setting(
         2, "layers kept here at the front; with 0 the cloud could read the tokens off the rows it gets", minimum=0
     )
     tail: int = setting(0, "layers kept here at the end", minimum=0)
     dtype: str = setting("float32", "number format of weights and hidden states", choices=("float32", "bfloat16"))
+    draft: tuple[str, ...] = draft_setting("draft")
+    drafters: str = draft_setting("drafters")
+    verify: str = draft_setting("verify")
+    draft_length: str = draft_setting("draft_length")
+    draft_threshold: float = draft_setting("draft_threshold")
+    draft_cap: int = draft_setting("draft_cap")
+    prepare: str = draft_setting("prepare")
+    stream_rows: str = draft_setting("stream_rows")
+    hat_paper: bool = draft_setting("hat_paper")
     name: str = setting("device", "name of this device, shown to operators")
     model_name: str = setting("", "name clients use for the model; empty: the folder's name or the id")
     device_token: str = setting("", "credential the gateway asks for", secret=True)
@@ -43,3 +51,7 @@ class DeviceConfig:
     threads: int = setting(0, "threads for the matrix products; 0: PyTorch's choice", minimum=0)
     log_level: str = setting("info", "what to log", choices=("debug", "info", "warning", "error"))
     log_form: str = setting("text", "how to log", choices=("text", "json"))
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where settings contradict each other."""
+        settle(self)

@@ -24,6 +24,7 @@ may write there what it writes differently, or not at all, once the answer has b
 @dataclass(frozen=True)
 class _Parked:
     tenant: str
+    drafter: str
     ids: list[int]
     prompt: int
     session: ChainSession
@@ -54,8 +55,10 @@ class Conversations:
         """Bytes that they hold on this device."""
         return sum(each.nbytes for each in self._parked)
 
-    def take(self, tenant: str, ids: Sequence[int], positions: int, now: float) -> ChainSession | None:
-        """The session of ``tenant`` that shares the longest beginning with the prompt ``ids`` and may reach
+    def take(
+        self, tenant: str, drafter: str, ids: Sequence[int], positions: int, now: float
+    ) -> ChainSession | None:
+        """The session of ``tenant``, followed by this drafter, that shares the longest beginning with the prompt ``ids`` and may reach
         ``positions``, cut back to what they share, at least one token of the prompt being left to do.
 
         None when none shares enough: ``MIN_SHARED`` tokens, half of what it holds, and its last prompt but for the end.
@@ -66,7 +69,7 @@ class Conversations:
         wanted, full = list(ids), len(self._parked) >= self._limit
         best, most = None, MIN_SHARED - 1
         for each in self._parked:
-            if each.tenant == tenant and each.session.positions >= positions:
+            if (each.tenant, each.drafter) == (tenant, drafter) and each.session.positions >= positions:
                 common = shared(each.ids, wanted)
                 goes_on = full or common + MAX_LOST >= each.prompt
                 if common > most and 2 * common >= len(each.ids) and goes_on:
@@ -81,8 +84,10 @@ class Conversations:
             return None
         return best.session
 
-    def keep(self, tenant: str, ids: Sequence[int], prompt: int, session: ChainSession, now: float) -> None:
-        """Park a session that holds the tokens ``ids``, all of them answered, of which the first ``prompt`` were asked.
+    def keep(
+        self, tenant: str, drafter: str, ids: Sequence[int], prompt: int, session: ChainSession, now: float
+    ) -> None:
+        """Park a session, followed by this drafter, that holds the tokens ``ids``, all of them answered, of which the first ``prompt`` were asked.
 
         What is too much then is closed: of the tenant that holds most, the oldest.
         """
@@ -94,7 +99,7 @@ class Conversations:
         except SessionFailed:
             session.close()
             return
-        self._parked.append(_Parked(tenant, list(ids), prompt, session, session.nbytes, now))
+        self._parked.append(_Parked(tenant, drafter, list(ids), prompt, session, session.nbytes, now))
         while len(self._parked) > self._limit:
             self._give_up(Counter(each.tenant for each in self._parked))
         while self.nbytes > self._max_bytes:

@@ -12,12 +12,12 @@ from device_agent.chunking import DEFAULT_CHUNK
 from device_agent.cloud_link import Attached, CloudLink
 from device_agent.recovery import LOSSES
 from device_agent.row_bytes import finite
-from device_agent.session_log import Piece, SessionLog
+from device_agent.session_log import Chosen, Piece, SessionLog
 from split_model.tensor_bytes import from_bytes, to_bytes
 from wire.credits import Window
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
-from wire.messages import Close, CloudWelcome, Forward, Result, Truncate
+from wire.messages import Close, CloudWelcome, Forward, Keep, Result, Truncate
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,9 @@ class Place:
             if isinstance(each, int):
                 link.post(Truncate(self.number, each))
                 continue
+            if isinstance(each, Chosen):
+                link.post(Keep(self.number, list(each.nodes)))
+                continue
             now = each.posted = self._clock()
             if idle:
                 self.quiet_since = now
@@ -80,7 +83,8 @@ class Place:
             link.monitor.sent(now, each.hidden.nbytes)
             self._sent += 1
             tensor = Tensor(*to_bytes(each.hidden))
-            link.post(Forward(self.number, self._sent - 1, each.position, each.want), [tensor])
+            parents = None if each.parents is None else [parent + 1 for parent in each.parents]
+            link.post(Forward(self.number, self._sent - 1, each.position, each.want, parents), [tensor])
             each.mark = link.posted_bytes
 
     def answered(self, result: Result, tensors: tuple[Tensor, ...]) -> tuple[Piece, torch.Tensor | None]:

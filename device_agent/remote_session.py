@@ -21,8 +21,10 @@ from device_agent.place import Kept, Place
 from device_agent.recovery import LOSSES, Recovery
 from device_agent.row_bytes import joined
 from device_agent.session_log import Asked, SessionLog
+from split_model.nodes import check_path, reach, tree_behind
 from wire.errors import REPLAYABLE, Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
+from wire.limits import MAX_BRANCHING_ROWS
 from wire.messages import CloudWelcome, Message, Open, Park, Result, Resume
 
 if TYPE_CHECKING:
@@ -78,16 +80,23 @@ class RemoteSession:
         self._began_at: float | None = None
         self._token_at = 0.0
 
-    def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
+    def forward(
+        self, hidden: torch.Tensor, want: int, parents: Sequence[int] | None = None
+    ) -> asyncio.Future[torch.Tensor]:
         """See ``SubmodelSession.forward``. Rows beyond the window wait here, and what is more than a cloud server takes
-        at once is cut: which one that is may change."""
-        rows = hidden.shape[0]
+        at once is cut: which one that is may change. Rows that branch are not cut."""
+        rows, position = hidden.shape[0], self._log.position
         self._check_open()
+        self._check_line()
         if not 0 <= want <= rows or not rows:
             raise ValueError(f"{want} of {rows} rows wanted; a forward has at least 1")
-        if self._log.position + rows > self._positions:
-            raise ValueError(f"position {self._log.position + rows} is beyond the session's {self._positions}")
-        asked = Asked(hidden, want, quiet(self._loop.create_future()))
+        tree, end = None, position + rows
+        if parents is not None:
+            tree, _ = tree_behind(position, parents, rows, min(MAX_BRANCHING_ROWS, self._owner.max_rows))
+            end = reach(tree)
+        if end > self._positions:
+            raise ValueError(f"position {end} is beyond the session's {self._positions}")
+        asked = Asked(hidden, want, quiet(self._loop.create_future()), tree)
         if self._began_at is None:
             self._began_at = self._loop.time()
         self._log.forward(asked)
@@ -102,9 +111,18 @@ class RemoteSession:
         self._log.truncate(position)
         self._go_on()
 
+    def keep(self, nodes: Sequence[int]) -> None:
+        """See ``SubmodelSession.keep``."""
+        self._check_open()
+        asked = self._log.branching
+        check_path(asked.tree if asked is not None else None, nodes)
+        self._log.keep(nodes)
+        self._go_on()
+
     def park(self) -> None:
         """See ``SubmodelSession.park``. A session that has no place in the cloud gets one when it is used next."""
         self._check_open()
+        self._check_line()
         if self._log.waiting:
             raise ValueError("rows are not answered yet: the session cannot be parked")
         self.advised = None
@@ -216,7 +234,8 @@ class RemoteSession:
         """Attach where it is best now, or wait until that may have changed. Raises ``SessionFailed``."""
         now, links = self._loop.time(), self._owner.links
         kept = links.index(self._kept.link) if self._kept is not None and now < self._kept.until else None
-        chosen = self._recovery.choose([link.takes(self._log.position) for link in links], now, kept)
+        takes = [link.takes(self._log.position, self._log.undivided) for link in links]
+        chosen = self._recovery.choose(takes, now, kept)
         ready_in_s = self._recovery.wait_s(chosen, now) if chosen is not None else math.inf
         failure = self._recovery.verdict(now, place=ready_in_s <= 0)
         if failure is not None:
@@ -287,6 +306,10 @@ class RemoteSession:
     def _check_open(self) -> None:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
+
+    def _check_line(self) -> None:
+        if self._log.branching is not None:
+            raise ValueError("rows branch here: keep some of them, or truncate, before anything else")
 
     def _time(self, asked: Asked, place: Place) -> None:
         """Take the time of a wanted answer: to the first token, or since the one before."""

@@ -42,12 +42,19 @@ class SlowMiddle:
     def park(self) -> None:
         """Nothing to give up."""
 
-    def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
+    def forward(
+        self, hidden: torch.Tensor, want: int, parents: Sequence[int] | None = None
+    ) -> asyncio.Future[torch.Tensor]:
         """Remember what was asked."""
         answer = asyncio.get_running_loop().create_future()
         self.asked.append((hidden, want, answer))
-        self.position += len(hidden)
+        if parents is None:
+            self.position += len(hidden)
         return answer
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """Go on behind them."""
+        self.position += len(nodes)
 
     def answer(self, number: int) -> None:
         """Give forward ``number`` its rows back."""

@@ -43,13 +43,13 @@ async def test_the_longest_common_beginning_is_taken_once(chain: Chain) -> None:
     """Cut back to what is shared, and to nobody else until it is parked again."""
     conversations = Conversations(8, 2**30, 60.0)
     short, long = await held(chain, LONG[:20]), await held(chain, LONG)
-    conversations.keep("a", LONG[:20], 20, short, 0.0)
-    conversations.keep("a", LONG, 30, long, 1.0)
+    conversations.keep("a", "", LONG[:20], 20, short, 0.0)
+    conversations.keep("a", "", LONG, 30, long, 1.0)
     prompt = [*LONG[:30], 90, 91]
-    taken = conversations.take("a", prompt, 100, 2.0)
+    taken = conversations.take("a", "", prompt, 100, 2.0)
     assert taken is long and long.position == 30
-    assert conversations.take("a", prompt, 100, 2.0) is short and short.position == 20
-    assert conversations.take("a", prompt, 100, 2.0) is None
+    assert conversations.take("a", "", prompt, 100, 2.0) is short and short.position == 20
+    assert conversations.take("a", "", prompt, 100, 2.0) is None
     for session in (short, long):
         session.close()
 
@@ -57,8 +57,8 @@ async def test_the_longest_common_beginning_is_taken_once(chain: Chain) -> None:
 async def test_the_last_token_of_a_prompt_is_always_left_to_do(chain: Chain) -> None:
     """Its logits are wanted, whatever is held."""
     conversations = Conversations(8, 2**30, 60.0)
-    conversations.keep("a", LONG, 30, await held(chain, LONG), 0.0)
-    taken = conversations.take("a", LONG[:30], 100, 0.0)
+    conversations.keep("a", "", LONG, 30, await held(chain, LONG), 0.0)
+    taken = conversations.take("a", "", LONG[:30], 100, 0.0)
     assert taken is not None and taken.position == 29
     taken.close()
 
@@ -81,8 +81,8 @@ async def test_what_does_not_go_on_with_it_does_not_get_it(
     """It stays as it was."""
     conversations = Conversations(8, 2**30, 60.0)
     session = await held(chain, LONG)
-    conversations.keep("a", LONG, 10, session, 0.0)
-    assert conversations.take(tenant, prompt, positions, 0.0) is None
+    conversations.keep("a", "", LONG, 10, session, 0.0)
+    assert conversations.take(tenant, "", prompt, positions, 0.0) is None
     assert len(conversations) == 1 and session.position == len(LONG)
     conversations.close()
     assert closed(session)
@@ -93,7 +93,7 @@ async def test_count_bytes_and_age_are_limits(chain: Chain) -> None:
     first, second, third = [await held(chain, LONG) for _ in range(3)]
     few = Conversations(2, 2**30, 60.0)
     for at, session in enumerate((first, second, third)):
-        few.keep("a", LONG, 10, session, float(at))
+        few.keep("a", "", LONG, 10, session, float(at))
     assert closed(first) and not closed(second) and few.nbytes == second.nbytes + third.nbytes
     few.sweep(61.0)
     assert closed(second) and not closed(third)
@@ -101,11 +101,11 @@ async def test_count_bytes_and_age_are_limits(chain: Chain) -> None:
     assert closed(third) and not len(few)
     small = Conversations(8, 1, 60.0)
     session = await held(chain, LONG)
-    small.keep("a", LONG, 10, session, 0.0)
+    small.keep("a", "", LONG, 10, session, 0.0)
     assert closed(session) and not len(small)
     none = Conversations(0, 2**30, 60.0)
     session = await held(chain, LONG)
-    none.keep("a", LONG, 10, session, 0.0)
+    none.keep("a", "", LONG, 10, session, 0.0)
     assert closed(session) and not len(none)
 
 
@@ -118,13 +118,13 @@ async def test_another_chat_with_the_same_instructions_leaves_it_alone(chain: Ch
     asked = len(instructions) + len(question)
     conversations = Conversations(2, 2**30, 60.0)
     session = await held(chain, [*instructions, *question, *answer])
-    conversations.keep("a", LONG, asked, session, 0.0)
-    assert conversations.take("a", other, 100, 0.0) is None and session.position == len(LONG)
-    assert conversations.take("a", goes_on, 100, 0.0) is session
+    conversations.keep("a", "", LONG, asked, session, 0.0)
+    assert conversations.take("a", "", other, 100, 0.0) is None and session.position == len(LONG)
+    assert conversations.take("a", "", goes_on, 100, 0.0) is session
     session.truncate(32)
-    conversations.keep("a", LONG[:32], 32, session, 0.0)
-    conversations.keep("b", LONG, 40, await held(chain, LONG), 0.0)
-    taken = conversations.take("a", other[:31] + other, 100, 0.0)
+    conversations.keep("a", "", LONG[:32], 32, session, 0.0)
+    conversations.keep("b", "", LONG, 40, await held(chain, LONG), 0.0)
+    taken = conversations.take("a", "", other[:31] + other, 100, 0.0)
     assert taken is session
     taken.close()
     conversations.close()
@@ -136,9 +136,9 @@ async def test_who_holds_most_gives_way(chain: Chain) -> None:
     nbytes = one.nbytes
     for conversations in (Conversations(3, 2**30, 60.0), Conversations(9, 3 * nbytes, 60.0)):
         mine, others = await held(chain, LONG), [await held(chain, LONG) for _ in range(5)]
-        conversations.keep("a", LONG, 40, mine, 0.0)
+        conversations.keep("a", "", LONG, 40, mine, 0.0)
         for at, session in enumerate(others):
-            conversations.keep("b", LONG, 40, session, float(at))
+            conversations.keep("b", "", LONG, 40, session, float(at))
         assert [closed(session) for session in others] == [True, True, True, False, False]
         assert not closed(mine) and len(conversations) == 3
         conversations.close()
@@ -150,8 +150,8 @@ async def test_a_token_begun_with_is_no_part_of_what_is_parked(chain: Chain) -> 
     session = chain.open(100)
     await session.forward(LONG, 1, lambda logits: 7, lambda token: token)
     conversations = Conversations(8, 2**30, 60.0)
-    conversations.keep("a", LONG, 10, session, 0.0)
-    taken = conversations.take("a", [*LONG, 8], 100, 0.0)
+    conversations.keep("a", "", LONG, 10, session, 0.0)
+    taken = conversations.take("a", "", [*LONG, 8], 100, 0.0)
     assert taken is session and session.position == len(LONG)
     fresh = await held(chain, LONG)
     got, wanted = [await each.forward([8], 1, lambda logits: logits.clone()) for each in (session, fresh)]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.history import BLOCK_ROWS, WHOLE_ROWS, History
-from device_agent.session_log import Asked, Piece, SessionLog
+from device_agent.session_log import Asked, Chosen, Piece, SessionLog
+from split_model.tree import Tree
 
 
 @given(st.integers(0, 2**32))
@@ -65,17 +66,29 @@ class ListCloud:
 
     def __init__(self) -> None:
         self.rows: list[float] = []
-        self.frames: list[Piece | int] = []
+        self.nodes: list[float] | None = None
+        self.frames: list[Piece | int | Chosen] = []
 
     def step(self) -> Piece | None:
-        """Do what came first; the piece that is to be answered, None for a truncation."""
+        """Do what came first; the piece that is to be answered, None for a truncation or a choice."""
         frame = self.frames.pop(0)
         if isinstance(frame, int):
             assert frame <= len(self.rows)
             del self.rows[frame:]
+            self.nodes = None
+            return None
+        if isinstance(frame, Chosen):
+            assert self.nodes is not None, "what is kept has come before"
+            self.rows += [self.nodes[node] for node in frame.nodes]
+            self.nodes = None
             return None
         assert frame.position == len(self.rows), "rows come where the last ones ended"
-        self.rows += frame.hidden[:, 0].tolist()
+        assert self.nodes is None, "nothing comes behind rows that branch"
+        if frame.parents is None:
+            self.rows += frame.hidden[:, 0].tolist()
+        else:
+            assert len(frame.parents) == len(frame.hidden), "they come in one piece"
+            self.nodes = frame.hidden[:, 0].tolist()
         return frame
 
 
@@ -92,20 +105,44 @@ class Scene:
         """What the session holds when a forward is done, by the forward's first value."""
         self.fresh = 1.0
         self.answers = 0
+        self.nodes: list[float] | None = None
+        """The rows that branch behind the session, and how."""
+        self.tree = Tree(0)
 
     def forward(self) -> None:
-        """Some new rows, each with a value never seen."""
-        count = self.rng.choice([1, 1, 1, 2, 5, 40])
+        """Some new rows, each with a value never seen, one behind the other or as a tree."""
+        if self.nodes is not None:
+            return
+        branch = self.rng.random() < 0.3
+        count = self.rng.choice([1, 3, 9] if branch else [1, 1, 1, 2, 5, 40])
         values = [self.fresh + each for each in range(count)]
         self.fresh += count
-        self.model += values
-        self.should[int(values[0])] = list(self.model)
         want = self.rng.randint(0, count)
-        self.log.forward(Asked(torch.tensor(values)[:, None], want, self.loop.create_future()))
+        asked = Asked(torch.tensor(values)[:, None], want, self.loop.create_future())
+        if branch:
+            self.nodes, self.tree = values, Tree(len(self.model))
+            self.tree.add([self.rng.randint(-1, node - 1) for node in range(count)])
+            asked.tree = self.tree
+        else:
+            self.model += values
+        self.should[int(values[0])] = list(self.model)
+        self.log.forward(asked)
+
+    def keep(self) -> None:
+        """A path of the nodes."""
+        if self.nodes is None:
+            return
+        path = self.tree.path(self.rng.randint(-1, len(self.nodes) - 1))
+        self.model += [self.nodes[node] for node in path]
+        self.nodes = None
+        self.log.keep(path)
 
     def truncate(self) -> None:
-        """Back to anywhere."""
+        """Back to anywhere, and no further than to forget the nodes as often as not."""
         position = self.rng.randint(0, len(self.model))
+        if self.nodes is not None and self.rng.random() < 0.7:
+            position = len(self.model)
+        self.nodes = None
         del self.model[position:]
         self.log.truncate(position)
 
@@ -115,9 +152,10 @@ class Scene:
         most_of_history = self.rng.randint(1, 50)
         frame = self.log.next(most, self.rng.randint(0, 60), most_of_history)
         if frame is not None:
-            assert isinstance(frame, int) or 0 < len(frame.hidden) <= most
-            assert isinstance(frame, int) or frame.asked is not None or len(frame.hidden) <= most_of_history
-            assert isinstance(frame, int) or self.log.sent[-1] is frame
+            if isinstance(frame, Piece):
+                assert 0 < len(frame.hidden) <= (most if frame.parents is None else 9)
+                assert frame.asked is not None or len(frame.hidden) <= most_of_history
+                assert self.log.sent[-1] is frame
             self.cloud.frames.append(frame)
 
     def answer(self) -> None:
@@ -146,13 +184,14 @@ class Scene:
         position = self.log.resumable if self.rng.random() < 0.6 else 0
         assert position <= len(self.cloud.rows), "only what is surely there is relied on"
         del self.cloud.rows[position:]
+        self.cloud.nodes = None
         self.log.begin(position)
 
 
 @given(st.integers(0, 2**32))
 def test_what_is_sent_again_rebuilds_exactly_what_was_there(seed: int) -> None:
-    """Random forwards, truncations, answers and losses: each forward is answered once, by a cloud that holds exactly
-    the rows that stood before it, and in the end it holds what the session should be."""
+    """Random forwards, trees, choices, truncations, answers and losses: each forward is answered once, by a cloud that
+    holds exactly the rows that stood before it, and in the end it holds what the session should be."""
     with closing(asyncio.new_event_loop()) as loop:
         play(Scene(random.Random(seed), loop))
 
@@ -160,10 +199,12 @@ def test_what_is_sent_again_rebuilds_exactly_what_was_there(seed: int) -> None:
 def play(scene: Scene) -> None:
     """Anything in any order, then all that is left."""
     scene.log.begin(0)
-    acts = [scene.forward] * 3 + [scene.truncate] + [scene.send] * 6 + [scene.answer] * 5 + [scene.lose]
+    acts = [scene.forward] * 3 + [scene.keep] * 2 + [scene.truncate] + [scene.send] * 6 + [scene.answer] * 5
+    acts.append(scene.lose)
     for _ in range(150):
         scene.rng.choice(acts)()
         assert scene.log.position == len(scene.model)
+    scene.keep()
     for _ in range(5000):
         if scene.log.settled:
             break
@@ -174,6 +215,6 @@ def play(scene: Scene) -> None:
     assert scene.log.settled and not scene.log.waiting
     assert scene.answers == len(scene.should)
     assert scene.cloud.rows == scene.model
-    assert scene.log.resumable == scene.log.history.length == len(scene.model)
+    assert scene.log.resumable <= scene.log.history.length == len(scene.model)
     if scene.model:
         assert scene.log.history.rows(0, len(scene.model))[:, 0].tolist() == scene.model

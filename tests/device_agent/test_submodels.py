@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from clouds import chain_over, cloud_here, device_hello, greedy, local_middle, remote_middle
+from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, local_middle, remote_middle, until
 from oracle import oracle_tokens, prompt_for
 from submodel_conformance import check_submodel, rows
 from tiny_models import build_tiny
@@ -19,6 +21,8 @@ from device_agent.remote import RemoteSubmodel
 from split_model.checkpoint import Checkpoint
 from split_model.slices import middle_slice
 from split_model.stack import Stack
+from split_model.submodel import SubmodelSession
+from split_model.tree import Tree
 from wire.errors import Code, ConnectionFailed, SessionFailed
 
 
@@ -106,6 +110,84 @@ async def test_rows_that_are_not_finite_fail_the_session(tiny: Path, monkeypatch
             await session.forward(rows(1, 32, 0), 1)
         assert failed.value.code is Code.NOT_FINITE
         session.close()
+
+
+@pytest.mark.system
+async def test_remote_submodel_conforms_with_stages(tiny: Path) -> None:
+    """Layers in two processes: nodes are moved in both."""
+    async with (
+        cloud_here(tiny, 1, 1, stages=2, threads=1, page_positions=4) as cloud,
+        remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
+    ):
+        await until(lambda: cloud.server.engine.alive, 60)
+        await check_submodel(remote, middle_of(tiny))
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_losses_change_no_row(tiny: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks, trees, choices and truncations over two cloud servers while connections are cut and sessions thrown out
+    at any moment: every row is what the layers on this machine give."""
+    monkeypatch.setattr("device_agent.link.delay_s", lambda attempt, random: 0.01)
+    rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    compute = Compute()
+    oracle = local_middle(tiny, 1, 1, compute).open(400)
+    losses = 0
+
+    def lose(remote: RemoteSubmodel, clouds: list[Cloud]) -> None:
+        nonlocal losses
+        stream = rng.choice(remote.links).stream
+        if stream is not None and rng.random() < 0.7:
+            stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
+            losses += 1
+        else:
+            engine = rng.choice(clouds).server.engine
+            for key in list(engine.ledger.entries):
+                engine._end(key, SessionFailed(Code.PREEMPTED, "its pages were needed"))
+                losses += 1
+
+    async with (
+        cloud_here(tiny, 1, 1, page_positions=4) as first,
+        cloud_here(tiny, 1, 1, page_positions=8, max_rows=16, window_rows=24) as second,
+        remote_middle([first.url, second.url], device_hello(tiny, 1, 1)) as remote,
+    ):
+        session = remote.open(400)
+        both: tuple[SubmodelSession, ...] = (session, oracle)
+        answers: list[tuple[Awaitable[torch.Tensor], Awaitable[torch.Tensor]]] = []
+        for _ in range(40):
+            branch = rng.random() < 0.5
+            hidden = torch.randn(rng.choice([1, 2, 9] if branch else [1, 1, 5, 30]), 32, generator=generator)
+            want = rng.randint(0, len(hidden))
+            parents = [rng.randint(-1, node - 1) for node in range(len(hidden))] if branch else None
+            if session.position > 350:
+                for each in both:
+                    each.truncate(5)
+            answers.append((session.forward(hidden, want, parents), oracle.forward(hidden, want, parents)))
+            if rng.random() < 0.3:
+                await asyncio.sleep(rng.choice([0, 0.001, 0.01]))
+            if rng.random() < 0.2:
+                lose(remote, [first, second])
+            if rng.random() < 0.5:
+                await answers[-1][0]
+            if rng.random() < 0.2:
+                lose(remote, [first, second])
+            if parents is not None:
+                tree = Tree(0)
+                tree.add(parents)
+                keep = tree.path(rng.randint(-1, len(parents) - 1)) if rng.random() < 0.8 else None
+                for each in both:
+                    each.truncate(each.position) if keep is None else each.keep(keep)
+            elif rng.random() < 0.2:
+                back = rng.randint(max(0, session.position - 10), session.position)
+                for each in both:
+                    each.truncate(back)
+            assert session.position == oracle.position
+            if rng.random() < 0.2:
+                lose(remote, [first, second])
+        for got, wanted in answers:
+            torch.testing.assert_close(await got, await wanted, atol=1e-5, rtol=0)
+        session.close()
+    assert losses > 5
+    compute.stop()
 
 
 @pytest.mark.parametrize("settings", [{"window_rows": 64}, {"max_rows": 3}, {"max_positions": 40}])

@@ -15,6 +15,8 @@ from oracle import oracle_tokens, prompt_for
 
 from device_agent.answering import ServedChain, answer
 from device_agent.conversations import Conversations
+from device_agent.drafters import Drafters
+from device_agent.drafting_way import DraftingWays, DraftSettings
 from device_agent.local import Compute
 from device_agent.tokenizer import Tokenizer
 from split_model.checkpoint import Checkpoint
@@ -35,8 +37,9 @@ async def served(middle: Submodel | None) -> AsyncIterator[ServedChain]:
     chain = chain_over(DEMO, split, 0, middle, compute, 0)
     tokenizer = Tokenizer.load(DEMO, chain.parts.spec.eos_token_ids)
     conversations = Conversations(4, 2**30, 60.0)
+    ways = DraftingWays(Drafters({"none": None}, 0), DraftSettings())
     with ThreadPoolExecutor(1) as readers:
-        yield ServedChain("demo", chain, tokenizer, 512, 64, asyncio.Semaphore(8), conversations, readers)
+        yield ServedChain("demo", chain, tokenizer, 512, 64, asyncio.Semaphore(8), conversations, ways, readers)
     conversations.close()
     compute.stop()
 

@@ -1,0 +1,128 @@
+"""Generation with drafting, on the event loop: a round goes out, its verdict comes back, and meanwhile the device drafts on.
+
+It knows token ids and a chain of submodels, and nothing of text or of who runs the middle layers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from time import perf_counter
+
+import torch
+
+from device_agent.chain import ChainSession
+from device_agent.choosing import Chooser
+from device_agent.drafting_round import DraftingRounds, Outgoing
+from device_agent.drafting_way import DraftingWay, Tally
+from device_agent.generation import Step
+from device_agent.local import quiet
+
+
+class Speculation:
+    """One answer's generation with the drafter that ``session`` was opened with."""
+
+    def __init__(
+        self,
+        session: ChainSession,
+        prompt: Sequence[int],
+        chooser: Chooser,
+        way: DraftingWay,
+        end_ids: Collection[int],
+        max_tokens: int,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._session = session
+        self._prompt = prompt
+        self._way = way
+        self._rounds = DraftingRounds(
+            session, chooser, way, end_ids, max_tokens, lambda row: _later(loop, self._send, row)
+        )
+        self._in_flight: list[asyncio.Future[torch.Tensor]] = []
+        self._rows = 0
+        """Rows in flight."""
+        self._posted_at = self._answered_at = 0.0
+
+    @property
+    def tally(self) -> Tally:
+        """What drafting has brought in this answer so far."""
+        return self._rounds.tally
+
+    async def run(self) -> AsyncGenerator[Step, None]:
+        """Prefill what the session does not hold of the prompt, then one round after the other.
+
+        Raises:
+            SessionFailed: a submodel failed; the session must be closed.
+        """
+        session, compute = self._session, self._session.chain.compute
+        deep = await session.run(self._prompt[session.position :], 1)
+        turn = await compute.submit(lambda: self._rounds.turn(deep, None))
+        while True:
+            outgoing = turn.outgoing
+            if not turn.streamed:
+                self._forget(outgoing)
+            if outgoing.rows is not None and turn.streamed < len(outgoing.rows):
+                self._send_rows(outgoing.rows[turn.streamed :], outgoing.parents)
+            try:
+                for step in turn.steps:
+                    yield step
+            except GeneratorExit:  # Enough was read: back to where the last chosen token would go.
+                await self._go_back(outgoing)
+                raise
+            if outgoing.rows is None:
+                return
+            rows = await self._verified()
+            waited_s = self._answered_at - self._posted_at
+            turn = await compute.submit(lambda: self._rounds.turn(rows, waited_s))
+
+    def _send(self, outgoing: Outgoing) -> None:
+        """A row that is sent while its round is still being made."""
+        if not self._in_flight:
+            self._forget(outgoing)
+        assert outgoing.rows is not None
+        self._send_rows(outgoing.rows, None)
+
+    def _forget(self, outgoing: Outgoing) -> None:
+        """Have the middle and output submodel forget what was not accepted."""
+        if outgoing.kept is not None:
+            self._session.keep_deep(outgoing.kept)
+        else:
+            self._session.cut_deep(outgoing.begin)
+
+    def _send_rows(self, rows: torch.Tensor, parents: Sequence[int] | None) -> None:
+        self._in_flight.append(quiet(asyncio.ensure_future(self._timed(self._session.deepen(rows, len(rows), parents)))))
+        self._rows += len(rows)
+        self._posted_at = perf_counter()
+
+    async def _timed(self, answer: Awaitable[torch.Tensor]) -> torch.Tensor:
+        rows = await answer
+        self._answered_at = perf_counter()
+        return rows
+
+    async def _verified(self) -> torch.Tensor:
+        """The rows in flight; what the device has time for meanwhile is prepared."""
+        if self._way.settings.prepare != "none" and self._session.waits and not self._way.drafter.tree_nodes:
+            steps = self._way.costs.steps_while_waiting(self._rows)
+            compute = self._session.chain.compute
+            while steps > 0 and compute.idle and not self._in_flight[-1].done():
+                steps -= 1
+                if not await compute.submit(self._rounds.prepare):
+                    break
+        rows = [await answer for answer in self._in_flight]
+        self._in_flight, self._rows = [], 0
+        return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+    async def _go_back(self, outgoing: Outgoing) -> None:
+        """Leave the session at the position of the round that was sent, with nothing in flight."""
+        if outgoing.rows is None:
+            return
+        with suppress(Exception):  # What is broken shows when the session is used next.
+            self._session.truncate(outgoing.begin)
+            for answer in self._in_flight:
+                await answer
+
+
+def _later(loop: asyncio.AbstractEventLoop, send: Callable[[Outgoing], None], row: Outgoing) -> None:
+    """From the compute thread: send a row as soon as the event loop comes to it."""
+    loop.call_soon_threadsafe(send, row)
