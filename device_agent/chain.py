@@ -55,9 +55,7 @@ class Chain:
         """Tokens in a chunk of a prompt for which nobody advises otherwise."""
         return self.chunk or (self.middle.chunk if self.middle is not None else None) or DEFAULT_CHUNK
 
-    def open(
-        self, positions: int, prompt: int = 0, expected: int = 0, drafter: Drafter | None = None
-    ) -> ChainSession:
+    def open(self, positions: int, prompt: int = 0, expected: int = 0, drafter: Drafter | None = None) -> ChainSession:
         """Begin a session with room for ``positions`` positions, of which ``prompt`` come at once and ``expected`` will
         probably be reached; ``drafter`` follows its text. Raises what the middle submodel's ``open`` does."""
         middle = self.middle.open(positions, prompt, expected) if self.middle is not None else None
@@ -168,8 +166,10 @@ class ChainSession:
     def deepen(
         self, shallow: torch.Tensor, wanted: int, parents: Sequence[int] | None = None
     ) -> Awaitable[torch.Tensor]:
-        """The deep hidden states ``[wanted, hidden_size]`` of the last ``wanted`` of these rows of the input submodel, which
-        stand where middle and output submodel are. ``parents``: of rows that branch; ``keep`` or ``cut_deep`` must follow.
+        """The deep hidden states ``[wanted, hidden_size]`` of the last ``wanted`` of these rows of the input submodel.
+
+        They are the next of middle and output submodel. ``parents``: of rows that branch; ``keep_deep`` or ``cut_deep``
+        must follow then.
 
         The order of calls is the order of rows; each result must be awaited, or the session closed.
         """
@@ -181,7 +181,7 @@ class ChainSession:
         return asyncio.ensure_future(self._deepen_branching(deep, wanted, parents))
 
     def keep_deep(self, nodes: Sequence[int]) -> None:
-        """Of the rows that branched, these nodes become positions of middle and output submodel, the others are forgotten."""
+        """Of the rows that branched, these nodes become positions of middle and output submodel; no other stays."""
         for session in (self._middle, self._back):
             if session is not None:
                 session.keep(nodes)

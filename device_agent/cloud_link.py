@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from device_agent.bandwidth import MIN_BYTES, LinkMonitor
+from device_agent.bandwidth import ALPHA, MIN_BYTES, THRESHOLD, LinkMonitor
 from device_agent.link import stay_connected
 from device_agent.times import Times
 from wire.connection import Role, failure_of
@@ -76,6 +76,8 @@ class CloudLink:
         posted_bytes: bytes that ``stream`` has sent, at least, once all that was posted has left.
         times: what its answers took.
         monitor: how fast the connection is.
+        step_s: a moving mean of its steps' seconds, as far as they had short frames of ours; None before the first.
+        draft_us: microseconds of a step of drafting here, which the cloud server is told; 0: nothing is drafted.
     """
 
     def __init__(self, url: str, hello: DeviceHello, changed: Callable[[], None]) -> None:
@@ -89,6 +91,9 @@ class CloudLink:
         self.posted_bytes = 0
         self.times = Times()
         self.monitor = LinkMonitor()
+        self.step_s: float | None = None
+        self.draft_us = 0
+        self._draft_reported_us = 0
         self._url = url.rstrip("/") + "/device"
         self._changed = changed
         self._attached: dict[int, Attached] = {}
@@ -153,17 +158,23 @@ class CloudLink:
         self.posted_bytes = max(self.posted_bytes, self.stream.sent_bytes) + sum(len(each.data) for each in tensors)
 
     def measure(self, result: Result, posted: float, now: float, up_bytes: int, down_bytes: int) -> None:
-        """Take the times of a long frame, which was posted at ``posted``, and tell the cloud server what has changed.
+        """Take the times of a frame, which was posted at ``posted``, and tell the cloud server what has changed.
 
-        Any frames: short ones measure nothing.
+        Short ones measure its steps, long ones the bandwidth.
         """
+        queue_s, step_s = result.queue_us / 1e6, result.step_us / 1e6
+        if up_bytes < MIN_BYTES:
+            self.step_s = step_s if self.step_s is None else ALPHA * self.step_s + (1 - ALPHA) * step_s
         if self.stream is None or (up_bytes < MIN_BYTES and down_bytes < MIN_BYTES):
             return
-        queue_s, step_s = result.queue_us / 1e6, result.step_us / 1e6
         self.monitor.answered(posted, now, up_bytes, down_bytes, queue_s, step_s, self.stream.rtt_s)
         if self.monitor.changed():
-            with suppress(ConnectionFailed):  # Its reader sees to that.
-                self.post(LinkState(*self.monitor.report()))
+            self._report()
+
+    def _report(self) -> None:
+        self._draft_reported_us = self.draft_us
+        with suppress(ConnectionFailed):  # Its reader sees to that.
+            self.post(LinkState(*self.monitor.report(), self.draft_us))
 
     async def run(self) -> None:
         """Stay connected, for ever."""
@@ -182,6 +193,7 @@ class CloudLink:
                 raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "the cloud server says that it takes no rows at all")
             self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
             self.chunk, self.monitor, self.posted_bytes = None, LinkMonitor(), 0
+            self.step_s, self._draft_reported_us = None, 0
             tasks = [asyncio.create_task(work) for work in (self._read(stream), self._look(), self._make_room())]
             try:
                 log.info("cloud connected", url=self._url)
@@ -231,6 +243,8 @@ class CloudLink:
                 await asyncio.sleep(LOOK_EVERY_S)
                 for session in self.sessions:
                     session.look(clock())
+                if abs(self.draft_us - self._draft_reported_us) > THRESHOLD * self._draft_reported_us:
+                    self._report()
                 timing = self.times.take()
                 if timing is not None:
                     with suppress(ConnectionFailed):

@@ -55,11 +55,9 @@ class Conversations:
         """Bytes that they hold on this device."""
         return sum(each.nbytes for each in self._parked)
 
-    def take(
-        self, tenant: str, drafter: str, ids: Sequence[int], positions: int, now: float
-    ) -> ChainSession | None:
-        """The session of ``tenant``, followed by this drafter, that shares the longest beginning with the prompt ``ids`` and may reach
-        ``positions``, cut back to what they share, at least one token of the prompt being left to do.
+    def take(self, tenant: str, drafter: str, ids: Sequence[int], positions: int, now: float) -> ChainSession | None:
+        """The session of ``tenant``, followed by this drafter, that shares the longest beginning with the prompt and
+        may reach ``positions``, cut back to what they share, at least one token of the prompt being left to do.
 
         None when none shares enough: ``MIN_SHARED`` tokens, half of what it holds, and its last prompt but for the end.
         Another conversation that only begins alike, with the same instructions say, would lose the rest. Once as many
@@ -87,7 +85,8 @@ class Conversations:
     def keep(
         self, tenant: str, drafter: str, ids: Sequence[int], prompt: int, session: ChainSession, now: float
     ) -> None:
-        """Park a session, followed by this drafter, that holds the tokens ``ids``, all of them answered, of which the first ``prompt`` were asked.
+        """Park a session, followed by this drafter, that holds the tokens ``ids``, all of them answered, of which the
+        first ``prompt`` were asked.
 
         What is too much then is closed: of the tenant that holds most, the oldest.
         """

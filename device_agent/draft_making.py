@@ -51,10 +51,8 @@ class DraftMaker:
         found = self._proposer.candidates(guess, generated, drafted, count)
         return [each for each in found if each.chances is not None or each.token not in self._ends]
 
-    def chain(
-        self, generated: Sequence[int], line: Sequence[int], room: int, made: Callable[[int], None]
-    ) -> list[int]:
-        """The nodes of a draft, each following the one before it: first those of ``line``, which are there, then new ones.
+    def chain(self, generated: Sequence[int], line: Sequence[int], room: int, made: Callable[[int], None]) -> list[int]:
+        """The nodes of a draft, each following the one before it: first those of ``line``, which are there, then new.
 
         Args:
             room: most of them.
@@ -84,7 +82,7 @@ class DraftMaker:
         return draft
 
     def branches(self, generated: Sequence[int], levels: Sequence[Guess], room: int) -> list[int]:
-        """The likeliest tree of at most the drafter's number of nodes, ``levels[d]`` being about every node of depth d."""
+        """The likeliest tree of at most the drafter's number of nodes; ``levels[d]`` is about every node of depth d."""
         drafted: list[int] = []
         choices: list[list[Candidate]] = []
         for guess in levels[:room]:

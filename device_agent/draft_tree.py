@@ -1,7 +1,7 @@
 """The tokens that a device has thought ahead: nodes behind the last chosen token, with all that is known of them.
 
-One tree serves the draft in flight and what is prepared while its verdict travels. Its nodes are numbered alike here, in
-the input submodel's session and in the drafter's, so no shallow row is computed twice. For the compute thread only.
+One tree serves the draft in flight and what is prepared while its verdict travels. Its nodes are numbered alike here,
+in the input submodel's session and in the drafter's, so no shallow row is computed twice. For the compute thread only.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class DraftTree:
         return self.nodes[node].guess
 
     def settle(self, path: Sequence[int], token: int | None, deep: torch.Tensor) -> list[int]:
-        """A verdict: the nodes of ``path`` were accepted and then ``token`` was chosen; None: the answer ends before it.
+        """A verdict: the nodes of ``path`` were accepted and then ``token`` was chosen; None: the answer ends first.
 
-        deep: the deep hidden states of the token before the first node and of ``path``, ``[len(path) + 1, hidden_size]``.
+        deep: deep hidden states of the token before the first node and of ``path``, ``[len(path) + 1, hidden_size]``.
 
         Returns:
             the nodes that go on from ``token``, where that was prepared; renumbered, and all others forgotten.

@@ -98,7 +98,7 @@ class DraftingRounds:
         """The verdict, and the next draft.
 
         Args:
-            deep: ``[1 + drafted, hidden_size]``: of the last chosen token and of the draft; at first of the prompt's end.
+            deep: ``[1 + drafted, hidden_size]``: of the last chosen token and the draft; at first of the prompt's end.
             waited_s: from when the last row was sent to when the last of these came; None at first.
         """
         sent, tried, branching = self._sent, self._tried, bool(self._way.drafter.tree_nodes and self._sent)

@@ -11,6 +11,7 @@ from drafting.costs import RoundCosts
 from drafting.drafter import Drafter
 from drafting.length import CostAware, DraftLength, Fixed
 from drafting.verification import Rule
+from split_model.submodel import Submodel
 
 Prepare = Literal["none", "last", "all"]
 StreamRows = Literal["auto", "on", "off"]
@@ -19,7 +20,7 @@ PRIOR_ROUND_S, PRIOR_ROW_S = 0.02, 0.0005
 """What a verification of one row, and each further row, is taken to cost before the first: a few decide anew."""
 
 FIXED_CAP, AUTO_CAP = 8, 24
-"""Longest draft where nobody says: HAT's threshold alone would go on for long where it is wrong; costs know when to stop."""
+"""Longest draft where nobody says: HAT's threshold may go on for long where it is wrong, costs know when to stop."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,21 @@ class DraftingWay:
         )
         return cls(drafter, settings, length, Calibration(), costs)
 
+    def measured(self, middle: Submodel | None, row_bytes: int) -> None:
+        """Take over what is known of the way to the middle submodel, and say what drafting takes here."""
+        pace = middle.pace if middle is not None else None
+        if middle is not None and pace is not None:
+            self.step_s = pace.step_s
+            self.costs.link(row_bytes, pace.up_bytes_s, row_bytes, pace.down_bytes_s)
+            middle.drafts_in(self.costs.draft_s)
+
     @property
     def streams(self) -> bool:
-        """Whether a round's rows are sent one by one: where a row takes longer to make, or to send, than a step of the
-        cloud takes, they arrive one by one anyway and the cloud keeps up; else they would only be torn into more steps."""
+        """Whether a round's rows are sent one by one.
+
+        Where a row takes longer to make, or to send, than a step of the cloud takes, they arrive one by one anyway and
+        the cloud keeps up; else they would only be torn into more steps.
+        """
         if self.settings.stream != "auto":
             return self.settings.stream == "on"
         return self.step_s is not None and max(self.costs.draft_s, self.costs.link_row_s) >= self.step_s

@@ -66,10 +66,14 @@ class LocalSubmodel:
     max_rows = MAX_ROWS
     max_positions = sys.maxsize
     chunk = None
+    pace = None
 
     def __init__(self, stack: Stack, compute: Compute) -> None:
         self._stack = stack
         self._compute = compute
+
+    def drafts_in(self, seconds: float) -> None:
+        """Nobody else needs to know."""
 
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> LocalSession:
         """Begin a session with room for ``positions`` positions."""
@@ -126,7 +130,7 @@ class LocalSession:
         return self._run(self._advance(len(hidden), len(hidden)), hidden, len(hidden))
 
     def branch_now(self, hidden: torch.Tensor, parents: Sequence[int]) -> torch.Tensor:
-        """Run nodes: rows that follow ``parents``, -1 being the last position, and count for nothing until they are kept.
+        """Run nodes: rows that follow ``parents``, -1 being the last position, and count for nothing until kept.
 
         Nodes are numbered in the order they come, from 0 after each ``keep_now`` or truncation.
         Raises ``CacheFull`` beyond ``NODE_ROOM``, ``ValueError`` for a parent that is not there.

@@ -62,7 +62,7 @@ class Preparation:
         return True
 
     def _roots(self) -> list[tuple[int, Candidate, float, float]]:
-        """The tokens that may be chosen in place of a drafted one, or after the last: parent, candidate, chance, likelihood."""
+        """The tokens that may be chosen in place of a drafted one, or after the last, as ``_next`` gives them."""
         nodes = [TRUNK, *self._sent]
         first = max(0, len(self._sent) - 1) if self._kind == "last" else 0
         found: list[list[Candidate]] = []
@@ -85,6 +85,7 @@ class Preparation:
         return roots
 
     def _next(self) -> list[tuple[int, Candidate, float, float]]:
+        """New nodes: parent, candidate, chance, and how likely the verdict is that needs them."""
         new = []
         for node, likelihood in self._leaves or ():
             found = self._maker.candidates(self._tree.guess(node), self._generated, self._tree.tokens(node), 1)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from device_agent.cloud_link import CloudLink
 from device_agent.recovery import Recovery
 from device_agent.remote_session import RemoteSession
+from split_model.submodel import Pace
 from wire.errors import Code, SessionFailed
 from wire.messages import CloudWelcome, DeviceHello
 
@@ -64,6 +65,17 @@ class RemoteSubmodel:
     def chunk(self) -> int | None:
         """Rows of a chunk as the cloud advises them now."""
         return self._preferred.chunk
+
+    @property
+    def pace(self) -> Pace:
+        """What is known of the cloud server where a session would be opened now."""
+        link = self._preferred
+        return Pace(link.step_s, link.monitor.up_bytes_s, link.monitor.down_bytes_s)
+
+    def drafts_in(self, seconds: float) -> None:
+        """See ``Submodel.drafts_in``; the cloud servers are told when it has changed."""
+        for link in self.links:
+            link.draft_us = round(seconds * 1e6)
 
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> RemoteSession:
         """Begin a session. Raises ``SessionFailed`` when no cloud server can be reached or all are stopping."""

@@ -1,4 +1,4 @@
-"""Generation with drafting, on the event loop: a round goes out, its verdict comes back, and meanwhile the device drafts on.
+"""Generation with drafting, on the event loop: a round goes out, and while it is verified the device drafts on.
 
 It knows token ids and a chain of submodels, and nothing of text or of who runs the middle layers.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -57,7 +58,7 @@ class Speculation:
         """
         session, compute = self._session, self._session.chain.compute
         deep = await session.run(self._prompt[session.position :], 1)
-        turn = await compute.submit(lambda: self._rounds.turn(deep, None))
+        turn = await compute.submit(partial(self._rounds.turn, deep, None))
         while True:
             outgoing = turn.outgoing
             if not turn.streamed:
@@ -73,8 +74,7 @@ class Speculation:
             if outgoing.rows is None:
                 return
             rows = await self._verified()
-            waited_s = self._answered_at - self._posted_at
-            turn = await compute.submit(lambda: self._rounds.turn(rows, waited_s))
+            turn = await compute.submit(partial(self._rounds.turn, rows, self._answered_at - self._posted_at))
 
     def _send(self, outgoing: Outgoing) -> None:
         """A row that is sent while its round is still being made."""
@@ -91,7 +91,9 @@ class Speculation:
             self._session.cut_deep(outgoing.begin)
 
     def _send_rows(self, rows: torch.Tensor, parents: Sequence[int] | None) -> None:
-        self._in_flight.append(quiet(asyncio.ensure_future(self._timed(self._session.deepen(rows, len(rows), parents)))))
+        self._in_flight.append(
+            quiet(asyncio.ensure_future(self._timed(self._session.deepen(rows, len(rows), parents))))
+        )
         self._rows += len(rows)
         self._posted_at = perf_counter()
 
@@ -111,6 +113,7 @@ class Speculation:
                     break
         rows = [await answer for answer in self._in_flight]
         self._in_flight, self._rows = [], 0
+        self._way.measured(self._session.chain.middle, rows[0].shape[1] * rows[0].itemsize)
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
     async def _go_back(self, outgoing: Outgoing) -> None:

@@ -1,9 +1,9 @@
 """What a drafter looks like to the loop that asks it for tokens, whichever kind it is.
 
 A drafter follows one text. What is final it *observes*: the prompt, then after each verdict the tokens that were
-chosen. What it is asked about beyond that are *nodes* of a tree behind the last observed token, numbered from 0 in the order in
-which they are extended; observing anything forgets them all. A draft is a path of nodes; branches are only made to
-prepare for several verdicts, and never leave the device.
+chosen. What it is asked about beyond that are *nodes* of a tree behind the last observed token, numbered from 0 in the
+order in which they are extended; observing anything forgets them all. A draft is a path of nodes; branches are only
+made to prepare for several verdicts, and never leave the device.
 
 Everything here runs on the device's compute thread.
 """
@@ -49,9 +49,9 @@ class DraftSession(Protocol):
         """The text goes on with ``tokens``; cheap, what is to be computed may wait until somebody asks.
 
         Args:
-            shallow: the input submodel's rows of these tokens, ``[len(tokens), hidden_size]``. Not written to by anybody.
+            shallow: the input submodel's rows of these tokens, ``[len(tokens), hidden_size]``. Nobody writes to them.
             before: deep hidden states (what the last layer gives, before the final norm) of the positions that
-                *precede* the last ``len(before)`` of these tokens, ``[0 to len(tokens), hidden_size]``; None: of none of them.
+                *precede* the last ``len(before)`` of these tokens, ``[0 to len(tokens), hidden_size]``; None: of none.
         """
         ...
 
@@ -102,8 +102,10 @@ class Drafter(Protocol):
 
     @property
     def tree_nodes(self) -> int:
-        """Nodes of the tree that is sent to be verified, its sessions being ``TreeDraftSession``; 0: the draft is a chain,
-        as it is for all but Medusa."""
+        """Nodes of the tree that is sent to be verified, its sessions being ``TreeDraftSession``.
+
+        0: the draft is a chain, as it is for all but Medusa.
+        """
         ...
 
     def open(self, positions: int) -> DraftSession:

@@ -18,6 +18,7 @@ can be handed over while the last one is still on its way.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -96,6 +97,20 @@ class SubmodelSession(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How fast a submodel that runs elsewhere is; None where nothing has been measured.
+
+    Attributes:
+        step_s: seconds of a step there that had few of this device's rows.
+        up_bytes_s, down_bytes_s: bandwidth of the link to it, and from it, in bytes a second.
+    """
+
+    step_s: float | None = None
+    up_bytes_s: float | None = None
+    down_bytes_s: float | None = None
+
+
 class Submodel(Protocol):
     """A part of a model that sessions can be opened on."""
 
@@ -117,6 +132,15 @@ class Submodel(Protocol):
     @property
     def chunk(self) -> int | None:
         """Rows in which a prompt is best cut, None where that is all the same."""
+        ...
+
+    @property
+    def pace(self) -> Pace | None:
+        """How fast it is, where it runs elsewhere; None for layers in this process."""
+        ...
+
+    def drafts_in(self, seconds: float) -> None:
+        """One step of drafting takes this device so long (the paper's gamma); of use to whoever runs the layers."""
         ...
 
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> SubmodelSession:

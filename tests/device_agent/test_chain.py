@@ -24,6 +24,7 @@ class SlowMiddle:
     max_rows = 512
     max_positions = sys.maxsize
     nbytes = 0
+    pace = None
 
     def __init__(self) -> None:
         self.chunk: int | None = None
@@ -38,6 +39,9 @@ class SlowMiddle:
 
     def expect(self, prompt: int, expected: int) -> None:
         """Nothing to prepare."""
+
+    def drafts_in(self, seconds: float) -> None:
+        """Nobody to tell."""
 
     def park(self) -> None:
         """Nothing to give up."""

@@ -255,7 +255,7 @@ async def test_rows_that_kill_every_cloud_stop_at_a_few(tiny: Path, monkeypatch:
         def dies_of(cloud: Cloud) -> None:
             server, forward = cloud.server, cloud.server.engine.forward
 
-            def poisoned(key: Any, sequence: int, position: int, hidden: Any, want: int) -> None:
+            def poisoned(key: Any, sequence: int, position: int, hidden: Any, want: int, parents: Any) -> None:
                 nonlocal killed
                 if want:
                     killed += 1
@@ -263,7 +263,7 @@ async def test_rows_that_kill_every_cloud_stop_at_a_few(tiny: Path, monkeypatch:
                         if link.sessions:
                             cut(link)
                 else:
-                    forward(key, sequence, position, hidden, want)
+                    forward(key, sequence, position, hidden, want, parents)
 
             monkeypatch.setattr(server.engine, "forward", poisoned)
 

@@ -1,4 +1,4 @@
-"""Drafting changes no token: not the drafter, nor how long its drafts are, how they are verified or what is prepared."""
+"""Drafting changes no token: not the drafter, nor how long drafts are, how they are verified or what is prepared."""
 
 from __future__ import annotations
 
@@ -67,9 +67,7 @@ def drafters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Drafter]:
         )
     heads = {name: torch.randn(shape) * 0.02 for name, shape in medusa_shapes(spec).items()}
     write_drafter(folder / "medusa.safetensors", "medusa", digest, SPLIT, {}, heads)
-    made["medusa"] = MedusaDrafter.load(
-        folder / "medusa.safetensors", spec, digest, SPLIT, torch.float32, parts.head
-    )
+    made["medusa"] = MedusaDrafter.load(folder / "medusa.safetensors", spec, digest, SPLIT, torch.float32, parts.head)
     made["lookup"] = LookupDrafter()
     made["hybrid"] = HybridDrafter(made["fused"], LookupDrafter())
     made["itself"] = SmallModelDrafter.load(str(DEMO), DEMO, spec, torch.float32)
@@ -196,7 +194,7 @@ async def test_what_was_prepared_is_used(drafters: dict[str, Drafter]) -> None:
 
 
 async def test_end_tokens_and_limits_hold_inside_a_draft(drafters: dict[str, Drafter]) -> None:
-    """Whatever was accepted, an answer ends at its end token or its last allowed token, and the session stands there."""
+    """Whatever was accepted, an answer ends at its end token or its last allowed one, and the session stands there."""
     async with chain_here() as chain:
         prompt = prompts()[0]
         truth = oracle_tokens(DEMO, prompt, TOKENS)

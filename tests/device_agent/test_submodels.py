@@ -15,7 +15,7 @@ from oracle import oracle_tokens, prompt_for
 from submodel_conformance import check_submodel, rows
 from tiny_models import build_tiny
 
-from cloud_server.engine import Answer
+from cloud_server.sessions import Answer
 from device_agent.local import Compute
 from device_agent.remote import RemoteSubmodel
 from split_model.checkpoint import Checkpoint

@@ -81,9 +81,9 @@ def rows_in(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     forward = cloud.server.engine.forward
 
-    def counted(key: Any, sequence: int, position: int, hidden: Any, want: int) -> None:
+    def counted(key: Any, sequence: int, position: int, hidden: Any, *rest: Any) -> None:
         seen.append(len(hidden))
-        forward(key, sequence, position, hidden, want)
+        forward(key, sequence, position, hidden, *rest)
 
     monkeypatch.setattr(cloud.server.engine, "forward", counted)
     return seen
