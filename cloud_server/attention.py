@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from cloud_server.attention_cuda import MAX_HEAD_DIM, flash, torch_varlen
 from cloud_server.pool import KVPool, PagedSpan
-from split_model.attention import Sight, attend_in, sight
+from split_model.attention import Sight, attend_in, branching_sight, sight
 
 
 class BackendMissing(Exception):
@@ -38,8 +38,64 @@ class Backend(Protocol):
         ...
 
     def step(self, pool: KVPool, spans: Sequence[PagedSpan], runs: Sequence[Sequence[range]]) -> StepAttention:
-        """Get a step ready. ``spans`` all have rows; ``runs``: the slots of each span's positions, its rows last."""
+        """Get a step ready. ``spans`` all have rows; ``runs``: the slots of each span's positions, its rows last.
+
+        Rows that branch see what ``PagedSpan.branching`` says.
+        """
         ...
+
+
+class LinesBackend:
+    """A backend whose kernel knows sessions as lines alone; spans that branch are left to ``SdpaBackend``.
+
+    Args:
+        lines: computes all spans that do not branch.
+    """
+
+    def __init__(self, lines: Backend) -> None:
+        self.name = lines.name
+        self._lines = lines
+        self._branches = SdpaBackend()
+
+    def step(self, pool: KVPool, spans: Sequence[PagedSpan], runs: Sequence[Sequence[range]]) -> StepAttention:
+        """See ``Backend.step``."""
+        branching = [span.branching is not None for span in spans]
+        if not any(branching):
+            return self._lines.step(pool, spans, runs)
+        if all(branching):
+            return self._branches.step(pool, spans, runs)
+        return _PartedStep(pool, spans, runs, self._lines, self._branches)
+
+
+class _PartedStep:
+    """A step of which one backend computes the lines and another the spans that branch."""
+
+    def __init__(
+        self,
+        pool: KVPool,
+        spans: Sequence[PagedSpan],
+        runs: Sequence[Sequence[range]],
+        lines: Backend,
+        branches: Backend,
+    ) -> None:
+        self._parts: list[tuple[torch.Tensor, StepAttention]] = []
+        for backend, branching in ((lines, False), (branches, True)):
+            rows: list[int] = []
+            of_part: list[int] = []
+            begin = 0
+            for index, span in enumerate(spans):
+                if (span.branching is not None) == branching:
+                    rows += range(begin, begin + span.rows)
+                    of_part.append(index)
+                begin += span.rows
+            step = backend.step(pool, [spans[index] for index in of_part], [runs[index] for index in of_part])
+            self._parts.append((torch.tensor(rows).to(pool.device), step))
+
+    def attend(self, layer: int, window: int | None, q: torch.Tensor) -> torch.Tensor:
+        context = q.new_empty((q.shape[0], q.shape[1] * q.shape[2]))
+        for rows, step in self._parts:
+            context.index_copy_(0, rows, step.attend(layer, window, q.index_select(0, rows)))
+        return context
 
 
 class SdpaBackend:
@@ -65,12 +121,12 @@ class _SdpaStep:
         self._spans = spans
         self._runs = runs
         self._rows = [span.rows for span in spans]
-        self._single = all(rows == 1 for rows in self._rows)
+        self._single = all(rows == 1 for rows in self._rows) and not any(span.branching for span in spans)
         self._seen: dict[int | None, tuple[list[Sight], list[Callable[[int], _Stored]]]] = {}
 
     def attend(self, layer: int, window: int | None, q: torch.Tensor) -> torch.Tensor:
         if window not in self._seen:
-            sights = [sight(span.start, span.rows, window, q.dtype, q.device) for span in self._spans]
+            sights = [_sight(span, window, q.dtype, q.device) for span in self._spans]
             readers = [
                 _reader(self._pool, _from(runs, seen.first)) for runs, seen in zip(self._runs, sights, strict=True)
             ]
@@ -92,6 +148,12 @@ class _SdpaStep:
             keys, values = reader(layer)
             contexts.append(attend_in(seen, query, keys[0], values[0]))
         return torch.cat(contexts) if len(contexts) > 1 else contexts[0]
+
+
+def _sight(span: PagedSpan, window: int | None, dtype: torch.dtype, device: torch.device) -> Sight:
+    if span.branching is None:
+        return sight(span.start, span.rows, window, dtype, device)
+    return branching_sight(span.branching, window, dtype, device)
 
 
 def _reader(pool: KVPool, runs: Sequence[range]) -> Callable[[int], _Stored]:
@@ -145,7 +207,7 @@ def choose_backend(
         reason = _unfit(torch.device(device), dtype, head_dim)
         try:
             if reason is None:
-                return make()
+                return LinesBackend(make())
         except ImportError as error:
             reason = str(error)
         if wanted == name:

@@ -12,8 +12,9 @@ import torch
 
 from cloud_server.advice import Conditions
 from cloud_server.advising import Advising
-from cloud_server.engine import Answer, Engine
+from cloud_server.engine import Engine
 from cloud_server.metrics import CloudMetrics
+from cloud_server.sessions import Answer
 from split_model.tensor_bytes import from_bytes, to_bytes
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Frame, Tensor
@@ -23,6 +24,7 @@ from wire.messages import (
     Close,
     Failed,
     Forward,
+    Keep,
     LinkState,
     Message,
     Open,
@@ -138,9 +140,12 @@ class DeviceLink:
         """Hand one session message to the engine. Raises ``SessionFailed``."""
         key, engine = (self.connection, session), self._engine
         if isinstance(message, Forward):
-            engine.forward(key, message.sequence, message.position, self._hidden(tensors[0]), message.want)
+            parents = None if message.parents is None else [number - 1 for number in message.parents]
+            engine.forward(key, message.sequence, message.position, self._hidden(tensors[0]), message.want, parents)
         elif isinstance(message, Truncate):
             engine.truncate(key, message.position)
+        elif isinstance(message, Keep):
+            engine.keep(key, message.nodes)
         elif isinstance(message, Open):
             engine.open(
                 key,

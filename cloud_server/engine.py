@@ -1,4 +1,4 @@
-"""Sessions and their work: plans one step after another, has a runner compute it, and hands out the results.
+"""The sessions' work: plans one step after another, has a runner compute it, and hands out the results.
 
 Everything here runs on the event loop and none of it is long: the matrix products are the runner's. Up to as many steps
 as the runner has stages are under way at once, always in the order they were planned.
@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 
 import structlog
 import torch
 
 from cloud_server.budget import Due, step_budget
-from cloud_server.gathering import Gathering
 from cloud_server.ledger import Key, Ledger, State
 from cloud_server.metrics import CloudMetrics
 from cloud_server.monitor import LoadMonitor
 from cloud_server.pool import PagedSpan
 from cloud_server.runner import Ran, Runner, StageLost
-from cloud_server.scheduler import Plan, Portion, Scheduler
+from cloud_server.scheduler import Plan, Portion, Truncation
+from cloud_server.sessions import Answer, Session, Sessions
+from split_model.tree import Tree
 from wire.errors import Code, SessionFailed
 
 log = structlog.get_logger()
@@ -36,55 +37,29 @@ RESTART_AFTER_S = 1.0
 """Pause before the stages are started again when starting them has failed."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A completed forward: ``rows`` is ``[want, hidden]``, None when nothing was wanted; the times are those of the
-    step that ran its last row, and of the wait before it."""
-
-    rows: torch.Tensor | None
-    queue_s: float
-    step_s: float
-    step_rows: int
-
-
-Deliver = Callable[[int, "Answer | SessionFailed"], None]
-"""Called on the event loop with a forward's sequence number and what became of it, or with -1 and why the whole session
-has ended; must not raise."""
-
-
-@dataclass
-class _Waiting:
-    hidden: torch.Tensor
-    want: int
-    arrived: float
-    outputs: list[torch.Tensor] = field(default_factory=list)
-
-
-@dataclass
-class _Session:
-    deliver: Deliver
-    length: int = 0
-    """Positions whose keys and values are in the pages, once the steps under way are done."""
-    done: int = 0
-    """Positions whose keys and values are there now."""
-    waiting: dict[int, _Waiting] = field(default_factory=dict)
-
-
 @dataclass
 class _Item:
     """A portion in a step: the rows from ``start``, of which those below ``end`` still count when it is done."""
 
     portion: Portion[Key]
-    session: _Session
+    session: Session
     start: int
     end: int
 
 
-class Engine:
-    """Sessions over the layers that a runner holds.
+@dataclass(frozen=True)
+class _Move:
+    """Kept rows that still have to be moved, as slots ``(from, to)``."""
+
+    key: Key
+    session: Session
+    slots: tuple[tuple[int, int], ...]
+
+
+class Engine(Sessions):
+    """Sessions, and the steps that compute their rows in the layers that a runner holds.
 
     Args:
-        ledger: the rules of admission and order, and the pages.
         step_rows: most rows in one step.
         slack: how much longer than the decoders' rows alone a step may take for the sake of prompt chunks.
     """
@@ -92,144 +67,19 @@ class Engine:
     def __init__(
         self, runner: Runner, ledger: Ledger, metrics: CloudMetrics, *, step_rows: int = 512, slack: float = 1.25
     ) -> None:
-        self.ledger = ledger
+        super().__init__(ledger, metrics)
         self.load = LoadMonitor()
         self.swept: Callable[[], None] = lambda: None
         self._runner = runner
-        self._metrics = metrics
         self._step_rows = step_rows
         self._slack = slack
-        self._scheduler = Scheduler[Key]()
-        self._gathering = Gathering[Key]()
-        self._sessions: dict[Key, _Session] = {}
         self._steps: set[asyncio.Task[None]] = set()
         self._under_way: list[_Item] = []
-        self._wake = asyncio.Event()
+        self._moves: list[_Move] = []
+        """What the next step begins with, whosever rows it has: until then nobody else can write to these slots."""
         self._timer: asyncio.TimerHandle | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._lost = True
         self._broken: BaseException | None = None
         self._running: asyncio.Task[None] | None = None
-
-    # ---- what devices ask ----
-
-    def open(
-        self,
-        key: Key,
-        tenant: str,
-        positions: int,
-        deliver: Deliver,
-        *,
-        prompt: int = 0,
-        expected: int = 0,
-        replayed: bool = False,
-    ) -> None:
-        """Begin a session that may reach ``positions``; ``wire.messages.Open`` says what the rest means.
-
-        Raises:
-            SessionFailed: no session or no page is free, or the stages are being started again.
-        """
-        if self._lost:
-            raise SessionFailed(Code.STAGE_LOST, "the layers are being started", retry_after_s=RESTART_AFTER_S)
-        self.ledger.open(key, tenant, positions, prompt, monotonic(), replay=replayed, expected=expected or None)
-        self._sessions[key] = _Session(deliver)
-        if replayed:
-            self._metrics.replays.inc()
-            self._metrics.replayed_rows.inc(prompt)
-        self._note_idle()
-
-    def resume(self, old: Key, new: Key, position: int, deliver: Deliver) -> None:
-        """Go on with session ``old`` as ``new`` from ``position``; what else it had asked for is forgotten.
-
-        Raises:
-            SessionFailed: there is no such session, or its rows up to ``position`` have not been computed.
-        """
-        before = self._sessions.get(old)
-        if before is None:
-            raise SessionFailed(Code.UNKNOWN_SESSION, "that session is not kept here any more")
-        if position > min(before.done, before.length):
-            raise SessionFailed(Code.BAD_POSITION, f"only {before.done} positions of that session are here")
-        self.ledger.resume(old, new, position, self.ledger.entries[old].positions, monotonic())
-        # A new object: what a step under way still does for the old one finds nobody to deliver to.
-        del self._sessions[old]
-        self._sessions[new] = _Session(deliver, position, position)
-        self._forget_work(old)
-        self._metrics.resumes.inc()
-        self._note_idle()
-
-    def forward(self, key: Key, sequence: int, position: int, hidden: torch.Tensor, want: int) -> None:
-        """Queue new positions ``hidden [rows, hidden]``; ``deliver`` gets the last ``want``; or ``SessionFailed``."""
-        rows, now = hidden.shape[0], monotonic()
-        kept = self._is_parked(key)
-        self.ledger.forward(key, sequence, position, rows, want, now)
-        if kept:
-            self._take_up(position)
-        self._sessions[key].waiting[sequence] = _Waiting(hidden, want, now)
-        self._scheduler.add(key, sequence, rows, self.ledger.entries[key].tenant)
-        self._gathering.arrived(key, now)
-        self._wake.set()
-
-    def truncate(self, key: Key, position: int) -> None:
-        """Go back to ``position``, in order with the forwards. Raises ``SessionFailed``."""
-        kept = self._is_parked(key)
-        self.ledger.truncate(key, position, monotonic())
-        if kept:
-            self._take_up(position)
-        self._scheduler.truncate(key, position)
-        self._wake.set()
-
-    def park(self, key: Key) -> None:
-        """Keep a session for a next turn while there is room. Raises ``SessionFailed``."""
-        for each in self.ledger.park(key, monotonic()):
-            self._end(each, SessionFailed(Code.EVICTED, "a younger conversation took this one's place"))
-        self._gathering.closed(key)
-        self._note_idle()
-
-    def close(self, key: Key) -> None:
-        """End a session and give back its pages."""
-        if self.ledger.close(key):
-            del self._sessions[key]
-            self._forget_work(key)
-            self._note_idle()
-
-    def leave(self, connection: int) -> None:
-        """A connection is gone: keep its sessions for a while, in case the device comes back for them."""
-        for key in [key for key in self._sessions if key[0] == connection]:
-            self._forget_work(key)
-            session = self._sessions[key]
-            # Rows that wait will be sent again; a step under way may finish what it has begun.
-            there = min(session.done, session.length)
-            self._sessions[key] = _Session(_nobody, there, there)
-            self.ledger.entries[key].position = there
-        for key in self.ledger.orphan(connection, monotonic()):
-            self._end(key, SessionFailed(Code.EVICTED, "too many sessions wait for their devices"))
-        self._note_idle()
-
-    def close_kept(self) -> None:
-        """End every session that only waits for a next turn or a reconnect: the server is about to stop."""
-        for key in [key for key, entry in self.ledger.entries.items() if entry.state is not State.OPEN]:
-            self._end(key, SessionFailed(Code.DRAINING, "the server is stopping"))
-
-    async def emptied(self, within_s: float) -> bool:
-        """Wait until no session is open; False when some still are after ``within_s`` seconds."""
-        try:
-            await asyncio.wait_for(self._idle.wait(), within_s)
-        except (TimeoutError, asyncio.TimeoutError):
-            return False
-        return True
-
-    # ---- what operators see ----
-
-    @property
-    def waiting_rows(self) -> int:
-        """Rows not yet in any step."""
-        return self._scheduler.waiting_rows
-
-    @property
-    def waiting_sessions(self) -> int:
-        """Sessions with rows not yet in any step."""
-        return self._scheduler.waiting_sessions
 
     @property
     def alive(self) -> bool:
@@ -284,7 +134,7 @@ class Engine:
         if wait_s > 0:
             self._look_again_in(wait_s)
             return False
-        due = Due(*self._gathering.due(now))
+        due = Due(*self._gathering.due(now, self.load.eta))
         budget = step_budget(self.load.g, self._scheduler.demand, due, self._slack, self._step_rows)
         if budget is None:
             self._look_again_in(max(due.next_s, LEAST_WAIT_S))
@@ -298,7 +148,8 @@ class Engine:
             # Rows and pages are looked up now: by the time the task runs, a session may have been closed. And the step
             # is under way from now on: the next may be planned, with truncations, before the task runs.
             self._under_way += batch
-            task = asyncio.create_task(self._step(batch, *self._inputs(batch)))
+            moves, self._moves = self._moves, []
+            task = asyncio.create_task(self._step(batch, moves, *self._inputs(batch)))
             self._steps.add(task)
             task.add_done_callback(self._step_done)
         return True
@@ -307,21 +158,40 @@ class Engine:
         pages = self.ledger.pages
         for each in plan.truncations:
             session = self._sessions[each.key]
-            session.length = each.position
+            self._keep_nodes(each, session)
+            session.length = each.position + len(each.nodes)
             session.done = min(session.done, each.position)
             for item in self._under_way:
                 if item.session is session:
                     item.end = min(item.end, each.position)
-            pages.truncate(each.key, each.position)
+            pages.truncate(each.key, session.length)
         batch = []
         for portion in plan.portions:
             if portion.key not in self._sessions:
                 continue  # Ended to make room for another of this plan.
             session = self._sessions[portion.key]
             if self._make_room(portion.key, session.length + portion.rows):
-                start, session.length = session.length, session.length + portion.rows
+                start = session.length
+                if session.waiting[portion.sequence].parents is None:  # Nodes count once they are kept.
+                    session.length += portion.rows
                 batch.append(_Item(portion, session, start, session.length))
         return [item for item in batch if self._sessions.get(item.portion.key) is item.session]
+
+    def _keep_nodes(self, back: Truncation[Key], session: Session) -> None:
+        """Have the keys and values of kept nodes moved to where their positions are now, as its pages are now."""
+        size, table = self.ledger.pages.page_positions, self.ledger.pages.table(back.key) if back.nodes else ()
+
+        def slot(position: int) -> int:
+            page, offset = divmod(position, size)
+            return table[page] * size + offset
+
+        moves = [
+            (slot(back.position + node), slot(back.position + place))
+            for place, node in enumerate(back.nodes)
+            if node != place
+        ]
+        if moves:
+            self._moves.append(_Move(back.key, session, tuple(moves)))
 
     def _make_room(self, key: Key, positions: int) -> bool:
         """Pages for a session, others being ended for it where they must; False when it was ended itself."""
@@ -341,29 +211,41 @@ class Engine:
         return True
 
     def _inputs(self, batch: Sequence[_Item]) -> tuple[list[torch.Tensor], list[PagedSpan]]:
-        hidden, spans = [], []
-        for item in batch:
-            portion = item.portion
-            rows = item.session.waiting[portion.sequence].hidden
-            hidden.append(rows if portion.rows == len(rows) else rows[portion.begin : portion.begin + portion.rows])
-            needed = self.ledger.pages.needed(item.start + portion.rows)
+        hidden: list[torch.Tensor] = []
+        spans = []
+        for items in _of_spans(batch):
+            first, total = items[0], 0
+            for item in items:
+                portion, rows = item.portion, item.session.waiting[item.portion.sequence].hidden
+                hidden.append(rows if portion.rows == len(rows) else rows[portion.begin : portion.begin + portion.rows])
+                total += portion.rows
+            key, parents = first.portion.key, first.session.waiting[first.portion.sequence].parents
+            needed = self.ledger.pages.needed(first.start + total)
             # A copy: while the step is under way, the table may grow, shrink or go.
-            table = tuple(self.ledger.pages.table(portion.key)[:needed])
-            spans.append(PagedSpan(table, item.start, portion.rows))
+            table = tuple(self.ledger.pages.table(key)[:needed])
+            branching = None if parents is None else Tree(first.start).add(parents)
+            spans.append(PagedSpan(table, first.start, total, branching))
         return hidden, spans
 
-    async def _step(self, batch: Sequence[_Item], hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan]) -> None:
+    async def _step(
+        self,
+        batch: Sequence[_Item],
+        moves: Sequence[_Move],
+        hidden: Sequence[torch.Tensor],
+        spans: Sequence[PagedSpan],
+    ) -> None:
         began = monotonic()
         try:
-            ran = await self._runner.run(hidden, spans)
+            ran = await self._runner.run(hidden, spans, [pair for move in moves for pair in move.slots])
         except StageLost:
             self._lost = True
         except Exception as error:  # Whatever it is, it ends the sessions of this step and no others.
             cause = error.__cause__ or error
             log.error("step failed", error=type(cause).__name__, sessions=len(batch))
-            for item in batch:
-                if self._sessions.get(item.portion.key) is item.session:
-                    self._end(item.portion.key, SessionFailed(Code.INTERNAL, "the step that held this session failed"))
+            held = [(item.portion.key, item.session) for item in batch] + [(move.key, move.session) for move in moves]
+            for key, session in held:
+                if self._sessions.get(key) is session:
+                    self._end(key, SessionFailed(Code.INTERNAL, "the step that held this session failed"))
         else:
             self._count(ran)
             self._settle(batch, ran, began)
@@ -383,8 +265,12 @@ class Engine:
     def _settle(self, batch: Sequence[_Item], ran: Ran, began: float) -> None:
         begin, step_rows = 0, ran.outputs.shape[0]
         now = monotonic()
-        for item, finite in zip(batch, ran.finite, strict=True):
+        of_spans, finite = iter(ran.finite), True
+        before: Session | None = None
+        for item in batch:
             portion, session = item.portion, item.session
+            if session is not before:
+                before, finite = session, next(of_spans)
             rows = ran.outputs[begin : begin + portion.rows]
             begin += portion.rows
             if self._sessions.get(portion.key) is not session:
@@ -401,7 +287,7 @@ class Engine:
             del session.waiting[portion.sequence]
             self.ledger.answered(portion.key, work.hidden.shape[0], now)
             if work.want:
-                self._gathering.answered(portion.key, now)
+                self._gathering.answered(portion.key, now, more=bool(session.waiting))
             self._metrics.queue_seconds.observe(began - work.arrived)
             wanted = _last_rows(work.outputs, work.want)
             session.deliver(portion.sequence, Answer(wanted, began - work.arrived, ran.seconds, step_rows))
@@ -448,36 +334,16 @@ class Engine:
                 self._end(key, SessionFailed(Code.EVICTED, "it was idle for too long"))
             self.swept()
 
-    def _end(self, key: Key, failure: SessionFailed) -> None:
-        """End a session from this side and tell its device."""
-        session = self._sessions[key]
-        if failure.code is Code.EVICTED:
-            self._metrics.evictions.inc()
-        self.close(key)
-        session.deliver(-1, failure)
 
-    def _is_parked(self, key: Key) -> bool:
-        entry = self.ledger.entries.get(key)
-        return entry is not None and entry.state is State.PARKED
-
-    def _take_up(self, position: int) -> None:
-        """A parked session goes on from ``position``."""
-        self._metrics.prefix_rows.inc(position)
-        self._note_idle()
-
-    def _forget_work(self, key: Key) -> None:
-        self._scheduler.remove(key)
-        self._gathering.closed(key)
-        if not self._scheduler.waiting_rows:
-            self._gathering.began(monotonic(), False)  # Nothing is ready any more.
-
-    def _note_idle(self) -> None:
-        busy = any(entry.state is State.OPEN for entry in self.ledger.entries.values())
-        self._idle.clear() if busy else self._idle.set()
-
-
-def _nobody(sequence: int, outcome: Answer | SessionFailed) -> None:
-    """Deliver to a connection that is gone."""
+def _of_spans(batch: Sequence[_Item]) -> list[list[_Item]]:
+    """The items of a step by the spans they are in: those of a session are one behind the other, and in one."""
+    spans: list[list[_Item]] = []
+    for item in batch:
+        if spans and spans[-1][0].session is item.session:
+            spans[-1].append(item)
+        else:
+            spans.append([item])
+    return spans
 
 
 def _last_rows(outputs: list[torch.Tensor], want: int) -> torch.Tensor | None:

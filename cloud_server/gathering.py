@@ -19,7 +19,7 @@ PATIENCE = 0.25
 """At most this part of a step's time is spent waiting, from when the first row is ready and nothing else runs."""
 
 LATE = 1.5
-"""Somebody who takes longer than this times its usual time is not waited for any more."""
+"""Somebody who takes longer than this times its usual time is not waited for any more, where others are ready."""
 
 
 class Gathering(Generic[Key]):
@@ -30,9 +30,11 @@ class Gathering(Generic[Key]):
         self._answered: dict[Key, float] = {}
         self._first_ready: float | None = None
 
-    def answered(self, key: Key, now: float) -> None:
-        """A session has been given rows it had waited for."""
-        self._answered[key] = now
+    def answered(self, key: Key, now: float, more: bool = False) -> None:
+        """A session has been given rows it had waited for. With ``more`` of its rows still to be answered it need not
+        come back for the next step: they are in it, or behind it."""
+        if not more:
+            self._answered[key] = now
         if self._first_ready is not None:
             # Rows that came during the step have not waited for others yet, only for the step.
             self._first_ready = now
@@ -56,12 +58,17 @@ class Gathering(Generic[Key]):
         """A step has begun; ``waiting`` tells whether rows are left for the next."""
         self._first_ready = now if waiting else None
 
-    def due(self, now: float) -> tuple[int, float]:
-        """Sessions that are expected back and not overdue, and in how many seconds the next of them."""
+    def due(self, now: float, step_s: float) -> tuple[int, float]:
+        """Sessions that are expected back and not overdue, and in how many seconds the next of them.
+
+        ``step_s``: a step's usual time. Somebody who is late by a small part of it is still expected: a machine that
+        stutters makes all of them late at once, and a long step begun in that moment would hold all of them up.
+        """
+        grace = PATIENCE * step_s
         soon = [
             at + usual - now
             for key, at in self._answered.items()
-            if (usual := self._usual.get(key)) is not None and now <= at + LATE * usual
+            if (usual := self._usual.get(key)) is not None and now <= at + max(LATE * usual, usual + grace)
         ]
         return len(soon), max(0.0, min(soon, default=0.0))
 

@@ -9,12 +9,16 @@ it came on is gone; the parked and the orphans keep their pages only as long as 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from cloud_server.pages import Pages
+from split_model.nodes import check_path, reach, tree_behind
+from split_model.tree import Tree
 from wire.credits import Window
 from wire.errors import Code, SessionFailed
+from wire.limits import MAX_BRANCHING_ROWS
 
 RETRY_AFTER_S = 1.0
 """What a device is told to wait when the server is full."""
@@ -77,6 +81,7 @@ class Entry:
         promised_until: how long pages for them are kept free.
         position: where its next row goes, once everything received so far is done.
         sequence: number of its next forward.
+        tree: its nodes behind ``position``, until a path of them is kept or all are forgotten.
     """
 
     tenant: str
@@ -89,6 +94,7 @@ class Entry:
     promised_until: float = 0.0
     position: int = 0
     sequence: int = 0
+    tree: Tree | None = None
     state: State = State.OPEN
 
 
@@ -136,9 +142,21 @@ class Ledger:
         self.entries[key] = Entry(tenant, now, positions, window, self._order, now, prompt, now + PROMISE_S)
         self.pages.open(key, positions if expected is None else min(expected, positions))
 
-    def forward(self, key: Key, sequence: int, position: int, rows: int, want: int, now: float) -> None:
-        """Take in ``rows`` new positions of a session, in order and within its window."""
+    def forward(
+        self,
+        key: Key,
+        sequence: int,
+        position: int,
+        rows: int,
+        want: int,
+        now: float,
+        parents: Sequence[int] | None = None,
+    ) -> None:
+        """Take in ``rows`` new positions of a session, in order and within its window; with ``parents``, so many nodes
+        behind its position."""
         entry = self._entry(key)
+        if entry.tree is not None:
+            raise SessionFailed(Code.BAD_POSITION, "rows came behind rows that branch, before any of them was kept")
         if sequence != entry.sequence:
             raise SessionFailed(Code.BAD_POSITION, f"forward {sequence} came, {entry.sequence} is next")
         if position != entry.position:
@@ -149,16 +167,25 @@ class Ledger:
             )
         if not 0 <= want <= rows:
             raise SessionFailed(Code.SHAPE_MISMATCH, f"{want} rows are wanted of {rows}")
-        if position + rows > entry.positions:
-            raise SessionFailed(
-                Code.TOKEN_LIMIT, f"position {position + rows} is beyond the {entry.positions} of this session"
-            )
+        tree, end = None, position + rows
+        if parents is not None:
+            try:
+                tree, _ = tree_behind(position, parents, rows, MAX_BRANCHING_ROWS)
+            except ValueError as error:
+                raise SessionFailed(Code.BAD_POSITION, str(error)) from None
+            end = reach(tree)
+        if end > entry.positions:
+            raise SessionFailed(Code.TOKEN_LIMIT, f"position {end} is beyond the {entry.positions} of this session")
+        if self.pages.needed(position + rows) > self.pages.count:
+            raise SessionFailed(Code.TOKEN_LIMIT, f"no session here has room for {rows} rows behind {position}")
         if not entry.window.fits(rows):
             raise SessionFailed(Code.CREDIT_EXCEEDED, f"more than {entry.window.limit} rows are unanswered")
         self._wake(key, entry, now)
         entry.window.take(rows)
         entry.sequence += 1
-        entry.position += rows
+        entry.tree = tree
+        if tree is None:
+            entry.position += rows
         entry.promised_until = now + PROMISE_S
         if entry.position >= entry.prompt:
             entry.prompt = 0
@@ -169,7 +196,18 @@ class Ledger:
         if not 0 <= position <= entry.position:
             raise SessionFailed(Code.BAD_POSITION, f"cannot truncate to {position}, the session is at {entry.position}")
         self._wake(key, entry, now)
-        entry.position = position
+        entry.position, entry.tree = position, None
+
+    def keep(self, key: Key, nodes: Sequence[int], now: float) -> None:
+        """Go on behind ``nodes``, a path from the position on, and forget all others."""
+        entry = self._entry(key)
+        try:
+            check_path(entry.tree, nodes)
+        except ValueError as error:
+            raise SessionFailed(Code.BAD_POSITION, str(error)) from None
+        self._wake(key, entry, now)
+        entry.position += len(nodes)
+        entry.tree = None
 
     def answered(self, key: Key, rows: int, now: float) -> None:
         """``rows`` of a session have been answered; nothing when it is closed by now."""
@@ -185,8 +223,8 @@ class Ledger:
         Returns the sessions to end for it: the tenant's longest parked, beyond what a tenant may park.
         """
         entry = self._entry(key)
-        if entry.window.in_flight:
-            raise SessionFailed(Code.BAD_POSITION, f"cannot park, {entry.window.in_flight} rows are unanswered")
+        if entry.window.in_flight or entry.tree is not None:
+            raise SessionFailed(Code.BAD_POSITION, "cannot park, rows are unanswered or branch")
         entry.state, entry.active, entry.prompt = State.PARKED, now, 0
         parked = [
             each
@@ -203,7 +241,7 @@ class Ledger:
         """
         for key, entry in self.entries.items():
             if key[0] == connection and entry.state is not State.ORPHAN:
-                entry.state, entry.active, entry.prompt = State.ORPHAN, now, 0
+                entry.state, entry.active, entry.prompt, entry.tree = State.ORPHAN, now, 0, None
         orphans = [key for key, entry in self.entries.items() if entry.state is State.ORPHAN]
         return sorted(orphans, key=self._idleness)[: max(0, len(orphans) - self.limits.sessions)]
 
@@ -226,6 +264,7 @@ class Ledger:
         self.pages.expect(new, positions)
         entry.window = Window(self.limits.window_rows)
         entry.positions, entry.position, entry.sequence, entry.prompt = positions, position, 0, 0
+        entry.tree = None
         entry.state, entry.active = State.OPEN, now
 
     def expired(self, now: float) -> list[Key]:
@@ -311,7 +350,8 @@ class Ledger:
         for key, entry in self.entries.items():
             if entry.state is State.OPEN:
                 announced = entry.prompt if now < entry.promised_until else 0
-                promised += max(self.pages.held(key), self.pages.needed(max(entry.position, announced)))
+                came = entry.position + (0 if entry.tree is None else len(entry.tree))
+                promised += max(self.pages.held(key), self.pages.needed(max(came, announced)))
         return promised
 
     def _idleness(self, key: Key) -> tuple[float, int]:

@@ -14,7 +14,7 @@ import structlog
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from cloud_server.pool import PagedSpan
+from cloud_server.pool import Moves, PagedSpan
 from cloud_server.runner import LayerStep, Ran, StageLost, StepFailed, finite_spans
 from cloud_server.stage import LOADED
 from cloud_server.stage_link import Link
@@ -40,6 +40,7 @@ log = structlog.get_logger()
 class _Step:
     hidden: Sequence[torch.Tensor]
     spans: Sequence[PagedSpan]
+    moves: Moves
     result: Future[Ran]
 
 
@@ -104,7 +105,7 @@ class LivePipeline:
             self._threads.append(thread)
             thread.start()
 
-    def submit(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan]) -> Future[Ran]:
+    def submit(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves) -> Future[Ran]:
         """Queue a step. Raises ``StageLost``."""
         result: Future[Ran] = Future()
         result.set_running_or_notify_cancel()  # Who waits may go away; the step goes on.
@@ -112,7 +113,7 @@ class LivePipeline:
             if self._lost is not None:
                 raise StageLost(self._lost)
             self._last += 1
-            self._steps[self._last] = _Step(hidden, spans, result)
+            self._steps[self._last] = _Step(hidden, spans, moves, result)
             self._queue.put(self._last)
         return result
 
@@ -170,15 +171,16 @@ class LivePipeline:
             began = perf_counter()
             try:
                 rows = step.hidden[0] if len(step.hidden) == 1 else torch.cat(list(step.hidden))
-                outputs = self._step(rows.to(self._step.stack.device), step.spans)
+                outputs = self._step(rows.to(self._step.stack.device), step.spans, step.moves)
             except Exception as error:  # Whatever it is, it is this step's alone, and no other stage has heard of it.
                 self._settle(number, error)
                 continue
-            link.send(Head(number, microseconds=round((perf_counter() - began) * 1e6)), step.spans, outputs)
+            head = Head(number, microseconds=round((perf_counter() - began) * 1e6))
+            link.send(head, step.spans, outputs, step.moves)
 
     def _collect(self, link: Link) -> None:
         while True:
-            head, _, outputs = link.receive()
+            head, _, outputs, _ = link.receive()
             step = self._steps.get(head.number)
             if step is None:
                 continue  # An empty step, or lost.

@@ -16,7 +16,7 @@ import structlog
 import torch
 
 from cloud_server.live_pipeline import LivePipeline
-from cloud_server.pool import PagedSpan
+from cloud_server.pool import Moves, PagedSpan
 from cloud_server.runner import LayerStep, Ran, StageLost
 from cloud_server.stage import StageConfig
 from cloud_server.stage_link import Link, Place, new_store
@@ -107,11 +107,11 @@ class PipelineRunner:
         layers = " ".join(f"{each.start}-{each.stop}" for each in self._layers)
         log.info("stages started", stages=self.depth, layers=layers)
 
-    async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan]) -> Ran:
+    async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves = ()) -> Ran:
         """See ``Runner.run``. The order is that of the calls, whatever happens to those who wait."""
         if self._pipeline is None:
             raise StageLost("the stages have not been started")
-        return await asyncio.wrap_future(self._pipeline.submit(hidden, spans))
+        return await asyncio.wrap_future(self._pipeline.submit(hidden, spans, moves))
 
     async def stop(self) -> None:
         """See ``Runner.stop``."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 
 from split_model.rope import Rope
+from split_model.tree import Branching
 
 if TYPE_CHECKING:
     from cloud_server.attention import Backend
@@ -23,16 +24,43 @@ class PagedSpan:
         pages: the session's page numbers in order, enough for ``start + rows`` positions.
         start: absolute position of the first new row.
         rows: how many there are.
+        branching: where the rows stand and what they see, when they are not simply the next positions; they are stored
+            as if they were.
     """
 
     pages: Sequence[int]
     start: int
     rows: int
+    branching: Branching | None = None
 
     @property
     def end(self) -> int:
         """Positions of the session once the rows are stored."""
         return self.start + self.rows
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """Where the rows stand."""
+        return range(self.start, self.end) if self.branching is None else self.branching.positions[-self.rows :]
+
+    def halves(self) -> tuple[PagedSpan, PagedSpan]:
+        """The same rows, at least two, as two spans of which the first runs first."""
+        first, branching = self.rows // 2, self.branching
+        parts: tuple[Branching | None, Branching | None] = (None, None)
+        if branching is not None:
+            before = branching.positions[: first - self.rows]
+            parts = (
+                replace(branching, positions=before, seen=branching.seen[:first]),
+                replace(branching, seen=branching.seen[first:]),
+            )
+        return (
+            replace(self, rows=first, branching=parts[0]),
+            replace(self, start=self.start + first, rows=self.rows - first, branching=parts[1]),
+        )
+
+
+Moves = Sequence[tuple[int, int]]
+"""Slots whose keys and values go to other slots, ``(from, to)``: all are read before any is written."""
 
 
 class KVPool:
@@ -105,6 +133,16 @@ class KVPool:
             found[-1] = range(found[-1].start, found[-1].stop - surplus)
         return found
 
+    def move(self, moves: Moves) -> None:
+        """Take the keys and values of every layer elsewhere. Raises ``ValueError`` for a slot that is not here."""
+        if not moves:
+            return
+        if not all(0 <= slot < self.pages * self.page_positions for pair in moves for slot in pair):
+            raise ValueError(f"a slot lies outside the pool's {self.pages} pages")
+        begins, ends = torch.tensor(moves, dtype=torch.int64).to(self.device).unbind(1)
+        for store in (self.keys, self.values):
+            store.index_copy_(1, ends, store.index_select(1, begins))
+
 
 class PagedBatch:
     """The rows of one step: ``Batch`` over a pool. It stores nothing beside what is in the pool.
@@ -119,7 +157,7 @@ class PagedBatch:
         self.rows = sum(span.rows for span in spans)
         self._pool = pool
         self._end = max((span.end for span in spans), default=0)
-        positions = list(chain.from_iterable(range(span.start, span.end) for span in spans))
+        positions = list(chain.from_iterable(span.positions for span in spans))
         slots = list(chain.from_iterable(_last(of_span, span.rows) for of_span, span in zip(runs, spans, strict=True)))
         both = torch.tensor([positions, slots], dtype=torch.int64).to(pool.device)
         self._positions, self._slots = both.unbind(0)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
 import torch
 
 from cloud_server.attention import Backend
-from cloud_server.pool import KVPool, PagedBatch, PagedSpan
+from cloud_server.pool import KVPool, Moves, PagedBatch, PagedSpan
 from split_model.stack import Stack
 
 
@@ -61,11 +61,12 @@ class Runner(Protocol):
         """Make ready; returns once steps can be run. Also after ``StageLost``: what was in the pages is then gone."""
         ...
 
-    async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan]) -> Ran:
-        """One step. ``hidden`` has one tensor ``[span.rows, hidden]`` for each span. At most ``depth`` at once.
+    async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves = ()) -> Ran:
+        """One step. ``hidden`` are the rows of all spans in order, tensors ``[rows, hidden]``, at least one. Before
+        anything is computed, ``moves`` are made in every layer. At most ``depth`` steps at once.
 
         Raises:
-            StepFailed: this step failed, the next may not.
+            StepFailed: this step failed, the next may not. Its moves may not have been made.
             StageLost: nothing can be run until ``start``.
         """
         ...
@@ -83,11 +84,18 @@ class LayerStep:
         self.pool = pool
         self.backend = backend
 
-    def __call__(self, hidden: torch.Tensor, spans: Sequence[PagedSpan]) -> torch.Tensor:
-        """``hidden [rows, hidden]`` of all spans, one after the other -> outputs of the same shape.
+    def __call__(self, hidden: torch.Tensor, spans: Sequence[PagedSpan], moves: Moves = ()) -> torch.Tensor:
+        """``hidden [rows, hidden]`` of all spans, one after the other -> outputs of the same shape, behind ``moves``.
 
         Out of memory makes two smaller steps of one, down to single rows. Raises ``StepFailed``.
         """
+        try:
+            self.pool.move(moves)
+        except (MemoryError, RuntimeError) as error:
+            raise StepFailed(type(error).__name__) from error
+        return self._run(hidden, spans)
+
+    def _run(self, hidden: torch.Tensor, spans: Sequence[PagedSpan]) -> torch.Tensor:
         try:
             with torch.inference_mode():
                 return self.stack.run(hidden, PagedBatch(self.pool, spans, self.backend))
@@ -99,7 +107,7 @@ class LayerStep:
         parts, begin = [], 0
         for half in _halves(spans):
             rows = sum(span.rows for span in half)
-            parts.append(self(hidden[begin : begin + rows], half))
+            parts.append(self._run(hidden[begin : begin + rows], half))
             begin += rows
         return torch.cat(parts)
 
@@ -117,19 +125,19 @@ class LocalRunner:
     async def start(self) -> None:
         """Nothing to do."""
 
-    async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan]) -> Ran:
+    async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves = ()) -> Ran:
         """See ``Runner.run``."""
-        return await asyncio.get_running_loop().run_in_executor(self._compute, self._run, hidden, spans)
+        return await asyncio.get_running_loop().run_in_executor(self._compute, self._run, hidden, spans, moves)
 
     async def stop(self) -> None:
         """See ``Runner.stop``."""
         self._compute.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan]) -> Ran:
+    def _run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves) -> Ran:
         began = perf_counter()
         rows = hidden[0] if len(hidden) == 1 else torch.cat(list(hidden))
         # Frames are in the host's memory, whatever the layers' device is.
-        outputs = self._step(rows.to(self._step.stack.device), spans).cpu()
+        outputs = self._step(rows.to(self._step.stack.device), spans, moves).cpu()
         return Ran(outputs, finite_spans(outputs, spans), perf_counter() - began)
 
 
@@ -151,6 +159,5 @@ def _halves(spans: Sequence[PagedSpan]) -> tuple[list[PagedSpan], list[PagedSpan
     if len(spans) > 1:
         middle = len(spans) // 2
         return list(spans[:middle]), list(spans[middle:])
-    span = spans[0]
-    first = span.rows // 2
-    return [replace(span, rows=first)], [replace(span, start=span.start + first, rows=span.rows - first)]
+    first, second = spans[0].halves()
+    return [first], [second]

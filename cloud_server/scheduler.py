@@ -3,7 +3,8 @@
 One formula, no phases: a decode row, a verification and a prompt chunk are all *new positions* of a session. Short
 work (decode, verification) goes first, then chunks, up to a budget of rows; what does not fit is begun and goes on in
 the next step. So a long prompt delays a decoder by at most one step, and while chunks wait a part of every step
-is theirs, so decoders cannot starve them either.
+is theirs, so decoders cannot starve them either. Several short forwards of one session that wait one behind the other
+run together: a draft may send its rows as it makes them. Rows that branch are one verification and run undivided.
 
 Among the short and among the chunks the tenant that was served least goes first, by start-time fair queueing: each has
 a virtual time, the rows it was served, and one that comes back after idling starts where the least served of those who
@@ -17,12 +18,13 @@ import heapq
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, TypeGuard, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
 SHORT_ROWS = 32
-"""Work of at most this many rows is a decode row or a verification: somebody waits for the next token."""
+"""Work of at most this many rows is a decode row or a verification: somebody waits for the next token. Also the most
+rows of a session whose forwards run together."""
 
 CHUNK_SHARE = 4
 """While chunks wait, short work leaves them one in this many rows of the budget."""
@@ -44,7 +46,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class Demand:
-    """What the next step is asked for: rows of short work, and the sessions that have short work and chunks."""
+    """What the next step is asked for: all rows of short work that may run in it, and the sessions that have short work
+    and chunks."""
 
     short_rows: int
     short_sessions: int
@@ -64,15 +67,21 @@ class Portion(Generic[Key]):
 
 @dataclass(frozen=True)
 class Truncation(Generic[Key]):
-    """Before this step's rows, forget everything of a session from ``position`` on."""
+    """Before this step's rows, forget everything of a session from ``position`` on, but for its nodes ``nodes``, which
+    are its next positions from now on."""
 
     key: Key
     position: int
+    nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Plan(Generic[Key]):
-    """One step: first the truncations, then all portions in one batch, at most one of each session."""
+    """One step: first the truncations, then all portions in one batch.
+
+    Where a session has several, they are consecutive and in order, ``SHORT_ROWS`` rows in all at most, and each but the
+    last completes its forward.
+    """
 
     truncations: tuple[Truncation[Key], ...]
     portions: tuple[Portion[Key], ...]
@@ -87,6 +96,8 @@ class Plan(Generic[Key]):
 class _Forward:
     sequence: int
     rows: int
+    short: bool
+    whole: bool
     turn: int = 0
     done: int = 0
 
@@ -98,6 +109,7 @@ class _Forward:
 @dataclass
 class _Back:
     position: int
+    nodes: tuple[int, ...]
 
 
 @dataclass
@@ -106,6 +118,27 @@ class _Queue:
 
     tenant: Hashable = None
     works: deque[_Forward | _Back] = field(default_factory=deque)
+
+    @property
+    def short_rows(self) -> int:
+        """Rows that may run together in the next step, where the next forward is short."""
+        rows = 0
+        for work in self.works:
+            if isinstance(work, _Back):
+                if rows:
+                    break
+            elif rows and not _joins(work, rows):
+                break
+            else:
+                rows += work.left
+                if work.whole:
+                    break
+        return rows
+
+
+def _joins(work: _Forward | _Back, rows: int) -> TypeGuard[_Forward]:
+    """Whether what comes next of a session may run in one step with ``rows`` rows of short work before it."""
+    return isinstance(work, _Forward) and not work.whole and rows + work.left <= SHORT_ROWS
 
 
 class _Shares:
@@ -163,22 +196,28 @@ class Scheduler(Generic[Key]):
         self._short_shares = _Shares()
         self._chunk_shares = _Shares()
 
-    def add(self, key: Key, sequence: int, rows: int, tenant: Hashable = None) -> None:
-        """Forward ``sequence`` of a session, of ``rows`` rows, is ready to run; it is this tenant's session."""
+    def add(self, key: Key, sequence: int, rows: int, tenant: Hashable = None, whole: bool = False) -> None:
+        """Forward ``sequence`` of a session, of ``rows`` rows, is ready to run; it is this tenant's session.
+
+        A ``whole`` one is short work of any size and never divided: where it fits in no step, one is larger for it.
+        """
         assert rows > 0
         queue = self._queue(key)
         queue.tenant = tenant
-        queue.works.append(_Forward(sequence, rows))
+        queue.works.append(_Forward(sequence, rows, whole or rows <= SHORT_ROWS, whole))
         self._waiting_rows += rows
         self._give_turn(queue)
 
-    def truncate(self, key: Key, position: int) -> None:
-        """Go back to ``position`` once everything added before is done."""
+    def truncate(self, key: Key, position: int, nodes: tuple[int, ...] = ()) -> None:
+        """Go back to ``position`` once everything added before is done, where the nodes ``nodes`` go on."""
         works = self._queue(key).works
         if works and isinstance(last := works[-1], _Back):
-            last.position = min(last.position, position)  # One is enough: so nobody can pile them up.
+            # One is enough: so nobody can pile them up.
+            assert not nodes, "there are no nodes behind a truncation"
+            last.nodes = last.nodes[: max(0, position - last.position)]
+            last.position = min(last.position, position)
         else:
-            works.append(_Back(position))
+            works.append(_Back(position, nodes))
 
     def remove(self, key: Key) -> None:
         """Forget a session and all its work."""
@@ -203,47 +242,52 @@ class Scheduler(Generic[Key]):
     @property
     def demand(self) -> Demand:
         """What could run in the next step."""
-        heads = self._heads()
-        short = [work.left for _, _, work in heads if work.rows <= SHORT_ROWS]
-        return Demand(sum(short), len(short), len(heads) - len(short))
+        rows = sessions = chunks = 0
+        for key, _, work in self._heads():
+            if not work.short:
+                chunks += 1
+                continue
+            sessions += 1
+            queue = self._queues[key]
+            rows += work.left if len(queue.works) == 1 else queue.short_rows
+        return Demand(rows, sessions, chunks)
 
     def plan(self, budget: Budget) -> Plan[Key]:
         """The next step within ``budget``, and count it as done. Empty when nothing waits."""
         truncations: list[Truncation[Key]] = []
         for key, queue in self._queues.items():
             while queue.works and isinstance(back := queue.works[0], _Back):
-                truncations.append(Truncation(key, back.position))
+                truncations.append(Truncation(key, back.position, back.nodes))
                 queue.works.popleft()
             self._give_turn(queue)
         for key in {truncation.key for truncation in truncations}:
             if not self._queues[key].works:
                 del self._queues[key]
         heads = self._heads()
-        short = [head for head in heads if head[2].rows <= SHORT_ROWS]
-        chunks = [head for head in heads if head[2].rows > SHORT_ROWS]
+        short = [head for head in heads if head[2].short]
+        chunks = [head for head in heads if not head[2].short]
 
         portions: list[Portion[Key]] = []
         chunk_rows = min(max(budget.chunk_rows, MIN_CHUNK_ROWS), sum(work.left for _, _, work in chunks))
-        left = budget.rows - min(budget.rows // CHUNK_SHARE, chunk_rows)
+        share = min(budget.rows // CHUNK_SHARE, chunk_rows)
+        left = budget.rows - share
         for key, work in self._short_shares.in_turn(short):
-            if left <= 0:
+            if left <= 0 or (work.whole and work.rows > left and portions):
                 break
             # One that does not fit is begun: were it passed over, smaller ones behind it might do so for ever.
             left -= self._take(key, work, left, portions, self._short_shares)
-        left = budget.rows - sum(portion.rows for portion in portions)
-        if portions:
-            left = min(left, chunk_rows)
+        left = min(share + max(left, 0), chunk_rows) if portions else budget.rows
         for key, work in self._chunk_shares.in_turn(chunks):
             if left <= 0:
                 break
             left -= self._take(key, work, left, portions, self._chunk_shares)
 
-        for portion in portions:
-            if portion.last and not self._queues[portion.key].works:
-                del self._queues[portion.key]
+        for key in {portion.key for portion in portions if portion.last}:
+            if not self._queues[key].works:
+                del self._queues[key]
         heads = self._heads()
-        self._short_shares.settle({tenant for _, tenant, work in heads if work.rows <= SHORT_ROWS})
-        self._chunk_shares.settle({tenant for _, tenant, work in heads if work.rows > SHORT_ROWS})
+        self._short_shares.settle({tenant for _, tenant, work in heads if work.short})
+        self._chunk_shares.settle({tenant for _, tenant, work in heads if not work.short})
         return Plan(tuple(truncations), tuple(portions))
 
     def _heads(self) -> list[tuple[Key, Hashable, _Forward]]:
@@ -263,17 +307,30 @@ class Scheduler(Generic[Key]):
         return queue
 
     def _take(self, key: Key, work: _Forward, left: int, portions: list[Portion[Key]], shares: _Shares) -> int:
-        rows = min(left, work.left)
-        last = rows == work.left
-        portions.append(Portion(key, work.sequence, work.done, rows, last))
-        work.done += rows
-        queue = self._queues[key]
-        shares.serve(queue.tenant, rows)
-        self._waiting_rows -= rows
-        if last:
-            queue.works.popleft()
-            self._give_turn(queue)
-        return rows
+        """Up to ``left`` rows of a forward and of those behind it that may run with it; how many they are."""
+        queue, taken = self._queues[key], 0
+        works = queue.works
+        while True:
+            rows = work.left
+            last = rows <= left - taken or work.whole
+            if not last:
+                rows = left - taken
+            portions.append(Portion(key, work.sequence, work.done, rows, last))
+            work.done += rows
+            taken += rows
+            if not last:
+                break
+            works.popleft()
+            if not works or taken >= left or work.whole or not work.short:
+                break
+            following = works[0]
+            if not _joins(following, taken):
+                break
+            work = following
+        shares.serve(queue.tenant, taken)
+        self._waiting_rows -= taken
+        self._give_turn(queue)
+        return taken
 
     def _give_turn(self, queue: _Queue) -> None:
         works = queue.works

@@ -15,7 +15,7 @@ import structlog
 import torch
 
 from cloud_server.attention import BackendMissing, choose_backend
-from cloud_server.pool import KVPool, PagedSpan
+from cloud_server.pool import KVPool, Moves, PagedSpan
 from cloud_server.runner import LayerStep
 from cloud_server.stage_link import TRANSPORTS, Link, Place, reach_store, stage_device
 from cloud_server.stage_wire import BadHead, Head
@@ -76,18 +76,20 @@ def relay(link: Link, step: LayerStep, rank: int) -> None:
     What another stage has failed at passes through. What fails here goes on as failed, without its rows.
     """
     while True:
-        head, spans, hidden = link.receive()
+        head, spans, hidden, moves = link.receive()
         if hidden is not None:
             began = perf_counter()
-            hidden = _compute(step, hidden, spans, rank)
+            hidden = _compute(step, hidden, spans, moves, rank)
             spent = head.microseconds + round((perf_counter() - began) * 1e6)
             head = Head(head.number, failed=rank if hidden is None else -1, microseconds=spent)
-        link.send(head, spans if head.has_rows else [], hidden)
+        link.send(head, spans if head.has_rows else [], hidden, moves)
 
 
-def _compute(step: LayerStep, hidden: torch.Tensor, spans: list[PagedSpan], rank: int) -> torch.Tensor | None:
+def _compute(
+    step: LayerStep, hidden: torch.Tensor, spans: list[PagedSpan], moves: Moves, rank: int
+) -> torch.Tensor | None:
     try:
-        outputs = step(hidden.to(step.stack.device), spans)
+        outputs = step(hidden.to(step.stack.device), spans, moves)
     except Exception as error:  # Whatever it is, it is this step's alone.
         cause = error.__cause__ or error
         log.error("step failed in a stage", stage=rank, error=type(cause).__name__)

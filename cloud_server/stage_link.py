@@ -18,7 +18,7 @@ import torch
 from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from cloud_server.pool import PagedSpan
+from cloud_server.pool import Moves, PagedSpan
 from cloud_server.stage_wire import FIELDS, Head, spans_of, table_of
 
 LOOPBACK = "127.0.0.1"
@@ -126,12 +126,12 @@ class Link:
             self._to_behind = forth if self._behind else back
         self._sending: list[tuple[distributed.Work, torch.Tensor]] = []
 
-    def send(self, head: Head, spans: Sequence[PagedSpan], hidden: torch.Tensor | None) -> None:
+    def send(self, head: Head, spans: Sequence[PagedSpan], hidden: torch.Tensor | None, moves: Moves = ()) -> None:
         """Begin to send a step; returns before it is received, but not before the one before it is.
 
-        Lengths and generation of ``head`` are filled in here. The last stage's spans stay behind.
+        Lengths and generation of ``head`` are filled in here. The last stage's spans and moves stay behind.
         """
-        table = table_of(spans) if spans and self._behind else None
+        table = table_of(spans, moves) if spans and self._behind else None
         head = replace(
             head,
             generation=self._generation,
@@ -145,8 +145,9 @@ class Link:
         if head.rows and hidden is not None:
             self._begin(self._to_behind, hidden.to(self._received_on).contiguous(), _HIDDEN)
 
-    def receive(self) -> tuple[Head, list[PagedSpan], torch.Tensor | None]:
-        """Wait for the next step: its head; its spans, none on the way back; its hidden states, if it has any."""
+    def receive(self) -> tuple[Head, list[PagedSpan], torch.Tensor | None, Moves]:
+        """Wait for the next step: its head; its spans, none on the way back; its hidden states, if it has any; and its
+        moves, like its spans."""
         numbers = torch.empty(FIELDS, dtype=torch.int64)
         self._gloo.recv([numbers], self._before, _HEAD).wait(SILENT_FOR)
         head = Head.read(numbers, self._generation)
@@ -159,7 +160,8 @@ class Link:
             works.append(self._from_before.recv([hidden], self._before, _HIDDEN))
         for work in works:
             work.wait(SILENT_FOR)
-        return head, spans_of(table), hidden
+        spans, moves = spans_of(table)
+        return head, spans, hidden, moves
 
     def abort(self) -> None:
         """Let go of GPUs that wait for a stage which is gone; gloo notices by itself."""

@@ -1,8 +1,10 @@
 """A step on its way through the pipeline, as tensors: what one stage sends to the next, and the last to the first.
 
-Three tensors at most: a head of ``FIELDS`` numbers (int64); the table (int64), for each span start, rows, number of
-pages and the pages; the hidden states ``[rows, hidden]``. Stages keep no memory of sessions, so all a stage must know
-of a step is in them. An empty step is a head alone: it shows that every stage is there.
+Three tensors at most: a head of ``FIELDS`` numbers (int64); the table (int64); the hidden states ``[rows, hidden]``.
+The table has the number of moves and the moves, then for each span start, rows, number of pages, number of nodes, the
+pages and the parents of the nodes: none where the rows are simply the next positions. Stages keep no memory of
+sessions, so all a stage must know of a step is in them. An empty step is a head alone: it shows that every stage is
+there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from itertools import pairwise
 
 import torch
 
-from cloud_server.pool import PagedSpan
+from cloud_server.pool import Moves, PagedSpan
+from split_model.tree import TRUNK, Tree
 
 MAGIC = int.from_bytes(b"trilby\x00\x01", "big")
 FIELDS = 7
@@ -66,24 +69,37 @@ class Head:
         return head
 
 
-def table_of(spans: Sequence[PagedSpan]) -> torch.Tensor:
-    """The spans as int64 numbers, one after the other."""
-    numbers = array("q")
+def table_of(spans: Sequence[PagedSpan], moves: Moves = ()) -> torch.Tensor:
+    """Moves and spans as int64 numbers, one after the other. All nodes of a span that branches are new in it."""
+    numbers = array("q", (len(moves),))
+    for pair in moves:
+        numbers.extend(pair)
     for span in spans:
-        numbers.extend((span.start, span.rows, len(span.pages)))
+        parents: list[int] = []
+        if span.branching is not None:
+            parents = [path[-2] if len(path) > 1 else TRUNK for path in span.branching.seen]
+            assert len(parents) == len(span.branching.positions)
+        numbers.extend((span.start, span.rows, len(span.pages), len(parents)))
         numbers.extend(span.pages)
+        numbers.extend(parents)
     return torch.frombuffer(numbers, dtype=torch.int64)
 
 
-def spans_of(table: torch.Tensor) -> list[PagedSpan]:
-    """The spans in a table."""
+def spans_of(table: torch.Tensor) -> tuple[list[PagedSpan], Moves]:
+    """The spans and moves in a table; none where it is empty."""
     numbers = table.tolist()
-    spans, at = [], 0
+    if not numbers:
+        return [], ()
+    at = 1 + 2 * numbers[0]
+    moves = list(zip(numbers[1:at:2], numbers[2:at:2], strict=True))
+    spans = []
     while at < len(numbers):
-        start, rows, count = numbers[at : at + 3]
-        at += 3 + count
-        spans.append(PagedSpan(tuple(numbers[at - count : at]), start, rows))
-    return spans
+        start, rows, count, nodes = numbers[at : at + 4]
+        at += 4
+        pages, parents = tuple(numbers[at : at + count]), numbers[at + count : at + count + nodes]
+        at += count + nodes
+        spans.append(PagedSpan(pages, start, rows, Tree(start).add(parents) if parents else None))
+    return spans, moves
 
 
 def stage_layers(first: int, last: int, stages: int) -> list[range]:

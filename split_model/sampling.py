@@ -190,4 +190,5 @@ def _bits(seed: int, position: int, size: int, stream: tuple[int, int]) -> NDArr
 
 
 def _uniform(bits: NDArray[numpy.uint64]) -> NDArray[numpy.float64]:
-    return (bits >> numpy.uint64(11)).astype(numpy.float64) * 2.0**-53
+    uniform: NDArray[numpy.float64] = (bits >> numpy.uint64(11)).astype(numpy.float64) * 2.0**-53
+    return uniform

@@ -9,15 +9,18 @@ import torch
 
 from cloud_server.attention import Backend
 from cloud_server.pool import KVPool, PagedSpan
+from split_model.tree import Tree
 
 LAYERS = 2
 
 
 @dataclass(frozen=True)
 class Case:
-    """A step: for each session the position of its first new row and how many there are."""
+    """A step: for each session the position of its first new row and how many there are; ``parents`` of the rows of the
+    first session and of the last one, where they branch."""
 
     spans: tuple[tuple[int, int], ...]
+    parents: tuple[int, ...] = ()
     heads: int = 4
     kv_heads: int = 4
     head_dim: int = 16
@@ -45,6 +48,12 @@ CASES = {
     "everything at once": Case(
         ((20, 1), (0, 17), (7, 5), (31, 1), (12, 16)), heads=6, kv_heads=3, head_dim=24, window=11, scattered=True
     ),
+    "rows that branch": Case(((20, 5),), parents=(-1, -1, 0, 1, 3)),
+    "rows that branch from the first on": Case(((0, 4),), parents=(-1, -1, 0, 2)),
+    "branches beside lines": Case(
+        ((20, 4), (3, 1), (0, 7), (11, 4)), parents=(-1, 0, 0, 1), heads=6, kv_heads=2, scattered=True
+    ),
+    "branches and a window": Case(((20, 6), (9, 1), (5, 6)), parents=(-1, 0, 0, 1, 3, 4), window=4),
     "heads of an odd size": Case(((20, 1), (5, 4)), heads=4, kv_heads=2, head_dim=12),
 }
 
@@ -64,8 +73,12 @@ def check_case(
         if case.scattered:
             order = [order[index] for index in torch.randperm(len(order), generator=generator).tolist()]
         spans, stored, begin = [], [], 0
-        for (start, rows), pages in zip(case.spans, need, strict=True):
-            spans.append(PagedSpan(tuple(order[begin : begin + pages]), start, rows))
+        for index, ((start, rows), pages) in enumerate(zip(case.spans, need, strict=True)):
+            branching = None
+            if case.parents and index in (0, len(case.spans) - 1):
+                branching = Tree(start).add(case.parents)
+                assert branching is not None and branching.rows == rows
+            spans.append(PagedSpan(tuple(order[begin : begin + pages]), start, rows, branching))
             begin += pages
             both = torch.randn((2, LAYERS, start + rows, case.kv_heads, case.head_dim), generator=generator).to(dtype)
             for position in range(start + rows):
@@ -80,11 +93,26 @@ def check_case(
             assert found.shape == (rows, case.heads * case.head_dim) and found.dtype == dtype
             wanted = torch.cat(
                 [
-                    by_formula(part, both[0, layer], both[1, layer], case.window)
-                    for part, both in zip(q.split_with_sizes([span.rows for span in spans]), stored, strict=True)
+                    of_span(span, part, both[0, layer], both[1, layer], case.window)
+                    for span, part, both in zip(
+                        spans, q.split_with_sizes([span.rows for span in spans]), stored, strict=True
+                    )
                 ]
             )
             torch.testing.assert_close(found.cpu().double(), wanted, rtol=0, atol=tolerance)
+
+
+def of_span(
+    span: PagedSpan, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, window: int | None
+) -> torch.Tensor:
+    """The formula for the rows of a span; those that branch row by row, each at the end of the line it follows."""
+    if span.branching is None:
+        return by_formula(q, keys, values, window)
+    contexts = []
+    for row, path in enumerate(span.branching.seen):
+        line = [*range(span.start), *(span.start + node for node in path)]
+        contexts.append(by_formula(q[row : row + 1], keys[line], values[line], window))
+    return torch.cat(contexts)
 
 
 def by_formula(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, window: int | None) -> torch.Tensor:

@@ -20,7 +20,7 @@ def rows(count: int, hidden: int, seed: int) -> torch.Tensor:
 
 async def check_submodel(submodel: Submodel, stack: Stack) -> None:
     """``submodel`` behaves as ``stack``, which holds the same layers, does with a cache of its own."""
-    for check in (_chunks, _want, _truncate, _side_by_side, _limits, _close):
+    for check in (_chunks, _want, _truncate, _branches, _keep_at_once, _branch_limits, _side_by_side, _limits, _close):
         await check(submodel, stack)
 
 
@@ -67,6 +67,94 @@ async def _truncate(submodel: Submodel, stack: Stack) -> None:
     session.close()
     torch.testing.assert_close(got, _expected(stack, hidden), atol=ATOL, rtol=0)
     torch.testing.assert_close(again, _expected(stack, hidden), atol=ATOL, rtol=0)
+
+
+PARENTS = (-1, -1, 0, 0, 1, 4, 3)
+"""A tree whose paths 0, 3, 6 and 1, 4, 5 leave each other's nodes out."""
+
+
+def _expected_nodes(stack: Stack, line: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """Each node as the last row of a line of its own."""
+    paths: list[list[int]] = []
+    for node, parent in enumerate(PARENTS):
+        paths.append([*(paths[parent] if parent >= 0 else []), node])
+    return torch.cat([_expected(stack, torch.cat([line, nodes[path]]))[-1:] for path in paths])
+
+
+async def _branches(submodel: Submodel, stack: Stack) -> None:
+    """Rows that branch see their own line and count for nothing; those kept go on, the others might never have been."""
+    line, nodes, more = (rows(count, stack.spec.hidden_size, 20 + count) for count in (10, 7, 3))
+    session = submodel.open(60)
+    await session.forward(line, 0)
+    for keep in ((0, 3, 6), (1, 4, 5), (1,), (), None):
+        got = await session.forward(nodes, 5, PARENTS)
+        torch.testing.assert_close(got, _expected_nodes(stack, line, nodes)[2:], atol=ATOL, rtol=0)
+        assert session.position == len(line)
+        if keep is None:
+            session.truncate(len(line))
+        else:
+            session.keep(keep)
+            line = torch.cat([line, nodes[list(keep)]])
+        assert session.position == len(line)
+        line = torch.cat([line, more])
+        got = await session.forward(more, 3)
+        torch.testing.assert_close(got, _expected(stack, line)[-3:], atol=ATOL, rtol=0)
+    session.close()
+
+
+async def _keep_at_once(submodel: Submodel, stack: Stack) -> None:
+    """All of it handed over without waiting: a tree, a path of it, a step back, another tree, and rows behind that."""
+    line, nodes, more = (rows(count, stack.spec.hidden_size, 30 + count) for count in (10, 7, 3))
+    session = submodel.open(60)
+    answers = [session.forward(line, 0), session.forward(nodes, 7, PARENTS)]
+    session.keep((0, 3, 6))
+    session.truncate(12)
+    answers.append(session.forward(nodes, 7, PARENTS))
+    session.keep((1, 4))
+    answers.append(session.forward(more, 3))
+    assert session.position == 17
+    got = await asyncio.gather(*answers)
+    session.close()
+    torch.testing.assert_close(got[1], _expected_nodes(stack, line, nodes), atol=ATOL, rtol=0)
+    line = torch.cat([line, nodes[[0, 3]]])
+    torch.testing.assert_close(got[2], _expected_nodes(stack, line, nodes), atol=ATOL, rtol=0)
+    line = torch.cat([line, nodes[[1, 4]], more])
+    torch.testing.assert_close(got[3], _expected(stack, line)[-3:], atol=ATOL, rtol=0)
+
+
+async def _branch_limits(submodel: Submodel, stack: Stack) -> None:
+    """A tree that is none, or too large, or beyond the session, is refused at once and nothing has begun; behind a tree
+    only its end may follow. A line given as a tree is one."""
+    hidden = rows(7, stack.spec.hidden_size, 40)
+    session = submodel.open(6)
+    with pytest.raises(ValueError):
+        session.keep(())
+    for parents in ((-1, 1, 0), (-2, -1, -1), (-1, -1), (-1, -1, -1, -1)):
+        with pytest.raises(ValueError):
+            session.forward(hidden[:3], 1, parents)
+    with pytest.raises(ValueError):
+        session.forward(hidden, 1, tuple(range(-1, 6)))
+    with pytest.raises(ValueError):
+        session.forward(rows(65, stack.spec.hidden_size, 41), 1, (-1,) * 65)
+    answer = session.forward(hidden[:4], 4, (-1, 0, 1, -1))
+    for behind in (None, (-1,)):
+        with pytest.raises(ValueError):
+            session.forward(hidden[:1], 1, behind)
+    for nodes in ((1,), (0, 2), (0, 1, 2, 3), (4,), (-1,), (1, 0)):
+        with pytest.raises(ValueError):
+            session.keep(nodes)
+    with pytest.raises(ValueError):
+        session.truncate(1)
+    line = await answer
+    with pytest.raises(ValueError):
+        session.park()
+    session.keep((0, 1, 2))
+    with pytest.raises(ValueError):
+        session.keep(())
+    session.park()
+    got = torch.cat([line[:3], await session.forward(hidden[3:6], 3)])
+    session.close()
+    torch.testing.assert_close(got, _expected(stack, hidden[:6]), atol=ATOL, rtol=0)
 
 
 async def _side_by_side(submodel: Submodel, stack: Stack) -> None:

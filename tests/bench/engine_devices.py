@@ -14,8 +14,9 @@ from bench.runs import Run
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
-from cloud_server.engine import Answer, Engine
+from cloud_server.engine import Engine
 from cloud_server.runner import LocalRunner
+from cloud_server.sessions import Answer
 from split_model.checkpoint import Checkpoint
 from split_model.stack import Embedding, Head
 from wire.errors import SessionFailed

@@ -29,7 +29,8 @@ from tqdm import tqdm
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
-from cloud_server.engine import Answer, Engine
+from cloud_server.engine import Engine
+from cloud_server.sessions import Answer
 from wire.errors import SessionFailed
 
 NEAR_S, FAR_S = 0.0015, 0.04

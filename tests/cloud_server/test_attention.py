@@ -9,12 +9,13 @@ import torch
 from attention_conformance import CASES, by_formula, check_case
 from tiny_models import TINY_NAMES, build_tiny
 
-from cloud_server.attention import BACKENDS, Backend, BackendMissing, SdpaBackend, choose_backend
+from cloud_server.attention import BACKENDS, Backend, BackendMissing, LinesBackend, SdpaBackend, choose_backend
 from cloud_server.attention_cuda import Lengths, VarlenBackend
 from cloud_server.pool import KVPool, PagedBatch, PagedSpan
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 from split_model.stack import Span, Stack
+from split_model.tree import Tree
 
 PAGE = 4
 
@@ -55,7 +56,8 @@ def test_sdpa_in_bfloat16_is_the_formula(case: str) -> None:
 @pytest.mark.parametrize("page_multiple", [1, 256], ids=["by pages", "gathered"])
 def test_what_cuda_kernels_are_told_is_the_step(case: str, page_multiple: int) -> None:
     """Lengths, tables, windows and gathered positions describe the step, read as the kernels' documents say."""
-    check_case(VarlenBackend("described", described, page_multiple), CASES[case], torch.float32, "cpu", PAGE, 1e-5)
+    backend = LinesBackend(VarlenBackend("described", described, page_multiple))
+    check_case(backend, CASES[case], torch.float32, "cpu", PAGE, 1e-5)
 
 
 def test_a_kernel_that_misreads_pages_is_given_none() -> None:
@@ -115,6 +117,26 @@ def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def pool_of(stack: Stack, pages: int) -> KVPool:
     return KVPool(len(stack.blocks), stack.kv_heads, stack.spec.head_dim, stack.dtype, "cpu", pages, PAGE)
+
+
+@pytest.mark.parametrize("halved", [False, True])
+def test_branches_over_pages_are_branches_over_caches(reference: Reference, halved: bool) -> None:
+    """A tree behind a line gives the same rows over scattered pages as over a cache, in one step or in halves."""
+    stack, pool = reference.stack, pool_of(reference.stack, 8)
+    generator = torch.Generator().manual_seed(5)
+    cache, pages = stack.new_cache(30), (3, 0, 7, 5, 1)
+    hidden = torch.randn(18, stack.spec.hidden_size, generator=generator)
+    branching = Tree(11).add([-1, -1, 0, 0, 2, 2, 5])
+    stack.run(hidden[:11], PagedBatch(pool, [PagedSpan(pages, 0, 11)], SdpaBackend()))
+    stack.forward(hidden[:11], [Span(cache, 11)])
+    span = PagedSpan(pages, 11, 7, branching)
+    parts = list(span.halves()) if halved else [span]
+    begin, found = 11, []
+    for part in parts:
+        found.append(stack.run(hidden[begin : begin + part.rows], PagedBatch(pool, [part], SdpaBackend())))
+        begin += part.rows
+    wanted = stack.forward(hidden[11:], [Span(cache, 7, branching)])
+    torch.testing.assert_close(torch.cat(found), wanted, rtol=0, atol=1e-5 * max(1.0, float(wanted.abs().max())))
 
 
 @pytest.mark.parametrize("scattered", [False, True])

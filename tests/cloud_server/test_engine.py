@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from tiny_models import build_tiny
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
-from cloud_server.engine import Answer, Engine
+from cloud_server.engine import Engine
 from cloud_server.ledger import State
+from cloud_server.sessions import Answer
 from split_model.checkpoint import Checkpoint
 from split_model.slices import middle_slice
 from split_model.stack import Span, Stack
@@ -63,20 +65,26 @@ class Caller:
         self.engine.open(self.key, tenant, positions, self.deliver, **more)
         return self
 
-    def send(self, hidden: torch.Tensor, want: int = 1) -> asyncio.Future[Answer]:
+    def send(self, hidden: torch.Tensor, want: int = 1, parents: Sequence[int] | None = None) -> asyncio.Future[Answer]:
         """Hand over rows; the answer."""
         future = asyncio.get_running_loop().create_future()
         self.answers[self.sequence] = future
-        self.engine.forward(self.key, self.sequence, self.position, hidden, want)
+        self.engine.forward(self.key, self.sequence, self.position, hidden, want, parents)
         self.sequence += 1
-        self.position += len(hidden)
+        if parents is None:
+            self.position += len(hidden)
         return future
 
-    async def rows(self, hidden: torch.Tensor, want: int = 1) -> torch.Tensor:
+    async def rows(self, hidden: torch.Tensor, want: int = 1, parents: Sequence[int] | None = None) -> torch.Tensor:
         """Hand over rows and wait for what they become."""
-        outputs = (await self.send(hidden, want)).rows
+        outputs = (await self.send(hidden, want, parents)).rows
         assert outputs is not None
         return outputs
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """Go on behind these nodes."""
+        self.engine.keep(self.key, nodes)
+        self.position += len(nodes)
 
     def deliver(self, sequence: int, outcome: Answer | SessionFailed) -> None:
         if isinstance(outcome, SessionFailed):
@@ -93,10 +101,16 @@ def hidden(rows: int, seed: int) -> torch.Tensor:
     return torch.randn(rows, HIDDEN, generator=torch.Generator().manual_seed(seed))
 
 
+@cache
+def layers_of(tiny: Path) -> Stack:
+    """The layers that the engine has."""
+    checkpoint = Checkpoint.open(tiny)
+    return Stack.load(checkpoint, middle_slice(checkpoint.spec, 1, 0), torch.float32)
+
+
 def expected(tiny: Path, rows: torch.Tensor) -> torch.Tensor:
     """What the layers make of a session's rows, alone and at once."""
-    checkpoint = Checkpoint.open(tiny)
-    stack = Stack.load(checkpoint, middle_slice(checkpoint.spec, 1, 0), torch.float32)
+    stack = layers_of(tiny)
     return stack.forward(rows, [Span(stack.new_cache(len(rows)), len(rows))])
 
 
@@ -118,6 +132,113 @@ async def test_sessions_side_by_side_get_what_each_gets_alone(tiny: Path) -> Non
 
         await asyncio.gather(*(one(number) for number in range(8)))
         assert engine.ledger.pages.used == 0
+
+
+async def test_a_draft_sent_row_by_row_runs_in_one_step(tiny: Path) -> None:
+    """Rows that wait together are in the same step, each forward has its own answer, and none is a copy."""
+    async with engine_here(tiny, page_positions=4) as engine:
+        rows, drafter = hidden(16, 1), Caller(engine, (1, 1)).open()
+        got = [await drafter.rows(rows[:9], 9)]
+        sent = [drafter.send(rows[begin:end], end - begin) for begin, end in ((9, 10), (10, 12), (12, 13), (13, 16))]
+        answers = await asyncio.gather(*sent)
+        got += [answer.rows for answer in answers if answer.rows is not None]
+        close(torch.cat(got), expected(tiny, rows))
+        assert [answer.step_rows for answer in answers] == [7] * 4
+        assert len({answer.rows.untyped_storage().data_ptr() for answer in answers if answer.rows is not None}) == 1
+        assert {answer.step_s for answer in answers} == {answers[0].step_s}
+
+
+async def test_what_a_drafter_sends_together_fails_together(tiny: Path) -> None:
+    """Where a row of one of the forwards that share a step is not a number, their session ends and no other."""
+    async with engine_here(tiny) as engine:
+        other, drafter = Caller(engine, (2, 1)).open(), Caller(engine, (1, 1)).open()
+        same_step = other.send(hidden(5, 2), 5)
+        sent = [drafter.send(hidden(1, each) / (each != 1), 1) for each in range(3)]
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        assert all(isinstance(each, SessionFailed) and each.code is Code.NOT_FINITE for each in results)
+        rows = (await same_step).rows
+        assert rows is not None
+        close(rows, expected(tiny, hidden(5, 2)))
+
+
+def branches(tiny: Path, trunk: torch.Tensor, nodes: torch.Tensor, parents: Sequence[int]) -> torch.Tensor:
+    """What the layers make of each node behind a trunk: that of the last row of its own line, computed alone."""
+    lines: list[list[int]] = []
+    for node, parent in enumerate(parents):
+        lines.append([*(lines[parent] if parent >= 0 else []), node])
+    return torch.cat([expected(tiny, torch.cat([trunk, nodes[line]]))[-1:] for line in lines])
+
+
+PARENTS = [-1, -1, 0, 0, 1, 4, -1, 3, 7]
+"""A tree whose path 0, 3, 7, 8 leaves gaps everywhere."""
+
+
+async def test_rows_that_branch(tiny: Path) -> None:
+    """Each node sees its own line; the kept ones go on as positions wherever their pages lie, while other sessions take
+    the pages given back at once; and again."""
+    async with engine_here(tiny, page_positions=4) as engine:
+
+        async def one(number: int) -> None:
+            caller = Caller(engine, (number, 1)).open()
+            line, nodes = hidden(6 + number, number), hidden(9, 100 + number)
+            await caller.rows(line, 1)
+            for keep in ((0, 3, 7, 8), (1, 4, 5), (6,), (), (0,)):
+                close(await caller.rows(nodes, 9, PARENTS), branches(tiny, line, nodes, PARENTS))
+                caller.keep(keep)
+                line = torch.cat([line, nodes[list(keep)]])
+                more = hidden(2, 200 + len(line))
+                line = torch.cat([line, more])
+                close(await caller.rows(more, 2), expected(tiny, line)[-2:])
+            engine.close(caller.key)
+
+        await asyncio.gather(*(one(number) for number in range(8)))
+        assert engine.ledger.pages.used == 0
+
+
+async def test_nodes_are_kept_in_order_with_everything_else(tiny: Path) -> None:
+    """Handed over without waiting: a tree, what is kept of it, a step back into that, and rows behind."""
+    async with engine_here(tiny, page_positions=4) as engine:
+        caller = Caller(engine, (1, 1)).open()
+        line, nodes, more = hidden(7, 1), hidden(9, 2), hidden(3, 3)
+        answers = [caller.send(line, 7), caller.send(nodes, 9, PARENTS)]
+        caller.keep((0, 3, 7, 8))
+        engine.truncate(caller.key, 9)
+        caller.position = 9
+        answers.append(caller.send(more, 3))
+        rows = [answer.rows for answer in await asyncio.gather(*answers)]
+        assert rows[1] is not None and rows[2] is not None
+        close(rows[1], branches(tiny, line, nodes, PARENTS))
+        close(rows[2], expected(tiny, torch.cat([line, nodes[[0, 3]], more]))[-3:])
+
+
+async def test_forgotten_nodes_leave_no_trace(tiny: Path) -> None:
+    """A truncation to where the session is gives their pages back, and what follows is as if they had never been."""
+    async with engine_here(tiny, page_positions=4) as engine:
+        caller = Caller(engine, (1, 1)).open()
+        line, more = hidden(7, 1), hidden(3, 3)
+        await caller.rows(line)
+        await caller.rows(hidden(9, 2), 9, PARENTS)
+        assert engine.ledger.pages.held(caller.key) == 4
+        engine.truncate(caller.key, 7)
+        close(await caller.rows(more, 3), expected(tiny, torch.cat([line, more]))[-3:])
+        assert engine.ledger.pages.held(caller.key) == 3
+
+
+async def test_a_step_that_fails_ends_those_whose_nodes_it_should_have_moved(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether they were: going on would be on other keys and values."""
+    async with engine_here(tiny, page_positions=4) as engine:
+        caller, other = Caller(engine, (1, 1)).open(), Caller(engine, (2, 1)).open()
+        await caller.rows(hidden(7, 1))
+        await caller.rows(hidden(9, 2), 9, PARENTS)
+        caller.keep((0, 3))
+        await asyncio.sleep(0.05)  # A step without rows: what is to be moved waits for one with some.
+        monkeypatch.setattr(Stack, "run", lambda *_: 1 / 0)
+        lost = other.send(hidden(1, 3))
+        with pytest.raises(SessionFailed):
+            await lost
+        assert caller.ended is not None and caller.ended.code is Code.INTERNAL
 
 
 async def test_decoders_gather_into_full_steps(tiny: Path) -> None:
@@ -229,6 +350,7 @@ async def test_out_of_memory_makes_smaller_steps(tiny: Path, monkeypatch: pytest
     run, refused = Stack.run, 0
     sent = [hidden(23, number) for number in range(3)]
     wanted = [expected(tiny, rows) for rows in sent]
+    nodes = branches(tiny, sent[0], sent[1][:9], PARENTS)
 
     def small_memory(stack: Stack, rows: torch.Tensor, batch: Any) -> torch.Tensor:
         nonlocal refused
@@ -241,7 +363,10 @@ async def test_out_of_memory_makes_smaller_steps(tiny: Path, monkeypatch: pytest
     async with engine_here(tiny, page_positions=4) as engine:
 
         async def one(number: int) -> None:
-            close(await Caller(engine, (number, 1)).open().rows(sent[number], 23), wanted[number])
+            caller = Caller(engine, (number, 1)).open()
+            close(await caller.rows(sent[number], 23), wanted[number])
+            if number == 0:
+                close(await caller.rows(sent[1][:9], 9, PARENTS), nodes)
 
         await asyncio.gather(*(one(number) for number in range(3)))
         assert refused

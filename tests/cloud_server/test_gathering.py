@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,6 +169,28 @@ def test_the_late_and_the_closed_are_not_waited_for() -> None:
     gathering.arrived(1, 1.0 + FAST_S)
     gathering.closed(2)
     assert gathering.wait_s(1.0 + FAST_S, STEP_S) == 0
+
+
+def test_who_is_late_by_little_is_still_expected() -> None:
+    """Beside what a step takes it is nothing that everybody is a little late; only later than that nobody is due."""
+    gathering = learnt(1, 2)
+    late = 1.0 + FAST_S + PATIENCE * STEP_S
+    assert gathering.due(late - ROUNDING_S, STEP_S) == (2, 0.0)
+    assert gathering.due(late + ROUNDING_S, STEP_S) == (0, 0.0)
+
+
+def test_who_waits_for_more_answers_is_not_expected_back() -> None:
+    """A session of whose rows some were answered and some wait still is neither due nor waited for, and what it sends
+    meanwhile says nothing of how long it takes to come back."""
+    gathering = learnt(1, 2)
+    gathering.closed(2)
+    gathering.arrived(1, 1.0 + FAST_S)
+    gathering.answered(1, 2.0, more=True)
+    gathering.arrived(3, 2.0)
+    assert gathering.due(2.0, 0.0) == (0, 0.0) and gathering.wait_s(2.0, STEP_S) == 0
+    gathering.arrived(1, 2.0 + SLOW_S)
+    gathering.answered(1, 3.0)
+    assert gathering.due(3.0, 0.0) == pytest.approx((1, FAST_S))
 
 
 def test_nobody_is_waited_for_where_nothing_waits() -> None:

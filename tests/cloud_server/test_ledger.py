@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cloud_server.ledger import PROMISE_S, Key, Ledger, Limits, State
 from wire.errors import Code, SessionFailed
+from wire.limits import MAX_BRANCHING_ROWS
 
 LIMITS = Limits(
     sessions=4,
@@ -149,6 +150,61 @@ def test_forwards_come_in_order() -> None:
         assert refused(lambda p=position: ledger.truncate((1, 1), p, 0)) is Code.BAD_POSITION  # type: ignore[misc]
     ledger.truncate((1, 1), 5, 0)
     ledger.forward((1, 1), 3, 5, 9, 0, 0)
+
+
+def test_rows_that_branch() -> None:
+    """They move nothing: only a path of them that is kept does. Until then nothing else comes but a truncation."""
+    ledger = Ledger(LIMITS)
+    ledger.open((1, 1), "t", 50, 0, 0)
+    ledger.forward((1, 1), 0, 0, 10, 0, 0)
+    for parents in ([-2], [0], [-1, 1], [-1], [-1, 0, 0], []):
+        assert refused(lambda p=parents: ledger.forward((1, 1), 1, 10, 2, 0, 0, p)) is Code.BAD_POSITION  # type: ignore[misc]
+    assert refused(lambda: ledger.keep((1, 1), [], 0)) is Code.BAD_POSITION
+    ledger.forward((1, 1), 1, 10, 4, 4, 0, [-1, -1, 0, 2])
+    ledger.answered((1, 1), 14, 0)
+    entry = ledger.entries[1, 1]
+    assert entry.position == 10
+    assert refused(lambda: ledger.forward((1, 1), 2, 10, 1, 1, 0)) is Code.BAD_POSITION
+    assert refused(lambda: ledger.forward((1, 1), 2, 10, 1, 1, 0, [-1])) is Code.BAD_POSITION
+    assert refused(lambda: ledger.park((1, 1), 0)) is Code.BAD_POSITION
+    assert refused(lambda: ledger.truncate((1, 1), 11, 0)) is Code.BAD_POSITION
+    for nodes in ([2], [0, 1], [0, 3], [0, 2, 2], [4], [-1], [2, 0]):
+        assert refused(lambda n=nodes: ledger.keep((1, 1), n, 0)) is Code.BAD_POSITION  # type: ignore[misc]
+    ledger.keep((1, 1), [0, 2], 0)
+    assert entry.position == 12
+    assert refused(lambda: ledger.keep((1, 1), [], 0)) is Code.BAD_POSITION
+    ledger.forward((1, 1), 2, 12, 2, 0, 0, [-1, 0])
+    ledger.truncate((1, 1), 12, 0)
+    ledger.forward((1, 1), 3, 12, 2, 0, 0)
+    assert entry.position == 14
+
+
+def test_rows_that_branch_have_limits() -> None:
+    """Few at once, none that stands beyond what the session may reach, and pages for all of them."""
+    ledger = Ledger(replace(LIMITS, rows=100, window_rows=100, pages=5))
+    ledger.open((1, 1), "t", 41, 0, 0)
+    many = MAX_BRANCHING_ROWS + 1
+    assert refused(lambda: ledger.forward((1, 1), 0, 0, many, 0, 0, [-1] * many)) is Code.BAD_POSITION
+    assert refused(lambda: ledger.forward((1, 1), 0, 0, 51, 0, 0, [-1] * 51)) is Code.TOKEN_LIMIT
+    ledger.forward((1, 1), 0, 0, 40, 0, 0)
+    assert refused(lambda: ledger.forward((1, 1), 1, 40, 3, 0, 0, [-1, -1, 0])) is Code.TOKEN_LIMIT
+    assert refused(lambda: ledger.open((2, 1), "t", 50, 11, 0)) is Code.SESSION_LIMIT
+    ledger.forward((1, 1), 1, 40, 3, 0, 0, [-1, -1, -1])
+    assert refused(lambda: ledger.open((2, 1), "t", 50, 1, 0, replay=True)) is Code.SESSION_LIMIT
+    ledger.truncate((1, 1), 40, 0)
+    ledger.open((2, 1), "t", 50, 1, 0, replay=True)
+
+
+def test_nodes_end_with_their_connection() -> None:
+    """Who comes back sends them again."""
+    ledger = Ledger(LIMITS)
+    filled(ledger, (1, 1), "t", 20, 0)
+    ledger.forward((1, 1), 1, 20, 2, 0, 0, [-1, -1])
+    ledger.orphan(1, 1)
+    ledger.resume((1, 1), (2, 1), 20, 90, 2)
+    ledger.forward((2, 1), 0, 20, 2, 0, 3, [-1, -1])
+    ledger.keep((2, 1), [1], 3)
+    assert ledger.entries[2, 1].position == 21
 
 
 def test_parking() -> None:
@@ -335,7 +391,14 @@ class AnyUse(RuleBasedStateMachine):
 
     def books(self) -> object:
         """All entries in a form that can be compared."""
-        return {key: {**vars(entry), "window": entry.window.in_flight} for key, entry in self.ledger.entries.items()}
+        return {
+            key: {
+                **vars(entry),
+                "window": entry.window.in_flight,
+                "tree": None if entry.tree is None else (entry.tree.trunk, tuple(entry.tree.parents)),
+            }
+            for key, entry in self.ledger.entries.items()
+        }
 
     def end(self, keys: list[Key]) -> None:
         """End sessions as the engine does."""
@@ -364,6 +427,28 @@ class AnyUse(RuleBasedStateMachine):
         if self.tried(lambda: self.ledger.forward(key, sequence + slip, position, rows, 0, self.now)) and paged:
             assert not slip
             self.ledger.pages.extend(key, position + rows)
+
+    @rule(key=KEYS, data=st.data(), slip=st.sampled_from([0] * 8 + [1]), paged=st.booleans())
+    def branch(self, key: Key, data: st.DataObject, slip: int, paged: bool) -> None:
+        """Rows that branch move nothing, and nothing but their end may follow."""
+        entry = self.ledger.entries.get(key)
+        sequence, position = (entry.sequence, entry.position) if entry else (0, 0)
+        parents = [data.draw(st.integers(-1, node - 1 + slip)) for node in range(data.draw(st.integers(1, 12)))]
+        rows = len(parents)
+        if self.tried(lambda: self.ledger.forward(key, sequence, position, rows, 0, self.now, parents)):
+            assert entry is not None and entry.position == position
+            assert not self.tried(lambda: self.ledger.forward(key, sequence + 1, position, 1, 0, self.now))
+            if paged:
+                self.ledger.pages.extend(key, position + rows)
+
+    @rule(key=KEYS, nodes=st.lists(st.integers(0, 12), max_size=3, unique=True).map(sorted))
+    def keep(self, key: Key, nodes: list[int]) -> None:
+        """A path goes on as positions."""
+        entry = self.ledger.entries.get(key)
+        before = entry.position if entry else 0
+        if self.tried(lambda: self.ledger.keep(key, nodes, self.now)):
+            assert entry is not None and entry.position == before + len(nodes) and entry.tree is None
+            self.ledger.pages.truncate(key, entry.position)
 
     @rule(key=KEYS, rows=st.integers(1, 40))
     def answered(self, key: Key, rows: int) -> None:
@@ -446,7 +531,9 @@ class AnyUse(RuleBasedStateMachine):
             assert 0 <= entry.position <= entry.positions <= limits.positions
             assert 0 <= entry.window.in_flight <= limits.window_rows
             assert entry.opened <= entry.active <= self.now
-            assert ledger.pages.held(key) <= ledger.pages.needed(entry.position)
+            nodes = 0 if entry.tree is None else len(entry.tree)
+            assert ledger.pages.held(key) <= ledger.pages.needed(entry.position + nodes)
+            assert entry.tree is None or entry.state is State.OPEN
 
 
 AnyUse.TestCase.settings = settings(max_examples=150, stateful_step_count=50)

@@ -13,6 +13,7 @@ from cloud_server.attention import SdpaBackend
 from cloud_server.pool import KVPool, PagedBatch, PagedSpan
 from split_model.rope import Rope
 from split_model.rope_spec import RopeSpec
+from split_model.tree import Tree
 
 LAYERS, HEADS, DIM, PAGES, PAGE = 2, 3, 4, 12, 5
 
@@ -56,6 +57,35 @@ def test_a_step_writes_its_rows_and_nothing_else() -> None:
         wanted = torch.zeros(LAYERS, PAGES * PAGE, HEADS, DIM)
         wanted[1, slots] = rows
         assert torch.equal(store, wanted)
+
+
+def test_what_is_moved_is_read_before_it_is_written() -> None:
+    """In every layer, keys and values alike, also where one slot is left by one row and taken by another."""
+    pool = new_pool()
+    pool.keys.normal_()
+    pool.values.normal_()
+    before = [store.clone() for store in (pool.keys, pool.values)]
+    pool.move([(11, 10), (12, 11), (30, 12), (10, 59)])
+    for store, old in zip((pool.keys, pool.values), before, strict=True):
+        wanted = old.clone()
+        wanted[:, [10, 11, 12, 59]] = old[:, [11, 12, 30, 10]]
+        assert torch.equal(store, wanted)
+    with pytest.raises(ValueError, match="slot"):
+        pool.move([(0, 1), (2, PAGES * PAGE)])
+    assert torch.equal(pool.keys[:, 1], before[0][:, 1])
+
+
+def test_rows_that_branch_turn_by_their_positions() -> None:
+    """Where they stand in the text, not where they are stored; also those of the halves."""
+    rope = Rope(RopeSpec.from_config({"rope_theta": 10000.0}, DIM, 1000), torch.float32)
+    pool = new_pool()
+    span = PagedSpan((7, 2), 4, 5, Tree(4).add([-1, -1, 0, 2, 1]))
+    positions = [4, 4, 5, 6, 5]
+    assert list(span.positions) == positions
+    assert [*span.halves()[0].positions, *span.halves()[1].positions] == positions
+    found = PagedBatch(pool, [span], SdpaBackend()).rotations(rope)
+    for table, wanted in zip(found, rope.positions(torch.tensor(positions)), strict=True):
+        assert torch.equal(table, wanted)
 
 
 def test_rotations_are_those_of_each_position() -> None:

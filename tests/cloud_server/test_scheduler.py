@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from cloud_server.scheduler import (
     MIN_CHUNK_ROWS,
     SHORT_ROWS,
     Budget,
+    Demand,
     Plan,
     Portion,
     Scheduler,
@@ -60,6 +63,93 @@ def test_one_forward_of_a_session_in_a_step() -> None:
     assert [portion.sequence for portion in scheduler.plan(whole(100)).portions] == [1]
 
 
+def test_short_forwards_of_a_session_run_together() -> None:
+    """Rows of a draft that came one by one are in the same step, in order, each with its own number."""
+    scheduler = Scheduler[object]()
+    for sequence, rows in enumerate((1, 1, 2)):
+        scheduler.add("drafter", sequence, rows)
+    scheduler.add("decoder", 0, 1)
+    assert scheduler.demand == Demand(5, 2, 0)
+    assert scheduler.plan(whole(100)).portions == (
+        Portion("drafter", 0, 0, 1, True),
+        Portion("drafter", 1, 0, 1, True),
+        Portion("drafter", 2, 0, 2, True),
+        Portion("decoder", 0, 0, 1, True),
+    )
+    assert not scheduler.waiting("drafter")
+
+
+def test_what_runs_together_is_short_in_all_and_in_one_piece() -> None:
+    """A truncation, a chunk, rows that branch, or one row too many end what goes into a step."""
+    scheduler = Scheduler[object]()
+    scheduler.add("long", 0, SHORT_ROWS - 1)
+    scheduler.add("long", 1, 1)
+    scheduler.add("long", 2, 1)
+    scheduler.add("back", 0, 1)
+    scheduler.truncate("back", 0)
+    scheduler.add("back", 1, 1)
+    scheduler.add("prompt", 0, 1)
+    scheduler.add("prompt", 1, SHORT_ROWS + 1)
+    scheduler.add("prompt", 2, 1)
+    scheduler.add("tree", 0, 1)
+    scheduler.add("tree", 1, 3, whole=True)
+    scheduler.add("tree", 2, 1)
+    assert scheduler.demand == Demand(SHORT_ROWS + 3, 4, 0)
+    steps = [{(each.key, each.sequence) for each in scheduler.plan(whole(100)).portions} for _ in range(4)]
+    assert steps == [
+        {("long", 0), ("long", 1), ("back", 0), ("prompt", 0), ("tree", 0)},
+        {("long", 2), ("back", 1), ("tree", 1), ("prompt", 1)},
+        {("tree", 2), ("prompt", 2)},
+        set(),
+    ]
+
+
+def test_a_budget_may_end_between_a_sessions_forwards() -> None:
+    """What is left of them goes on in the next step, where it left off; every row counts."""
+    scheduler = Scheduler[object]()
+    for sequence in range(3):
+        scheduler.add("drafter", sequence, 3)
+    assert scheduler.plan(whole(7)).portions == (
+        Portion("drafter", 0, 0, 3, True),
+        Portion("drafter", 1, 0, 3, True),
+        Portion("drafter", 2, 0, 1, False),
+    )
+    assert scheduler.waiting_rows == 2
+    scheduler.add("drafter", 3, 1)
+    assert scheduler.plan(whole(7)).portions == (
+        Portion("drafter", 2, 1, 2, True),
+        Portion("drafter", 3, 0, 1, True),
+    )
+
+
+def test_rows_that_branch_are_never_divided() -> None:
+    """They wait for a step that holds them, are passed by nobody, and where none does, one holds them all the same; the
+    chunks' part is theirs even then."""
+    scheduler = Scheduler[object]()
+    scheduler.add("first", 0, 30)
+    scheduler.add("tree", 0, 40, whole=True)
+    scheduler.add("behind", 0, 1)
+    assert [portion.key for portion in scheduler.plan(whole(64)).portions] == ["first"]
+    assert scheduler.plan(whole(64)).portions == (
+        Portion("tree", 0, 0, 40, True),
+        Portion("behind", 0, 0, 1, True),
+    )
+    scheduler.add("tree", 1, 64, whole=True)
+    scheduler.add("prompt", 0, 100)
+    assert scheduler.plan(whole(32)).portions == (Portion("tree", 1, 0, 64, True), Portion("prompt", 0, 0, 8, False))
+
+
+def test_kept_nodes_and_truncations_behind_them_are_one() -> None:
+    """Going back into what was kept keeps less; going back further, nothing."""
+    for back, expected in ((9, (6, (0, 2, 5))), (7, (6, (0,))), (6, (6, ())), (3, (3, ()))):
+        scheduler = Scheduler[object]()
+        scheduler.add("a", 0, 9, whole=True)
+        scheduler.truncate("a", 6, (0, 2, 5))
+        scheduler.truncate("a", back)
+        scheduler.plan(whole(100))
+        assert scheduler.plan(whole(100)) == Plan((Truncation("a", *expected),), ())
+
+
 def test_truncation_keeps_its_place() -> None:
     """It takes effect after the forwards before it and before the one behind it."""
     scheduler = Scheduler[object]()
@@ -106,9 +196,9 @@ def test_what_waits_is_told() -> None:
     scheduler.add("a", 1, 7)
     scheduler.add("b", 0, SHORT_ROWS + 1)
     scheduler.add("b", 1, 1)
-    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.demand.short_rows) == (2, 46, 5)
+    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.demand.short_rows) == (2, 46, 12)
     scheduler.plan(whole(100))
-    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.demand.short_rows) == (2, 8, 8)
+    assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.demand.short_rows) == (1, 1, 1)
     scheduler.truncate("b", 0)
     scheduler.plan(whole(100))
     assert scheduler.waiting("b") and not scheduler.waiting("a") and scheduler.waiting_rows == 0
@@ -150,38 +240,61 @@ def test_verifications_as_large_as_the_step_cannot_starve_a_chunk() -> None:
         assert plan.portions[-1].key == "prompt" and plan.portions[-1].rows >= 4
 
 
-Work = st.tuples(st.sampled_from("abcde"), st.integers(0, 120))
+Work = st.tuples(st.sampled_from("abcde"), st.one_of(st.integers(0, 12), st.integers(0, 120)), st.booleans())
 Budgets = st.builds(Budget, st.integers(CHUNK_SHARE, 100), st.integers(0, 100))
 
 
 @given(st.lists(st.tuples(Budgets, st.lists(Work, max_size=6)), max_size=12), Budgets)
-def test_any_arrivals(arrivals: list[tuple[Budget, list[tuple[str, int]]]], final: Budget) -> None:
+def test_any_arrivals(arrivals: list[tuple[Budget, list[tuple[str, int, bool]]]], final: Budget) -> None:
     """Whatever comes when: the budget holds, every row runs exactly once and in order, and all work ends."""
     scheduler = Scheduler[str]()
     expected: dict[str, list[tuple[str, int]]] = {key: [] for key in "abcde"}
     ran: dict[str, list[tuple[str, int]]] = {key: [] for key in "abcde"}
     rows_of: dict[tuple[str, int], int] = {}
+    undivided: set[tuple[str, int]] = set()
     counts = dict.fromkeys("abcde", 0)
     waiting = 0
     for budget, batch in [*arrivals, *([(final, [])] * 3000)]:
-        for key, rows in batch:
+        for key, rows, branch in batch:
             if rows == 0:
                 scheduler.truncate(key, counts[key])
-                expected[key].append(("truncate", counts[key]))
+                back = ("truncate", counts[key])
+                if ran[key] == expected[key] or expected[key][-1] != back:  # Else both are one.
+                    expected[key].append(back)
             else:
-                scheduler.add(key, counts[key], rows, tenant=key in "ab")
+                scheduler.add(key, counts[key], rows, tenant=key in "ab", whole=branch)
                 expected[key] += [(f"forward {counts[key]}", row) for row in range(rows)]
                 rows_of[key, counts[key]] = rows
+                if branch:
+                    undivided.add((key, counts[key]))
                 counts[key] += 1
                 waiting += rows
+        demand = scheduler.demand
         plan = scheduler.plan(budget)
         waiting -= plan.rows
-        assert plan.rows <= budget.rows and scheduler.waiting_rows == waiting
+        assert scheduler.waiting_rows == waiting
+        if (first := plan.portions[:1]) and (first[0].key, first[0].sequence) in undivided:
+            assert plan.rows <= max(budget.rows, first[0].rows + budget.rows // CHUNK_SHARE)
+        else:
+            assert plan.rows <= budget.rows
         assert bool(plan.rows) == bool(waiting + plan.rows), "a step with nothing in it while rows wait"
-        assert len({portion.key for portion in plan.portions}) == len(plan.portions)
-        of_chunks = [each.rows for each in plan.portions if rows_of[each.key, each.sequence] > SHORT_ROWS]
+        together = [list(portions) for _, portions in groupby(plan.portions, lambda portion: portion.key)]
+        assert len({portions[0].key for portions in together}) == len(together), "a session's rows are apart"
+        for portions in together:
+            assert len(portions) == 1 or sum(portion.rows for portion in portions) <= SHORT_ROWS
+            assert all(portion.last for portion in portions[:-1])
+            whole_ones = [each for each in portions if (each.key, each.sequence) in undivided]
+            assert not whole_ones or (len(portions) == 1 and portions[0].last and portions[0].begin == 0)
+        of_chunks = [
+            each.rows
+            for each in plan.portions
+            if rows_of[each.key, each.sequence] > SHORT_ROWS and (each.key, each.sequence) not in undivided
+        ]
+        assert plan.rows - sum(of_chunks) <= demand.short_rows, "more ran than could"
         if len(of_chunks) < len(plan.portions):
             assert sum(of_chunks) <= max(budget.chunk_rows, MIN_CHUNK_ROWS)
+        if plan.rows < budget.rows and not of_chunks and not demand.chunk_sessions and not undivided:
+            assert plan.rows == demand.short_rows, "rows that could have run were left"
         for truncation in plan.truncations:
             ran[truncation.key].append(("truncate", truncation.position))
         for portion in plan.portions:
@@ -306,32 +419,37 @@ def test_backlogged_tenants_get_equal_rows(data: st.DataObject) -> None:
         assert max(served.values()) - min(served.values()) <= 2 * (budget + 30), served
 
 
-@pytest.mark.parametrize("rows", [1, SHORT_ROWS, 3 * SHORT_ROWS])
+@pytest.mark.parametrize(("rows", "branch"), [(1, False), (SHORT_ROWS, False), (3 * SHORT_ROWS, False), (60, True)])
 @given(
     st.lists(
-        st.lists(st.tuples(st.integers(0, 9), st.integers(1, 60), st.integers(0, 3)), max_size=12),
+        st.lists(
+            st.tuples(st.integers(0, 9), st.integers(1, 60), st.integers(0, 3), st.sampled_from([False] * 4 + [True])),
+            max_size=12,
+        ),
         min_size=1,
         max_size=8,
     ),
     st.integers(16, 64),
     st.integers(0, 3),
 )
-def test_nobody_starves(rows: int, traffic: list[list[tuple[int, int, int]]], budget: int, own_tenant: int) -> None:
+def test_nobody_starves(
+    rows: int, branch: bool, traffic: list[list[tuple[int, int, int, bool]]], budget: int, own_tenant: int
+) -> None:
     """A forward runs within so many steps whatever else keeps arriving from ten sessions of four tenants for ever."""
     scheduler = Scheduler[tuple[str, int, int]]()
     sequence = 0
 
     def arrive(step: int) -> None:
         nonlocal sequence
-        for session, size, tenant in traffic[step % len(traffic)]:
+        for session, size, tenant, whole_one in traffic[step % len(traffic)]:
             sequence += 1
-            scheduler.add(("other", tenant, session), sequence, size, tenant)
+            scheduler.add(("other", tenant, session), sequence, size, tenant, whole=whole_one)
 
     for step in range(30):
         arrive(step)
         scheduler.plan(whole(budget))
     mine = ("mine", own_tenant, 0)
-    scheduler.add(mine, 0, rows, own_tenant)
+    scheduler.add(mine, 0, rows, own_tenant, whole=branch)
     # Ahead of each part of it go at most the next forwards of its tenant's ten sessions, with as much for each of the
     # other tenants; and a chunk has a quarter of every step.
     allowed = 4 * CHUNK_SHARE * (11 * 60 + rows + 4 * 64) // budget + 8

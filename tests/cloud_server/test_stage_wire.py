@@ -9,17 +9,25 @@ from hypothesis import strategies as st
 
 from cloud_server.pool import PagedSpan
 from cloud_server.stage_wire import FIELDS, MAGIC, BadHead, Head, spans_of, stage_layers, table_of
+from split_model.tree import Tree
+
+PAGE_NUMBERS = st.lists(st.integers(0, 2**40), max_size=9).map(tuple)
+
+
+@st.composite
+def branching_spans(draw: st.DrawFn) -> PagedSpan:
+    """A span whose rows may branch."""
+    start, rows = draw(st.integers(0, 2**40)), draw(st.integers(1, 8))
+    parents = [draw(st.integers(-1, node - 1)) for node in range(rows)]
+    return PagedSpan(draw(PAGE_NUMBERS), start, rows, Tree(start).add(parents))
+
 
 SPANS = st.lists(
-    st.builds(
-        PagedSpan,
-        st.lists(st.integers(0, 2**40), max_size=9).map(tuple),
-        st.integers(0, 2**40),
-        st.integers(0, 4096),
-    ),
+    st.one_of(st.builds(PagedSpan, PAGE_NUMBERS, st.integers(0, 2**40), st.integers(0, 4096)), branching_spans()),
     min_size=1,
     max_size=6,
 )
+MOVES = st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), max_size=5)
 
 
 @given(first=st.integers(0, 50), layers=st.integers(1, 100), data=st.data())
@@ -39,15 +47,15 @@ def test_a_stage_without_layers_is_refused(stages: int) -> None:
         stage_layers(2, 5, stages)
 
 
-@given(SPANS)
-def test_spans_come_back_from_their_table(spans: list[PagedSpan]) -> None:
-    """Whatever the spans are, empty ones and those without pages too, the table gives them back."""
-    assert spans_of(table_of(spans)) == spans
+@given(SPANS, MOVES)
+def test_spans_and_moves_come_back_from_their_table(spans: list[PagedSpan], moves: list[tuple[int, int]]) -> None:
+    """Whatever they are, empty spans and those without pages too, the table gives them back."""
+    assert spans_of(table_of(spans, moves)) == (spans, moves)
 
 
 def test_no_table_is_no_spans() -> None:
     """What stays empty because nothing was sent reads as no spans."""
-    assert spans_of(torch.empty(0, dtype=torch.int64)) == []
+    assert spans_of(torch.empty(0, dtype=torch.int64)) == ([], ())
 
 
 def test_a_head_comes_back() -> None:
