@@ -38,7 +38,7 @@ class RoundCosts:
         self._row_s = self._anchor_row_s = prior_row_s
         self._usual = USUAL[0]
         # Fading sums over verifications of 1, x, x x, y and x y, where x is the rows but one, y the seconds.
-        self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
+        self._sums = [0.0] * 5
         self._draft_s: float | None = None
         self._waiting = 1.0
         self.link_row_s = 0.0
@@ -79,7 +79,7 @@ class RoundCosts:
         error = min(max(error, -most), most)
         self._usual = max(ALPHA * self._usual + (1 - ALPHA) * abs(error) / expected, USUAL[1])
         y = expected + error
-        self._sums = tuple(MEMORY * past + new for past, new in zip(self._sums, (1, x, x * x, y, x * y), strict=True))
+        self._sums = [MEMORY * past + new for past, new in zip(self._sums, (1, x, x * x, y, x * y), strict=True)]
         self._solve()
 
     def drafted(self, seconds: float, steps: int = 1) -> None:

@@ -22,16 +22,21 @@ HOPE = 4.0
 MARGIN = 0.01
 """Share of a plain round that drafting has to lose before it is given up, or to win before it is taken up."""
 
-PROBE_ROUNDS = (16, 256)
-"""Plain rounds between two probes while drafting does not pay: at first, and at most."""
+PROBE_ROUNDS = (16, 64)
+"""Plain rounds between two probes while drafting does not pay: at first, and once that is confirmed. More where probes
+would take over ``PROBE_COST`` otherwise."""
 
 PROBE_COST = 0.008
 """Share of the time that probes may take."""
 
-PLAIN_ROUNDS = 250
-"""Rounds with a draft between two without one, which say what a plain round takes."""
+PLAIN_ROUNDS = (8, 250)
+"""Rounds with a draft between two without one, which say what a plain round takes: at least, and at most. Where a
+draft hardly saves anything, it costs hardly anything to know better."""
 
-PLAIN_MEMORY = 8
+PLAIN_COST = 0.004
+"""Share of the time that such rounds may take."""
+
+PLAIN_MEMORY = 16
 """Plain rounds that count."""
 
 GIVEN_UP = 2.0
@@ -42,6 +47,9 @@ BANDS = 5
 
 SPIKE = 3.0
 """A round that takes more times what it should is taken for this many: something else was in its way."""
+
+PLAIN_SPIKE = 1.5
+"""The same of a plain round, of which there are few."""
 
 
 class DraftLength(Protocol):
@@ -160,8 +168,6 @@ class CostAware:
         if self._since <= self._interval:
             return self._drafts
         self._since = 0
-        if self._drafts:
-            self._interval = PLAIN_ROUNDS
         return not self._drafts
 
     def takes(self, chances: Sequence[float]) -> bool:
@@ -204,9 +210,15 @@ class CostAware:
             self._interval = max(self._interval, math.ceil(lost_s / (PROBE_COST * plain_s)))
 
     def _plain_took(self, seconds: float) -> None:
-        beside = min(seconds / self._costs.round_s, SPIKE * self._beside)
+        before_s = self.plain_s
+        beside = min(seconds / self._costs.round_s, PLAIN_SPIKE * self._beside)
         self._plain_seen = min(self._plain_seen + 1, PLAIN_MEMORY)
-        self._beside += (beside - self._beside) / (self._plain_seen + 1)
+        self._beside += (beside - self._beside) / (self._plain_seen + 0.5)
+        # What rounds with a draft took stays as measured.
+        self._extra_s += self._rounds * (before_s - self.plain_s)
+        if self._drafts:
+            between = math.ceil(abs(self.gain_s) / (PLAIN_COST * self.plain_s))
+            self._interval = min(max(between, PLAIN_ROUNDS[0]), PLAIN_ROUNDS[1], PLAIN_ROUNDS[0] << self._plain_seen)
 
     def _give_up(self) -> None:
         self._drafts, self._since, self._interval = False, 0, PROBE_ROUNDS[0]

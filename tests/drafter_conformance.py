@@ -15,8 +15,8 @@ TEXT = (5, 3, 9, 9, 1, 4, 2, 5, 3, 9, 7, 6, 1, 4, 8, 2, 5, 3, 9, 1)
 PROMPT = 12
 """Tokens of the text from the first; before those behind it the deep rows are known."""
 # A tree behind a text, with tokens that occur in it: a chain with branches at its root and in its middle.
-PARENTS = (-1, 0, 0, 1, -1, 2, 4, 3)
-TOKENS = (9, 1, 7, 4, 3, 6, 9, 2)
+PARENTS: tuple[int, ...] = (-1, 0, 0, 1, -1, 2, 4, 3)
+TOKENS: tuple[int, ...] = (9, 1, 7, 4, 3, 6, 9, 2)
 
 
 class Rows:
@@ -125,10 +125,12 @@ def _paths(drafter: Drafter, rows: Rows) -> None:
     path: list[tuple[int, ...]] = []
     for parent, token in zip(PARENTS, TOKENS, strict=True):
         path.append((*(path[parent] if parent >= 0 else ()), token))
-    wanted = []
+    wanted: list[Guess | None] = []
     for each in path:
         alone = Follower(drafter, rows).observe(TEXT)
-        wanted.append([alone.extend((node - 1,), (token,)) for node, token in enumerate(each)][-1][0])
+        for node in range(len(each)):
+            last = alone.extend([node - 1], [each[node]])
+        wanted += last
     for pieces in ((8,), (1, 1, 1, 1, 1, 1, 1, 1), (1, 2, 5), (4, 4)):
         follower = Follower(drafter, rows).observe(TEXT)
         got: list[Guess | None] = []

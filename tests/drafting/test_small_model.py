@@ -162,7 +162,8 @@ def test_damaged_or_missing_tokenizers_are_refused(small: Path, tmp_path: Path) 
     target.mkdir()
     with pytest.raises(BadDrafter, match=r"tokenizer\.json"):
         load(small, target)
-    contents: tuple[object, ...] = ([], {"model": 3}, {**tokenizer(), "added_tokens": [3]}, {**tokenizer(), "added_tokens": 3})
+    added: tuple[object, ...] = ([3], 3)
+    contents: list[object] = [[], {"model": 3}, *({**tokenizer(), "added_tokens": each} for each in added)]
     for content in contents:
         with pytest.raises(BadDrafter, match=r"tokenizer\.json"):
             load(small, folder_with_tokenizer(target, content))

@@ -36,7 +36,7 @@ def check(index: SuffixIndex, match: Match, text: Sequence[int], said: Sequence[
     expected = {length: followers for length, followers in expected.items() if followers}
     assert max(expected, default=0) == (contexts[0].length if contexts else 0)
     for context in contexts:
-        found = {follower.token: (follower.count, follower.recent) for follower in index.followers(context)}
+        found = {follower.token: (follower.times, follower.recent) for follower in index.followers(context)}
         assert found == expected[context.length]
         assert index.kinds(context) == len(found)
         assert index.total(context) == sum(count for count, _ in found.values())
