@@ -3,9 +3,10 @@
 #   make test         set up what is missing, then run the tests
 #   make check        lint, types, import rules
 #   make demo-model   make the embedded demo model again (one to two hours on a CPU)
-#   make test-slow    the tests that take minutes: hundreds of fault seeds, long kills
+#   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
-#                     bench-second-turn, bench-failure and bench-soak do the same for their sections; bench-gpu prints
+#                     bench-second-turn, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
+#                     ARGS=--ablate too) do the same for their sections; bench-gpu prints
 #   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock from pyproject.toml
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
@@ -19,16 +20,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow bench bench-second-turn bench-failure bench-soak: export OMP_NUM_THREADS := 1
+test test-slow bench bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed: export OMP_NUM_THREADS := 1
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools
 # PyTorch names its own CUDA packages where its build has any; pinning them here would pull them in for CPU builds too.
 WITHOUT_CUDA := grep -vE '^(nvidia-|cuda-|triton=)'
 
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
-bench-engine bench-interference: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
+bench-engine bench-interference bench-drafting bench-drafting-speed: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-BENCHES := bench-engine bench-interference bench-second-turn bench-failure bench-soak
+BENCHES := bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed
 
 .PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
@@ -40,7 +41,7 @@ test: $(DEV_READY)
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-slow: $(DEV_READY)
-	@echo "Running the slow tests (half an hour or so) …"
+	@echo "Running the slow tests (an hour or so) …"
 	@$(BIN)/python -m pytest -q -m slow --timeout 3600 $(ARGS)
 
 check: $(DEV_READY)

@@ -16,7 +16,7 @@ from processes import Process, free_port
 
 Running = TypeVar("Running", bound="Installation")
 
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 120.0
 
 
 @dataclass

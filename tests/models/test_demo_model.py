@@ -114,13 +114,14 @@ def test_the_frozen_prompts_are_those_of_the_recipe() -> None:
     assert rows_of(FOLDER) == json.loads(json.dumps(made))
 
 
-def test_the_model_keeps_what_its_card_says(speaker: Speaker) -> None:
-    """On every second frozen prompt the share of right answers is the card's, give or take a few prompts."""
+@pytest.mark.parametrize(("every", "less"), [(10, 0.15), pytest.param(1, 0.03, marks=pytest.mark.slow)])
+def test_the_model_keeps_what_its_card_says(speaker: Speaker, every: int, less: float) -> None:
+    """On some or all frozen prompts the share of right answers is the card's, give or take a prompt or three."""
     said = card_figures()
     assert set(said) == {*corpus.HELDOUT_COUNTS, "all"}
-    rows: list[Any] = rows_of(FOLDER)[::2]
+    rows: list[Any] = rows_of(FOLDER)[::every]
     good = [right(speaker.answer(row["messages"]), row["check"], row["want"]) for row in rows]
-    assert sum(good) / len(good) >= said["all"] - 0.06
+    assert sum(good) / len(good) >= said["all"] - less
 
 
 @pytest.mark.parametrize(("asked", "wanted"), [("Hello!", "Hello"), ("What is Trilby?", "gateway"),

@@ -219,6 +219,7 @@ def recipe(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_whole_recipe_runs_small_and_goes_on_after_a_stop(tmp_path: Path) -> None:
     """A tiny run writes every published file, and a second one goes on from its checkpoint without pickle."""
     table = recipe("--smoke", "--minutes", "0.05", "--out", str(tmp_path))

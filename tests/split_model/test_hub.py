@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -22,19 +22,49 @@ from split_model.hub import identity, resolve
 
 ROOT = Path(__file__).parents[2]
 COMMIT = "c0ffee" + "0" * 34
+Ask = Callable[..., str]
 
-# Run in a process of its own: huggingface_hub reads its environment once, when it is imported.
+# Each question has a process of its own: huggingface_hub reads its environment once, when it is imported. These are
+# forked from one that has imported everything else.
 PROGRAM = """
-import sys
+import json, os, sys
 from split_model.hub import resolve
 from split_model.errors import ModelError
 from split_model.slices import input_slice, middle_slice
 cuts = {"all": None, "input": lambda spec: [input_slice(spec, 1)], "middle": lambda spec: [middle_slice(spec, 1, 1)]}
-try:
-    print(resolve(sys.argv[1], revision=sys.argv[3] if len(sys.argv) > 3 else None, only=cuts[sys.argv[2]]))
-except ModelError as error:
-    print(type(error).__name__ + ": " + str(error))
+
+def answer(model, cut, revision=None):
+    try:
+        return str(resolve(model, revision=revision, only=cuts[cut]))
+    except ModelError as error:
+        return type(error).__name__ + ": " + str(error)
+
+assert "huggingface_hub" not in sys.modules
+for line in sys.stdin:
+    arguments, environment = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.environ.clear()
+        os.environ.update(environment)
+        print(json.dumps(answer(*arguments)))
+        break
+    if os.waitpid(child, 0)[1]:
+        print(json.dumps("it failed: see what it has printed"), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def asked() -> Iterator[subprocess.Popen[str]]:
+    """The process that answers questions: a line with arguments and environment each."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
 
 
 class Hub(ThreadingHTTPServer):
@@ -108,59 +138,59 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     thread.join()
 
 
-def ask(hub_url: str, tmp_path: Path, *arguments: str, offline: bool = False) -> str:
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
-        "HF_ENDPOINT": hub_url,
-        "HF_HOME": str(tmp_path / "home"),
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_OFFLINE": "1" if offline else "0",
-        "NO_PROXY": "127.0.0.1",
-        "no_proxy": "127.0.0.1",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return str(done.stdout.strip().splitlines()[-1])
+@pytest.fixture
+def ask(asked: subprocess.Popen[str], tmp_path: Path) -> Ask:
+    """``resolve`` with a cache for this test alone; the folder, or the error and its words."""
+
+    def answer(hub_url: str, *arguments: str, offline: bool = False) -> str:
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
+            "HF_ENDPOINT": hub_url,
+            "HF_HOME": str(tmp_path / "home"),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_OFFLINE": "1" if offline else "0",
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+            "OMP_NUM_THREADS": "1",
+        }
+        assert asked.stdin is not None and asked.stdout is not None
+        asked.stdin.write(json.dumps([arguments, environment]) + "\n")
+        asked.stdin.flush()
+        return str(json.loads(asked.stdout.readline()))
+
+    return answer
 
 
-def test_only_the_shards_of_the_slice_are_fetched(hub: Hub, tmp_path: Path) -> None:
+def test_only_the_shards_of_the_slice_are_fetched(hub: Hub, ask: Ask) -> None:
     """A device's slice brings config and its own shards; a later slice adds its own; the rest never comes."""
     repository = hub.repositories["tiny/llama"]
     weight_map = json.loads((repository / "model.safetensors.index.json").read_text())["weight_map"]
     first = {file for name, file in weight_map.items() if "embed" in name or "layers.0." in name}
     middle = {file for name, file in weight_map.items() if "layers.1." in name or "layers.2." in name}
 
-    folder = Path(ask(hub.url, tmp_path, "tiny/llama", "input"))
+    folder = Path(ask(hub.url, "tiny/llama", "input"))
     assert folder.name == COMMIT
     assert {path.name for path in folder.glob("*.safetensors")} == first < set(weight_map.values())
     assert {"config.json", "generation_config.json"} <= {path.name for path in folder.iterdir()}
 
     hub.sent.clear()
-    ask(hub.url, tmp_path, "tiny/llama", "middle")
+    ask(hub.url, "tiny/llama", "middle")
     assert set(hub.sent) == middle - first
 
 
-def test_a_filled_cache_needs_no_hub(hub: Hub, tmp_path: Path) -> None:
+def test_a_filled_cache_needs_no_hub(hub: Hub, ask: Ask) -> None:
     """Once fetched, a model is found with HF_HUB_OFFLINE and with a hub that does not answer."""
-    folder = ask(hub.url, tmp_path, "tiny/llama", "all")
+    folder = ask(hub.url, "tiny/llama", "all")
     assert Path(folder, "config.json").is_file()
-    assert ask(hub.url, tmp_path, "tiny/llama", "all", offline=True) == folder
-    assert ask("http://127.0.0.1:9", tmp_path, "tiny/llama", "all") == folder
+    assert ask(hub.url, "tiny/llama", "all", offline=True) == folder
+    assert ask("http://127.0.0.1:9", "tiny/llama", "all") == folder
 
 
-def test_offline_names_what_is_missing(hub: Hub, tmp_path: Path) -> None:
+def test_offline_names_what_is_missing(hub: Hub, ask: Ask) -> None:
     """Offline, an unknown model and a shard that was never fetched are ModelNotFound with advice."""
-    assert "not in the cache" in ask(hub.url, tmp_path, "tiny/llama", "all", offline=True)
-    ask(hub.url, tmp_path, "tiny/llama", "input")
-    found = ask(hub.url, tmp_path, "tiny/llama", "all", offline=True)
+    assert "not in the cache" in ask(hub.url, "tiny/llama", "all", offline=True)
+    ask(hub.url, "tiny/llama", "input")
+    found = ask(hub.url, "tiny/llama", "all", offline=True)
     assert found.startswith("ModelNotFound") and ".safetensors" in found and "connect once" in found
 
 
@@ -172,17 +202,17 @@ def test_offline_names_what_is_missing(hub: Hub, tmp_path: Path) -> None:
         (("tiny/llama", "all", "no-such-branch"), "no revision"),
     ],
 )
-def test_refusals_of_the_hub_say_what_to_do(hub: Hub, tmp_path: Path, arguments: tuple[str, ...], advice: str) -> None:
+def test_refusals_of_the_hub_say_what_to_do(hub: Hub, ask: Ask, arguments: tuple[str, ...], advice: str) -> None:
     """Missing, gated and wrong-revision models are ModelNotFound with advice."""
-    found = ask(hub.url, tmp_path, *arguments)
+    found = ask(hub.url, *arguments)
     assert found.startswith("ModelNotFound") and advice in found
 
 
-def test_unsupported_models_are_refused_before_their_weights_come(hub: Hub, tmp_path: Path) -> None:
+def test_unsupported_models_are_refused_before_their_weights_come(hub: Hub, ask: Ask) -> None:
     """The config alone decides; no weights are fetched in vain."""
     config = hub.repositories["tiny/llama"] / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "mamba"}))
-    assert ask(hub.url, tmp_path, "tiny/llama", "all").startswith("UnsupportedModel")
+    assert ask(hub.url, "tiny/llama", "all").startswith("UnsupportedModel")
     assert not any(file.endswith(".safetensors") for file in hub.sent)
 
 

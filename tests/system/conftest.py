@@ -11,5 +11,5 @@ from installation import Installation
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """Gateway, cloud and device with the demo model, real processes."""
-    with Installation(tmp_path_factory.mktemp("installation")) as running:
+    with Installation(tmp_path_factory.mktemp("installation"), forked=True) as running:
         yield running

@@ -32,12 +32,13 @@ def bench(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", f"bench.{module}", *arguments],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=900,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
     )
 
 
+@pytest.mark.slow
 def test_engine_quick() -> None:
     """One round of ours and transformers' two, with all tables; llama.cpp is left out and the reason said.
 

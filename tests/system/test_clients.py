@@ -156,7 +156,7 @@ async def test_token_websocket(installation: Installation) -> None:
             await socket.send(json.dumps(ask(question)))
             messages: list[dict[str, Any]] = []
             while not messages or messages[-1]["type"] not in ("done", "error"):
-                messages.append(json.loads(await asyncio.wait_for(socket.recv(), 30)))
+                messages.append(json.loads(await asyncio.wait_for(socket.recv(), 60)))
             assert messages[0]["type"] == "accepted" and messages[-1]["type"] == "done"
             text = "".join(message["text"] for message in messages if message["type"] == "delta")
             assert text == expected_text(question)

@@ -21,7 +21,9 @@ ASK: dict[str, Any] = {
     "temperature": 0,
     "max_tokens": 40,
 }
-LONG = {**ASK, "max_tokens": 700, "ignore_eos": True, "stream": True}
+LONG = {**ASK, "max_tokens": 250, "ignore_eos": True, "stream": True}
+NEARLY_OVER = {**LONG, "max_tokens": 60}
+"""What is left of it after some tokens takes a few seconds on a slow machine."""
 
 
 def ask(installation: Installation) -> httpx.Response:
@@ -37,10 +39,10 @@ def events(response: httpx.Response) -> Iterator[Any]:
                 yield line[6:] if line == "data: [DONE]" else json.loads(line[6:])
 
 
-def break_in_the_middle(installation: Installation, kill: Any) -> list[Any]:
-    """Stream a long answer, call ``kill`` after some tokens; what came after that."""
+def break_in_the_middle(installation: Installation, kill: Any, body: dict[str, Any] = LONG) -> list[Any]:
+    """Stream an answer, call ``kill`` after some tokens; what came after that."""
     with httpx.stream(
-        "POST", f"{installation.base}/chat/completions", json=LONG, timeout=60, trust_env=False
+        "POST", f"{installation.base}/chat/completions", json=body, timeout=60, trust_env=False
     ) as response:
         stream = events(response)
         for _ in range(15):
@@ -51,7 +53,7 @@ def break_in_the_middle(installation: Installation, kill: Any) -> list[Any]:
 
 def test_no_device(tmp_path: Path) -> None:
     """Without a device the answer is 503 with what to do, and /health is still fine."""
-    with Installation(tmp_path, with_device=False) as installation:
+    with Installation(tmp_path, forked=True, with_device=False) as installation:
         reply = ask(installation)
         assert reply.status_code == 503 and "Retry-After" in reply.headers
         assert "trilby device" in reply.json()["error"]["message"]
@@ -63,7 +65,7 @@ def test_no_device(tmp_path: Path) -> None:
 def test_the_only_cloud_killed_for_good(tmp_path: Path) -> None:
     """The client gets a clear error and no [DONE] when no cloud comes within the recovery time, never an answer that
     looks complete; without a cloud 503; a new cloud serves again, same tokens."""
-    with Installation(tmp_path, device_settings=("--recover-within-s", "2")) as installation:
+    with Installation(tmp_path, forked=True, device_settings=("--recover-within-s", "1")) as installation:
         before = ask(installation).json()["choices"]
         killed_at = 0.0
 
@@ -73,7 +75,7 @@ def test_the_only_cloud_killed_for_good(tmp_path: Path) -> None:
             installation.cloud.end(signal.SIGKILL)
 
         rest = break_in_the_middle(installation, kill)
-        assert 2 <= time.monotonic() - killed_at < 10
+        assert 1 <= time.monotonic() - killed_at < 20
         assert rest[-1] != "[DONE]"
         error = rest[-1]["error"]
         assert set(error) == {"message", "type", "param", "code"} and "cloud" in error["message"]
@@ -87,11 +89,11 @@ def test_the_only_cloud_killed_for_good(tmp_path: Path) -> None:
 
 def test_device_killed_in_the_middle(tmp_path: Path) -> None:
     """The client gets an error, never an ending that looks complete; the cloud frees all; a new device serves."""
-    with Installation(tmp_path) as installation:
+    with Installation(tmp_path, forked=True) as installation:
         before = ask(installation).json()["choices"]
         rest = break_in_the_middle(installation, lambda: installation.device.end(signal.SIGKILL))
         assert "error" in rest[-1]
-        wait_until(lambda: installation.open_sessions(installation.cloud_port) == [], 20)
+        wait_until(lambda: installation.open_sessions(installation.cloud_port) == [])
         assert ask(installation).status_code == 503
         installation.start_device()
         wait_until(installation.ready)
@@ -100,11 +102,11 @@ def test_device_killed_in_the_middle(tmp_path: Path) -> None:
 
 def test_gateway_killed_in_the_middle(tmp_path: Path) -> None:
     """The device cancels what nobody waits for, and serves the gateway's successor without a restart."""
-    with Installation(tmp_path) as installation:
+    with Installation(tmp_path, forked=True) as installation:
         before = ask(installation).json()["choices"]
         with suppress(httpx.HTTPError):
             break_in_the_middle(installation, lambda: installation.gateway.end(signal.SIGKILL))
-        wait_until(lambda: installation.open_sessions(installation.cloud_port) == [], 20)
+        wait_until(lambda: installation.open_sessions(installation.cloud_port) == [])
         installation.start_gateway()
         wait_until(installation.ready)
         assert ask(installation).json()["choices"] == before
@@ -112,19 +114,20 @@ def test_gateway_killed_in_the_middle(tmp_path: Path) -> None:
 
 def test_sigterm_lets_a_device_finish(tmp_path: Path) -> None:
     """A device that is stopped kindly finishes its answer first, and takes nothing new."""
-    with Installation(tmp_path) as installation:
+    with Installation(tmp_path, forked=True) as installation:
         assert installation.device.process is not None
         rest = break_in_the_middle(
             installation,
             lambda: installation.device.process.send_signal(signal.SIGTERM),
+            NEARLY_OVER,
         )
         assert rest[-1] == "[DONE]"
-        assert installation.device.process.wait(30) == 0
+        assert installation.device.process.wait(60) == 0
 
 
 def test_other_weights_are_refused(tmp_path: Path) -> None:
     """A device cut differently from its cloud says which setting differs, and serves nothing."""
-    with Installation(tmp_path, with_device=False) as installation:
+    with Installation(tmp_path, forked=True, with_device=False) as installation:
         installation.split = 3
         installation.start_device()
         try:

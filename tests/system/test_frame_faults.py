@@ -154,7 +154,7 @@ async def through(faults: Faults, messages: list[bytes]) -> tuple[list[bytes], C
                 async with connect(proxy.url, compression=None, proxy=None) as socket:
                     for message in messages:
                         await socket.send(message)
-            await asyncio.wait_for(over.wait(), 10)
+            await asyncio.wait_for(over.wait(), 30)
             return arrived, proxy.happened, times
 
 

@@ -33,7 +33,7 @@ from wire.messages import ChatTurn
 
 pytestmark = pytest.mark.system
 
-TOKENS = 160
+TOKENS = 96
 QUESTION = "Tell me a story about a fox."
 ASK: dict[str, Any] = {
     "messages": [{"role": "user", "content": QUESTION}],
@@ -41,7 +41,13 @@ ASK: dict[str, Any] = {
     "max_tokens": TOKENS,
     "ignore_eos": True,
 }
-LONG_PROMPT = {**ASK, "messages": [{"role": "user", "content": "The fox and the hen went home. " * 180}]}
+LONGER = {**ASK, "max_tokens": 220}
+"""For what takes a while beside the answer."""
+LONG_PROMPT = {
+    **ASK,
+    "max_tokens": 24,
+    "messages": [{"role": "user", "content": "The fox and the hen went home. " * 180}],
+}
 """Some 1500 tokens: dozens of chunks of 32."""
 SMALL_STEPS = ("--step-rows", "64", "--threads", "1")
 SMALL_CHUNKS = ("--chunk", "32", "--threads", "1")
@@ -124,7 +130,7 @@ def test_the_unbroken_answer_is_transformers(unbroken: Callable[[dict[str, Any]]
     assert unbroken(ASK).text == tokenizer.decode(oracle_tokens(DEMO, tuple(prompt), TOKENS))
 
 
-@pytest.mark.parametrize("position", [1, 2, 40, 120])
+@pytest.mark.parametrize("position", [1, 2, 60])
 def test_killed_while_decoding(position: int, pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
     """kill -9 of the serving cloud when the client has so many tokens, a standby there: the stream goes on."""
     expected = unbroken(ASK)
@@ -162,7 +168,7 @@ def test_killed_in_the_middle_of_a_prefill(pair: Pair) -> None:
     tokenizer = Tokenizer.load(DEMO, ())
     prompt = tokenizer.chat([ChatTurn("user", LONG_PROMPT["messages"][0]["content"])])
     # Not asked before: a conversation that is known already has no prefill.
-    expected = tokenizer.decode(oracle_tokens(DEMO, tuple(prompt), TOKENS))
+    expected = tokenizer.decode(oracle_tokens(DEMO, tuple(prompt), LONG_PROMPT["max_tokens"]))
     pair.mend()
     installation = pair.installation
     pieces: list[int] = []
@@ -196,7 +202,7 @@ def test_killed_and_no_standby(pair: Pair, unbroken: Callable[[dict[str, Any]], 
 @pytest.mark.parametrize("asleep_s", [0.0, pytest.param(20.0, marks=pytest.mark.slow)])
 def test_a_zombie_changes_nothing(asleep_s: float, pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
     """A cloud that is stopped, given up, and awake again with late results while the stream goes on elsewhere."""
-    body = {**ASK, "max_tokens": 1500 if asleep_s else 700}  # It must be going on when the cloud wakes.
+    body = {**ASK, "max_tokens": 1500} if asleep_s else LONGER  # It must be going on when the cloud wakes.
     expected = unbroken(body)
     pair.mend()
     installation = pair.installation
@@ -210,26 +216,25 @@ def test_a_zombie_changes_nothing(asleep_s: float, pair: Pair, unbroken: Callabl
             asleep.set()
 
     with in_background(installation.base, body, seen) as answer:
-        assert asleep.wait(30)
+        assert asleep.wait(60)
         began = time.monotonic()
         (zombie,) = stopped
         (other,) = set(installation.cloud_ports) - {zombie}
         try:
-            wait_until(lambda: bool(installation.open_sessions(other)), 30)
+            wait_until(lambda: bool(installation.open_sessions(other)))
             time.sleep(max(0.0, began + asleep_s - time.monotonic()))
         finally:
             pair.signal(zombie, signal.SIGCONT)
         assert answer.result().outcome == expected.outcome
-    wait_until(lambda: not installation.open_sessions(zombie), 30)
+    wait_until(lambda: not installation.open_sessions(zombie))
 
 
 def test_a_drained_cloud_hands_over(pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
     """POST /drain under four streams: they go on elsewhere, and the drained process ends with status 0."""
-    body = {**ASK, "max_tokens": 400}
-    expected = unbroken(body)
+    expected = unbroken(LONGER)
     pair.mend()
     with ThreadPoolExecutor(4) as pool:
-        answers = [pool.submit(stream_answer, pair.installation.base, body) for _ in range(4)]
+        answers = [pool.submit(stream_answer, pair.installation.base, LONGER) for _ in range(4)]
         wait_until(
             lambda: sum(len(pair.installation.open_sessions(port)) for port in pair.installation.cloud_ports) == 4
         )
@@ -275,7 +280,7 @@ async def test_a_cut_connection_is_resumed_not_replayed(tmp_path: Path) -> None:
         expected = await asyncio.to_thread(stream_answer, installation.base, ASK)
 
         def seen(count: int) -> None:
-            if count in (1, 50, 100):
+            if count in (1, 30, 60):
                 loop.call_soon_threadsafe(proxy.cut)
 
         answer = await asyncio.to_thread(stream_answer, installation.base, ASK, seen)
@@ -305,7 +310,7 @@ async def test_a_frozen_network_is_resumed(tmp_path: Path) -> None:
         proxy.thaw()
         assert (await answer).outcome == expected.outcome
         wait = asyncio.to_thread(wait_until, lambda: not installation.open_sessions(installation.cloud_port))
-        await asyncio.wait_for(wait, 40)
+        await asyncio.wait_for(wait, 120)
 
 
 @pytest.mark.slow
@@ -320,7 +325,7 @@ def test_failure_bench_quick() -> None:
     """The benchmark that kills clouds runs end to end, and finds nothing lost and nothing wrong."""
     result = subprocess.run(
         [sys.executable, "-m", "bench.failure", "--quick"],
-        capture_output=True, text=True, timeout=170, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
+        capture_output=True, text=True, timeout=900, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "| 4 | **0** | **0** | **" in result.stdout

@@ -91,7 +91,7 @@ def needles() -> list[bytes]:
 async def test_the_cloud_never_sees_text(tmp_path: Path) -> None:
     """Prompts with canaries, chat and completion, streamed and not: none of them, nor their ids, reaches the cloud."""
     port, seen = free_port(), list[bytes]()
-    installation = Installation(tmp_path, cloud_url=f"ws://127.0.0.1:{port}")
+    installation = Installation(tmp_path, forked=True, cloud_url=f"ws://127.0.0.1:{port}")
     async with recording_relay(port, f"ws://127.0.0.1:{installation.cloud_port}", seen):
         await asyncio.to_thread(installation.__enter__)
         try:

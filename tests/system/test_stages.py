@@ -18,7 +18,7 @@ from device_agent.local import Compute
 pytestmark = pytest.mark.system
 
 TOKENS = 24
-START_WITHIN_S = 60.0
+START_WITHIN_S = 120.0
 
 
 def stages_of(cloud: Cloud) -> list[int]:
@@ -39,7 +39,7 @@ async def tokens_through(cloud: Cloud, model: Path, prompts: list[tuple[int, ...
         compute.stop()
 
 
-@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("stages", [2, pytest.param(4, marks=pytest.mark.slow)])
 async def test_stages_give_transformers_tokens(stages: int) -> None:
     """Several sessions at once through two and four processes."""
     prompts = [prompt_for(DEMO, 20 + 11 * each, seed=each) for each in range(4)]
@@ -57,7 +57,7 @@ async def test_a_killed_stage_costs_a_replay_and_no_token() -> None:
         await until(lambda: cloud.server.engine.alive, START_WITHIN_S)
         answers = asyncio.create_task(tokens_through(cloud, DEMO, prompts))
         steps = cloud.server.metrics.step_rows
-        await until(lambda: steps._sum.get() > 200)
+        await until(lambda: steps._sum.get() > 200, START_WITHIN_S)
         assert not answers.done()
         os.kill(stages_of(cloud)[0], signal.SIGKILL)
         got = await answers

@@ -1,0 +1,204 @@
+"""The benchmarks of drafting end to end, and that what they measure with can be trusted."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from bench.bar_plot import bar_plot
+from bench.delay_relay import DelayRelay, WayClock
+from bench.draft_runs import DEEPEST, CountedLength, Counts
+from bench.draft_speeds import Link, groups_of
+from bench.draft_texts import Text
+from bench.drafting_speed import ABLATIONS
+from processes import ROOT
+
+from drafting.length import Fixed
+
+pytestmark = pytest.mark.system
+
+
+def bench(module: str, *arguments: str) -> str:
+    """What a benchmark prints; fails where it does."""
+    result = subprocess.run(
+        [sys.executable, "-m", f"bench.{module}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1600)
+def test_drafting_quick() -> None:
+    """All drafters that there are, with no answer that drafting changed."""
+    output = bench("drafting", "--quick")
+    assert "transformers': **0** of" in output
+    assert "without drafting: **0** of" in output
+    assert "\n| lookup | 0 | " in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1600)
+def test_drafting_speed_quick() -> None:
+    """Both tables for one device alone, and one behind a link."""
+    output = bench("drafting_speed", "--quick")
+    for link in ("local", "5 ms, 10 MB/s"):
+        row = next(line for line in output.splitlines() if line.startswith(f"| {link} | ours | "))
+        assert row.endswith("| 0 of 6 |")
+        assert f"\n| {link} | U-shape | " in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1600)
+def test_ablations_quick() -> None:
+    """A table of each, with a row for each of its modes."""
+    output = bench("drafting_speed", "--quick", "--ablate")
+    for title, (_, modes) in ABLATIONS.items():
+        rows = output.split(f"{title}:")[1].split("\n\n")[1].splitlines()[2:]
+        assert [row.split(" | ")[1] for row in rows] == [mode.name for mode in modes]
+        assert all(row.endswith("| 0 of 6 |") for row in rows)
+
+
+@contextmanager
+def echoing() -> Iterator[int]:
+    """A port that sends back what it gets."""
+
+    def echo(connection: socket.socket) -> None:
+        with connection:
+            while data := connection.recv(65536):
+                connection.sendall(data)
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            Thread(target=echo, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Thread(target=serve)
+        server.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join()
+
+
+def ping(connection: socket.socket, size: int) -> float:
+    """Seconds until as many bytes have come back."""
+    began = time.perf_counter()
+    connection.sendall(bytes(size))
+    left = size
+    while left:
+        left -= len(connection.recv(left))
+    return time.perf_counter() - began
+
+
+def send_all(connection: socket.socket, data: bytes) -> None:
+    """Send, and end what is sent."""
+    connection.sendall(data)
+    connection.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def far_echo(delay_s: float, bytes_s: float) -> Iterator[socket.socket]:
+    """A connection to an echo over a relay."""
+    with (
+        echoing() as port,
+        DelayRelay(port, delay_s, bytes_s) as relay,
+        socket.create_connection(("127.0.0.1", relay.port)) as connection,
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield connection
+
+
+@pytest.mark.parametrize(("delay_s", "bytes_s"), [(0.02, 0.0), (0.01, 1e6), (0.0, 1e5)])
+def test_a_round_trip_takes_what_the_link_says(delay_s: float, bytes_s: float) -> None:
+    """Never less than two delays and the bytes of both ways over the bandwidth; the best of many is close to that."""
+    size = 1000
+    with far_echo(delay_s, bytes_s) as connection:
+        best = min(ping(connection, size) for _ in range(40))
+    least = 2 * delay_s + (2 * size / bytes_s if bytes_s else 0.0)
+    assert least <= best <= least + 1e-3
+
+
+def test_bytes_come_whole_and_in_order_and_the_end_behind_them() -> None:
+    """A long message is the same on the other side, and so is the end of what is sent."""
+    sent = os.urandom(300_000)
+    received = bytearray()
+    with far_echo(0.005, 2e6) as connection:
+        began = time.perf_counter()
+        sender = Thread(target=send_all, args=(connection, sent))
+        sender.start()
+        while data := connection.recv(65536):
+            received += data
+        took = time.perf_counter() - began
+        sender.join()
+    assert bytes(received) == sent
+    assert took >= 0.01 + len(sent) / 2e6
+
+
+def test_a_relay_to_nowhere_ends_its_connections() -> None:
+    """Where nobody listens, who dials learns of it."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with DelayRelay(port, 0.0) as relay, socket.create_connection(("127.0.0.1", relay.port), 10) as connection:
+        assert connection.recv(1) == b""
+
+
+def test_a_way_is_paid_for_byte_by_byte() -> None:
+    """What is handed in while the way is busy leaves behind what was there; an idle way has saved nothing up."""
+    clock = WayClock(0.5, 100.0)
+    assert [clock.due(0.0, 100), clock.due(0.25, 100), clock.due(10.0, 50)] == [1.5, 2.5, 11.0]
+    assert WayClock(0.5, 0.0).due(3.0, 10**9) == 3.5
+
+
+def test_rounds_are_counted_by_depth() -> None:
+    """A depth is tried where all before it was accepted and there was a token; the rule itself is asked and told."""
+    length = CountedLength(Fixed(threshold=0.6, cap=8))
+    for proposed, accepted in ((0, 0), (3, 3), (3, 1), (8, 7)):
+        length.seen(proposed, accepted, 0.1)
+    counts = length.counts
+    assert (counts.rounds, counts.proposed, counts.accepted, counts.tau) == (4, 14, 11, 1 + 11 / 4)
+    assert counts.tried == [3, 3, 2, 1, 1, 1] and counts.kept == [3, 2, 2, 1, 1, 1] and len(counts.by_depth) == DEEPEST
+    assert length.seconds == [0.1] * 4 and not length.goes_on([0.5]) and length.goes_on([0.7])
+    twice = Counts()
+    twice.add(counts)
+    twice.add(counts)
+    assert twice.tau == counts.tau and twice.tried == [6, 6, 4, 2, 2, 2]
+
+
+def test_a_round_has_a_text_of_every_kind() -> None:
+    """And one round more than are counted, to warm up."""
+    texts = [Text(kind, (number,), ()) for kind in ("a", "b") for number in range(2)]
+    assert [[(text.kind, *text.prompt) for text in group] for group in groups_of(texts, 2)] == [
+        [("a", 0), ("b", 0)],
+        [("a", 1), ("b", 1)],
+        [("a", 0), ("b", 0)],
+    ]
+    assert [Link(None).name, Link(20, 1).name] == ["local", "20 ms, 1 MB/s"]
+
+
+def test_bars_are_as_high_as_their_values() -> None:
+    """The plot is XML, with one bar for each value, the highest as high as the axis."""
+    plot = bar_plot("t < u", "τ", ["a", "b"], {"x": [1.0, 2.0], "y & z": [4.0, 0.0]})
+    root: Any = ElementTree.fromstring(plot)
+    heights = [
+        float(each.get("height")) for each in root.iter("{http://www.w3.org/2000/svg}rect") if each.get("opacity")
+    ]
+    bars = [height for height in heights if height != 8]
+    assert len(bars) == 4 and bars[1] / bars[2] == pytest.approx(0.5, abs=1e-3) and bars[3] == 0
