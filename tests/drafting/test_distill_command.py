@@ -1,0 +1,108 @@
+"""`python -m drafting.distill` from text to files, on the demo model and very little text."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoints import DEMO
+from click.testing import CliRunner, Result
+
+from drafting.adapter import AdapterDrafter
+from drafting.distill.__main__ import main
+from drafting.distill.plots import line_plot, smoothed
+from drafting.drafter_file import read_drafter
+from split_model.checkpoint import Checkpoint
+from split_model.stack import Embedding, Head
+
+CHATS = [{"prompt": f"What is {a} + {b}?", "answer": f"{a} + {b} = {a + b}."} for a in range(1, 5) for b in range(1, 6)]
+
+
+def distill(folder: Path, *options: str, model: Path = DEMO) -> Result:
+    text = folder / "chats.jsonl"
+    text.write_text("\n".join(map(json.dumps, CHATS)))
+    arguments = ["--model", str(model), "--text", str(text), "--out", str(folder / "out"), "--threads", "1", *options]
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.parametrize("kind", ["adapter", "fused", "medusa"])
+def test_from_text_to_a_drafter(kind: str, tmp_path: Path) -> None:
+    """The file is one of this model, its card tells how it was made, and page and plots lie beside it."""
+    done = distill(
+        tmp_path, "--split", "2", "--kind", kind, "--tokens", "2500", "--regenerate", "--answer-tokens", "12"
+    )
+    assert done.exit_code == 0, done.output
+    out = tmp_path / "out"
+    file = read_drafter(out / f"{kind}.safetensors")
+    checkpoint = Checkpoint.open(DEMO)
+    assert (file.kind, file.split, file.digest) == (kind, 2, checkpoint.digest())
+    assert file.card["parameters"] == file.parameters and file.card["training"]["tokens"] >= 2500
+    assert 1 <= file.card["heldout"]["tau"] <= 7
+    assert f"{file.parameters:,}" in (out / f"{kind}.md").read_text()
+    for plot in out.glob("*.svg"):
+        assert ElementTree.parse(plot).getroot().tag.endswith("svg")
+    assert len(list(out.glob("*.svg"))) == 2
+    if kind != "medusa":
+        head = Head.load(checkpoint, checkpoint.spec, torch.float32, Embedding.load(checkpoint, torch.float32))
+        loaded = AdapterDrafter.load(
+            out / f"{kind}.safetensors", checkpoint.spec, checkpoint.digest(), 2, torch.float32, head, kind
+        )
+        assert loaded.parameters == file.parameters
+
+
+def test_second_run_uses_the_features(tmp_path: Path) -> None:
+    """Another kind on the same text computes nothing twice."""
+    assert distill(tmp_path, "--split", "2", "--kind", "adapter", "--tokens", "300").exit_code == 0
+    shard = tmp_path / "out" / ".cache" / "features-2" / "0000.deep"
+    before = shard.stat().st_mtime_ns
+    assert distill(tmp_path, "--split", "2", "--kind", "fused", "--tokens", "300").exit_code == 0
+    assert shard.stat().st_mtime_ns == before
+
+
+def test_disk_budget_leaves_text_out(tmp_path: Path) -> None:
+    """With room for a few documents only these are used; with room for none it says so."""
+    done = distill(tmp_path, "--split", "2", "--kind", "adapter", "--tokens", "300", "--disk-gb", "0.0001")
+    assert done.exit_code == 0, done.output
+    stored = sum(each.stat().st_size for each in (tmp_path / "out" / ".cache" / "features-2").glob("*.deep"))
+    assert 0 < stored <= 100_000
+    refused = distill(tmp_path, "--split", "2", "--disk-gb", "0.000001")
+    assert refused.exit_code == 2 and "too little" in refused.output
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """A split past the model, a folder that is no model, text without answers: a message, no traceback."""
+    done = distill(tmp_path, "--split", "12")
+    assert done.exit_code == 2 and "12 layers" in done.output
+    done = distill(tmp_path, "--split", "2", model=tmp_path)
+    assert done.exit_code == 1 and "config.json" in done.output
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text('{"messages": [{"role": "user", "content": "Hello"}]}\n')
+    done = CliRunner().invoke(main, ["--model", str(DEMO), "--split", "2", "--text", str(empty)])
+    assert done.exit_code == 2 and "too little text" in done.output
+
+
+def test_help_has_examples_and_the_budget() -> None:
+    """The help shows how to call it, what text looks like, and how much disk it may take."""
+    shown = CliRunner().invoke(main, ["--help"]).output
+    for word in ("Examples:", "--kind fused", '{"prompt"', "--disk-gb", "--regenerate", "lk-hybrid"):
+        assert word in shown
+
+
+def test_plot_lies_within_its_frame() -> None:
+    """Every point of a line is inside of the picture, the first at the left and the highest at the top."""
+    drawn = line_plot("a < b", "x", "y", {"one & two": [(10, 1.0), (20, 4.0), (30, 2.0)]})
+    root = ElementTree.fromstring(drawn)
+    (line,) = root.findall("{*}polyline")
+    points = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
+    assert points[0][0] == 64 and points[1][1] == 36
+    assert all(0 <= x <= 640 and 36 <= y <= 360 for x, y in points)
+    assert {each.text for each in root.findall("{*}text")} >= {"a < b", "one & two"}
+
+
+def test_smoothing_keeps_the_mean() -> None:
+    """Neighbours become their mean; few points stay as they are."""
+    assert smoothed([(0.0, 1.0), (1.0, 3.0)], 2) == [(0.0, 1.0), (1.0, 3.0)]
+    assert smoothed([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0), (3.0, 7.0)], 2) == [(0.5, 2.0), (2.5, 6.0)]
