@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
@@ -110,9 +111,9 @@ class KVCache:
         What stays of a tree of rows once one of its paths is chosen. Raises ValueError unless the slots ascend from
         `position` on and are held.
         """
-        ascending = all(a < b for a, b in zip(slots, slots[1:]))  # noqa: B905  # pairs of neighbours
-        if not 0 <= position <= self.length or not ascending or (slots and not position <= slots[0] <= slots[-1] < self.length):
-            raise ValueError(f"cannot keep rows {list(slots)} behind position {position}: the cache holds {self.length}")
+        ascending = all(before < after for before, after in pairwise([position - 1, *slots, self.length]))
+        if position < 0 or not ascending:
+            raise ValueError(f"cannot keep rows {list(slots)} behind {position}: the cache holds {self.length}")
         end = position + len(slots)
         if slots and slots[-1] != end - 1:
             index = torch.tensor(slots, device=self._store.device)

@@ -1,8 +1,8 @@
 """Rows of one session that branch: several continuations side by side in one cache, each seeing only its own past.
 
 A cache keeps rows in the order they came, so a row's *slot* is a number and not its position in the text. The slots
-before ``trunk`` are one line, where the two are the same; behind it lie the *nodes* of a tree, numbered from 0 in the order
-they came, each following a parent: another node, or ``TRUNK``, the last row of the trunk. Pure: no tensors.
+before ``trunk`` are one line, where the two are the same; behind it lie the *nodes* of a tree, numbered from 0 in the
+order they came, each following a parent: another node, or ``TRUNK``, the last row of the trunk. Pure: no tensors.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ from drafting.small_model import SmallModelDrafter
 from split_model.checkpoint import Checkpoint
 
 TRAINED = ("adapter", "fused", "medusa")
+SMALL = {"tinystories-656k": ("draft-180k",)}
+"""Small models that are at hand for others."""
+
 FOREIGN, STORY_COUNT = 5, 25
 """Prompts of each set that the demo model was not made for, and beginnings of stories."""
 
@@ -73,8 +76,8 @@ def drafters_of(
                 found[name] = MedusaDrafter.load(path, spec, digest, target.split, torch.float32, head)
             else:
                 found[name] = AdapterDrafter.load(path, spec, digest, target.split, torch.float32, head, kind=kind)
-        except BadDrafter as error:
-            missing.append(f"{target.name}, {name}: {str(error).split(':')[0]}")
+        except BadDrafter:
+            missing.append(f"{name}, for which {target.name} has no file that fits")
 
     for kind in TRAINED:
         trained(kind, (folder or target.path / "drafters") / f"{kind}.safetensors")
@@ -85,9 +88,9 @@ def drafters_of(
         if kind in found:
             found["hybrid"] = HybridDrafter(found[kind], LookupDrafter())
             break
-    for folder in (*small, DATA / "models" / "draft-180k"):
+    for path in (*small, *(DATA / "models" / name for name in SMALL.get(target.name, ()))):
         try:
-            found[folder.name] = SmallModelDrafter.load(str(folder), target.path, spec, torch.float32)
-        except BadDrafter as error:
-            missing.append(f"{target.name}, {folder.name}: {str(error).split(':')[0]}")
+            found[path.name] = SmallModelDrafter.load(str(path), target.path, spec, torch.float32)
+        except BadDrafter:
+            missing.append(f"{path.name}, which cannot draft for {target.name}")
     return found, missing

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from checkpoints import DEMO
 from installation import Installation
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, BadRequestError, OpenAI
 from oracle import oracle_model
 from transformers import AutoTokenizer
 from websockets.asyncio.client import connect
@@ -66,6 +66,23 @@ def test_openai_client(installation: Installation) -> None:
             assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
         assert [model.id for model in openai.models.list()] == ["trilby-demo"]
         assert openai.models.retrieve("trilby-demo").id == "trilby-demo"
+
+
+def test_drafting_is_the_clients_choice(installation: Installation) -> None:
+    """The device drafts by itself and usage says what it brought; a request may draft with something else or not at
+    all, and gets the same text; a drafter that is not there is refused with the names of those that are."""
+    with client(installation) as openai:
+        drafted = openai.chat.completions.create(**ask(QUESTIONS[0]))
+        assert drafted.usage is not None and drafted.usage.completion_tokens_details is not None
+        details = drafted.usage.completion_tokens_details
+        assert (details.accepted_prediction_tokens or 0) > drafted.usage.completion_tokens / 2
+        for draft in ("none", "fused", "lookup"):
+            other = openai.chat.completions.create(**ask(QUESTIONS[0]), extra_body={"draft": draft})
+            assert other.choices[0].message.content == expected_text(QUESTIONS[0])
+            assert other.usage is not None and (other.usage.completion_tokens_details is None) == (draft == "none")
+        with pytest.raises(BadRequestError, match="hybrid") as refused:
+            openai.chat.completions.create(**ask(QUESTIONS[0]), extra_body={"draft": "crystal ball"})
+        assert refused.value.param == "draft"
 
 
 def test_openai_client_streaming(installation: Installation) -> None:
