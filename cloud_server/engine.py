@@ -134,7 +134,7 @@ class Engine(Sessions):
         if wait_s > 0:
             self._look_again_in(wait_s)
             return False
-        due = Due(*self._gathering.due(now, self.load.eta))
+        due = Due(*self._gathering.due(now, self.load.g))
         budget = step_budget(self.load.g, self._scheduler.demand, due, self._slack, self._step_rows)
         if budget is None:
             self._look_again_in(max(due.next_s, LEAST_WAIT_S))
@@ -302,6 +302,7 @@ class Engine(Sessions):
         """The stages are gone, and every session's keys and values with them: end all, begin anew."""
         if self._steps:
             await asyncio.gather(*self._steps, return_exceptions=True)
+        self._moves.clear()
         log.error("a stage is gone, starting the stages again", sessions=len(self._sessions))
         for key in list(self._sessions):
             self._end(key, SessionFailed(Code.STAGE_LOST, "a part of the layers went away", retry_after_s=1.0))

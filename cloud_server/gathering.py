@@ -7,7 +7,7 @@ ever, at half the speed. A session whose devices usually answers within a small 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -58,17 +58,19 @@ class Gathering(Generic[Key]):
         """A step has begun; ``waiting`` tells whether rows are left for the next."""
         self._first_ready = now if waiting else None
 
-    def due(self, now: float, step_s: float) -> tuple[int, float]:
+    def due(self, now: float, predict: Callable[[int], float]) -> tuple[int, float]:
         """Sessions that are expected back and not overdue, and in how many seconds the next of them.
 
-        ``step_s``: a step's usual time. Somebody who is late by a small part of it is still expected: a machine that
-        stutters makes all of them late at once, and a long step begun in that moment would hold all of them up.
+        ``predict``: seconds that a step of so many rows takes. Somebody who is late by a small part of a step of all
+        who are away is still expected: a machine that stutters makes all of them late at once, and a long step begun in
+        that moment would hold all of them up. And nobody is waited for longer than such a step.
         """
-        grace = PATIENCE * step_s
+        step_s = predict(max(1, len(self._answered)))
         soon = [
             at + usual - now
             for key, at in self._answered.items()
-            if (usual := self._usual.get(key)) is not None and now <= at + max(LATE * usual, usual + grace)
+            if (usual := self._usual.get(key)) is not None
+            and now <= at + usual + min(max((LATE - 1) * usual, PATIENCE * step_s), step_s)
         ]
         return len(soon), max(0.0, min(soon, default=0.0))
 

@@ -98,6 +98,9 @@ class Conversations:
         except SessionFailed:
             session.close()
             return
+        except BaseException:
+            session.close()
+            raise
         self._parked.append(_Parked(tenant, drafter, list(ids), prompt, session, session.nbytes, now))
         while len(self._parked) > self._limit:
             self._give_up(Counter(each.tenant for each in self._parked))

@@ -67,18 +67,20 @@ class DraftMaker:
             draft.append(node)
             chances.append(tree.nodes[node].chance)
             made(node)
-        steps, began = 0, perf_counter()
+        known, began = len(draft), None
         while len(draft) < room and (not chances or length.goes_on(chances)):
             node = draft[-1] if draft else TRUNK
-            found = self.candidates(tree.guess(node), generated, tree.tokens(node), 1)
-            steps += 1
+            guess = tree.guess(node)
+            if began is None:  # The first guess may have had to read all that was observed: that is no step.
+                began = perf_counter()
+            found = self.candidates(guess, generated, tree.tokens(node), 1)
             if not found or not length.takes([*chances, chance := self.chance(found[0])]):
                 break
             draft += tree.add([node], found, [chance])
             chances.append(chance)
             made(draft[-1])
-        if steps:
-            self._way.costs.drafted(perf_counter() - began, steps)
+        if began is not None and len(draft) > known:
+            self._way.costs.drafted(perf_counter() - began, len(draft) - known)
         return draft
 
     def branches(self, generated: Sequence[int], levels: Sequence[Guess], room: int) -> list[int]:

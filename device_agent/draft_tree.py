@@ -118,6 +118,8 @@ class DraftTree:
             tokens, rows = [*tokens, token], [*rows, self.root_row]
         if tokens:
             self._drafts.observe(tokens, rows[0] if len(rows) == 1 else torch.cat(rows), deep[: len(tokens)])
+        else:  # Nothing new, and nothing drafted is needed any more: it may be kept for long.
+            self._drafts.truncate(self._drafts.position)
         kept = [self.nodes[node] for node in line]
         self.nodes, self._children, self._known = [], {}, 0
         self._root_guess, self._root_asked = None, False
@@ -126,6 +128,11 @@ class DraftTree:
             self._children[at - 1, node.token] = at
             self.nodes.append(node)
         return list(range(len(kept)))
+
+    def line_of(self, node: int, token: int) -> list[int]:
+        """The nodes that follow ``node`` where ``token`` is the first of them; none where there is no such node."""
+        first = self.child(node, token)
+        return [] if first is None else [first, *self._line(first)]
 
     def _line(self, node: int) -> list[int]:
         """What was prepared to follow ``node``: of several continuations the first, which is the likeliest."""

@@ -1,6 +1,7 @@
 """One round of drafting on the compute thread: from the deep hidden states that came back to the rows that go out next.
 
-HAT's section 3.4: head, verdict, and the next draft. While the draft is verified, ``prepare`` drafts on (section 3.5).
+HAT's section 3.4: head and verdict, then the next draft, so that chosen tokens need not wait for it. While the draft is
+verified, ``prepare`` drafts on (section 3.5).
 """
 
 from __future__ import annotations
@@ -26,33 +27,39 @@ from split_model.tree import TRUNK
 
 
 @dataclass(frozen=True)
-class Outgoing:
-    """Rows to be verified, and what must be forgotten before them.
-
-    Attributes:
-        begin: the position of the first row; what the middle holds from there on was not accepted.
-        kept: where the last draft was a tree, those of its rows that were accepted; None where it was a chain.
-        rows: ``[rows, hidden_size]``; None when the answer is complete.
-        parents: of the rows, where the draft is a tree.
-    """
-
-    begin: int
-    kept: tuple[int, ...] | None
-    rows: torch.Tensor | None
-    parents: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True)
 class Turn:
-    """What one round made: the tokens that were chosen, and what is to be sent.
+    """A verdict.
 
     Attributes:
-        streamed: rows of ``outgoing``, from the first on, that were handed out already.
+        steps: the tokens that were chosen.
+        accepted: how many of them, the first ones, were drafted.
+        begin: where the last of them goes; what the middle submodel holds from there on was not accepted.
+        kept: where the last draft was a tree, those of its rows that were accepted; None where it was a chain.
+        row: of the token that was chosen last, ``[1, hidden_size]``; None when the answer is complete.
+        drafts: whether a draft is to be made behind it.
     """
 
     steps: tuple[Step, ...]
-    outgoing: Outgoing
-    streamed: int = 0
+    accepted: int
+    begin: int
+    kept: tuple[int, ...] | None
+    row: torch.Tensor | None
+    drafts: bool
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Rows to be verified.
+
+    Attributes:
+        rows: ``[1 + drafted, hidden_size]``, the last chosen token's first.
+        parents: of the rows, where the draft is a tree.
+        streamed: how many of them, the first ones, were handed out already.
+    """
+
+    rows: torch.Tensor
+    parents: tuple[int, ...] | None
+    streamed: int
 
 
 class DraftingRounds:
@@ -60,10 +67,11 @@ class DraftingRounds:
 
     Args:
         way: drafter and what is known of drafting with it; ``session`` was opened with its drafter.
-        stream: called with rows that can be sent before the round is over.
+        stream: called with rows that can be sent before the draft is complete.
 
     Attributes:
-        tally: what drafting brought in this answer.
+        tally: what drafting brought in this answer; accepted tokens count once they are read.
+        begin: where the token that was chosen last goes: all before it is final.
     """
 
     def __init__(
@@ -73,7 +81,7 @@ class DraftingRounds:
         way: DraftingWay,
         end_ids: Collection[int],
         max_tokens: int,
-        stream: Callable[[Outgoing], None],
+        stream: Callable[[torch.Tensor], None],
     ) -> None:
         assert session.drafts is not None
         self.tally = Tally()
@@ -91,31 +99,63 @@ class DraftingRounds:
         self._sent: list[int] = []
         """The nodes that are being verified, in the order of their rows."""
         self._tried = False
+        self._line: list[int] = []
+        """Nodes that were prepared for what was chosen."""
+        self.begin = 0
         self._preparation: Preparation | None = None
         self._ended_at: float | None = None
 
     def turn(self, deep: torch.Tensor, waited_s: float | None) -> Turn:
-        """The verdict, and the next draft.
+        """The verdict on a draft.
 
         Args:
             deep: ``[1 + drafted, hidden_size]``: of the last chosen token and the draft; at first of the prompt's end.
             waited_s: from when the last row was sent to when the last of these came; None at first.
         """
-        sent, tried, branching = self._sent, self._tried, bool(self._way.drafter.tree_nodes and self._sent)
+        sent, branching = self._sent, bool(self._way.drafter.tree_nodes and self._sent)
         steps, path = self._verdict(deep)
         if waited_s is not None:
             self._count(path, waited_s, complete=steps[-1].reason is not None)
         row_of = {node: row for row, node in enumerate(sent, 1)}
         kept = (0, *(row_of[node] for node in path))
         token = None if steps[-1].reason else steps[-1].chosen.token
-        begin = self._session.front.position + len(path)
-        line = self._tree.settle(path, token, deep[list(kept)] if branching else deep[: len(kept)])
-        outgoing, streamed = self._draft(token, line, Outgoing(begin, kept if branching else None, None))
+        self.begin = self._session.front.position + len(path)
+        self._line = self._tree.settle(path, token, deep[list(kept)] if branching else deep[: len(kept)])
         now = perf_counter()
-        if self._ended_at is not None:
-            self._way.length.seen(len(sent), len(path), now - self._ended_at, tried)
+        if self._ended_at is not None:  # From verdict to verdict: a draft's own making is part of what it takes.
+            self._way.length.seen(len(sent), len(path), now - self._ended_at, self._tried)
         self._ended_at = now
-        return Turn(steps, outgoing, streamed)
+        self._sent, self._preparation = [], None
+        self._tried = token is not None and self._room > 0 and self._way.length.begins()
+        row = self._tree.root_row if token is not None else None
+        return Turn(steps, len(path), self.begin, kept if branching else None, row, self._tried)
+
+    def draft(self) -> Draft:
+        """The draft behind the token that was chosen last."""
+        tree, way = self._tree, self._way
+        assert tree.root_row is not None and self._tried
+        generated = self._chooser.generated
+        streamed = 0
+
+        def send(row: torch.Tensor) -> None:
+            nonlocal streamed
+            self._stream(row)
+            streamed += 1
+
+        if way.drafter.tree_nodes:
+            drafts = cast(TreeDraftSession, self._session.drafts)
+            self._sent = self._maker.branches(generated, drafts.levels(), self._room)
+        elif way.streams:
+            send(tree.root_row)
+            self._sent = self._maker.chain(generated, self._line, self._room, lambda node: send(tree.nodes[node].row))
+        else:
+            self._sent = self._maker.chain(generated, self._line, self._room, lambda node: None)
+        rows = torch.cat([tree.root_row, *(tree.nodes[node].row for node in self._sent)])
+        parents = None
+        if way.drafter.tree_nodes and self._sent:
+            row_of = {TRUNK: 0} | {node: row for row, node in enumerate(self._sent, 1)}
+            parents = (TRUNK, *(row_of[tree.nodes[node].parent] for node in self._sent))
+        return Draft(rows, parents, streamed)
 
     def prepare(self) -> bool:
         """Draft one token further for every verdict that is likely; False when that is enough.
@@ -151,40 +191,6 @@ class DraftingRounds:
                 break
         return tuple(steps), [self._sent[row] for row in rows[: len(steps) - 1]]
 
-    def _draft(self, token: int | None, line: Sequence[int], base: Outgoing) -> tuple[Outgoing, int]:
-        """The rows that go out, and how many of them were streamed."""
-        self._sent, self._tried, self._preparation = [], False, None
-        if token is None:
-            return base, 0
-        tree, way, session = self._tree, self._way, self._session
-        assert tree.root_row is not None and session.drafts is not None
-        generated = self._chooser.generated
-        room = min(session.positions - session.front.position, self._max_tokens - len(generated) - 1)
-        streamed = 0
-
-        def send(row: torch.Tensor) -> None:
-            nonlocal streamed
-            self._stream(Outgoing(base.begin, None, row))
-            streamed += 1
-
-        if room > 0:
-            self._tried = way.length.begins()
-        if self._tried:
-            if way.drafter.tree_nodes:
-                drafts = cast(TreeDraftSession, session.drafts)
-                self._sent = self._maker.branches(generated, drafts.levels(), room)
-            elif way.streams:
-                send(tree.root_row)
-                self._sent = self._maker.chain(generated, line, room, lambda node: send(tree.nodes[node].row))
-            else:
-                self._sent = self._maker.chain(generated, line, room, lambda node: None)
-        rows = torch.cat([tree.root_row, *(tree.nodes[node].row for node in self._sent)])
-        parents = None
-        if way.drafter.tree_nodes and self._sent:
-            row_of = {TRUNK: 0} | {node: row for row, node in enumerate(self._sent, 1)}
-            parents = (TRUNK, *(row_of[tree.nodes[node].parent] for node in self._sent))
-        return Outgoing(base.begin, base.kept, rows, parents), streamed
-
     def _count(self, path: Sequence[int], waited_s: float, complete: bool) -> None:
         """Learn from a verdict."""
         way, sampled = self._way, not self._chooser.params.is_greedy
@@ -199,9 +205,17 @@ class DraftingRounds:
         for tally in (self.tally, way.tally):
             tally.rounds += 1
             tally.proposed += len(self._sent)
-            tally.accepted += len(path)
             tally.prepared += prepared
             tally.hits += hit
+
+    @property
+    def _room(self) -> int:
+        """Tokens that may be drafted: as many as there are positions, and tokens that are still wanted."""
+        left = self._session.positions - self._session.front.position
+        nodes, middle = self._way.drafter.tree_nodes, self._session.chain.middle
+        if nodes and (left < nodes or (middle is not None and middle.max_rows <= nodes)):
+            return 0  # A tree goes whole or not at all, and takes as many slots as it has nodes.
+        return min(left, self._max_tokens - len(self._chooser.generated) - 1)
 
     @property
     def _full(self) -> bool:

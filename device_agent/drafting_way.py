@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from device_agent.drafters import Drafters
-from drafting.calibration import Calibration
+from drafting.calibration import Calibration, usual_chance
 from drafting.costs import RoundCosts
 from drafting.drafter import Drafter
 from drafting.length import CostAware, DraftLength, Fixed
@@ -84,7 +84,7 @@ class DraftingWay:
             if settings.fixed
             else CostAware(costs, settings.cap or AUTO_CAP)
         )
-        return cls(drafter, settings, length, Calibration(), costs)
+        return cls(drafter, settings, length, Calibration(usual_chance), costs)
 
     def measured(self, middle: Submodel | None, row_bytes: int) -> None:
         """Take over what is known of the way to the middle submodel, and say what drafting takes here."""

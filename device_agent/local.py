@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,22 +31,18 @@ class Compute:
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="compute")
-        self._waiting = 0
+        self._last: Future[Any] | None = None
 
     @property
     def idle(self) -> bool:
         """Whether nothing runs or waits."""
-        return self._waiting == 0
+        return self._last is None or self._last.done()
 
     def submit(self, work: Callable[[], Value]) -> asyncio.Future[Value]:
         """Run ``work`` after everything submitted before; the future belongs to the running event loop."""
-        self._waiting += 1
-        future = quiet(asyncio.wrap_future(self._executor.submit(work)))
-        future.add_done_callback(self._done)
-        return future
-
-    def _done(self, future: asyncio.Future[Value]) -> None:
-        self._waiting -= 1
+        submitted = self._executor.submit(work)
+        self._last = submitted
+        return quiet(asyncio.wrap_future(submitted))
 
     def stop(self) -> None:
         """Let what runs finish, forget the rest."""

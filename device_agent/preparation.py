@@ -44,6 +44,8 @@ class Preparation:
         self._sent = sent
         self._kind = kind
         self._leaves: list[tuple[int, float]] | None = None
+        self._there: list[tuple[int, float]] = []
+        """Ends of lines that were there before, to be gone on with."""
 
     @property
     def begun(self) -> bool:
@@ -54,11 +56,12 @@ class Preparation:
         """One token more for everything that is prepared; False when there is nothing left that is likely enough."""
         new = self._roots() if self._leaves is None else self._next()
         new = new[: NODE_ROOM - len(self._tree.nodes)]
+        there, self._there = self._there, []
         if not new:
-            self._leaves = self._leaves or []
-            return False
+            self._leaves = there or self._leaves or []
+            return bool(there)
         added = self._tree.add([each[0] for each in new], [each[1] for each in new], [each[2] for each in new])
-        self._leaves = [(node, each[3]) for node, each in zip(added, new, strict=True)]
+        self._leaves = [*there, *((node, each[3]) for node, each in zip(added, new, strict=True))]
         return True
 
     def _roots(self) -> list[tuple[int, Candidate, float, float]]:
@@ -79,7 +82,10 @@ class Preparation:
         chances = [self._tree.nodes[node].chance for node in self._sent]
         roots = []
         for outcome in outcomes(chances, alternatives, MOST, self._kind):
-            if outcome.probability >= LEAST_CHANCE:
+            there = self._tree.line_of(nodes[outcome.accepted], outcome.token)
+            if there:  # Prepared before, and not sent.
+                self._there.append((there[-1], outcome.probability))
+            elif outcome.probability >= LEAST_CHANCE:
                 [candidate] = [each for each in found[outcome.accepted] if each.token == outcome.token]
                 roots.append((nodes[outcome.accepted], candidate, outcome.probability, outcome.probability))
         return roots

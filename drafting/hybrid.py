@@ -1,25 +1,27 @@
 """Drafting with a model and with what the text itself says, whichever promises more for each token.
 
-A promise is the weight of the likeliest token, corrected by how often such weights came true in this text; so
-the two sources, whose weights are made in different ways, can be compared. Where what the text says is as good as
-sure, the model is not asked at all: the nodes wait, and it runs them in one batch once it is asked again.
+A promise is the weight of the likeliest token, corrected by how often such weights came true on this device; so the
+two sources, whose weights are made in different ways, can be compared. Where what the text says is as good as sure, the
+model is not asked at all: the nodes wait, and it runs them in one batch once it is asked again.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from drafting.calibration import Calibration
+from drafting.calibration import Calibration, usual_chance
 from drafting.drafter import Drafter, DraftSession, Guess
 from drafting.lookup import LookupDrafter
 from split_model.tree import TRUNK
 
-SURE = 0.85
-"""Chance from which on a lookup's token is taken without asking the model."""
+SURE = 0.95
+"""Chance from which on a lookup's token is taken without asking the model. A model's step is cheap beside a row that is
+sent in vain, so it is only saved where there is hardly anything to win."""
 
 
 class HybridDrafter:
@@ -31,6 +33,8 @@ class HybridDrafter:
     def __init__(self, model: Drafter, lookup: LookupDrafter) -> None:
         self._model = model
         self._lookup = lookup
+        self._calibration = Calibration(usual_chance)
+        """One for all texts: an answer is too short to learn it from alone."""
 
     @property
     def parameters(self) -> int:
@@ -38,7 +42,7 @@ class HybridDrafter:
 
     def open(self, positions: int) -> HybridSession:
         """Follow a text of at most ``positions`` tokens."""
-        return HybridSession(self._model.open(positions), self._lookup.open(positions))
+        return HybridSession(self._model.open(positions), self._lookup.open(positions), self._calibration)
 
 
 class _Opinion(NamedTuple):
@@ -56,11 +60,11 @@ class HybridSession:
         given: guesses given so far, by source.
     """
 
-    def __init__(self, model: DraftSession, lookup: DraftSession) -> None:
+    def __init__(self, model: DraftSession, lookup: DraftSession, calibration: Calibration) -> None:
         self.given: Counter[str] = Counter()
         self._model = model
         self._lookup = lookup
-        self._calibration = Calibration()
+        self._calibration = calibration
         self._forget_nodes()
 
     def _forget_nodes(self) -> None:
@@ -158,4 +162,6 @@ def _opinions(guess: Guess | None) -> list[_Opinion]:
     else:
         best = guess.logits.max(0)
         token, weight = int(best.indices), float((best.values - guess.logits.logsumexp(0)).exp())
+        if not math.isfinite(weight):  # As good as silent: what is not a number promises nothing.
+            return []
     return [_Opinion(guess, token, weight)]

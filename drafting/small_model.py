@@ -127,6 +127,8 @@ class SmallModelSession:
                 self._guess = nodes.guesses[path[-1]]
             self._nodes = None
         self._tokens += tokens
+        while self._cache.length + BATCH_ROWS < self.position <= self._limit:
+            self._read()
 
     @torch.inference_mode()
     def guess(self) -> Guess | None:
@@ -177,14 +179,19 @@ class SmallModelSession:
         self._cache = self._model.stack.new_cache(0)
         self._positions = self._limit = 0
 
+    @torch.inference_mode()
+    def _read(self) -> torch.Tensor:
+        """Runs the next observed tokens, a batch at most."""
+        start = self._cache.length
+        rows = self._model.rows(self._tokens[start : start + BATCH_ROWS])
+        return self._model.stack.forward(rows, [Span(self._cache, len(rows))])
+
     def _catch_up(self) -> torch.Tensor:
         """Runs what was observed since, the last token again where its output was not kept; returns that output."""
         if self._last is None:
             assert self._nodes is None and self._tokens
             self._cache.truncate(min(self._cache.length, self.position - 1))
             while self._cache.length < self.position:
-                start = self._cache.length
-                rows = self._model.rows(self._tokens[start : start + BATCH_ROWS])
-                hidden = self._model.stack.forward(rows, [Span(self._cache, len(rows))])
+                hidden = self._read()
             self._last = hidden[-1:].clone()  # a view would hold on to the whole batch
         return self._last

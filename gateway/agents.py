@@ -80,8 +80,8 @@ class Ticket:
         elif isinstance(message, Done):
             if self._unfinished or not self._accepted():
                 return self._broken("done, with choices open")
-            if message.accepted > message.proposed:
-                return self._broken("more drafted tokens accepted than proposed")
+            if message.accepted > min(message.proposed, message.completion_tokens):
+                return self._broken("more drafted tokens accepted than proposed, or than there are")
             self._agent_is_done = self._over = True
             self._link.proposed += message.proposed
             self._link.accepted += message.accepted

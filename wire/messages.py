@@ -213,7 +213,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     id: Name
     max_positions: Count
     created: Count
-    drafts: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
+    drafts: Annotated[list[Name], msgspec.Meta(max_length=16)] = []
 
 
 class AgentHello(_Message, frozen=True, tag=30):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from bench.draft_models import Target
-from bench.draft_runs import CountedLength, Counts, TimedDrafter, answer, chain_here
+from bench.draft_runs import DEEPEST, CountedLength, Counts, TimedDrafter, answer, chain_here
 from bench.draft_texts import Text, end_ids, margin
 from bench.overhead import reference_ms
 from tqdm import tqdm
@@ -16,6 +16,7 @@ from tqdm import tqdm
 from device_agent.chain import Chain
 from device_agent.drafting_way import DraftingWay, DraftSettings
 from drafting.drafter import Drafter
+from drafting.medusa import HEADS
 from drafting.verification import Rule
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
@@ -126,7 +127,7 @@ async def run_case(
     way = counted = None
     if drafter is not None:
         way = DraftingWay.of(drafter, replace(LENGTHS[case.length], rule=case.rule))
-        way.length = counted = CountedLength(way.length)
+        way.length = counted = CountedLength(way.length, HEADS if drafter.tree_nodes else DEEPEST)
     for number, text in enumerate(texts_of(measured.target, case)):
         counts = kinds.setdefault(text.kind, Counts())
         if counted is not None:

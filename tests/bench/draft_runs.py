@@ -55,12 +55,12 @@ class Counts:
         """Share accepted at each depth that was reached."""
         return [kept / tried for kept, tried in zip(self.kept, self.tried, strict=True) if tried]
 
-    def round(self, proposed: int, accepted: int) -> None:
-        """Count a round."""
+    def round(self, proposed: int, accepted: int, deepest: int = DEEPEST) -> None:
+        """Count a round, whose drafts are at most ``deepest`` deep."""
         self.rounds += 1
         self.proposed += proposed
         self.accepted += accepted
-        for depth in range(min(proposed, accepted + 1, DEEPEST)):
+        for depth in range(min(proposed, accepted + 1, deepest)):
             self.tried[depth] += 1
             self.kept[depth] += depth < accepted
 
@@ -75,12 +75,16 @@ class Counts:
 class CountedLength:
     """A rule for the length of drafts as it is, which counts the rounds that it is told of.
 
+    Args:
+        deepest: most depths of a draft that are counted: of trees, which have more nodes, as many as they have.
+
     Attributes:
         counts: where to; may be exchanged between answers.
         seconds: of each round.
     """
 
-    def __init__(self, rule: DraftLength) -> None:
+    def __init__(self, rule: DraftLength, deepest: int = DEEPEST) -> None:
+        self._deepest = deepest
         self.counts = Counts()
         self.seconds: list[float] = []
         self._rule = rule
@@ -100,7 +104,7 @@ class CountedLength:
 
     def seen(self, proposed: int, accepted: int, seconds: float, drafted: bool = True) -> None:
         self._rule.seen(proposed, accepted, seconds, drafted)
-        self.counts.round(proposed, accepted)
+        self.counts.round(proposed, accepted, self._deepest)
         self.seconds.append(seconds)
 
 

@@ -175,8 +175,16 @@ def test_who_is_late_by_little_is_still_expected() -> None:
     """Beside what a step takes it is nothing that everybody is a little late; only later than that nobody is due."""
     gathering = learnt(1, 2)
     late = 1.0 + FAST_S + PATIENCE * STEP_S
-    assert gathering.due(late - ROUNDING_S, STEP_S) == (2, 0.0)
-    assert gathering.due(late + ROUNDING_S, STEP_S) == (0, 0.0)
+    assert gathering.due(late - ROUNDING_S, lambda rows: STEP_S) == (2, 0.0)
+    assert gathering.due(late + ROUNDING_S, lambda rows: STEP_S) == (0, 0.0)
+
+
+def test_nobody_is_due_for_longer_than_a_step() -> None:
+    """However long somebody usually takes, a session that hangs holds chunks up for one step of decoders at most."""
+    gathering = learnt(1, usual_s=20 * STEP_S)
+    latest = 1.0 + 21 * STEP_S
+    assert gathering.due(latest - ROUNDING_S, lambda rows: STEP_S)[0] == 1
+    assert gathering.due(latest + ROUNDING_S, lambda rows: STEP_S)[0] == 0
 
 
 def test_who_waits_for_more_answers_is_not_expected_back() -> None:
@@ -187,10 +195,10 @@ def test_who_waits_for_more_answers_is_not_expected_back() -> None:
     gathering.arrived(1, 1.0 + FAST_S)
     gathering.answered(1, 2.0, more=True)
     gathering.arrived(3, 2.0)
-    assert gathering.due(2.0, 0.0) == (0, 0.0) and gathering.wait_s(2.0, STEP_S) == 0
+    assert gathering.due(2.0, lambda rows: STEP_S) == (0, 0.0) and gathering.wait_s(2.0, STEP_S) == 0
     gathering.arrived(1, 2.0 + SLOW_S)
     gathering.answered(1, 3.0)
-    assert gathering.due(3.0, 0.0) == pytest.approx((1, FAST_S))
+    assert gathering.due(3.0, lambda rows: STEP_S) == pytest.approx((1, FAST_S))
 
 
 def test_nobody_is_waited_for_where_nothing_waits() -> None:

@@ -35,6 +35,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 from split_model.slices import middle_slice
 from split_model.stack import Stack
+from wire.errors import Code, SessionFailed
 from wire.messages import ChatTurn
 
 SPLIT = 2
@@ -212,13 +213,16 @@ async def test_end_tokens_and_limits_hold_inside_a_draft(drafters: dict[str, Dra
             session.close()
 
 
-@pytest.mark.parametrize("kind", ["lookup", "fused", "itself", "medusa"])
-async def test_who_reads_no_further_leaves_the_session_usable(kind: str, drafters: dict[str, Drafter]) -> None:
-    """A reader that stops in the middle of an accepted draft leaves a session that goes on exactly."""
-    async with chain_afar() as chain:
+@pytest.mark.parametrize("settings", [FIXED, replace(FIXED, stream="on")], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("kind", "tail"), [("lookup", 0), ("fused", 1), ("itself", 1), ("medusa", 0), ("medusa", 1)])
+async def test_who_reads_no_further_leaves_the_session_usable(
+    kind: str, tail: int, settings: DraftSettings, drafters: dict[str, Drafter]
+) -> None:
+    """A reader that stops in the middle of an accepted draft leaves a session to be parked, which goes on exactly."""
+    async with chain_afar(tail) as chain:
         prompt = prompts()[0]
         truth = oracle_tokens(DEMO, prompt, TOKENS)
-        way = DraftingWay.of(drafters[kind], FIXED)
+        way = DraftingWay.of(drafters[kind], settings)
         session = chain.open(len(prompt) + TOKENS, 0, 0, way.drafter)
         chooser = Chooser(SamplingParams(), prompt, 0, None)
         read: list[int] = []
@@ -245,3 +249,30 @@ async def test_many_at_once_are_as_alone(drafters: dict[str, Drafter]) -> None:
         found = await asyncio.gather(*(drafted(chain, way, prompt, SamplingParams(), 24) for way, prompt in asked))
         for (tokens, _), (_, prompt) in zip(found, asked, strict=True):
             assert tokens == oracle_tokens(DEMO, prompt, 24)
+
+
+async def test_a_session_that_fails_while_rows_are_streamed_says_why(drafters: dict[str, Drafter]) -> None:
+    """Whoever waits gets the session's own failure, also when not a single row of the round could be sent."""
+    async with chain_afar() as chain:
+        way = DraftingWay.of(drafters["itself"], replace(FIXED, stream="on"))
+        prompt = prompts()[0]
+        session = chain.open(len(prompt) + TOKENS, 0, 0, way.drafter)
+        speculation = Speculation(session, prompt, Chooser(SamplingParams(), prompt, 0, None), way, (), TOKENS)
+        with pytest.raises(SessionFailed) as failed:
+            async for _ in speculation.run():
+                session._middle.fail(SessionFailed(Code.TIMEOUT, "gone"))  # type: ignore[union-attr]
+        assert failed.value.code is Code.TIMEOUT
+        session.close()
+
+
+async def test_a_finished_answer_keeps_no_draft(drafters: dict[str, Drafter]) -> None:
+    """What was drafted behind the end is forgotten: a conversation is kept for long."""
+    async with chain_here() as chain:
+        prompt = prompts()[0]
+        truth = oracle_tokens(DEMO, prompt, TOKENS)
+        way = DraftingWay.of(drafters["fused"], FIXED)
+        session = chain.open(len(prompt) + TOKENS, 0, 0, way.drafter)
+        speculation = Speculation(session, prompt, Chooser(SamplingParams(), prompt, 0, None), way, {truth[20]}, TOKENS)
+        assert [step async for step in speculation.run()]
+        assert session.drafts is not None and session.drafts._nodes is None  # type: ignore[attr-defined]
+        session.close()

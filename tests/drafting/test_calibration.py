@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafting.calibration import Calibration
+from drafting.calibration import Calibration, usual_chance
 
 weights = st.floats(0, 1)
 verdicts = st.lists(st.tuples(weights, st.booleans()), max_size=80)
@@ -21,6 +21,16 @@ def test_without_experience_the_weight_is_the_chance(weight: float) -> None:
     calibration = Calibration()
     calibration.seen("other", False, 0.5, False)
     assert calibration.chance("a", False, weight) == weight
+
+
+@given(weights)
+def test_a_network_is_taken_for_modest_until_it_was_seen(weight: float) -> None:
+    """Suffixes of the text say what they have seen; and some verdicts count for more than what is usual."""
+    calibration = Calibration(usual_chance)
+    assert calibration.chance("lookup", False, weight) == weight <= calibration.chance("fused", False, weight) <= 1
+    for _ in range(60):
+        calibration.seen("fused", False, 0.35, False)
+    assert calibration.chance("fused", False, 0.35) < 0.15
 
 
 @given(verdicts, st.lists(weights, min_size=2, max_size=20))

@@ -12,6 +12,7 @@ from tiny_models import build_tiny
 
 from drafting.adapter import AdapterDrafter
 from drafting.adapter_layer import adapter_shapes
+from drafting.calibration import usual_chance
 from drafting.drafter import Drafter, DraftSession, Guess
 from drafting.drafter_file import write_drafter
 from drafting.hybrid import HybridDrafter, HybridSession
@@ -162,7 +163,7 @@ def test_nothing_in_the_text(model: AdapterDrafter) -> None:
 
 
 def test_whichever_promises_more(model: AdapterDrafter) -> None:
-    """With nothing learned yet, the higher weight wins at each node of a batch."""
+    """With nothing learned yet, the weight that is usually worth more wins at each node of a batch."""
     text = random.Random(2).choices(range(60), k=300)
     session, lookup, eager = opened(model, text), LookupDrafter().open(ROOM), model.open(ROOM)
     for each in (lookup, eager):
@@ -171,7 +172,8 @@ def test_whichever_promises_more(model: AdapterDrafter) -> None:
     parents = [-1] * len(tokens)
     said = [each.extend(parents, tokens, rows(tokens)) for each in (session, lookup, eager)]
     for found, looked, modelled in zip(*said, strict=True):
-        better = looked if looked is not None and top(looked)[1] >= top(modelled)[1] else modelled
+        promised = usual_chance(model.name, top(modelled)[1])
+        better = looked if looked is not None and top(looked)[1] >= promised else modelled
         assert same(found, better)
     assert set(session.given) == {"lookup", model.name}
     assert session.given.total() == len(tokens)
@@ -191,7 +193,7 @@ def test_learning(model: AdapterDrafter) -> None:
         right, _ = top(eager.guess())
         session.observe([right], rows([right]), None)
         eager.observe([right], rows([right]), None)
-    assert set(sources[:2]) == {"lookup"}
+    assert "lookup" in sources[:20]
     assert set(sources[-20:]) == {model.name}
 
 

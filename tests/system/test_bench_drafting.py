@@ -176,6 +176,9 @@ def test_rounds_are_counted_by_depth() -> None:
     assert (counts.rounds, counts.proposed, counts.accepted, counts.tau) == (4, 14, 11, 1 + 11 / 4)
     assert counts.tried == [3, 3, 2, 1, 1, 1] and counts.kept == [3, 2, 2, 1, 1, 1] and len(counts.by_depth) == DEEPEST
     assert length.seconds == [0.1] * 4 and not length.goes_on([0.5]) and length.goes_on([0.7])
+    tree = CountedLength(Fixed(), 2)
+    tree.seen(8, 2, 0.1)
+    assert tree.counts.kept == [1, 1, 0, 0, 0, 0] == tree.counts.tried
     twice = Counts()
     twice.add(counts)
     twice.add(counts)
