@@ -31,7 +31,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from gateway.answer import Answer, Complete, Event
 from gateway.asking import Ask, Endpoint
@@ -133,7 +133,7 @@ def read_message(data: bytes) -> Endpoint | None:
 
 
 def told(events: list[Event], request_id: str) -> list[_Reply]:
-    """The messages that tell these events. Pure."""
+    """The messages that tell these events, all but ``done``. Pure."""
     replies: list[_Reply] = []
     for event in events:
         if isinstance(event, Delta):
@@ -142,7 +142,7 @@ def told(events: list[Event], request_id: str) -> list[_Reply]:
         elif isinstance(event, Finished):
             replies.append(FinishedReply(request_id, event.index, event.reason))
         else:
-            replies += [UsageReply(request_id, usage_of(event)), DoneReply(request_id)]
+            replies.append(UsageReply(request_id, usage_of(event)))
     return replies
 
 
@@ -183,7 +183,8 @@ class TokenSocket:
                 outcome = "answered"
             else:
                 outcome = "cancelled"
-                await self._tell(DoneReply(request_id, cancelled=True))
+            # Told when nothing else reads here any more: the next message may follow at once.
+            await self._tell(DoneReply(request_id, cancelled=outcome == "cancelled"))
         except RequestError as error:
             outcome = error.code or "invalid_value"
             meter.failed(error.code)
@@ -219,6 +220,8 @@ class TokenSocket:
             await self._tell(ErrorMessage(None, error.reply.error))
 
     async def _receive(self) -> bytes:
+        if self._websocket.client_state is WebSocketState.DISCONNECTED:  # Seen while a request was ending.
+            raise ClientGone
         message = await self._websocket.receive()
         if message["type"] != "websocket.receive":
             raise ClientGone

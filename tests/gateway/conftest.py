@@ -94,6 +94,7 @@ class RunningGateway:
 async def _serving(config: GatewayConfig, **uvicorn_settings: Any) -> AsyncIterator[RunningGateway]:
     app = create_app(config)
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
     settings: dict[str, Any] = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 2}
     settings |= {"ws": "websockets-sansio", "ws_max_size": MAX_FRAME_BYTES, "ws_max_queue": 4}
     server = QuickServer(uvicorn.Config(app, ws_per_message_deflate=False, **settings | uvicorn_settings))

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
+from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame, Opcode
+from websockets.uri import parse_uri
 
 from gateway.config import GatewayConfig
 
@@ -76,6 +79,61 @@ async def test_requests_follow_one_another(gateway: Any, agent: Any, talk: Any, 
             assert messages[-1]["error"].keys() == {"message", "type", "param", "code"}
         ids.append(messages[-1]["id"])
     assert len(set(ids)) == len(ids)
+
+
+class Hasty(asyncio.Protocol):
+    """A client that sends its next request in the very call that brings it the last message of the one before."""
+
+    def __init__(self, url: str, requests: list[Any]) -> None:
+        self.answers: list[list[Any]] = [[]]
+        self.over = asyncio.Event()
+        self._connection = ClientProtocol(parse_uri(url))
+        self._requests = [json.dumps(request).encode() for request in reversed(requests)]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._connection.send_request(self._connection.connect())
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._connection.receive_data(data)
+        for event in self._connection.events_received():
+            if not isinstance(event, Frame):  # The end of the handshake.
+                self._ask()
+            elif event.opcode is Opcode.TEXT:
+                self.answers[-1].append(json.loads(bytes(event.data)))
+                if self.answers[-1][-1]["type"] in ("done", "error"):
+                    self.answers.append([])
+                    self._ask()
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.over.set()
+
+    def _ask(self) -> None:
+        if self._requests:
+            self._connection.send_text(self._requests.pop())
+        else:
+            self._connection.send_close()
+
+    def _flush(self) -> None:
+        for data in self._connection.data_to_send():
+            self._transport.write(data)
+
+
+async def test_the_next_request_may_follow_done_at_once(gateway: Any, agent: Any, chat: Any) -> None:
+    """However soon after ``done`` it comes, it is answered, and never refused because of the one before."""
+    requests = [chat, {"prompt": ["a", "b"]}] * 50
+    client = Hasty(f"{gateway.ws_url}/v1/stream", requests)
+    transport, _ = await asyncio.get_running_loop().create_connection(lambda: client, "127.0.0.1", gateway.port)
+    try:
+        await asyncio.wait_for(client.over.wait(), 20)
+    finally:
+        transport.close()
+    *answers, last = client.answers
+    assert [(answer[0]["type"], answer[-1]["type"]) for answer in answers] == [("accepted", "done")] * len(requests)
+    assert not last
 
 
 async def test_cancel(gateway: Any, connected: Any, scripts: Any, talk: Any, chat: Any) -> None:
