@@ -74,7 +74,7 @@ def serve(app: ASGIApp, host: str, port: int, *, drain: Callable[[], Awaitable[N
     Raises:
         SystemExit: the address cannot be bound; the message says why and what to do.
     """
-    listener = _listen(host, port)
+    listener = listening(host, port)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -102,9 +102,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """A socket bound to this address, for a server. Raises SystemExit, with what to do, where it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small messages at once (TCP_NODELAY) only on sockets that say they are TCP's; else they wait 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_WITHIN_MS)

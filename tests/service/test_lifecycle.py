@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import pytest
 from processes import ROOT
 
 from service.children import Children
-from service.lifecycle import is_loopback
+from service.lifecycle import is_loopback, listening
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
@@ -74,3 +75,16 @@ def test_children_are_stopped_kindly_then_killed(tmp_path: Path, monkeypatch: py
     assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in started)
     codes = {process.returncode for process in children._processes.values()}
     assert -signal.SIGKILL in codes and len(codes) == 2
+
+
+async def test_small_messages_do_not_wait_for_acknowledgements() -> None:
+    """What the servers listen on makes asyncio send at once: a token's message would else wait for 40 ms."""
+    accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    listener = listening("127.0.0.1", 0)
+    server = await asyncio.start_server(lambda _, writer: accepted.put_nowait(writer), sock=listener)
+    async with server:
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        served = await asyncio.wait_for(accepted.get(), 10.0)
+        assert served.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        served.close()
+        writer.close()
