@@ -12,6 +12,10 @@ from torch.nn import functional
 from split_model.checkpoint import Checkpoint
 from split_model.weight_parts import WeightPart
 
+TILE_ROWS = 16
+"""Packed products have up to this many rows, or a multiple of them: so many are one tile of a CPU's matrix unit, and
+oneDNN compiles a kernel, which takes milliseconds, for every number of rows that it has not seen."""
+
 
 class Matrix:
     """weight [out, in] and perhaps bias [out], called with rows [rows, in]; gives [rows, out], all of one dtype.
@@ -57,8 +61,12 @@ class Matrix:
         return functional.linear(rows, self._weight, self.bias)
 
     def _packed(self, rows: torch.Tensor) -> torch.Tensor:
+        count = rows.shape[0]
+        missing = -count % TILE_ROWS if count > TILE_ROWS else 0
+        if missing:
+            rows = functional.pad(rows, (0, 0, 0, missing))
         product: torch.Tensor = self._packed_product(rows, self._weight, self.bias, "none", [], "")
-        return product
+        return product[:count] if missing else product
 
 
 @lru_cache(maxsize=1)

@@ -38,6 +38,22 @@ def test_a_matrix_is_the_plain_product(dtype: torch.dtype, with_bias: bool, size
 
 
 @NEEDS_PACKING
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_any_number_of_rows_is_multiplied_alike(with_bias: bool) -> None:
+    """Rows a packed product adds to fill a tile are not in its result, and change none that is: as many rows as were
+    given, each within bfloat16's rounding of the product in float64."""
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = (torch.randn(shape, generator=generator).bfloat16() for shape in ((96, 64), (96,)))
+    matrix = Matrix(weight.clone(), bias if with_bias else None)
+    for count in (*range(1, 41), 100, 129):
+        x = torch.randn(count, 64, generator=generator).bfloat16()
+        exact = functional.linear(x.double(), weight.double(), bias.double() if with_bias else None)
+        found = matrix(x)
+        assert found.shape == (count, 96) and found.dtype == torch.bfloat16
+        assert ((found.double() - exact).abs() <= torch.finfo(torch.bfloat16).eps * (exact.abs() + 0.08)).all()
+
+
+@NEEDS_PACKING
 def test_a_packed_matrix_is_in_memory_once() -> None:
     """The plain weight is gone once it is packed, and the bytes counted are still its own."""
     weight = torch.randn(48, 32).bfloat16()
