@@ -141,7 +141,7 @@ class KVPool:
             raise ValueError(f"a slot lies outside the pool's {self.pages} pages")
         begins, ends = torch.tensor(moves, dtype=torch.int64).to(self.device).unbind(1)
         for store in (self.keys, self.values):
-            store.index_copy_(1, ends, store.index_select(1, begins))
+            store.index_copy_(1, ends, store[:, begins])  # index_select would copy the whole store first.
 
 
 class PagedBatch:
