@@ -43,6 +43,9 @@ HELLO_WITHIN_S: Final = 10.0
 SEND_WITHIN_S: Final = 10.0
 """One message must have left within this time, or the connection is given up: a peer that never reads holds nothing."""
 
+SLOWEST_BYTES_S: Final = 50_000
+"""A long message gets as much more as a link of this bandwidth takes for it."""
+
 MAX_QUEUED_BYTES: Final = 64 * 2**20
 """Bytes waiting to be sent on one connection before it is given up."""
 

@@ -162,6 +162,7 @@ async def test_text_and_oversized_messages_close_the_connection() -> None:
 async def test_a_peer_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """When a message cannot leave within its time the connection ends, whatever the peer does."""
     monkeypatch.setattr(wire.stream, "SEND_WITHIN_S", 0.5)
+    monkeypatch.setattr(wire.stream, "SLOWEST_BYTES_S", 2**24)
     ended: asyncio.Future[ConnectionFailed] = asyncio.get_running_loop().create_future()
 
     async def flood(stream: Stream) -> None:
