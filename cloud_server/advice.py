@@ -14,14 +14,15 @@ chunk held up in every stage by a long one before it.
 
 Eq. 3 is the fixed point of these lines, equal chunks whose upload takes as long as their computing. A slow link hides
 all computing but the last chunk's, so a few large chunks and small last ones do the same; a fast link hides nearly all
-of the upload behind computing, so chunks should begin small and grow as long as the next is there in time.
+of the upload behind computing, so chunks should begin small and grow as long as the next is there in time. In between
+many schedules are ready at nearly the same time, and differ in how late they are where steps take longer than expected.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 MIN_CHUNK = 16
@@ -36,8 +37,12 @@ FEW_CHUNKS = 16
 MOST_ROWS = 2**20
 """Where Eq. 3 asks for longer chunks than this, it has no root: the link is faster than the cloud at any size."""
 
+LATE = 2.0
+"""A schedule has to be good also where steps take so many times as long as expected: one that is tight everywhere is
+late with the first step that is."""
+
 TIE = 0.005
-"""A schedule that is ready later by at most this part is as good, and better if it has fewer chunks."""
+"""A schedule that is worse by at most this part is as good, and better if it has fewer chunks."""
 
 THRESHOLD = 0.2
 """Sizes that differ by a smaller part than this are not worth a frame."""
@@ -135,26 +140,31 @@ def ready_s(conditions: Conditions, sizes: Sequence[int]) -> float:
 
 
 def schedule(conditions: Conditions, rows: int) -> list[int]:
-    """Sizes that add up to ``rows``, none above the cap, that have the last row's result ready soonest.
+    """Sizes that add up to ``rows``, none above the cap, that have the last row's result ready soon: with steps as long
+    as expected, and ``LATE`` times as long, as little later than the soonest of either as can be, on average.
 
     Among those as good by ``TIE`` it is the one with the fewest chunks. Without a bandwidth: equal chunks of
-    ``chunk_rows``. Takes one or two milliseconds where the cap forces no more than a few hundred chunks, and longer in
-    proportion to their number beyond.
+    ``chunk_rows``. Takes one to four milliseconds where the cap forces no more than about a hundred chunks, and longer
+    in proportion to their number beyond.
     """
     if rows <= 0:
         return []
     one_size = _equal(rows, -(-rows // chunk_rows(conditions)))
     if conditions.up_bytes_s is None:
         return one_size
+    late = replace(conditions, g=lambda size: LATE * conditions.g(size))
     forced = -(-rows // conditions.cap_rows)
     candidates = [_equal(rows, count) for count in range(forced, max(min(FEW_CHUNKS, rows // MIN_CHUNK), forced) + 1)]
-    candidates += _shaped(conditions, rows)
-    timed = [(ready_s(conditions, sizes), sizes) for sizes in candidates]
-    best, _ = min(timed)
-    good = [(len(sizes), seconds, sizes) for seconds, sizes in timed if seconds <= best * (1 + TIE)]
-    _, seconds, sizes = min(good)
-    # Many small chunks can be better where a step's time jumps; they are worth their frames only if they are much so.
-    return one_size if ready_s(conditions, one_size) < seconds * (1 - 2 * TIE) else sizes
+    candidates += [one_size, *_shaped(conditions, rows), *_shaped(late, rows)]
+    times = [(ready_s(conditions, sizes), ready_s(late, sizes)) for sizes in candidates]
+    soonest, soonest_late = (min(each) for each in zip(*times, strict=True))
+    regrets = [(in_time / soonest + delayed / soonest_late) / 2 for in_time, delayed in times]
+    least = min(regrets)
+    return min(
+        (len(sizes), regret, sizes)
+        for regret, sizes in zip(regrets, candidates, strict=True)
+        if regret <= least * (1 + TIE)
+    )[2]
 
 
 def differs(old: Sequence[int], new: Sequence[int]) -> bool:

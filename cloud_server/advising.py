@@ -40,7 +40,7 @@ class _Prefill:
 class Advising:
     """The advice given to one device.
 
-    A schedule takes a millisecond of the event loop, so how many there are is not left to the device.
+    A schedule takes some milliseconds of the event loop, so how many there are is not left to the device.
 
     Args:
         conditions: the present ones for a device with an upload bandwidth in bytes a second, None while unknown.

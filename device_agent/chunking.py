@@ -8,6 +8,16 @@ from collections.abc import Sequence
 DEFAULT_CHUNK = 128
 """Tokens in a chunk before the cloud has advised anything."""
 
+FIRST_CHUNK = 64
+"""Rows of the first chunk where the cloud advises more: the link is idle until the device has computed it, and how long
+that takes the cloud does not know."""
+
+GROWTH = 2
+"""An advised chunk has at most this many times the rows before it: it is computed while those are on their way."""
+
+LEAST_CHUNK = 16
+"""A shorter piece that late advice would leave between two chunks is joined to the second."""
+
 
 def chunk_sizes(tokens: int, chunk: int) -> list[int]:
     """Sizes that add up to ``tokens``: as few chunks as ``chunk`` allows, all within one token of each other.
@@ -37,6 +47,7 @@ class Chunker:
         self._default = min(default, limit)
         self._limit = limit
         self._cut = 0
+        self._advised = False
         self._sizes = deque(chunk_sizes(rows, self._default))
 
     def advise(self, begin: int, sizes: Sequence[int]) -> None:
@@ -44,7 +55,8 @@ class Chunker:
 
         What is cut already stays, so of late advice only the boundaries ahead are kept. Rows before ``begin`` and
         behind the last size are cut evenly by the default; sizes below 1 are left out, sizes above the limit are cut
-        evenly. Advice that says nothing about the rows ahead changes nothing.
+        evenly. Advice that says nothing about the rows ahead changes nothing. The first chunks may be shorter than
+        advised, see ``FIRST_CHUNK`` and ``GROWTH``.
         """
         boundaries, end = [begin], begin
         for size in sizes:
@@ -56,14 +68,19 @@ class Chunker:
         cut: list[int] = []
         position = self._cut
         for index, boundary in enumerate(boundaries):
-            if boundary > position:
+            if boundary > position and (boundary - position >= LEAST_CHUNK or boundary == end):
                 cut += chunk_sizes(boundary - position, self._limit if index else self._default)
                 position = boundary
         cut += chunk_sizes(self._rows - position, self._default)
         self._sizes = deque(cut)
+        self._advised = True
 
     def next(self) -> int:
         """Rows of the next chunk, which counts as cut from now on; 0 when nothing is left."""
         size = self._sizes.popleft() if self._sizes else 0
+        most = max(FIRST_CHUNK, GROWTH * self._cut)
+        if self._advised and size >= most + LEAST_CHUNK:
+            self._sizes.appendleft(size - most)
+            size = most
         self._cut += size
         return size

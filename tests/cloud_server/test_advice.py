@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from time import process_time
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from cloud_server.advice import (
     FEW_CHUNKS,
+    LATE,
     MIN_CHUNK,
     UNKNOWN_LINK_ROWS,
     Conditions,
@@ -52,6 +54,25 @@ def of_size(rows: int, size: int) -> list[int]:
     return [size] * (rows // size) + ([rows % size] if rows % size else [])
 
 
+def late(conditions: Conditions) -> Conditions:
+    """The same with steps ``LATE`` times as long."""
+    return replace(conditions, g=lambda rows: LATE * conditions.g(rows))
+
+
+def regrets(conditions: Conditions, cuts: Sequence[Sequence[int]]) -> list[float]:
+    """How much later each cut is than the soonest of them, as a ratio, on average over steps as expected and late."""
+    times = [(ready_s(conditions, cut), ready_s(late(conditions), cut)) for cut in cuts]
+    soonest, soonest_late = (min(each) for each in zip(*times, strict=True))
+    return [(in_time / soonest + delayed / soonest_late) / 2 for in_time, delayed in times]
+
+
+def every_cut(rows: int, unit: int) -> list[list[int]]:
+    """All ways to cut ``rows`` into chunks of whole units."""
+    units = rows // unit
+    inner = ([index for index in range(1, units) if chosen >> index & 1] for chosen in range(0, 1 << units, 2))
+    return [[(end - begin) * unit for begin, end in pairwise([0, *cut, units])] for cut in inner]
+
+
 @pytest.mark.parametrize(
     ("up_bytes_s", "sizes", "expected_ms"),
     [
@@ -85,7 +106,7 @@ def test_eq3_of_the_worked_example(rows: int, count: int, expected_ms: float) ->
     [
         (WIFI, ROW_BYTES, 351, 406, 4),
         (WIFI, ROW_BYTES, 2048, 2261, 4),
-        (WIFI, ROW_BYTES // 2, 2048, 1147, 5),
+        (WIFI, ROW_BYTES // 2, 2048, 1147, 6),
         (FAST, ROW_BYTES, 2048, 349, 4),
         (FAST, ROW_BYTES, 8192, 1253, 7),
     ],
@@ -93,10 +114,10 @@ def test_eq3_of_the_worked_example(rows: int, count: int, expected_ms: float) ->
 def test_schedules_of_the_worked_example(
     up_bytes_s: float, row_bytes: int, rows: int, expected_ms: float, most: int
 ) -> None:
-    """As good as the example's within 1 % (the last one's attention, 67 ms, is not modelled), with few chunks."""
+    """As good as the example's within 1.5 % (the last one's attention, 67 ms, is not modelled), with few chunks."""
     conditions = alone(up_bytes_s, row_bytes=row_bytes)
     sizes = schedule(conditions, rows)
-    assert ready_s(conditions, sizes) * 1000 <= expected_ms * 1.01
+    assert ready_s(conditions, sizes) * 1000 <= expected_ms * 1.015
     assert len(sizes) <= most
 
 
@@ -106,6 +127,17 @@ def test_shapes() -> None:
     assert len(fast) > 2 and all(later > earlier for earlier, later in pairwise(fast))
     slow = schedule(alone(WIFI), 2048)
     assert slow[-1] < 100 < slow[0]
+
+
+@pytest.mark.parametrize(("up_bytes_s", "rows", "at_least"), [(3e6, 1036, 1.03), (WIFI, 351, 1.1), (WIFI, 2048, 1.1)])
+def test_a_slow_link_leaves_time_for_late_steps(up_bytes_s: float, rows: int, at_least: float) -> None:
+    """One large chunk and a small last one are as soon while steps are in time, and several per cent later when they
+    are not."""
+    conditions = alone(up_bytes_s)
+    sizes = schedule(conditions, rows)
+    tight = min(([rows - last, last] for last in range(1, rows)), key=lambda cut: ready_s(conditions, cut))
+    assert ready_s(conditions, sizes) <= ready_s(conditions, tight) * 1.01
+    assert ready_s(late(conditions), tight) >= ready_s(late(conditions), sizes) * at_least
 
 
 def test_a_cloud_in_use() -> None:
@@ -197,13 +229,13 @@ def test_a_schedule_is_complete_and_within_the_cap(conditions: Conditions, rows:
 
 @given(any_conditions(), st.integers(1, 4000))
 def test_no_equal_cut_is_better(conditions: Conditions, rows: int) -> None:
-    """Within 1 %: not one chunk, nor any other number of equal ones up to ``FEW_CHUNKS``; and not Eq. 3's within 1.6 %,
-    however many those are."""
-    found_s = ready_s(conditions, schedule(conditions, rows))
+    """By more than 1 %, on average over steps in time and late: not one chunk, nor any other number of equal ones up to
+    ``FEW_CHUNKS``, nor Eq. 3's, however many those are."""
     forced = -(-rows // conditions.cap_rows)
-    for count in range(forced, max(forced, min(FEW_CHUNKS, rows // MIN_CHUNK)) + 1):
-        assert found_s <= ready_s(conditions, equal(rows, count)) * 1.01
-    assert found_s <= ready_s(conditions, equal(rows, -(-rows // chunk_rows(conditions)))) * 1.016
+    counts = list(range(forced, max(forced, min(FEW_CHUNKS, rows // MIN_CHUNK)) + 1))
+    cuts = [equal(rows, count) for count in (*counts, -(-rows // chunk_rows(conditions)))]
+    found, *others = regrets(conditions, [schedule(conditions, rows), *cuts])
+    assert found <= min(others) * 1.01
 
 
 def test_many_chunks_where_a_step_jumps() -> None:
@@ -223,24 +255,28 @@ def test_few_chunks(base_s: float, row_s: float, up_bytes_s: float, cap: int, ro
     conditions = Conditions(0.0, line(base_s, row_s), 1, ROW_BYTES, up_bytes_s, cap)
     sizes = schedule(conditions, rows)
     size, few = chunk_rows(conditions), max(FEW_CHUNKS, -(-rows // cap) * 4 // 3)
+    found, fewer, by_size = regrets(conditions, [sizes, equal(rows, few), of_size(rows, size)])
     if len(sizes) > few:  # Then they are Eq. 3's, and worth it.
         assert len(sizes) == -(-rows // size) and max(sizes) - min(sizes) <= 1
-        assert ready_s(conditions, sizes) < ready_s(conditions, equal(rows, few)) * 0.995
-    assert ready_s(conditions, sizes) <= ready_s(conditions, of_size(rows, size)) * 1.02
+        assert found < fewer
+    assert found <= by_size * 1.02
 
 
 @pytest.mark.parametrize("pipeline", [1, 2])
 def test_near_the_best_there_is(pipeline: int) -> None:
-    """Against every cut of 8 units, on links from slow to fast: within 3 % with one stage, 6 % with two."""
-    rows, unit = 512, 64
+    """Against every cut of 8 units, on links from slow to fast: within 2 % on average over steps in time and late, and
+    within 12 % of the soonest of either; among those as good it has few chunks."""
+    rows = 512
+    cuts = every_cut(rows, 64)
     links = [alone(10 ** (exponent / 2), pipeline=pipeline) for exponent in range(12, 19)]
     for conditions in [*links, Conditions(0.0, line(0.016, 0.00051), pipeline, ROW_BYTES, 53.7e6, NO_CAP)]:
-        cuts = [[index for index in range(1, 8) if chosen >> index & 1] for chosen in range(0, 256, 2)]
-        best = min(
-            ready_s(conditions, [(end - begin) * unit for begin, end in pairwise([0, *cut, rows // unit])])
-            for cut in cuts
-        )
-        assert ready_s(conditions, schedule(conditions, rows)) <= best * (1.03 if pipeline == 1 else 1.06)
+        sizes = schedule(conditions, rows)
+        found, *others = regrets(conditions, [sizes, *cuts])
+        assert found <= min(others) * 1.02
+        for case in (conditions, late(conditions)):
+            assert ready_s(case, sizes) <= min(ready_s(case, cut) for cut in cuts) * 1.12
+        as_good = [len(cut) for cut, other in zip(cuts, others, strict=True) if other <= found]
+        assert not as_good or len(sizes) <= min(as_good)
 
 
 @pytest.mark.parametrize(("rows", "cap"), [(8192, NO_CAP), (8192, 512), (100_000, 512)])
