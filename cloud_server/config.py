@@ -33,7 +33,9 @@ class CloudConfig:
         "gloo", "how hidden states go from stage to stage; nccl needs a GPU for each", choices=("gloo", "nccl")
     )
     step_rows: int = setting(512, "most rows in one step", minimum=64)
-    step_slack: float = setting(1.25, "how much longer a step of decoding may take for chunks of prompts", minimum=1)
+    step_slack: float = setting(
+        1.25, "how much longer a step of decoding may take for chunks of prompts; 0: as long as it takes", minimum=0
+    )
     parked_sessions: int = setting(32, "finished sessions of one device kept for a next turn", minimum=0)
     idle_s: float = setting(600.0, "seconds after which a session nobody uses is given up", minimum=1)
     resume_s: float = setting(30.0, "seconds that sessions outlive their connection", minimum=0)
@@ -43,3 +45,8 @@ class CloudConfig:
     drain_s: float = setting(20.0, "seconds that open sessions get after SIGTERM", minimum=0)
     log_level: str = setting("info", "what to log", choices=("debug", "info", "warning", "error"))
     log_form: str = setting("text", "how to log", choices=("text", "json"))
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a slack that would leave no step any time."""
+        if 0 < self.step_slack < 1:
+            raise ValueError(f"--step-slack is a factor of 1 or more, or 0 for no limit, not {self.step_slack:g}")

@@ -20,7 +20,7 @@ from cloud_server.metrics import CloudMetrics
 from cloud_server.monitor import LoadMonitor
 from cloud_server.pool import PagedSpan
 from cloud_server.runner import Ran, Runner, StageLost
-from cloud_server.scheduler import Plan, Portion, Truncation
+from cloud_server.scheduler import Budget, Plan, Portion, Truncation
 from cloud_server.sessions import Answer, Session, Sessions
 from split_model.tree import Tree
 from wire.errors import Code, SessionFailed
@@ -61,7 +61,8 @@ class Engine(Sessions):
 
     Args:
         step_rows: most rows in one step.
-        slack: how much longer than the decoders' rows alone a step may take for the sake of prompt chunks.
+        slack: how much longer than the decoders' rows alone a step may take for the sake of prompt chunks; 0: as long
+            as it takes, so that chunks are cut by ``step_rows`` alone and nobody is waited for to protect them.
     """
 
     def __init__(
@@ -134,11 +135,14 @@ class Engine(Sessions):
         if wait_s > 0:
             self._look_again_in(wait_s)
             return False
-        due = Due(*self._gathering.due(now, self.load.g))
-        budget = step_budget(self.load.g, self._scheduler.demand, due, self._slack, self._step_rows)
-        if budget is None:
-            self._look_again_in(max(due.next_s, LEAST_WAIT_S))
-            return False
+        budget = Budget(self._step_rows, self._step_rows)
+        if self._slack:
+            due = Due(*self._gathering.due(now, self.load.g))
+            allowed = step_budget(self.load.g, self._scheduler.demand, due, self._slack, self._step_rows)
+            if allowed is None:
+                self._look_again_in(max(due.next_s, LEAST_WAIT_S))
+                return False
+            budget = allowed
         plan = self._scheduler.plan(budget)
         if not plan.portions and not plan.truncations:
             return False
@@ -286,7 +290,7 @@ class Engine(Sessions):
                 continue
             del session.waiting[portion.sequence]
             self.ledger.answered(portion.key, work.hidden.shape[0], now)
-            if work.want:
+            if work.want and not self.ledger.entries[portion.key].prompt:
                 self._gathering.answered(portion.key, now, more=bool(session.waiting))
             self._metrics.queue_seconds.observe(began - work.arrived)
             wanted = _last_rows(work.outputs, work.want)
@@ -296,6 +300,7 @@ class Engine(Sessions):
         rows = ran.outputs.shape[0]
         self.load.observe(rows, ran.seconds)
         self._metrics.step_seconds.observe(ran.seconds)
+        self._metrics.step_seconds_squares.inc(ran.seconds**2)
         self._metrics.step_rows.observe(rows)
 
     async def _restart(self) -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
-_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 class CloudMetrics:
@@ -25,6 +25,9 @@ class CloudMetrics:
         self.waiting_rows = self._gauge("num_rows_waiting", "Rows waiting for a step")
         self.kv_usage = self._gauge("kv_cache_usage_perc", "Pages in use of all there are, 0 to 1")
         self.step_seconds = self._histogram("step_seconds", "Time of one batched step", _SECONDS)
+        self.step_seconds_squares = self._counter(
+            "step_seconds_squares_total", "Squares of the times of all steps, for their standard deviation"
+        )
         self.step_rows = self._histogram("iteration_tokens_total", "Rows in one step", _ROWS)
         self.queue_seconds = self._histogram("request_queue_time_seconds", "Wait of a forward for its step", _SECONDS)
         self.ttft = self._histogram(

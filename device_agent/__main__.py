@@ -15,10 +15,10 @@ import torch
 
 from device_agent.agent import Agent
 from device_agent.answering import ServedChain
-from device_agent.chain import Chain
+from device_agent.chain import WHOLE_PROMPT, Chain
 from device_agent.config import DeviceConfig
 from device_agent.conversations import Conversations
-from device_agent.drafters import load_drafters
+from device_agent.drafters import KINDS, load_drafters
 from device_agent.drafting_way import DraftingWays, DraftSettings, Prepare, StreamRows
 from device_agent.local import Compute, LocalSubmodel
 from device_agent.parts import DeviceParts
@@ -45,6 +45,7 @@ EXAMPLES = """
 trilby device --model models/demo --split 2 --cloud ws://cloud.local:8001 --gateway ws://gateway.local:8000
 trilby device --model models/demo --cloud ws://one.local:8001 --cloud ws://two.local:8001
 trilby device --model models/demo --mode local --gateway ws://127.0.0.1:8000
+trilby device --model models/demo --mode ushape --download all
 trilby device --model Qwen/Qwen3-8B --draft Qwen/Qwen3-0.6B --draft lookup --cloud ws://cloud.local:8001
 """
 
@@ -67,8 +68,11 @@ class Device:
         Raises:
             ModelError: the checkpoint is missing, broken or not supported.
             BadDrafter: a drafter that was named is missing or does not fit the model.
-            ValueError: ``--split`` and ``--tail`` do not fit the model, or ``--drafters`` is no folder.
+            ValueError: ``--split`` and ``--tail`` do not fit the model, ``--drafters`` is no folder, or the mode drafts
+                with a small model and was given another drafter.
         """
+        if config.mode == "u-small" and config.draft[0] in KINDS:
+            raise ValueError(f"--mode u-small drafts with a small model, and {config.draft[0]} is none")
         local, drafts = config.mode == "local", wanted(config)
         whole = local and set(drafts) == {NO_DRAFT}
 
@@ -116,7 +120,13 @@ class Device:
         self.conversations = Conversations(config.conversations, config.conversation_mb * 2**20, config.conversation_s)
         model = ServedChain(
             name=name,
-            chain=Chain(self.parts, rest, compute, config.chunk),
+            chain=Chain(
+                self.parts,
+                rest,
+                compute,
+                WHOLE_PROMPT if config.whole_prompts else config.chunk,
+                download_all=config.download == "all",
+            ),
             tokenizer=Tokenizer.load(path, spec.eos_token_ids),
             max_positions=limit,
             max_answer=config.max_answer,
@@ -213,7 +223,9 @@ def run(config: DeviceConfig) -> None:
             draft=device.drafters.default,
             drafter_parameters=device.drafters.parameters,
         )
-        if config.mode != "local" and config.split == 0:
+        if config.mode == "cloud":
+            structlog.get_logger().info("the whole model runs in the cloud, and the cloud sees the text")
+        elif config.mode != "local" and config.split == 0:
             structlog.get_logger().warning("with --split 0 the cloud could read the tokens off the rows it gets")
         await device.run()
 

@@ -6,6 +6,7 @@ Prefill goes chunk by chunk: while one chunk is on its way or in the cloud, the 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -20,6 +21,9 @@ from split_model.submodel import Submodel, SubmodelSession
 
 Value = TypeVar("Value")
 
+WHOLE_PROMPT = sys.maxsize
+"""The chunk of a prompt that is not cut: as many rows as the cloud takes in one forward."""
+
 MAX_AHEAD = 4
 """Chunks computed here and not yet answered: enough to keep link and cloud busy, and no more memory than that."""
 
@@ -29,14 +33,19 @@ class Chain:
 
     Args:
         middle: None when the device's own layers are the whole model.
-        chunk: prompt tokens in one chunk; 0: as the cloud advises.
+        chunk: prompt tokens in one chunk, ``WHOLE_PROMPT`` for no chunks; 0: as the cloud advises.
+        download_all: whether every deep hidden state of a prompt comes back, as in a plain U-shape, though none but
+            those whose logits are wanted is used; for what that costs.
     """
 
-    def __init__(self, parts: DeviceParts, middle: Submodel | None, compute: Compute, chunk: int) -> None:
+    def __init__(
+        self, parts: DeviceParts, middle: Submodel | None, compute: Compute, chunk: int, *, download_all: bool = False
+    ) -> None:
         self.parts = parts
         self.middle = middle
         self.compute = compute
         self.chunk = chunk
+        self.download_all = download_all
         self.front = LocalSubmodel(parts.front, compute)
         self.back = LocalSubmodel(parts.back, compute) if parts.back.blocks else None
 
@@ -153,7 +162,8 @@ class ChainSession:
         while size := chunker.next():
             wanted = max(0, min(size, want - (len(ids) - begin - size)))
             shallow = await self._shallow(ids[begin : begin + size])
-            on_the_way.append((self._to_middle(shallow, wanted), wanted))
+            asked = size if self.chain.download_all else wanted
+            on_the_way.append((self._to_middle(shallow, asked), wanted))
             self._observe(ids[begin : begin + size], shallow)
             begin += size
             if len(on_the_way) > MAX_AHEAD:
@@ -254,7 +264,7 @@ class ChainSession:
 
     async def _to_back(self, deep: Awaitable[torch.Tensor], wanted: int) -> Awaitable[torch.Tensor]:
         rows = await deep
-        return self._back.forward(rows, wanted) if self._back is not None else _done(rows)
+        return self._back.forward(rows, wanted) if self._back is not None else _done(rows[rows.shape[0] - wanted :])
 
 
 def _done(rows: torch.Tensor) -> asyncio.Future[torch.Tensor]:

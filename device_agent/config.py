@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service.draft_settings import draft_setting, settle
+from service.draft_settings import draft_setting, settle, split_setting
 from service.settings import setting
 
 
@@ -18,9 +18,7 @@ class DeviceConfig:
         ("ws://127.0.0.1:8001",), "cloud server with the middle layers; several times: the first is preferred"
     )
     mode: str = draft_setting("mode")
-    split: int = setting(
-        2, "layers kept here at the front; with 0 the cloud could read the tokens off the rows it gets", minimum=0
-    )
+    split: int = split_setting()
     tail: int = setting(0, "layers kept here at the end", minimum=0)
     dtype: str = setting("float32", "number format of weights and hidden states", choices=("float32", "bfloat16"))
     draft: tuple[str, ...] = draft_setting("draft")
@@ -40,7 +38,9 @@ class DeviceConfig:
     max_answers: int = setting(32, "answers generated at once, all requests together", minimum=1)
     max_answer: int = setting(4096, "tokens of an answer whose request does not say", minimum=1)
     context: int = setting(0, "positions of one request, prompt and answer; 0: the model's own", minimum=0)
-    chunk: int = setting(0, "prompt tokens in one chunk; 0: as the cloud advises", minimum=0)
+    chunk: int = draft_setting("chunk")
+    whole_prompts: bool = draft_setting("whole_prompts")
+    download: str = draft_setting("download")
     reply_within_s: float = setting(
         60.0, "seconds to wait for the cloud's answer to one chunk, and for room in it", minimum=0.1
     )

@@ -18,9 +18,9 @@ from wire.limits import MAX_BRANCHING_ROWS
 
 Value = TypeVar("Value")
 
-MAX_ROWS = 512
-"""Rows in one forward: other sessions' rows wait no longer than this takes."""
-
+MAX_ROWS = 4096
+"""Rows in one forward, so that a prompt can be one. Other sessions' rows wait meanwhile: it is for the chunks that
+prompts are cut into, by what the cloud takes and advises or by ``DEFAULT_CHUNK``, to make that short."""
 
 NODE_ROOM = 128
 """Slots of a session's cache beyond its positions, for nodes: rows that branch and are mostly forgotten."""

@@ -1,14 +1,17 @@
-"""The settings of drafting, which ``trilby serve`` and ``trilby device`` have in common."""
+"""The settings that ``trilby serve`` and ``trilby device`` have in common: mode, how prompts go, and drafting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from dataclasses import fields
+from typing import Any, ClassVar, Final, Protocol
 
+from service.modes import MODES, device_flags, drafts_alone, flag, flags
+from service.modes import NO_DRAFT as NO_DRAFT
 from service.settings import setting
 
-NO_DRAFT: Final = "none"
-"""Plain decoding, which every device can do."""
+SPLIT: Final = 2
+"""Layers at the front where nobody says."""
 
 HAT_PAPER: Final[Mapping[str, Any]] = {
     "draft": ("adapter",),
@@ -22,9 +25,18 @@ HAT_PAPER: Final[Mapping[str, Any]] = {
 _SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "mode": {
         "default": "hat",
-        "help": "hat: middle layers in the cloud, drafting here; ushape: no drafting; local: all layers here, drafting "
-        "only with --draft",
-        "choices": ("hat", "ushape", "local"),
+        "help": "; ".join(f"{name}: {mode.about}" for name, mode in MODES.items()),
+        "choices": tuple(MODES),
+    },
+    "chunk": {"default": 0, "help": "prompt tokens in one chunk; 0: as the cloud advises", "minimum": 0},
+    "whole_prompts": {
+        "default": False,
+        "help": "a prompt goes in one forward, or in as few as the cloud's --max-rows allows; nothing overlaps",
+    },
+    "download": {
+        "default": "last",
+        "help": "rows of a prompt that come back: last: the one the head needs; all: as a plain U-shape has it",
+        "choices": ("last", "all"),
     },
     "draft": {
         "default": (),
@@ -74,11 +86,22 @@ _SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-class DraftSettings(Protocol):
-    """Settings of a process that drafts, or starts one that does."""
+class SharedSettings(Protocol):
+    """Settings of a process that is a device, or starts one."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def mode(self) -> str: ...
+
+    @property
+    def split(self) -> int: ...
+
+    @property
+    def chunk(self) -> int: ...
+
+    @property
+    def whole_prompts(self) -> bool: ...
 
     @property
     def draft(self) -> tuple[str, ...]: ...
@@ -92,48 +115,52 @@ def draft_setting(name: str) -> Any:
     return setting(**_SETTINGS[name])
 
 
-def settle(config: DraftSettings) -> None:
-    """Apply ``--hat-paper``, and check what does not go together; for ``__post_init__`` of a frozen dataclass.
+def split_setting() -> Any:
+    """The field ``split`` of a settings dataclass; ``settle`` says what it is where nobody does."""
+    return setting(
+        None,
+        f"layers the device keeps at the front; not given: {SPLIT}, in mode cloud 0; with 0 the cloud could read the "
+        "tokens off the rows it gets",
+        minimum=0,
+    )
+
+
+def settle(config: SharedSettings) -> None:
+    """Apply the mode and ``--hat-paper``, and check what does not go together; for ``__post_init__`` of a frozen
+    dataclass.
 
     Raises:
         ValueError: two settings contradict each other; the message says which.
     """
-    if config.hat_paper:
-        for name, value in HAT_PAPER.items():
-            given = getattr(config, name)
-            if given not in (_SETTINGS[name]["default"], value):
-                raise ValueError(f"--hat-paper already says {_flags(name, value)}; leave {_flag(name)} or it out")
-            object.__setattr__(config, name, value)
-    if config.mode == "ushape" and config.draft not in ((), (NO_DRAFT,)):
-        raise ValueError("--mode ushape does not draft: use --mode hat, or leave --draft and --hat-paper out")
     if any(not each for each in config.draft):
         raise ValueError("--draft needs a name, one each time it is given")
+    if config.hat_paper:
+        if config.mode not in ("hat", "local"):
+            raise ValueError(f"--hat-paper is not for --mode {config.mode}: leave one of them out")
+        _fix(config, "--hat-paper", HAT_PAPER)
+    _fix(config, f"--mode {config.mode}", MODES[config.mode].device)
+    if config.whole_prompts and config.chunk:
+        raise ValueError("prompts go whole here (--whole-prompts, or the mode): leave --chunk out")
+    if config.mode == "u-small" and len(config.draft) != 1:
+        raise ValueError("--mode u-small needs one --draft: the folder or Hugging Face id of a small model")
+    if config.split is None:
+        object.__setattr__(config, "split", SPLIT)
 
 
-def wanted(config: DraftSettings) -> tuple[str, ...]:
+def _fix(config: SharedSettings, who: str, fixed: Mapping[str, Any]) -> None:
+    """Give settings the values that ``who`` says, where they have them not already. Raises ValueError."""
+    defaults = {each.name: each.default for each in fields(config)}
+    for name, value in fixed.items():
+        if getattr(config, name) not in (defaults[name], value):
+            raise ValueError(f"{who} already says {' '.join(flags(name, value))}; leave {flag(name)} or it out")
+        object.__setattr__(config, name, value)
+
+
+def wanted(config: SharedSettings) -> tuple[str, ...]:
     """The drafters to load, the first being the default; empty: the best there is."""
-    return config.draft or (() if config.mode == "hat" else (NO_DRAFT,))
+    return config.draft or (() if drafts_alone(config.mode) else (NO_DRAFT,))
 
 
-def arguments(config: DraftSettings) -> list[str]:
+def arguments(config: SharedSettings) -> list[str]:
     """The same settings as a command line."""
-    words: list[str] = []
-    for name in _SETTINGS:
-        words += _words(name, getattr(config, name))
-    return words
-
-
-def _words(name: str, value: Any) -> list[str]:
-    if isinstance(value, bool):
-        return [_flag(name)] if value else []
-    if isinstance(value, tuple):
-        return [word for each in value for word in (_flag(name), each)]
-    return [_flag(name), str(value)]
-
-
-def _flags(name: str, value: Any) -> str:
-    return " ".join(_words(name, value))
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return device_flags(config.mode, **{name: getattr(config, name) for name in _SETTINGS if name != "mode"})

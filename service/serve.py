@@ -15,11 +15,15 @@ import click
 import httpx
 
 from service.children import Children
-from service.draft_settings import NO_DRAFT, arguments, draft_setting, settle
+from service.draft_settings import NO_DRAFT, arguments, draft_setting, settle, split_setting
+from service.modes import MODES, cloud_flags
 from service.settings import setting, settings_command
 
 DEMO = Path(__file__).resolve().parents[1] / "models" / "demo"
 """The model that comes with Trilby."""
+
+LEAST_STEP_ROWS = 64
+"""What a cloud server takes at least."""
 
 START_WITHIN_S = 900.0
 """Time for all processes to be ready: a large model may have to be downloaded and read."""
@@ -31,6 +35,8 @@ trilby serve
 trilby serve --model ~/models/Qwen3-0.6B --split 4 --dtype bfloat16
 trilby serve --draft lookup
 trilby serve --mode local --port 9000
+trilby serve --mode u-sarathi --step-rows 256
+trilby serve --mode u-small --draft ~/models/small
 """
 
 
@@ -39,7 +45,7 @@ class ServeConfig:
     """Serve a model on this machine: gateway, cloud server and one device agent, each a process of its own."""
 
     model: str = setting(str(DEMO), "checkpoint folder or Hugging Face id")
-    split: int = setting(2, "layers the device keeps at the front", minimum=0)
+    split: int = split_setting()
     tail: int = setting(0, "layers the device keeps at the end", minimum=0)
     mode: str = draft_setting("mode")
     dtype: str = setting("float32", "number format of weights and hidden states", choices=("float32", "bfloat16"))
@@ -52,6 +58,12 @@ class ServeConfig:
     prepare: str = draft_setting("prepare")
     stream_rows: str = draft_setting("stream_rows")
     hat_paper: bool = draft_setting("hat_paper")
+    chunk: int = draft_setting("chunk")
+    whole_prompts: bool = draft_setting("whole_prompts")
+    download: str = draft_setting("download")
+    step_rows: int = setting(
+        0, "most rows in one step of the cloud, 64 or more; 0: as the mode has it, else 512", minimum=0
+    )
     host: str = setting("127.0.0.1", "address of the API")
     port: int = setting(8000, "port of the API", minimum=1, maximum=65535)
     threads: int = setting(0, "threads of cloud and device each; 0: half of this machine's cores", minimum=0)
@@ -62,6 +74,10 @@ class ServeConfig:
     def __post_init__(self) -> None:
         """Raises ValueError where settings contradict each other."""
         settle(self)
+        if 0 < self.step_rows < LEAST_STEP_ROWS:
+            raise ValueError(f"--step-rows is {LEAST_STEP_ROWS} or more, not {self.step_rows}")
+        if self.step_rows and not MODES[self.mode].has_cloud:
+            raise ValueError(f"--mode {self.mode} has no cloud: leave --step-rows out")
 
 
 def run(config: ServeConfig) -> None:
@@ -92,16 +108,18 @@ def _start(config: ServeConfig, children: Children) -> None:
     # Secrets go by the environment: everybody on the machine can read a command line.
     os.environ["TRILBY_API_KEYS"], os.environ["TRILBY_DEVICE_TOKEN"] = config.api_keys, config.device_token
     children.start("gateway", [sys.executable, "-m", "gateway", *gateway])
-    if config.mode != "local":
+    has_cloud = MODES[config.mode].has_cloud
+    if has_cloud:
         # A credential for this run only: other users of this machine can reach the loopback address too.
         cloud_token = os.urandom(16).hex()
         os.environ["TRILBY_CLOUD_TOKEN"] = cloud_token
-        cloud = [sys.executable, "-m", "cloud_server", *common, "--host", "127.0.0.1", "--port", str(cloud_port)]
-        children.start("cloud", cloud)
+        cloud = [*common, *cloud_flags(config.mode, whole_prompts=config.whole_prompts, step_rows=config.step_rows)]
+        cloud += ["--host", "127.0.0.1", "--port", str(cloud_port)]
+        children.start("cloud", [sys.executable, "-m", "cloud_server", *cloud])
     device = [*common, *arguments(config), "--gateway", where.replace("http", "ws", 1)]
     device += ["--cloud", f"ws://127.0.0.1:{cloud_port}", "--name", "device"]
     _await("gateway", children, lambda: _answers(f"{where}/health"))
-    if config.mode != "local":
+    if has_cloud:
         _await("cloud", children, lambda: _answers(f"http://127.0.0.1:{cloud_port}/health"))
     children.start("device", [sys.executable, "-m", "device_agent", *device])
     _await("device", children, lambda: _answers(f"{where}/ready"))
@@ -133,6 +151,8 @@ def _say_hello(config: ServeConfig) -> None:
     base = f"http://{_reachable(config.host)}:{config.port}"
     key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_keys else ""
     drafting = drafting_line(_drafters(base, config.api_keys))
+    if config.mode == "cloud":
+        drafting += "\nThe whole model runs in the cloud, and the cloud sees the text."
     click.echo(
         f"""
 Trilby serves an OpenAI-compatible API on {base}/v1

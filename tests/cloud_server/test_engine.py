@@ -269,6 +269,25 @@ async def test_a_long_prompt_does_not_hold_decoders_up(tiny: Path) -> None:
         assert len(rows) >= 3 and max(rows) <= 512, rows
 
 
+@pytest.mark.parametrize(("step_rows", "most"), [(2048, 1024 + 1), (128, 128)])
+async def test_without_a_slack_prompts_are_cut_by_the_rows_of_a_step_alone(
+    tiny: Path, step_rows: int, most: int
+) -> None:
+    """A prompt that comes in one forward runs in one step beside a decoder, or in steps that are full."""
+    async with engine_here(tiny, step_slack=0, step_rows=step_rows, window_rows=2048, max_rows=1024) as engine:
+        decoder = Caller(engine, (1, 1)).open(1024)
+        await decoder.rows(hidden(4, 0))
+        for each in range(50):  # So that much is known of steps and of when the decoder comes back.
+            await decoder.rows(hidden(1, each))
+        answer = Caller(engine, (2, 1)).open(1024).send(hidden(1024, 1))
+        rows = []
+        while not answer.done():
+            rows.append((await decoder.send(hidden(1, 3))).step_rows)
+        if step_rows < 1024:
+            assert max(rows) <= most and rows.count(most) >= 6, rows
+        assert (await answer).step_rows in ((most - 1, most) if step_rows > 1024 else range(1, most + 1))
+
+
 async def test_the_youngest_gives_way_when_pages_run_out(tiny: Path) -> None:
     """Whoever was kept for later goes first, then the youngest is preempted; the oldest never notices."""
     page = {"page_positions": 8, "kv_mb": 1, "max_positions": 4000}

@@ -466,6 +466,30 @@ async def test_state_and_metrics(tiny: Path) -> None:
         )
 
 
+async def test_bytes_of_all_devices_are_counted(tiny: Path) -> None:
+    """Those of devices that are there and of those that have gone, whenever somebody looks."""
+
+    def counted() -> list[float]:
+        server = cloud.server
+        server.measured()
+        return [next(iter(each.collect())).samples[0].value
+                for each in (server.metrics.received_bytes, server.metrics.sent_bytes)]  # fmt: skip
+
+    async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as first:
+        async with device(cloud, tiny, name="other device") as second:
+            streams = [first, second]
+            for number, stream in enumerate(streams):
+                stream.post(Open(1, 50))
+                stream.post(Forward(1, 0, 0, 3), [rows(5 + number)])
+                await news(stream)
+                counted()
+        await until(lambda: len(cloud.server.links) == 1)
+        received, sent = counted()
+        assert received >= sum(stream.sent_bytes for stream in streams) > (5 + 6) * HIDDEN * 4
+        assert sent >= sum(stream.received_bytes for stream in streams) > (3 + 3) * HIDDEN * 4
+        assert received + sent < sum(stream.sent_bytes + stream.received_bytes for stream in streams) + 200
+
+
 async def test_truncate_forward_and_close_at_once_leave_the_engine_running(tiny: Path) -> None:
     """Whatever a session asks for while a step runs, even under a number that is closed and opened again."""
     async with cloud_here(tiny, 1) as cloud, bystanders(cloud, tiny), device(cloud, tiny) as stream:

@@ -12,7 +12,7 @@ import torch
 from clouds import chain_over, until
 from tiny_models import build_tiny
 
-from device_agent.chain import MAX_AHEAD, ChainSession
+from device_agent.chain import MAX_AHEAD, WHOLE_PROMPT, ChainSession
 from device_agent.local import Compute
 from wire.errors import Code, SessionFailed
 
@@ -148,7 +148,7 @@ async def test_a_token_begun_with_is_used_or_forgotten(path: Path) -> None:
 async def test_advice_cuts_the_chunks_that_come(path: Path) -> None:
     """The cloud's size for any prompt is the first; what it advises in between holds from the next chunk on, its
     positions being the session's; a size of our own is kept whatever is advised."""
-    for chunk, sizes in ((0, [20, 20, 20, 20, 20, 5, 7, 38, 15, 15]), (30, [30] * 6)):
+    for chunk, sizes in ((0, [20, 20, 20, 20, 20, 17, 18, 20, 13, 12]), (30, [30] * 6)):
         middle, compute = SlowMiddle(), Compute()
         session = session_over(path, middle, compute, 0, chunk)
         first = asyncio.create_task(session.forward([5, 6], 1, torch.clone))
@@ -159,11 +159,37 @@ async def test_advice_cuts_the_chunks_that_come(path: Path) -> None:
         prefill = asyncio.create_task(session.forward([5] * sum(sizes), 1, torch.clone))
         await until(lambda: len(middle.asked) == 1 + min(len(sizes), MAX_AHEAD + 1))  # noqa: B023
         if middle.advised is not None:
-            middle.advised(2 + 100, [5, 7, 38])
+            middle.advised(2 + 100, [17, 18, 20])
         for number in range(1, 1 + len(sizes)):
             await until(lambda: len(middle.asked) > number)  # noqa: B023
             middle.answer(number)
         await prefill
         assert [len(hidden) for hidden, _, _ in middle.asked[1:]] == sizes
+        session.close()
+        compute.stop()
+
+
+@pytest.mark.parametrize("tail", [0, 1])
+@pytest.mark.parametrize("download_all", [False, True])
+async def test_a_whole_prompt(path: Path, tail: int, download_all: bool) -> None:
+    """One forward where the middle submodel takes it, else as few as that takes, whatever is advised; all its rows come
+    back where that is asked for, and the logits are those of the last one alone."""
+    for most, sizes in ((512, [90]), (40, [30] * 3)):
+        middle, compute = SlowMiddle(), Compute()
+        middle.max_rows, middle.chunk = most, 20
+        chain = chain_over(path, 4 - tail, tail, middle, compute, WHOLE_PROMPT)
+        chain.download_all = download_all
+        session, plain = chain.open(200), chain_over(path, 4 - tail, tail, None, compute, 10)
+        prefill = asyncio.create_task(session.forward(list(range(5, 95)), 1, torch.clone))
+        await until(lambda: len(middle.asked) == len(sizes))  # noqa: B023
+        assert middle.advised is None
+        for number in range(len(sizes)):
+            middle.answer(number)
+        logits = await prefill
+        wants = [want for _, want, _ in middle.asked]
+        assert [len(hidden) for hidden, _, _ in middle.asked] == sizes
+        assert wants == (sizes if download_all or tail else [0] * (len(sizes) - 1) + [1])
+        expected = await plain.open(200).forward(list(range(5, 95)), 1, torch.clone)
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
         session.close()
         compute.stop()

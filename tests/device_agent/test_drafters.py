@@ -193,6 +193,9 @@ def test_a_model_that_is_not_whole_cannot_be_compared(train: Any, parts: DeviceP
         ({"mode": "hat"}, None, 2, True),
         ({"mode": "hat", "draft": ("none", "lookup")}, ["none", "lookup"], 2, True),
         ({"mode": "ushape"}, ["none"], 2, True),
+        ({"mode": "u-medusa"}, ["medusa", "none"], 2, True),
+        ({"mode": "u-small", "draft": (str(DEMO),)}, ["trilby-demo", "none"], 2, True),
+        ({"mode": "cloud"}, ["none"], 0, True),
         ({"mode": "local"}, ["none"], None, False),
         ({"mode": "local", "draft": ("lookup",)}, ["lookup", "none"], 2, True),
     ],
@@ -203,7 +206,7 @@ async def test_the_mode_decides_what_is_held_and_told(settings: Any, drafts: Any
     told = device.agent._hello.models[0].drafts
     assert told == drafts if drafts is not None else told[-2:] == ["lookup", "none"]
     layers = device.parts.spec.num_layers
-    assert len(device.parts.front.blocks) == (front or layers)
+    assert len(device.parts.front.blocks) == (layers if front is None else front)
     assert (device.agent._model.chain.middle is not None) is middle
     assert (device.remote is None) is (settings["mode"] == "local")
 
@@ -212,3 +215,9 @@ def test_a_folder_for_drafters_that_is_not_there_is_said(tmp_path: Path) -> None
     """Whoever names one means it."""
     with pytest.raises(ValueError, match="no such folder"):
         Device(DeviceConfig(model=str(DEMO), mode="local", drafters=str(tmp_path / "none")))
+
+
+def test_a_small_model_is_wanted() -> None:
+    """The mode that drafts with one does not take another drafter for it."""
+    with pytest.raises(ValueError, match="drafts with a small model, and lookup is none"):
+        Device(DeviceConfig(model=str(DEMO), mode="u-small", draft=("lookup",)))

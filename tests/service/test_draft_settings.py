@@ -1,4 +1,4 @@
-"""The settings of drafting: what goes together, and how ``trilby serve`` hands them to the device."""
+"""The settings that serve and device share: what goes together, and how ``trilby serve`` hands them to the device."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from service.draft_settings import arguments, wanted
 from service.serve import ServeConfig, drafting_line
 from service.settings import settings_command
 
-SHARED = {"mode", "draft", "drafters", "verify", "draft_length", "draft_threshold", "draft_cap", "prepare",
-          "stream_rows", "hat_paper"}  # fmt: skip
+SHARED = {"mode", "split", "tail", "chunk", "whole_prompts", "download", "draft", "drafters", "verify", "draft_length",
+          "draft_threshold", "draft_cap", "prepare", "stream_rows", "hat_paper"}  # fmt: skip
+DRAFTLESS = ("ushape", "u-sarathi", "cloud")
 
 
 def device(*words: str, **variables: str) -> tuple[DeviceConfig | None, str]:
@@ -28,10 +29,12 @@ def test_hat_is_the_default_and_drafts_with_the_best_there_is() -> None:
     """In both commands; in the other modes nothing is drafted unless somebody asks."""
     for config in (DeviceConfig("m"), ServeConfig()):
         assert (config.mode, config.draft, wanted(config)) == ("hat", (), ())
-    for mode in ("ushape", "local"):
+    for mode in (*DRAFTLESS, "local"):
         assert wanted(DeviceConfig("m", mode=mode)) == ("none",)
     assert wanted(DeviceConfig("m", mode="local", draft=("lookup",))) == ("lookup",)
     assert wanted(DeviceConfig("m", draft=("fused", "lookup"))) == ("fused", "lookup")
+    assert wanted(DeviceConfig("m", mode="u-medusa")) == ("medusa",)
+    assert wanted(DeviceConfig("m", mode="u-small", draft=("org/small",))) == ("org/small",)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,13 @@ def test_hat_is_the_default_and_drafts_with_the_best_there_is() -> None:
         {"draft_length": "fixed", "draft_threshold": 0.75, "draft_cap": 5, "prepare": "none", "stream_rows": "on"},
         {"mode": "local", "draft": ("lookup",)},
         {"mode": "ushape"},
-        {"mode": "ushape", "draft": ("none",)},
+        {"mode": "ushape", "draft": ("none",), "download": "all"},
+        {"mode": "u-sarathi", "download": "all"},
+        {"mode": "u-medusa"},
+        {"mode": "u-small", "draft": ("org/small",), "draft_threshold": 0.4},
+        {"mode": "cloud"},
+        {"draft": ("none",), "chunk": 64},
+        {"whole_prompts": True, "download": "all", "hat_paper": True},
         {"hat_paper": True},
         {"hat_paper": True, "draft_cap": 6, "verify": "rejection"},
     ],
@@ -72,12 +81,41 @@ def test_several_drafters_by_flags_and_by_the_variable() -> None:
     assert device(TRILBY_DRAFT="fused,none a/b")[0] == DeviceConfig("m", draft=wished)
 
 
+@pytest.mark.parametrize("mode", ["ushape", "u-sarathi", "u-medusa", "u-small"])
+def test_what_the_papers_baselines_have_in_common(mode: str) -> None:
+    """Prompts go whole, nothing is prepared, two layers are here unless somebody says otherwise."""
+    draft = ("org/small",) if mode == "u-small" else ()
+    config = DeviceConfig("m", mode=mode, draft=draft)
+    assert config.whole_prompts and (config.split, config.tail, config.download) == (2, 0, "last")
+    way = (config.draft_length, config.prepare, config.stream_rows)
+    assert mode in DRAFTLESS or way == ("fixed", "none", "off")
+    assert DeviceConfig("m", mode=mode, draft=draft, split=3, tail=1).split == 3
+
+
+def test_where_the_cloud_has_all_layers() -> None:
+    """None is left to the device, in either command."""
+    for config in (DeviceConfig("m", mode="cloud"), ServeConfig(mode="cloud"), ServeConfig(mode="cloud", split=0)):
+        assert (config.split, config.tail, config.draft) == (0, 0, ("none",))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--mode", "ushape", "--draft", "fused"), "--mode ushape does not draft"),
-        (("--mode", "ushape", "--draft", "none", "--draft", "lookup"), "--mode ushape does not draft"),
-        (("--mode", "ushape", "--hat-paper"), "--mode ushape does not draft"),
+        *(((f"--mode={mode}", "--draft", "fused"), f"--mode {mode} already says --draft none") for mode in DRAFTLESS),
+        (("--mode", "ushape", "--draft", "none", "--draft", "lookup"), "--mode ushape already says --draft none"),
+        (("--mode", "ushape", "--hat-paper"), "--hat-paper is not for --mode ushape"),
+        (("--mode", "ushape", "--chunk", "64"), "leave --chunk out"),
+        (("--whole-prompts", "--chunk", "64"), "leave --chunk out"),
+        (("--mode", "u-medusa", "--draft", "lookup"), "--mode u-medusa already says --draft medusa"),
+        (("--mode", "u-medusa", "--prepare", "last"), "--mode u-medusa already says --prepare none"),
+        (("--mode", "u-small"), "--mode u-small needs one --draft"),
+        (("--mode", "u-small", "--draft", "a/b", "--draft", "a/c"), "--mode u-small needs one --draft"),
+        (("--mode", "cloud", "--split", "2"), "--mode cloud already says --split 0"),
+        (("--mode", "cloud", "--tail", "1"), "--mode cloud already says --tail 0"),
+        (("--mode", "cloud", "--download", "all"), "--mode cloud already says --download last"),
+        (("--mode", "local", "--whole-prompts"), "--mode local already says --no-whole-prompts"),
+        (("--mode", "local", "--download", "all"), "--mode local already says --download last"),
+        (("--download", "some"), "--download"),
         (("--hat-paper", "--draft", "fused"), "--hat-paper already says --draft adapter"),
         (("--hat-paper", "--prepare", "none"), "--hat-paper already says --prepare last"),
         (("--hat-paper", "--draft-threshold", "0.5"), "--hat-paper already says --draft-threshold 0.6"),
@@ -85,7 +123,7 @@ def test_several_drafters_by_flags_and_by_the_variable() -> None:
         (("--verify", "never"), "--verify"),
         (("--draft-threshold", "1.5"), "--draft-threshold"),
         (("--draft-cap", "65"), "--draft-cap"),
-        (("--mode", "cloud"), "--mode"),
+        (("--mode", "hats"), "--mode"),
     ],
 )
 def test_what_does_not_go_together_is_refused(words: tuple[str, ...], said: str) -> None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Thread
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from bench.bar_plot import bar_plot
-from bench.delay_relay import DelayRelay, WayClock
 from bench.draft_runs import DEEPEST, CountedLength, Counts
 from bench.draft_speeds import Link, groups_of
 from bench.draft_texts import Text
@@ -71,100 +65,6 @@ def test_ablations_quick() -> None:
         rows = output.split(f"{title}:")[1].split("\n\n")[1].splitlines()[2:]
         assert [row.split(" | ")[1] for row in rows] == [mode.name for mode in modes]
         assert all(row.endswith("| 0 of 6 |") for row in rows)
-
-
-@contextmanager
-def echoing() -> Iterator[int]:
-    """A port that sends back what it gets."""
-
-    def echo(connection: socket.socket) -> None:
-        with connection:
-            while data := connection.recv(65536):
-                connection.sendall(data)
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            Thread(target=echo, args=(connection,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Thread(target=serve)
-        server.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        server.join()
-
-
-def ping(connection: socket.socket, size: int) -> float:
-    """Seconds until as many bytes have come back."""
-    began = time.perf_counter()
-    connection.sendall(bytes(size))
-    left = size
-    while left:
-        left -= len(connection.recv(left))
-    return time.perf_counter() - began
-
-
-def send_all(connection: socket.socket, data: bytes) -> None:
-    """Send, and end what is sent."""
-    connection.sendall(data)
-    connection.shutdown(socket.SHUT_WR)
-
-
-@contextmanager
-def far_echo(delay_s: float, bytes_s: float) -> Iterator[socket.socket]:
-    """A connection to an echo over a relay."""
-    with (
-        echoing() as port,
-        DelayRelay(port, delay_s, bytes_s) as relay,
-        socket.create_connection(("127.0.0.1", relay.port)) as connection,
-    ):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield connection
-
-
-@pytest.mark.parametrize(("delay_s", "bytes_s"), [(0.02, 0.0), (0.01, 1e6), (0.0, 1e5)])
-def test_a_round_trip_takes_what_the_link_says(delay_s: float, bytes_s: float) -> None:
-    """Never less than two delays and the bytes of both ways over the bandwidth; the best of many is close to that."""
-    size = 1000
-    with far_echo(delay_s, bytes_s) as connection:
-        best = min(ping(connection, size) for _ in range(40))
-    least = 2 * delay_s + (2 * size / bytes_s if bytes_s else 0.0)
-    assert least <= best <= least + 1e-3
-
-
-def test_bytes_come_whole_and_in_order_and_the_end_behind_them() -> None:
-    """A long message is the same on the other side, and so is the end of what is sent."""
-    sent = os.urandom(300_000)
-    received = bytearray()
-    with far_echo(0.005, 2e6) as connection:
-        began = time.perf_counter()
-        sender = Thread(target=send_all, args=(connection, sent))
-        sender.start()
-        while data := connection.recv(65536):
-            received += data
-        took = time.perf_counter() - began
-        sender.join()
-    assert bytes(received) == sent
-    assert took >= 0.01 + len(sent) / 2e6
-
-
-def test_a_relay_to_nowhere_ends_its_connections() -> None:
-    """Where nobody listens, who dials learns of it."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with DelayRelay(port, 0.0) as relay, socket.create_connection(("127.0.0.1", relay.port), 10) as connection:
-        assert connection.recv(1) == b""
-
-
-def test_a_way_is_paid_for_byte_by_byte() -> None:
-    """What is handed in while the way is busy leaves behind what was there; an idle way has saved nothing up."""
-    clock = WayClock(0.5, 100.0)
-    assert [clock.due(0.0, 100), clock.due(0.25, 100), clock.due(10.0, 50)] == [1.5, 2.5, 11.0]
-    assert WayClock(0.5, 0.0).due(3.0, 10**9) == 3.5
 
 
 def test_rounds_are_counted_by_depth() -> None:
