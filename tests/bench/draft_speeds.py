@@ -11,9 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.delay_relay import DelayRelay
 from bench.draft_runs import Answered, CountedLength, Counts, answer, chain_here
 from bench.draft_texts import Text, end_ids
+from bench.testbed.relay import Relay
 from checkpoints import DEMO
 from clouds import chain_over, device_hello, remote_middle
 from processes import cloud_process
@@ -139,7 +139,8 @@ async def chain_through(link: Link) -> AsyncIterator[tuple[Chain, list[Seen]]]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         cloud = stack.enter_context(cloud_process(DEMO, SPLIT, 0, folder / "cloud.log", "--threads", "1"))
-        relay = stack.enter_context(DelayRelay(cloud.port, link.rtt_ms / 2e3, link.mb_s * 1e6))
+        far = Relay("", "127.0.0.1", cloud.port, link.rtt_ms / 2e3, bytes_s=link.mb_s * 1e6)
+        relay = stack.enter_context(far)
         hello = device_hello(DEMO, SPLIT, 0)
         middle = await stack.enter_async_context(remote_middle(f"ws://127.0.0.1:{relay.port}", hello))
         compute = Compute()

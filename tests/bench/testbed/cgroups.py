@@ -1,0 +1,193 @@
+"""Quotas and limits of one host: a cgroup in every controller (v1) or one in the unified hierarchy (v2).
+
+Each program has a *leaf* below its host's cgroup, which says what belongs to it, whatever it starts. Of v2 only what is
+written to which file is tested: no machine at hand has it.
+
+CFS gives a quota per period. Both are kept short, so that a slow machine is slow evenly and not by halves of a second;
+what is exact is the average, while a burst of a millisecond or two runs at full speed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PERIOD_US = 10_000
+"""With half of it a lone thread gets a tenth less than its quota, with twice of it no more."""
+LEAST_QUOTA_US = 1000
+"""The kernel takes no smaller one."""
+
+END_WITHIN_S = 10.0
+VIRTUAL_DISKS = ("loop", "ram", "zram")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a host has used: CPU seconds, seconds its threads were held back by the quota (all of them added up), and
+    the most bytes of memory, files in the page cache included."""
+
+    cpu_s: float
+    throttled_s: float
+    memory_peak_bytes: int
+
+
+def quota_of(cores: float) -> tuple[int, int]:
+    """Quota and period in microseconds that give ``cores`` of CPU, above 0."""
+    period = max(PERIOD_US, math.ceil(LEAST_QUOTA_US / cores))
+    return max(LEAST_QUOTA_US, round(cores * period)), period
+
+
+def disks() -> list[str]:
+    """All disks of this machine as ``major:minor``, those made of memory or files not."""
+    blocks = (each for each in Path("/sys/block").glob("*") if not each.name.startswith(VIRTUAL_DISKS))
+    return [(each / "dev").read_text().strip() for each in blocks]
+
+
+class Leaf:
+    """Where the processes of one program are.
+
+    Attributes:
+        entrances: files to which the first of them writes its number; what it starts follows it.
+    """
+
+    def __init__(self, folder: Path, entrances: list[Path]) -> None:
+        self._folder = folder
+        self.entrances = entrances
+
+    def pids(self) -> list[int]:
+        """All that run now."""
+        return pids_in(self._folder)
+
+    def remove(self) -> None:
+        """Kill what is left and remove it."""
+        remove(self._folder)
+
+
+class HostGroup(ABC):
+    """One host's cgroups; made at once.
+
+    Args:
+        folders: by controller; those of several may be one.
+    """
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self.folders = folders
+        for each in self.folders.values():
+            each.mkdir(parents=True, exist_ok=True)
+
+    def leaf(self, name: str) -> Leaf:
+        """A new place for a program."""
+        above = self.folders["cpu"]
+        folder = above / name
+        folder.mkdir()
+        others = {each for each in self.folders.values() if each != above}
+        return Leaf(folder, [each / "cgroup.procs" for each in (folder, *sorted(others))])
+
+    @abstractmethod
+    def set_cores(self, cores: float) -> None:
+        """The CPU quota from now on; 0 is none."""
+
+    @abstractmethod
+    def set_memory(self, megabytes: int) -> None:
+        """The memory limit in 10^6 bytes; a program that needs more is killed."""
+
+    @abstractmethod
+    def set_disk(self, megabytes_s: float, disks: Iterable[str]) -> None:
+        """The bandwidth of reading and of writing, in 10^6 bytes a second, for each disk (``major:minor``). With v1
+        what is written through the page cache is not held back."""
+
+    @abstractmethod
+    def usage(self) -> Usage:
+        """What it has used since it was made."""
+
+
+class HostGroupV1(HostGroup):
+    """With a hierarchy for each controller."""
+
+    def set_cores(self, cores: float) -> None:
+        cpu = self.folders["cpu"]
+        quota, period = quota_of(cores) if cores else (-1, PERIOD_US)
+        if int((cpu / "cpu.cfs_period_us").read_text()) != period:
+            (cpu / "cpu.cfs_quota_us").write_text("-1")  # The old quota may not fit the new period.
+            (cpu / "cpu.cfs_period_us").write_text(str(period))
+        (cpu / "cpu.cfs_quota_us").write_text(str(quota))
+
+    def set_memory(self, megabytes: int) -> None:
+        memory = self.folders["memory"]
+        (memory / "memory.limit_in_bytes").write_text(str(megabytes * 10**6))
+        with suppress(FileNotFoundError):  # Only where the kernel counts swap.
+            (memory / "memory.memsw.limit_in_bytes").write_text(str(megabytes * 10**6))
+
+    def set_disk(self, megabytes_s: float, disks: Iterable[str]) -> None:
+        for disk in disks:
+            for way in ("read", "write"):
+                file = self.folders["blkio"] / f"blkio.throttle.{way}_bps_device"
+                file.write_text(f"{disk} {round(megabytes_s * 10**6)}")
+
+    def usage(self) -> Usage:
+        spent = int((self.folders["cpuacct"] / "cpuacct.usage").read_text())
+        throttled = _counts(self.folders["cpu"] / "cpu.stat")["throttled_time"]
+        peak = int((self.folders["memory"] / "memory.max_usage_in_bytes").read_text())
+        return Usage(spent / 1e9, throttled / 1e9, peak)
+
+
+class HostGroupV2(HostGroup):
+    """With one hierarchy for all controllers."""
+
+    def set_cores(self, cores: float) -> None:
+        quota, period = quota_of(cores) if cores else ("max", PERIOD_US)
+        (self.folders["cpu"] / "cpu.max").write_text(f"{quota} {period}")
+
+    def set_memory(self, megabytes: int) -> None:
+        (self.folders["memory"] / "memory.max").write_text(str(megabytes * 10**6))
+        with suppress(FileNotFoundError):
+            (self.folders["memory"] / "memory.swap.max").write_text("0")
+
+    def set_disk(self, megabytes_s: float, disks: Iterable[str]) -> None:
+        rate = round(megabytes_s * 10**6)
+        for disk in disks:
+            (self.folders["blkio"] / "io.max").write_text(f"{disk} rbps={rate} wbps={rate}")
+
+    def usage(self) -> Usage:
+        stat = _counts(self.folders["cpu"] / "cpu.stat")
+        peak = int((self.folders["memory"] / "memory.peak").read_text())
+        return Usage(stat["usage_usec"] / 1e6, stat.get("throttled_usec", 0) / 1e6, peak)
+
+
+def _counts(file: Path) -> dict[str, int]:
+    return {name: int(value) for name, value in (line.split() for line in file.read_text().splitlines())}
+
+
+def pids_in(folder: Path) -> list[int]:
+    """All processes in a cgroup; none where there is no such cgroup."""
+    try:
+        numbers = (folder / "cgroup.procs").read_text().split()
+    except OSError:
+        return []
+    return [int(each) for each in numbers if each != "0"]  # 0 is somebody outside this container.
+
+
+def remove(folder: Path) -> None:
+    """Kill what runs in a cgroup or below it, and remove all of it; nothing where it is gone. Raises OSError where
+    something cannot be ended."""
+    deadline = time.monotonic() + END_WITHIN_S
+    while folder.exists():
+        for above, _, _ in os.walk(folder, topdown=False):
+            for pid in pids_in(Path(above)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                os.rmdir(above)
+            except FileNotFoundError:
+                pass
+            except OSError:  # What was killed takes a moment to go.
+                if time.monotonic() > deadline:
+                    raise
+        time.sleep(0.002)
