@@ -1,0 +1,127 @@
+"""``python -m bench.hat``: the HAT paper's evaluation, every method side by side on a testbed of this machine.
+
+    PYTHONPATH=tests python -m bench.hat --quick
+    PYTHONPATH=tests python -m bench.hat --only rates --only single --setting demo
+
+What is measured already is kept: after an interruption the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NoReturn
+
+import click
+from bench.hat.cells import Cell, all_cells
+from bench.hat.measure import calibrated, link_of, measure, processes_of
+from bench.hat.page import write
+from bench.hat.serving import Processes, Serving
+from bench.hat.setups import Setup, setup
+from bench.page import ROOT
+from bench.testbed.possible import NotPossible, check_possible
+from tqdm import tqdm
+
+CACHE: Final = ROOT / "build" / "bench-hat"
+PAGE: Final = ROOT / "docs" / "results"
+
+
+def missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
+    """Those that have no record yet."""
+    return [cell for cell in cells if not (folder / f"{cell.name}.json").is_file()]
+
+
+def run(cells: Sequence[Cell], records: Path, setups: dict[str, Setup]) -> list[str]:
+    """Measure cells, all that need the same processes together within a repeat; what went wrong, of each that failed.
+
+    One that fails ends those that were to follow on its processes, and no others.
+    """
+    order = {key: number for number, key in enumerate(dict.fromkeys((c.repeat, _processes(c, setups)) for c in cells))}
+    cells = sorted(cells, key=lambda cell: order[cell.repeat, _processes(cell, setups)])
+    failures = []
+    with tqdm(total=sum(cell.requests for cell in cells), unit="request", smoothing=0.05) as bar:
+        for (_, name, processes), together in groupby(cells, lambda cell: (cell.repeat, *_processes(cell, setups))):
+            batch = list(together)
+            try:
+                _together(batch, setups[name], processes, records, bar)
+            except (RuntimeError, OSError, ValueError) as error:
+                failures.append(f"{batch[0].method} in repeat {batch[0].repeat + 1}: {error}")
+                tqdm.write(failures[-1])
+    return failures
+
+
+def _together(cells: Sequence[Cell], setup: Setup, processes: Processes, records: Path, bar: tqdm[NoReturn]) -> None:
+    """Measure cells on the same processes, one after the other."""
+    costs = calibrated(setup, CACHE, CACHE / "logs" / "calibration")
+    bar.set_description("starting")
+    with Serving(setup, processes, CACHE / "logs" / cells[0].method) as serving:
+        link = link_of(cells[0], costs)
+        serving.warm(link.up_bytes_s, link.down_bytes_s)
+        for cell in cells:
+            bar.set_description(f"{cell.experiment} {cell.dataset} {cell.method} {cell.repeat + 1}")
+            record = measure(serving, cell, costs, lambda count: bar.update(1) and None)
+            if record["machine"]["bottleneck"]:
+                tqdm.write(f"{cell.name}: {record['machine']['bottleneck']}")
+            if record["errors"]:
+                tqdm.write(f"{cell.name}: {record['latency']['failed']} failed: {record['errors'][0]}")
+            part = records / f".{cell.name}.part"
+            part.write_text(json.dumps(record, indent=1))
+            part.replace(records / f"{cell.name}.json")
+
+
+def _processes(cell: Cell, setups: dict[str, Setup]) -> tuple[str, Processes]:
+    return cell.setting, processes_of(cell, setups[cell.setting])
+
+
+@click.command(help=(__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))
+@click.option("--quick", is_flag=True, help="one repeat of the middle rates; the page goes to build/")
+@click.option("--setting", "settings", multiple=True, default=("demo", "wide"), type=click.Choice(["demo", "wide"]))
+@click.option("--only", multiple=True, help="an experiment; several times; all where none is named")
+@click.option("--method", "methods", multiple=True, help="a method; several times; all where none is named")
+@click.option("--repeats", default=0, help="so many; 0: three, or with --quick one")
+@click.option("--list", "listed", is_flag=True, help="say what would be measured, and measure nothing")
+@click.option("--again", is_flag=True, help="measure also what has a record")
+def main(
+    quick: bool,
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+    methods: tuple[str, ...],
+    repeats: int,
+    listed: bool,
+    again: bool,
+) -> None:
+    """Measure what is missing, and write the page."""
+    records = CACHE / ("quick" if quick else "records")
+    cells = [
+        cell
+        for cell in all_cells(quick, settings)
+        if (not only or cell.experiment in only)
+        and (not methods or cell.method in methods)
+        and (not repeats or cell.repeat < repeats)
+    ]
+    left = cells if again else missing(cells, records)
+    click.echo(f"{len(cells)} cells, {len(left)} of them to be measured.")
+    if listed:
+        for cell in left:
+            click.echo(f"  {cell.name}")
+        return
+    try:
+        check_possible()
+    except NotPossible as reason:
+        sys.exit(f"No testbed here: {reason}")
+    records.mkdir(parents=True, exist_ok=True)
+    failures: list[str] = []
+    if left:
+        setups = {name: setup(name, CACHE) for name in dict.fromkeys(cell.setting for cell in left)}
+        failures = run(left, records, setups)
+    page = write(records, CACHE / "page" if quick else PAGE)
+    click.echo(f"See {page}")
+    if failures:
+        sys.exit("Not measured; the same command tries again: " + "; ".join(failures))
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m bench.hat")

@@ -1,0 +1,129 @@
+"""What in the gain over U-shape comes from which choice, as shares of the whole. Pure.
+
+A gain is told as a chain from U-shape with full download to HAT: each term is what one choice takes away from a delay
+on top of the choices before it, measured within one repeat. Order matters, since chunks hide what the download of
+unneeded rows costs, and once it is left out there is nothing to hide. So there are two chains: the paper's order, where
+the download is left out last, and the one where it is left out first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.hat.records import Place
+from bench.hat.summary import TBT, TTFT, Measured, Spread, spread
+
+OURS = "our additions to the paper"
+DOWNLOAD = "download of the last row only"
+CHAINS: Mapping[str, tuple[tuple[str, tuple[str, str], tuple[str, str]], ...]] = {
+    "the paper's order": (
+        ("prompt chunks (PC)", ("ablation", "none"), ("ablation", "pc")),
+        ("drafting (SD)", ("ablation", "pc"), ("ablation", "sd+pc")),
+        ("drafting on while waiting (PD)", ("ablation", "sd+pc"), ("ablation", "sd+pc+pd")),
+        (DOWNLOAD, ("ablation", "sd+pc+pd"), ("rates", "hat-paper")),
+        (OURS, ("rates", "hat-paper"), ("rates", "hat")),
+    ),
+    "the download first": (
+        (DOWNLOAD, ("rates", "ushape-full"), ("rates", "ushape")),
+        ("chunks and drafting (PC, SD, PD)", ("rates", "ushape"), ("rates", "hat-paper")),
+        (OURS, ("rates", "hat-paper"), ("rates", "hat")),
+    ),
+}
+"""By name: choice, what was measured without it, and with it, each an experiment and a method."""
+
+REST = "rest"
+"""What the choices of a chain leave: its ends were measured twice, as ``none`` and as U-shape with full download."""
+
+DELAYS: Mapping[str, str] = {"TTFT": TTFT, "TBT": TBT}
+
+
+@dataclass(frozen=True)
+class Term:
+    """One choice: seconds it takes away, per cent of what was there before it, and its share of the whole gain.
+
+    The share is ``None`` where HAT was not below U-shape in every repeat: then there is no gain to share.
+    """
+
+    choice: str
+    seconds: Spread
+    own_percent: Spread | None
+    share_percent: Spread | None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """From U-shape with full download (``before``) to HAT (``after``), in seconds, at ``rate`` requests/s.
+
+    ``whole`` is the seconds between them. ``terms`` has the rest at its end where every choice was measured, unless the
+    chain starts at ``before`` itself. ``missing`` names the choices that were not measured.
+    """
+
+    chain: str
+    delay: str
+    rate: float
+    before: Spread
+    after: Spread
+    whole: Spread
+    terms: tuple[Term, ...]
+    missing: tuple[str, ...]
+
+
+def gain(measured: Measured, setting: str, dataset: str, chain: str, delay: str) -> Gain | None:
+    """The gain in ``delay`` (``TTFT`` or ``TBT``) along a chain, or ``None`` where HAT or U-shape was not measured.
+
+    Everything is at the middle rate; an ablation at another rate counts as not measured.
+    """
+    rate = measured.middle_rate(setting, dataset)
+    if rate is None:
+        return None
+    name = DELAYS[delay]
+
+    def place(at: tuple[str, str]) -> Place:
+        return Place(at[0], setting, dataset, at[1], rate)
+
+    full, hat = place(("rates", "ushape-full")), place(("rates", "hat"))
+    before, after = measured.spread(full, name), measured.spread(hat, name)
+    wholes = _falls(measured, full, hat, name)
+    whole = spread(wholes.values())
+    if before is None or after is None or whole is None:
+        return None
+    shared = min(wholes.values()) > 0
+    terms: list[Term] = []
+    missing: list[str] = []
+    falls: list[dict[int, float]] = []
+    for choice, without, given in CHAINS[chain]:
+        fall = _falls(measured, place(without), place(given), name)
+        falls.append(fall)
+        seconds = spread(fall.values())
+        if seconds is None:
+            missing.append(choice)
+            continue
+        ratio = measured.ratio(place(given), place(without), name)
+        terms.append(Term(choice, seconds, ratio.below if ratio else None, _share(fall, wholes) if shared else None))
+    if not missing and place(CHAINS[chain][0][1]) != full:
+        rest = {
+            repeat: whole_s - sum(fall[repeat] for fall in falls)
+            for repeat, whole_s in wholes.items()
+            if all(repeat in fall for fall in falls)
+        }
+        if left := spread(rest.values()):
+            terms.append(Term(REST, left, None, _share(rest, wholes) if shared else None))
+    return Gain(chain, delay, rate, before, after, whole, tuple(terms), tuple(missing))
+
+
+def gains(measured: Measured, setting: str, dataset: str) -> list[Gain]:
+    """Every chain in every delay, as far as measured."""
+    found = (gain(measured, setting, dataset, chain, delay) for chain in CHAINS for delay in DELAYS)
+    return [each for each in found if each is not None]
+
+
+def _falls(measured: Measured, without: Place, given: Place, name: str) -> dict[int, float]:
+    """How much lower a number is with a choice than without it, by repeat."""
+    first, second = measured.numbers(without, name), measured.numbers(given, name)
+    return {repeat: first[repeat] - second[repeat] for repeat in sorted(first.keys() & second.keys())}
+
+
+def _share(parts: Mapping[int, float], wholes: Mapping[int, float]) -> Spread | None:
+    """Per cent of the whole, within each repeat that has both."""
+    return spread(100 * parts[repeat] / wholes[repeat] for repeat in sorted(parts.keys() & wholes.keys()))

@@ -1,0 +1,179 @@
+"""Measures cells: each is a load on a served method, and a record in a file of its own, so that what is there stays."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+from bench.hat.arrivals import of_trace, poisson, read_trace
+from bench.hat.cells import Cell
+from bench.hat.conditions import conditions
+from bench.hat.latency import Latency, Record, decode_unit, goodput, latency, prefill_unit
+from bench.hat.methods import METHODS
+from bench.hat.scaling import CHUNK_ROWS, PAPER, Costs, Reference, ScaledLink, ratios, scaled_link
+from bench.hat.serving import Counted, Processes, Serving
+from bench.hat.setups import Setup
+from bench.page import ROOT, machine
+from bench.testbed.changes import Changes, schedule_of
+from bench.testbed.machine import MachineWatch
+from checkpoints import DATA
+
+PREFILL_SLA_S: Final = 0.35
+DECODE_SLA_S: Final = 0.5
+"""Limits of goodput for 128 prompt tokens and for 10 tokens on the paper's machine: its HAT keeps them on SpecBench for
+all and for half of its requests (section 4.2). Here they are longer by as much as our cloud's steps are."""
+
+ARRIVALS: Final = DATA / "traces_requests" / "azure_llm_2023_conv.csv"
+CALIBRATION_PROMPTS: Final = 3
+CALIBRATION_ROUNDS: Final = 3
+SHORT_PROMPT: Final = 32
+
+
+def processes_of(cell: Cell, setup: Setup) -> Processes:
+    """What has to run for a cell."""
+    method = METHODS[cell.method]
+    device = tuple(setup.device_flags(method))
+    sends_text = method.mode == "cloud"
+    return Processes(device, tuple(method.cloud(cell.dataset)), cell.stages, cell.experiment == "rtt", sends_text)
+
+
+def calibrated(setup: Setup, cache: Path, folder: Path) -> Costs:
+    """What steps of this model's cloud take under its quota, measured once and then read from ``cache``."""
+    file = cache / f"calibration-{setup.name}.json"
+    of = calibration_of(setup)
+    if file.is_file():
+        known = json.loads(file.read_text(encoding="utf-8"))
+        if known["of"] == of:
+            return Costs(setup.row_bytes, known["base_s"], known["chunk_s"])
+    device = ("--mode", "hat", "--draft", "none", "--chunk", str(CHUNK_ROWS))
+    with Serving(setup, Processes(device, ()), folder) as serving:
+        serving.warm()
+        long = setup.texts([CHUNK_ROWS * 8] * CALIBRATION_PROMPTS, 1)
+        short = setup.texts([SHORT_PROMPT] * 4, 2)
+        rounds = range(CALIBRATION_ROUNDS)
+        bases = [_counted(serving, lambda: serving.load(short, [0.0] * 4, 64, closed=4)) for _ in rounds]
+        chunks = [_counted(serving, lambda: serving.load(long, [0.0] * len(long), 1, closed=1)) for _ in rounds]
+    base_s, chunk_s = (statistics.median(each.step_mean_s for each in found) for found in (bases, chunks))
+    file.write_text(json.dumps({"of": of, "base_s": base_s, "chunk_s": chunk_s}))
+    return Costs(setup.row_bytes, base_s, chunk_s)
+
+
+def calibration_of(setup: Setup) -> dict[str, Any]:
+    """What a calibration holds for: it is made anew on another machine, or day."""
+    return {"model": str(setup.model), "cores": setup.cloud_cores, "machine": machine()}
+
+
+def _counted(serving: Serving, load: Callable[[], object]) -> Counted:
+    before = serving.counted()
+    load()
+    return serving.counted().since(before)
+
+
+def link_of(cell: Cell, costs: Costs) -> ScaledLink:
+    """The link of every device in a cell."""
+    return scaled_link(_paper(cell), costs)
+
+
+def measure(serving: Serving, cell: Cell, costs: Costs, sent: Callable[[int], None]) -> dict[str, Any]:
+    """A cell's record."""
+    setup, bed = serving.setup, serving.bed
+    paper, link = _paper(cell), link_of(cell, costs)
+    scenario = conditions(bed.scenario, cell, link)
+    serving.set_links(link.up_bytes_s, link.down_bytes_s, cell.rtt_ms)
+    serving.reset_modes()
+    prompts = setup.prompts(cell)
+    due = [0.0] * len(prompts) if cell.rate == 0 else arrivals(cell, len(prompts))
+    quotas = {host.name: bed.host(host.name).cores for host in scenario.hosts}
+    began, before, bytes_before = datetime.now(timezone.utc), serving.counted(), serving.wan_bytes()
+    watch = MachineWatch(quotas, lambda: {name: bed.usage(name) for name in quotas})
+    changes = Changes(bed, schedule_of(scenario, cell.repeat))
+    with ExitStack() as stack:
+
+        def begun() -> None:
+            stack.enter_context(watch)
+            stack.enter_context(changes)
+
+        def told(count: int) -> None:
+            changes.requests_made(count)
+            sent(count)
+
+        closed = int(cell.rate == 0)
+        records = serving.load(prompts, due, cell.tokens, closed=closed, sent=told, began=begun)
+    if not any(record.complete for record in records):
+        raise RuntimeError(f"no request was answered: {records[0].error}")
+    counted = serving.counted().since(before)
+    up_bytes, down_bytes = (after - first for after, first in zip(serving.wan_bytes(), bytes_before, strict=True))
+    return {
+        "cell": cell.as_dict(),
+        "link": {"up_mb_s": link.up_bytes_s / 1e6, "down_mb_s": link.down_bytes_s / 1e6},
+        "scaling": {**ratios(paper, costs, link), "row_bytes": costs.row_bytes},
+        "latency": latency_table(records, costs.chunk_s / paper.costs.chunk_s, costs.base_s / paper.costs.base_s),
+        "cloud": {**counted.as_dict(), "up_bytes": up_bytes, "down_bytes": down_bytes},
+        "machine": {"name": machine(), **asdict(watch.report())},
+        **upload_bound(cell, records, link, costs),
+        "texts": {str(record.id): record.text_digest for record in records},
+        "errors": sorted({record.error for record in records if record.error}),
+        "began": began.isoformat(timespec="seconds"),
+        "commit": _commit(),
+    }
+
+
+def arrivals(cell: Cell, count: int) -> list[float]:
+    """When requests of an open loop are due, the same for every method."""
+    seed = 7 + cell.repeat
+    if cell.arrivals == "poisson":
+        return poisson(cell.rate, count, seed)
+    return of_trace(read_trace(ARRIVALS), cell.rate, count, seed)
+
+
+def latency_table(records: Sequence[Record], prefill: float = 1.0, decode: float = 1.0) -> dict[str, Any]:
+    """What clients saw, for the record; of times nobody saw, 0.
+
+    prefill, decode: scale the limits of goodput.
+    """
+    found: Latency = latency(records)
+    answered = [record for record in records if record.complete]
+    decoded = [record for record in answered if record.tokens > 1]
+    return {
+        "requests": found.requests,
+        "failed": found.failed,
+        "ttft": asdict(found.ttft),
+        "ttft_due": asdict(found.ttft_due),
+        "tbt": {**asdict(found.tbt_token), "mean": found.tbt_request.mean},
+        "tbt_chunk": asdict(found.tbt_chunk),
+        "prefill_sla": sorted(map(prefill_unit, answered)),
+        "decode_sla": sorted(map(decode_unit, decoded)),
+        "late": asdict(found.late),
+        "tokens": found.tokens,
+        "tokens_s": found.tokens_s,
+        "decode_tokens_s": 1 / found.tbt_request.mean if found.tbt_request.mean else 0.0,
+        "goodput": goodput(records, prefill * PREFILL_SLA_S, decode * DECODE_SLA_S),
+        "prompt_tokens": statistics.fmean(record.prompt_tokens for record in answered) if answered else 0.0,
+        "proposed": found.proposed,
+        "accepted": found.accepted,
+        "tau": found.tau,
+    }
+
+
+def _paper(cell: Cell) -> Reference:
+    return PAPER["cnndm" if cell.dataset == "cnndm" else "specbench"]
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+def upload_bound(cell: Cell, records: Sequence[Record], link: ScaledLink, costs: Costs) -> dict[str, float]:
+    """What the upload of a prompt takes at least, on a link that does not change; nothing where none was answered."""
+    answered = [record.prompt_tokens for record in records if record.complete]
+    if cell.experiment != "unloaded" or not answered:
+        return {}
+    return {"upload_bound_s": statistics.fmean(answered) * costs.row_bytes / link.up_bytes_s}

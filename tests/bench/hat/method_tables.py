@@ -1,0 +1,195 @@
+"""Markdown tables of what single choices do: Tables 4 and 5, round trips, the parts of the gain, and the goals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.hat import paper
+from bench.hat.gains import CHAINS, REST, Gain
+from bench.hat.goals import ROUND_TRIPS
+from bench.hat.judging import Goal
+from bench.hat.looks import dataset_label, look, ordered, setting_label
+from bench.hat.records import Place
+from bench.hat.shown import MISSING, around, milliseconds, percent_below
+from bench.hat.summary import STEP, TBT, TTFT, Measured, Spread
+from bench.page import table
+
+TOKENS_S, TAU = "latency.tokens_s", "latency.tau"
+
+
+def speculation(measured: Measured, setting: str, dataset: str) -> str:
+    """Table 4: one device at a time. Speedup is how many times as fast as U-shape a token comes while decoding."""
+    here = {each.method: each for each in measured.select(experiment="single", setting=setting, dataset=dataset)}
+    base = here.get("ushape-full") or here.get("ushape")
+    rows = []
+    for method in ordered(here):
+        name = paper.BASE if method == "ushape" else paper.SAME.get(method, method)
+        theirs = paper.TABLE_4.get(dataset, {}).get(name)
+        faster = None if base is None else measured.ratio(base, here[method], TBT)
+        rows.append(
+            [
+                look(method).label,
+                around(measured.spread(here[method], TAU), digits=2),
+                f"{theirs.accept:.2f}" if theirs else MISSING,
+                around(faster, digits=2, bold=method == "hat"),
+                f"{theirs.speedup:.2f}" if theirs else MISSING,
+                milliseconds(measured.spread(here[method], TBT)),
+                f"{theirs.parameters / 1e6:.0f} M" if theirs and theirs.parameters else MISSING,
+            ]
+        )
+    columns = ["method", "τ", "paper: accept", "speedup", "paper: speedup", "TBT, ms", "paper: trained parameters"]
+    return table(columns, rows)
+
+
+def ablation(measured: Measured, setting: str, dataset: str) -> str:
+    """Table 5: each strategy, how far below none of them, and what a step and a round were then."""
+    columns = [
+        "strategies", "TTFT, ms", "% below none", "paper: TTFT, ms", "% below none",
+        "TBT, ms", "% below none", "paper: TBT, ms", "% below none", "step, ms", "rows a step", "τ",
+    ]  # fmt: skip
+    places = measured.select(experiment="ablation", setting=setting, dataset=dataset)
+    rows = []
+    for rate in sorted({each.rate for each in places}):
+        here = {each.method: each for each in places if each.rate == rate}
+        for method in ordered(here):
+            row = [look(method).label]
+            for name, kind in ((TTFT, "ttft_ms"), (TBT, "tbt_ms")):
+                none = here.get("none")
+                row.append(milliseconds(measured.spread(here[method], name), bold=method == "sd+pc+pd"))
+                ratio = measured.ratio(here[method], none, name) if none and method != "none" else None
+                row.append(percent_below(ratio))
+                row += _paper_ablation(dataset, method, kind)
+            row.append(milliseconds(measured.spread(here[method], STEP)))
+            row.append(around(measured.spread(here[method], "cloud.rows_mean")))
+            row.append(around(measured.spread(here[method], TAU), digits=2))
+            rows.append(row)
+    return table(columns, rows)
+
+
+def _paper_ablation(dataset: str, method: str, kind: str) -> list[str]:
+    theirs = paper.TABLE_5.get(dataset, {})
+    if method not in theirs:
+        return [MISSING, MISSING]
+    value, none = (getattr(theirs[each], kind) for each in (method, "none"))
+    return [f"{value:.1f}", MISSING if method == "none" else f"{100 * (1 - value / none):.1f}"]
+
+
+def round_trips(measured: Measured, setting: str, dataset: str) -> str:
+    """Tokens a second against the round trip, and the share of the method's own at 0 ms."""
+    places = measured.select(experiment="rtt", setting=setting, dataset=dataset)
+    rows = []
+    for rtt_ms in sorted({each.rtt_ms for each in places}):
+        here = {each.method: each for each in places if each.rtt_ms == rtt_ms}
+        for method in ordered(here):
+            near = Place("rtt", setting, dataset, method, here[method].rate)
+            rows.append(
+                [
+                    f"{rtt_ms:g}",
+                    look(method).label,
+                    around(measured.spread(here[method], TOKENS_S), bold=method == "hat"),
+                    around(measured.ratio(here[method], near, TOKENS_S), digits=2) if rtt_ms else MISSING,
+                    f"{ROUND_TRIPS[rtt_ms]:g}" if rtt_ms in ROUND_TRIPS and method == "hat" else MISSING,
+                    milliseconds(measured.spread(here[method], TTFT)),
+                    milliseconds(measured.spread(here[method], TBT)),
+                ]
+            )
+    columns = ["round trip, ms", "method", "tokens/s", "of its own at 0 ms", "goal", "TTFT, ms", "TBT, ms"]
+    return table(columns, rows)
+
+
+def unloaded(measured: Measured, setting: str, dataset: str) -> str:
+    """One device and nobody else: the first token against what the upload alone must take."""
+    here = {each.method: each for each in measured.select(experiment="unloaded", setting=setting, dataset=dataset)}
+    rows = [
+        [
+            look(method).label,
+            milliseconds(measured.spread(here[method], TTFT), bold=method == "hat"),
+            milliseconds(measured.spread(here[method], "upload_bound_s")),
+            around(measured.ratio(here[method], here[method], TTFT, under="upload_bound_s"), digits=2),
+        ]
+        for method in ordered(here)
+    ]
+    return table(["method", "TTFT, ms", "upload bound, ms", "TTFT / bound"], rows)
+
+
+def details(measured: Measured, setting: str, dataset: str) -> str:
+    """All other figures at the middle rate."""
+    rate = measured.middle_rate(setting, dataset)
+    places = measured.select(experiment="rates", setting=setting, dataset=dataset, rate=rate)
+    here = {each.method: each for each in places}
+    rows = []
+    for method in ordered(here):
+        place = here[method]
+        quantiles = [
+            " / ".join(milliseconds(_middle_only(measured.spread(place, f"latency.{delay}.{each}"))) for each in at)
+            for delay, at in (("ttft", ("p50", "p90", "p99")), ("tbt", ("p50", "p90", "p99")))
+        ]
+        rows.append(
+            [
+                look(method).label,
+                *quantiles,
+                around(measured.spread(place, TOKENS_S)),
+                around(measured.spread(place, "latency.goodput")),
+                around(measured.spread(place, TAU), digits=2),
+                *(around(_a_token(measured, place, f"cloud.{way}_bytes"), 1e-3) for way in ("up", "down")),
+                around(measured.spread(place, "machine.busy_median"), digits=2),
+                "{} of {}".format(*measured.failed([place])),
+            ]
+        )
+    columns = [
+        "method", "TTFT p50 / p90 / p99, ms", "TBT p50 / p90 / p99, ms", "tokens/s", "goodput, requests/s", "τ",
+        "kB up a token", "kB down a token", "machine busy", "failed",
+    ]  # fmt: skip
+    return table(columns, rows)
+
+
+def _middle_only(found: Spread | None) -> Spread | None:
+    return None if found is None else Spread(found.median, found.median, found.median, 1)
+
+
+def _a_token(measured: Measured, place: Place, name: str) -> Spread | None:
+    return measured.ratio(place, place, name, under="latency.tokens")
+
+
+def parts(found: Sequence[Gain]) -> str:
+    """What in the gain comes from which choice along one chain: TTFT and TBT side by side, shares of the whole gain."""
+    by_delay = {each.delay: each for each in found}
+    columns = ["choice"]
+    for delay in by_delay:
+        columns += [f"{delay}: ms less", "% of what was there before it", "% of the whole gain"]
+    choices = dict.fromkeys(choice for each in found for choice, _, _ in CHAINS[each.chain])
+    rest = [REST] if any(term.choice == REST for each in found for term in each.terms) else []
+    rows = []
+    for choice in [*choices, *rest]:
+        row = ["what these leave over" if choice == REST else choice]
+        for each in by_delay.values():
+            term = next((term for term in each.terms if term.choice == choice), None)
+            row += [
+                milliseconds(term.seconds if term else None),
+                around(term.own_percent if term else None, digits=1),
+                around(term.share_percent if term else None, digits=1),
+            ]
+        rows.append(row)
+    whole = ["all: U-shape, all rows down, to HAT"]
+    for each in by_delay.values():
+        part = measured_part(each)
+        whole += [milliseconds(each.whole), f"{part:.1f}", "100" if each.whole.low > 0 else MISSING]
+    return table(columns, [*rows, whole])
+
+
+def measured_part(found: Gain) -> float:
+    """Per cent of the delay that the whole gain is, of medians."""
+    return 100 * found.whole.median / found.before.median if found.before.median else 0.0
+
+
+def goals(judged: Sequence[Goal]) -> str:
+    """Goals met and missed."""
+    columns = ["model", "prompts", "goal", "wanted", "measured", "verdict", "beside it"]
+    rows = [
+        [
+            setting_label(goal.setting), dataset_label(goal.dataset), goal.name, goal.wanted, goal.measured,
+            f"**{goal.verdict}**", "; ".join(goal.notes) or MISSING,
+        ]
+        for goal in judged
+    ]  # fmt: skip
+    return table(columns, rows)

@@ -1,0 +1,148 @@
+"""Sentences of the page, made from the figures they are about: none says what the figures do not. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from bench.hat.gains import DOWNLOAD, OURS, REST, Gain, Term
+from bench.hat.goals import never_measured
+from bench.hat.judging import DOUBTED, MET, MISSED, UNMEASURED, Goal
+from bench.hat.looks import dataset_label, setting_label
+from bench.hat.records import Record
+from bench.hat.shown import around, number
+from bench.hat.summary import QUARTILES_FROM, Measured, Spread
+
+
+def measured_when(records: Sequence[Record]) -> str:
+    """How much was measured, where, when, and of which commits."""
+    machines = sorted({each.machine for each in records if each.machine}) or ["a machine that is not named"]
+    days = sorted({each.began[:10] for each in records if each.began})
+    commits = sorted({each.commit[:12] for each in records if each.commit})
+    when = f", from {days[0]} to {days[-1]}" if days else ""
+    of = f", commit {', '.join(commits)}" if commits else ""
+    return f"{len(records)} runs on {'; '.join(machines)}{when}{of}."
+
+
+def counted(goals: Sequence[Goal]) -> str:
+    """How many goals came out how."""
+    count = Counter(goal.verdict for goal in goals)
+    said = [f"{count[verdict]} {verdict}" for verdict in (MET, MISSED, DOUBTED, UNMEASURED) if count[verdict]]
+    return (
+        f"Of {len(goals)} goals: {', '.join(said)}."
+        if goals
+        else "No goal could be judged: nothing was measured for one."
+    )
+
+
+def of_gain(gain: Gain) -> str:
+    """One chain in one delay as prose: the whole, then the choices from the largest to the smallest."""
+    whole = 100 * gain.whole.median / gain.before.median if gain.before.median else 0.0
+    change = f"{number(abs(whole), 1)} % {'below' if whole >= 0 else 'above'}"
+    parts = [
+        f"{gain.delay}, {gain.chain}: HAT takes {around(gain.after, 1e3)} ms where U-shape with all rows down takes "
+        f"{around(gain.before, 1e3)}, {change}."
+    ]
+    if gain.whole.low <= 0:
+        parts.append("HAT was not below U-shape in every repeat, so there is no gain to share out.")
+    else:
+        shares = [(term.choice, term.share_percent) for term in gain.terms if term.share_percent is not None]
+        ranked = sorted(shares, key=lambda each: -each[1].median)
+        said = [f"{_choice(choice)} {_share(share)}" for choice, share in ranked]
+        if said:
+            parts.append(f"Of that gain, by share: {'; '.join(said)}.")
+    if gain.missing:
+        parts.append(f"Not measured: {', '.join(gain.missing)}.")
+    return " ".join(parts)
+
+
+def of_download(paper_order: Gain | None, download_first: Gain | None) -> str:
+    """What leaving unneeded rows out is worth alone, and what it is worth where chunks hide it; '' if not measured."""
+    alone, hidden = (_term(gain, DOWNLOAD) for gain in (download_first, paper_order))
+    if alone is None or hidden is None or alone.share_percent is None or hidden.share_percent is None:
+        return ""
+    first, last = alone.share_percent.median, hidden.share_percent.median
+    sentence = (
+        f"Leaving out the download of rows nobody needs is {_share(alone.share_percent)} of the gain in TTFT when it "
+        f"comes first, and {_share(hidden.share_percent)} when chunks and drafting are there before it."
+    )
+    if first > last + 5:
+        sentence += " So much of what chunks gain against that U-shape is a download that need not be."
+    elif last > first + 5:
+        sentence += " So chunks do not hide that download: it costs more where they are."
+    else:
+        sentence += " So chunks and that download hardly touch each other."
+    return sentence
+
+
+def of_ours(gains: Sequence[Gain]) -> list[str]:
+    """What we add to the paper, by delay."""
+    found = []
+    for gain in gains:
+        term = _term(gain, OURS)
+        if term is None or term.own_percent is None:
+            continue
+        own = term.own_percent
+        if own.low > 0:
+            found.append(f"What we add to the paper makes {gain.delay} {around(own, digits=1)} % lower.")
+        elif own.high < 0:
+            found.append(f"What we add to the paper makes {gain.delay} {around(own.line(-1.0), digits=1)} % higher.")
+        else:
+            found.append(
+                f"Whether what we add to the paper lowers {gain.delay} is not sure: {around(own, digits=1)} % below."
+            )
+    return list(dict.fromkeys(found))
+
+
+def limits(measured: Measured, records: Sequence[Record]) -> list[str]:
+    """What speaks against relying on the figures more than they bear."""
+    said = [
+        "Spread is the lowest and the highest of the repeats, or their quartiles where there are at least "
+        f"{QUARTILES_FROM}; ratios are taken within a repeat and then summarised.",
+        "The paper's figures are those its text and tables print; nothing was read off its plots. Its U-shape stands "
+        "beside ours that downloads every deep row of the prompt, as its times suggest; it does not say so.",
+        "Models, links and machines are smaller than the paper's: its ratios are kept, its milliseconds are not.",
+    ]
+    repeats = sorted({len(measured.repeats(place)) for place in measured.places})
+    if repeats and repeats[0] < 3:
+        few = sum(len(measured.repeats(place)) < 3 for place in measured.places)
+        said.append(f"{few} of {len(measured.places)} conditions were measured fewer than three times.")
+    if any(place.setting == "wide" for place in measured.places):
+        said.append(
+            f"“{setting_label('wide')}” means that weights are random, and that which drafts are accepted was recorded "
+            "on the demo model."
+        )
+    failed, requests = measured.failed(measured.places)
+    if failed:
+        said.append(f"{failed} of {requests} requests failed; they are in no delay, and count as missing every SLA.")
+    if short := measured.bottlenecks(measured.places):
+        said.append(
+            f"In {len(short)} of {len(records)} runs the machine itself was short of something, first: {short[0]}"
+        )
+    if absent := never_measured(measured):
+        said.append(f"Not measured at all: {', '.join(absent)}.")
+    if mixed := _mixed(records):
+        said.append(mixed)
+    return said
+
+
+def _mixed(records: Sequence[Record]) -> str:
+    commits = {each.commit for each in records if each.commit}
+    return f"The runs are of {len(commits)} different commits." if len(commits) > 1 else ""
+
+
+def where(setting: str, dataset: str) -> str:
+    """A heading's words."""
+    return f"{dataset_label(dataset)}, {setting_label(setting)}"
+
+
+def _term(gain: Gain | None, choice: str) -> Term | None:
+    return None if gain is None else next((term for term in gain.terms if term.choice == choice), None)
+
+
+def _choice(choice: str) -> str:
+    return "what the choices leave over" if choice == REST else choice
+
+
+def _share(share: Spread) -> str:
+    return f"{around(share, digits=1)} %"

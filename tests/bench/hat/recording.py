@@ -1,0 +1,219 @@
+"""Records what the demo model's drafters say along its own greedy answers, to be replayed on a model that costs more.
+
+    PYTHONPATH=tests python -m bench.hat.recording [--every 1] [--tokens 128] [--small FOLDER] [--out FILE]
+
+Behind every token of every answer to the held-out prompts each drafter drafts as it would in service, with the
+product's own arithmetic, but as deep as anybody might want. Answers are token for token the model's own; float32, split
+behind layer 2. The independent small model is one that ``python -m models.demo.recipe.drafters --small`` trains,
+``small-counted``; where there is none the file keeps what it has of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, cast
+
+import torch
+from bench.draft_models import Target, drafters_of
+from bench.draft_runs import answer, chain_here
+from bench.draft_texts import end_ids
+from bench.hat.tape import DEEPEST, LEAST_CHANCE, LEAST_DEEP, RECORDED, RUNNERS_UP, Draft, Heads, encoded, likely
+from bench.hat.wide_model import SMALL, small_model
+from checkpoints import DEMO
+from tqdm import tqdm
+
+from device_agent.chain import Chain, ChainSession
+from device_agent.draft_making import SIBLINGS
+from device_agent.tokenizer import Tokenizer
+from drafting.drafter import Drafter, TreeDraftSession
+from drafting.proposing import Proposer
+from split_model.checkpoint import Checkpoint
+from split_model.sampling import SamplingParams
+from split_model.tree import TRUNK
+from wire.messages import ChatTurn
+
+SPLIT = 2
+ORDER_SEED = 5
+"""Of the answers' order: texts of one skill lie together in the file, and an answer is played over several of them."""
+
+
+class Recorder:
+    """One drafter along one answer. All but ``record`` is for the compute thread.
+
+    Args:
+        truth: the answer, no end token.
+        deep: hidden states of the prompt's last token and the answer's, ``[1 + len(truth), hidden_size]``.
+    """
+
+    def __init__(self, session: ChainSession, truth: Sequence[int], deep: torch.Tensor, ends: Collection[int]) -> None:
+        assert session.drafts is not None
+        self.shares: list[tuple[float, ...]] = []
+        """Of what the drafted token leaves, what its runners-up have."""
+        self._drafts = session.drafts
+        self._front = session.front
+        self._embedding = session.chain.parts.embedding
+        self._proposer = Proposer(SamplingParams(), (), 0, "keyed")
+        self._truth = truth
+        self._deep = deep
+        self._ends = ends
+
+    def chains(self) -> list[Draft]:
+        """What is drafted behind every token but the last."""
+        found = []
+        for at in range(len(self._truth) - 1):
+            self._go_on(at)
+            found.append(self._chain(self._truth[at + 1 :]))
+        return found
+
+    def trees(self) -> list[Heads]:
+        """The same of Medusa's heads."""
+        found = []
+        for at in range(len(self._truth) - 1):
+            self._go_on(at)
+            found.append(self._heads(self._truth[at + 1 :]))
+        return found
+
+    def _go_on(self, at: int) -> None:
+        """The text has its next token."""
+        token = self._truth[at]
+        self._front.keep_now([])
+        row = self._front.forward_now(self._embedding.forward([token]))
+        self._drafts.observe([token], row, self._deep[at : at + 1])
+
+    def _chain(self, truth: Sequence[int]) -> Draft:
+        weights: list[float] = []
+        lookups: list[bool] = []
+        drafted: list[int] = []
+        right = rank = 0
+        guess = self._drafts.guess()
+        while guess is not None and len(drafted) < DEEPEST:
+            if len(drafted) >= LEAST_DEEP and likely(weights, lookups) < LEAST_CHANCE:
+                break
+            found = self._proposer.candidates(guess, (), drafted, 1 + RUNNERS_UP)
+            if not found or found[0].token in self._ends:
+                break
+            others = [each for each in found[1:] if each.token not in self._ends]
+            if found[0].weight < 1:
+                left = 1 - found[0].weight
+                self.shares.append(tuple(each.weight / left for each in others))
+            on = len(drafted) == right and right < len(truth)  # All before it were right.
+            drafted.append(found[0].token)
+            weights.append(found[0].weight)
+            lookups.append(found[0].source == "lookup")
+            if on and found[0].token == truth[right]:
+                right += 1
+            elif on:
+                rank = next((at for at, each in enumerate(others, 1) if each.token == truth[right]), 0)
+            if right == len(truth):
+                break  # As far as the answer goes; a tape goes on with the next one.
+            parents = [len(drafted) - 2 if len(drafted) > 1 else TRUNK]
+            row = self._front.branch_now(self._embedding.forward(drafted[-1:]), parents)
+            [guess] = self._drafts.extend(parents, drafted[-1:], row)
+        return Draft(tuple(weights), tuple(lookups), right, rank)
+
+    def _heads(self, truth: Sequence[int]) -> Heads:
+        weights: list[tuple[float, ...]] = []
+        right: list[int] = []
+        for depth, guess in enumerate(cast(TreeDraftSession, self._drafts).levels()):
+            found = self._proposer.candidates(guess, (), (), SIBLINGS)
+            tokens = [each.token for each in found if each.token not in self._ends]
+            weights.append(tuple(each.weight for each in found if each.token not in self._ends))
+            wanted = truth[depth] if depth < len(truth) else None
+            right.append(tokens.index(wanted) if wanted in tokens else -1)
+        return Heads(tuple(weights), tuple(right))
+
+
+async def record(
+    chain: Chain, drafters: Mapping[str, Drafter], prompts: Sequence[Sequence[int]], tokens: int, ends: Collection[int]
+) -> dict[str, Any]:
+    """The file's ``drafters``: along the answers to all prompts, those without a second token left out."""
+    found: dict[str, Any] = {
+        name: {"parameters": drafter.parameters, "tree": bool(drafter.tree_nodes), "shares": [], "answers": []}
+        for name, drafter in drafters.items()
+    }
+    for prompt in tqdm(prompts, desc="recording", unit="answer"):
+        truth = list((await answer(chain, prompt, tokens, SamplingParams(), None, ends)).tokens)
+        if truth[-1] in ends:
+            truth.pop()
+        if len(truth) < 2:
+            continue
+        plain = chain.open(len(prompt) + len(truth))
+        deep = await plain.run([*prompt, *truth], 1 + len(truth))
+        plain.close()
+        for name, drafter in drafters.items():
+            session = chain.open(len(prompt) + len(truth), drafter=drafter)
+            await session.run(prompt, 1)
+            recorder = Recorder(session, truth, deep, ends)
+            play = recorder.trees if drafter.tree_nodes else recorder.chains
+            drafts = await chain.compute.submit(cast(Any, play))
+            found[name]["answers"].append(encoded(drafts))
+            found[name]["shares"] += recorder.shares
+            session.close()
+    for each in found.values():
+        shares = each["shares"] or [()]  # Medusa's candidates are kept one by one.
+        each["shares"] = [round(fmean(_at(share, rank) for share in shares), 3) for rank in range(RUNNERS_UP)]
+    return found
+
+
+def _at(share: Sequence[float], rank: int) -> float:
+    return share[rank] if rank < len(share) else 0.0
+
+
+def demo_prompts(every: int) -> list[list[int]]:
+    """One in so many of the held-out prompts, all skills mixed."""
+    lines = [json.loads(line) for line in (DEMO / "heldout.jsonl").read_text(encoding="utf-8").splitlines()]
+    random.Random(ORDER_SEED).shuffle(lines)
+    tokenizer = Tokenizer.load(DEMO, ())
+    turns = [[ChatTurn(turn["role"], turn["content"]) for turn in line["messages"]] for line in lines[::every]]
+    return [tokenizer.chat(each) for each in turns]
+
+
+async def recorded(every: int, tokens: int, small: Path | None) -> dict[str, Any]:
+    """What the file has."""
+    target = Target("demo", DEMO, SPLIT, [], [])
+    drafters, missing = drafters_of(target, small=[small] if small else [])
+    if missing:
+        raise SystemExit(f"cannot record without {'; '.join(missing)}")
+    if small:
+        drafters[SMALL] = drafters.pop(small.name)
+    async with chain_here(DEMO, SPLIT) as chain:
+        found = await record(chain, drafters, demo_prompts(every), tokens, end_ids(DEMO))
+    return {
+        "about": "What drafters of the demo model say along its greedy answers to its held-out prompts; see tape.py",
+        "model": "models/demo",
+        "digest": Checkpoint.open(DEMO).digest(),
+        "split": SPLIT,
+        "tokens": tokens,
+        "every": every,
+        "drafters": found,
+    }
+
+
+def main() -> None:
+    """Write the file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--every", type=int, default=1, help="one in so many of the prompts")
+    parser.add_argument("--tokens", type=int, default=128, help="most tokens of an answer")
+    parser.add_argument(
+        "--small", type=Path, default=small_model(DEMO), help="an independent small model (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=RECORDED)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    small = options.small if options.small.is_dir() else None
+    found = asyncio.run(recorded(options.every, options.tokens, small))
+    if small is None and options.out.exists():
+        before = json.loads(options.out.read_text(encoding="utf-8"))
+        if all(before[each] == found[each] for each in ("digest", "tokens", "every")) and SMALL in before["drafters"]:
+            found["drafters"][SMALL] = before["drafters"][SMALL]
+    options.out.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

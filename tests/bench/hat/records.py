@@ -1,0 +1,153 @@
+"""What was measured, read back: one JSON record for each cell."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+EXPERIMENTS = ("rates", "single", "ablation", "stages", "rtt", "traces", "unloaded", "real", "arrivals")
+
+
+DATE = re.compile(r", \d{4}-\d\d-\d\d$")
+"""What the machine's name ends with; ``began`` says it too."""
+
+MEANS = {"latency.ttft.": "latency.ttft.mean", "latency.tbt.": "latency.tbt.mean", "cloud.step_": "cloud.step_mean_s"}
+"""Times, and their mean, which is 0 only where nothing was counted."""
+
+
+class BadRecord(ValueError):
+    """A record that is not one: the message names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """What was measured, less its repeat. ``rate`` is in requests/s (0: one at a time), ``rtt_ms`` in milliseconds."""
+
+    experiment: str
+    setting: str
+    dataset: str
+    method: str
+    rate: float = 0.0
+    stages: int = 1
+    rtt_ms: float = 0.0
+    trace: str = ""
+    arrivals: str = "poisson"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One cell. ``numbers`` has every finite number of the record by its way in, as ``latency.ttft.mean``.
+
+    ``prefill_sla`` and ``decode_sla`` are seconds for 128 prompt tokens and for 10 generated ones, one a request that
+    did not fail, sorted; failed ones, which have no end, are counted in ``latency.failed`` only.
+    """
+
+    place: Place
+    repeat: int
+    numbers: Mapping[str, float]
+    prefill_sla: tuple[float, ...]
+    decode_sla: tuple[float, ...]
+    machine: str
+    bottleneck: str
+    began: str
+    commit: str
+
+
+def load(folder: Path) -> list[Record]:
+    """Every record of a folder (``*.json``), by name; objects without a ``cell`` are something else and left out.
+
+    Raises:
+        BadRecord: there is none, one is malformed, or two are of the same cell and repeat.
+    """
+    found: dict[tuple[Place, int], Path] = {}
+    records = []
+    for file in sorted(folder.glob("*.json")):
+        try:
+            read = json.loads(file.read_text(encoding="utf-8"))
+            if isinstance(read, dict) and "cell" not in read:
+                continue
+            record = parse(read)
+        except (ValueError, RecursionError) as error:
+            raise BadRecord(f"{file.name}: {error}") from error
+        twin = found.setdefault((record.place, record.repeat), file)
+        if twin is not file:
+            raise BadRecord(f"{file.name} and {twin.name} are of the same cell and repeat")
+        records.append(record)
+    if not records:
+        raise BadRecord(f"{folder} has no records")
+    return records
+
+
+def parse(record: object) -> Record:
+    """A record from its JSON.
+
+    Raises:
+        BadRecord: the cell is incomplete or of wrong types. Anything but the cell may be missing.
+    """
+    if not isinstance(record, dict) or not isinstance(cell := record.get("cell"), dict):
+        raise BadRecord("there is no cell in it")
+    kinds: dict[str, type] = {"str": str, "float": float, "int": int}
+    read: dict[str, Any] = {}
+    for field in fields(Place):
+        kind, value = kinds[str(field.type)], cell.get(field.name)
+        if value is None and field.default is not MISSING and field.name != "rate":
+            continue
+        read[field.name] = _as(kind, value, f"cell.{field.name}")
+    if read["experiment"] not in EXPERIMENTS:
+        raise BadRecord(f"experiment {read['experiment']!r} is none of {', '.join(EXPERIMENTS)}")
+    latency, machine = (_table(record, name) for name in ("latency", "machine"))
+    return Record(
+        place=Place(**read),
+        repeat=_as(int, cell.get("repeat"), "cell.repeat"),
+        numbers=_measured(_numbers({name: value for name, value in record.items() if name != "cell"})),
+        prefill_sla=_seconds(latency, "prefill_sla"),
+        decode_sla=_seconds(latency, "decode_sla"),
+        machine=DATE.sub("", _as(str, machine.get("name", ""), "machine.name")),
+        bottleneck=_as(str, machine.get("bottleneck", ""), "machine.bottleneck"),
+        began=_as(str, record.get("began", ""), "began"),
+        commit=_as(str, record.get("commit", ""), "commit"),
+    )
+
+
+def _as(kind: type, value: object, name: str) -> Any:
+    good = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
+    if not good or (isinstance(value, (int, float)) and not (math.isfinite(value) and value >= 0)):
+        raise BadRecord(f"{name} is {value!r}, not a {'number of at least 0' if kind in (int, float) else 'text'}")
+    return kind(value)
+
+
+def _table(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = record.get(name) or {}
+    if not isinstance(table, dict):
+        raise BadRecord(f"{name} is not an object")
+    return table
+
+
+def _seconds(latency: Mapping[str, Any], name: str) -> tuple[float, ...]:
+    values = latency.get(name) or []
+    if not isinstance(values, list):
+        raise BadRecord(f"latency.{name} is not a list")
+    known = [value for value in values if value is not None and value != math.inf]
+    return tuple(sorted(_as(float, value, f"latency.{name}") for value in known))
+
+
+def _measured(numbers: list[tuple[str, float]]) -> dict[str, float]:
+    """Without the distributions of nothing: a cell in which every request failed has no TTFT of 0."""
+    found = dict(numbers)
+    empty = tuple(way for way, mean in MEANS.items() if not found.get(mean))
+    return {name: value for name, value in found.items() if not name.startswith(empty)}
+
+
+def _numbers(table: Mapping[str, Any], way: str = "") -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found += _numbers(value, f"{way}{name}.")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            found.append((f"{way}{name}", float(value)))
+    return found

@@ -1,0 +1,63 @@
+"""``python -m bench.hat.replay_device``: the device agent, flags and all, whose drafters say what was recorded.
+
+Everything is the product's but one call: the drafters that it loads are handed on as ``ReplayedDrafter``. So it serves
+only the wide model, and its log says that acceptance is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+import torch
+from bench.hat.replay import ReplayedDrafter
+from bench.hat.tape import RECORDED, load
+from bench.hat.wide_model import SMALL, is_wide
+
+from device_agent import __main__ as device
+from device_agent.drafters import KINDS, Drafters, load_drafters
+from device_agent.parts import DeviceParts
+from drafting.drafter import Drafter
+from drafting.errors import BadDrafter
+from service.draft_settings import NO_DRAFT
+from split_model.checkpoint import Checkpoint
+
+SOURCES = {"hybrid": "fused"}
+"""What a network's guesses are called, where that is not the drafter's own name."""
+
+
+def load_replayed(
+    wanted: Sequence[str],
+    folder: Path,
+    checkpoint: Checkpoint,
+    split: int,
+    dtype: torch.dtype,
+    parts: DeviceParts,
+) -> Drafters:
+    """``device_agent.drafters.load_drafters``, and what it loads wrapped. Raises BadDrafter, also for another model."""
+    if not is_wide(checkpoint.path):
+        raise BadDrafter(f"{checkpoint.path} is not of bench.hat.wide_model: what its next token is, nobody knows")
+    loaded = load_drafters(wanted, folder, checkpoint, split, dtype, parts)
+    tapes = load()
+    replayed: dict[str, Drafter | None] = {}
+    for name in loaded.names:
+        drafter = loaded.get(name)
+        if drafter is None:
+            replayed[name] = None
+            continue
+        known = name if name in KINDS else SMALL
+        if known not in tapes:
+            raise BadDrafter(f"{RECORDED} has no drafter {known!r}: record one with `python -m bench.hat.recording`")
+        replayed[name] = ReplayedDrafter(drafter, tapes[known], SOURCES.get(name, name), checkpoint.spec.vocab_size)
+    structlog.get_logger().warning(
+        "acceptance is replayed: it was recorded on the demo model",
+        recording=RECORDED.name,
+        drafters=[name for name in replayed if name != NO_DRAFT],
+    )
+    return Drafters(replayed, loaded.parameters)
+
+
+if __name__ == "__main__":
+    vars(device)[load_drafters.__name__] = load_replayed
+    device.main(prog_name="python -m bench.hat.replay_device")

@@ -1,0 +1,75 @@
+"""The two models that the methods are measured on: where they are, how they are served, and what they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.hat.cells import Cell
+from bench.hat.lengths import DATASETS, draw
+from bench.hat.long_demo import long_demo
+from bench.hat.methods import Method
+from bench.hat.prompts import TOLERANCE, Prompt, demo_prompts, real_prompts
+from bench.hat.wide_model import WIDE, made, prompt
+
+SCENARIOS: Final = Path(__file__).resolve().parents[1] / "testbed" / "scenarios"
+
+POSITIONS: Final = 2048
+"""Of the demo model; the wide one has a few more."""
+
+ITEM_BYTES: Final = 2
+"""Both are served in bfloat16."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One model as it is measured.
+
+    Attributes:
+        split: layers of the input submodel.
+        row_bytes: of a hidden state in bfloat16.
+        cloud_cores: quota of the cloud, for each stage of its pipeline.
+        module: what ``python -m`` starts as a device.
+    """
+
+    name: str
+    model: Path
+    split: int
+    row_bytes: int
+    cloud_cores: float
+    module: str
+
+    def prompts(self, cell: Cell) -> list[Prompt]:
+        """The prompts of a cell, the same for every method."""
+        seed = 1000 * cell.repeat + round(100 * cell.rate) + 1
+        most = POSITIONS - cell.tokens - TOLERANCE
+        if cell.dataset == "real":
+            return real_prompts("spec_bench", cell.requests, seed, most).prompts
+        return self.texts(draw(DATASETS[cell.dataset], cell.requests, seed, most), seed)
+
+    def texts(self, lengths: Sequence[int], seed: int) -> list[Prompt]:
+        """Prompts of these lengths in tokens."""
+        if self.name == "demo":
+            return demo_prompts(lengths, seed)
+        words = [prompt(length, 100_000 * seed + number) for number, length in enumerate(lengths)]
+        return [
+            Prompt([{"role": "user", "content": text}], length) for text, length in zip(words, lengths, strict=True)
+        ]
+
+    def scenario(self, sends_text: bool) -> Path:
+        """What is built: where tokens are sent, no device is needed."""
+        return SCENARIOS / (f"hat_{self.name}_cloud.toml" if sends_text else f"hat_{self.name}.toml")
+
+    def device_flags(self, method: Method) -> list[str]:
+        """The flags of the device, the small model being this model's."""
+        small = str(self.model / "drafters" / "small")
+        return method.device([small] if method.drafter == "small" else [])
+
+
+def setup(name: str, cache: Path) -> Setup:
+    """The demo model for long prompts, or the wide one, made in ``cache`` first where it is not there."""
+    if name == "demo":
+        return Setup("demo", long_demo(cache / "long-demo"), 2, 256 * ITEM_BYTES, 0.25, "device_agent")
+    return Setup("wide", made(cache / "wide"), 1, WIDE.hidden * ITEM_BYTES, 0.9, "bench.hat.replay_device")

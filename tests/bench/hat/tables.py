@@ -1,0 +1,189 @@
+"""Markdown tables, one for each figure and table of the paper, each row with the paper's figure beside ours.
+
+Absolute times differ, since models, machines and links do: what is compared is how far each is below U-shape. A rate of
+the paper stands in the row of our middle rate, and names itself where it is another one. Spread is the range of the
+repeats, or their quartiles from five on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bench.hat import paper
+from bench.hat.looks import dataset_label, look, ordered, setting_label
+from bench.hat.records import Place, Record
+from bench.hat.shown import MISSING, around, milliseconds, number, percent_below
+from bench.hat.summary import STEP, STEP_STD, TBT, TTFT, Measured, Spread, compliance, met_by
+from bench.page import table
+
+RATIOS = {
+    "upload_per_step": "upload of a row / step of the cloud with a chunk",
+    "row_per_base": "a row more / step that decodes",
+}
+
+
+def conditions(measured: Measured, places: Sequence[Place]) -> str:
+    """The line above a table: model, prompts, machine, link and the ratios, the paper's first."""
+    records = [record for place in places for record in measured.repeats(place).values()]
+    setting, dataset = places[0].setting, places[0].dataset
+    machines = sorted({record.machine or "machine not named" for record in records})
+    cores = sorted({_cores(record.numbers) for record in records})
+    repeats = sorted({len(measured.repeats(place)) for place in places})
+    parts = [f"{setting_label(setting)}; {dataset_label(dataset)}", "; ".join(machines), "; ".join(cores)]
+    link = [_range(measured, places, f"link.{name}") for name in ("up_mb_s", "down_mb_s")]
+    parts.append(f"link {link[0]} MB/s up, {link[1]} down (the paper: 5–10 up, 10–15 down)")
+    for name, meaning in RATIOS.items():
+        theirs, ours = (_range(measured, places, f"scaling.{whose}_{name}") for whose in ("paper", "our"))
+        parts.append(f"{meaning}: paper {theirs}, ours {ours}")
+    parts.append(f"repeats: {' to '.join(str(each) for each in dict.fromkeys((repeats[0], repeats[-1])))}")
+    failed, requests = measured.failed(places)
+    parts.append(f"failed requests: {failed} of {requests}")
+    if short := measured.bottlenecks(places):
+        parts.append(f"the machine itself was short in {len(short)} of {len(records)} runs")
+    text = ". ".join(parts)
+    return f"*{text[:1].upper()}{text[1:]}.*"
+
+
+def _cores(numbers: Mapping[str, float]) -> str:
+    cores, quota = (numbers.get(f"machine.{name}") for name in ("cores", "quota_cores"))
+    return "cores not recorded" if cores is None or quota is None else f"{quota:g} of {cores:g} cores given to hosts"
+
+
+def _range(measured: Measured, places: Sequence[Place], name: str) -> str:
+    """The lowest and highest a number has in these places, or one where they are the same."""
+    values = sorted(value for place in places for value in measured.numbers(place, name).values())
+    if not values:
+        return "not recorded"
+    return "–".join(dict.fromkeys(number(each) for each in (values[0], values[-1])))
+
+
+def _middle(measured: Measured, setting: str, dataset: str) -> dict[str, Place]:
+    rate = measured.middle_rate(setting, dataset)
+    return {
+        each.method: each for each in measured.select(experiment="rates", setting=setting, dataset=dataset, rate=rate)
+    }
+
+
+def rates(measured: Measured, setting: str, dataset: str) -> str:
+    """Figures 6 and 7: delays against the rate of requests."""
+    return _delays(measured, measured.select(experiment="rates", setting=setting, dataset=dataset), "rate")
+
+
+def stages(measured: Measured, setting: str, dataset: str) -> str:
+    """Figures 11 and 12: delays against the length of the cloud's pipeline."""
+    return _delays(measured, measured.select(experiment="stages", setting=setting, dataset=dataset), "stages")
+
+
+def others(measured: Measured, experiment: str, setting: str, dataset: str) -> str:
+    """Delays of an experiment the paper does not have: bandwidth traces, real prompts, arrivals of a trace."""
+    field = "trace" if experiment == "traces" else "rate"
+    return _delays(measured, measured.select(experiment=experiment, setting=setting, dataset=dataset), field)
+
+
+def _delays(measured: Measured, places: Sequence[Place], field: str) -> str:
+    heads = {"rate": "requests/s", "stages": "stages", "trace": "bandwidth trace"}
+    columns = [heads[field], "method"]
+    for delay in ("TTFT", "TBT"):
+        columns += [f"{delay}, ms", f"{delay}, % below U-shape, all rows", "last row"]
+        columns += [f"paper: {delay}, % below"] * (field != "trace")
+    rows = []
+    for at in sorted({getattr(each, field) for each in places}):
+        here = {each.method: each for each in places if getattr(each, field) == at}
+        for method in ordered(here):
+            row = [at if isinstance(at, str) else f"{at:g}", look(method).label]
+            for delay, name in (("ttft", TTFT), ("tbt", TBT)):
+                row.append(milliseconds(measured.spread(here[method], name), bold=method == "hat"))
+                for base in ("ushape-full", "ushape"):
+                    row.append(_below(measured, here.get(base), here[method], name))
+                if field != "trace":
+                    row.append(_paper_below(measured, here[method], delay))
+            rows.append(row)
+    return table(columns, rows)
+
+
+def _below(measured: Measured, base: Place | None, place: Place, name: str) -> str:
+    return MISSING if base is None or base == place else percent_below(measured.ratio(place, base, name))
+
+
+def _paper_below(measured: Measured, place: Place, delay: str) -> str:
+    """What the paper has for this row, with its rate or pipeline length."""
+    if place.method == paper.BASE:
+        return MISSING
+    if place.experiment == "rates":
+        if place.rate != measured.middle_rate(place.setting, place.dataset):
+            return MISSING
+        found = paper.below_base((*paper.FIGURE_6, *paper.FIGURE_7), place.dataset, place.method, delay)
+        return f"{found.percent:.1f} at {found.at:g}/s" if found else MISSING
+    if place.experiment == "stages":
+        found = paper.below_base((*paper.FIGURE_11, *paper.FIGURE_12), place.dataset, place.method, delay)
+        return f"{found.percent:.1f}" if found and found.at == place.stages else MISSING
+    return MISSING
+
+
+def steps(measured: Measured, setting: str, dataset: str) -> str:
+    """Figure 8: what a step of the cloud takes, and how evenly, at the middle rate."""
+    columns = ["method", "step, ms", "std, ms", "rows a step", "std / U-shape's, all rows"]
+    columns += ["paper: step, ms", "std, ms", "std / U-shape's"]
+    rows = []
+    here = _middle(measured, setting, dataset)
+    for method in ordered(here):
+        theirs = [paper.value(paper.FIGURE_8, dataset, method, name) for name in ("step_ms", "step_std_ms")]
+        base = paper.value(paper.FIGURE_8, dataset, paper.BASE, "step_std_ms")
+        over = f"{theirs[1].value / base.value:.2f}" if theirs[1] and base else MISSING
+        full = here.get(paper.BASE)
+        rows.append(
+            [
+                look(method).label,
+                *(milliseconds(measured.spread(here[method], name)) for name in (STEP, STEP_STD)),
+                around(measured.spread(here[method], "cloud.rows_mean")),
+                MISSING if full is None else around(measured.ratio(here[method], full, STEP_STD), digits=2),
+                *(f"{each.value:.1f}" if each else MISSING for each in theirs),
+                over,
+            ]
+        )
+    return table(columns, rows)
+
+
+def slas(measured: Measured, setting: str, dataset: str) -> str:
+    """Figures 9 and 10: prefill by what HAT's slowest request meets, decode by what half or nine of ten meet."""
+    figure, share = (paper.FIGURE_10, 0.9) if dataset == "cnndm" else (paper.FIGURE_9, 0.5)
+    columns = [
+        "method", "% that meet the prefill SLA all of HAT's meet", "paper",
+        f"decode SLA met by {share:.0%}, ms", "% below U-shape, all rows", "paper: ms", "% below",
+    ]  # fmt: skip
+    here, rows = _middle(measured, setting, dataset), []
+    for method in ordered(here):
+        place, hat, full = here[method], here.get("hat"), here.get(paper.BASE)
+        met = _within(measured, place, hat)
+        decode = measured.over_repeats([place], lambda record: met_by(record, "decode", share))
+        ratio = measured.over_repeats([place, full], lambda ours, base: _over(ours, base, share)) if full else None
+        theirs = [paper.value(figure, dataset, method, name) for name in ("compliance_percent", "decode_sla_ms")]
+        base = paper.value(figure, dataset, paper.BASE, "decode_sla_ms")
+        rows.append(
+            [
+                look(method).label,
+                around(met, 100, digits=1),
+                f"{theirs[0].value:.1f}" if theirs[0] else MISSING,
+                milliseconds(decode),
+                MISSING if method == paper.BASE else percent_below(ratio),
+                f"{theirs[1].value:.1f}" if theirs[1] else MISSING,
+                f"{100 * (1 - theirs[1].value / base.value):.1f}"
+                if theirs[1] and base and method != paper.BASE
+                else MISSING,
+            ]
+        )
+    return table(columns, rows)
+
+
+def _within(measured: Measured, place: Place, hat: Place | None) -> Spread | None:
+    """The share that meets the strictest prefill SLA that all of HAT's requests of the repeat meet."""
+    if hat is None:
+        return None
+    return measured.over_repeats(
+        [place, hat], lambda ours, best: compliance(ours, "prefill", best.prefill_sla[-1]) if best.prefill_sla else None
+    )
+
+
+def _over(ours: Record, base: Record, share: float) -> float | None:
+    first, second = met_by(ours, "decode", share), met_by(base, "decode", share)
+    return first / second if first is not None and second else None

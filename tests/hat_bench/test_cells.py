@@ -1,0 +1,129 @@
+"""The list of what is measured: every cell once, known to what serves it and to what shows it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from bench.hat.__main__ import main, missing
+from bench.hat.cells import ABLATION, METHODS, QUICK_REPEATS, RATES, REPEATS, Cell, all_cells, middle
+from bench.hat.conditions import TRACES
+from bench.hat.lengths import DATASETS
+from bench.hat.looks import DATASETS as SHOWN
+from bench.hat.looks import LOOKS, SETTINGS, STRATEGIES
+from bench.hat.methods import METHODS as SERVED
+from bench.hat.records import EXPERIMENTS, Place, parse
+from bench.hat.scaling import PAPER
+from click.testing import CliRunner
+
+LISTS = {"full": all_cells(False), "quick": all_cells(True)}
+each_list = pytest.mark.parametrize("cells", LISTS.values(), ids=LISTS)
+
+
+@each_list
+def test_names_are_unique(cells: list[Cell]) -> None:
+    """A record is found by its cell's name, which is a file's."""
+    twice = [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]
+    assert not twice
+    assert not any("/" in cell.name or cell.name.startswith(".") for cell in cells)
+
+
+@each_list
+def test_records_tell_cells_apart(cells: list[Cell]) -> None:
+    """No two cells are the same place and repeat to what reads records, and every experiment is one it knows."""
+    read = [parse({"cell": cell.as_dict()}) for cell in cells]
+    assert len({(each.place, each.repeat) for each in read}) == len(cells)
+    for cell, each in zip(cells, read, strict=True):
+        assert all(getattr(each.place, field.name) == getattr(cell, field.name) for field in fields(Place))
+
+
+def test_a_name_says_whatever_differs() -> None:
+    """Cells that differ in anything but how many requests of how many tokens have different names."""
+    cell = Cell("rates", "demo", "specbench", "hat", 0.5)
+    others = [
+        replace(cell, experiment="single"), replace(cell, setting="wide"), replace(cell, dataset="cnndm"),
+        replace(cell, method="ushape"), replace(cell, rate=1.0), replace(cell, repeat=1), replace(cell, stages=2),
+        replace(cell, rtt_ms=10.0), replace(cell, trace="lumos-5g"), replace(cell, arrivals="azure"),
+    ]  # fmt: skip
+    assert len({each.name for each in [cell, *others]}) == len(others) + 1
+
+
+@each_list
+def test_every_experiment_is_there(cells: list[Cell]) -> None:
+    """All of them in the full list; the quick one leaves out what repeats another experiment on other data."""
+    left_out = {"real", "arrivals"} if cells is LISTS["quick"] else set()
+    assert {cell.experiment for cell in cells} == set(EXPERIMENTS) - left_out
+
+
+@each_list
+def test_all_that_a_cell_names_is_known(cells: list[Cell]) -> None:
+    """Methods, data sets, settings and traces, to what serves them and to what shows them."""
+    for cell in cells:
+        assert cell.method in SERVED
+        assert cell.method in (STRATEGIES if cell.experiment == "ablation" else LOOKS)
+        assert cell.dataset in SHOWN and (cell.dataset in DATASETS or cell.dataset == "real")
+        assert cell.setting in SETTINGS
+        assert not cell.trace or cell.trace in TRACES
+    assert set(METHODS) | set(ABLATION) == set(SERVED)
+    assert set(ABLATION) == set(STRATEGIES) and set(METHODS) <= set(LOOKS)
+    assert set(PAPER) == set(DATASETS)
+
+
+def test_quick_is_less_of_the_same() -> None:
+    """Every quick cell is one of the full list but for its requests, and it is far fewer."""
+
+    def kind(cell: Cell) -> Cell:
+        return replace(cell, requests=0, tokens=0)
+
+    full, quick = LISTS["full"], LISTS["quick"]
+    assert {kind(cell) for cell in quick} < {kind(cell) for cell in full}
+    assert 2 * sum(cell.requests for cell in quick) < sum(cell.requests for cell in full) / REPEATS * QUICK_REPEATS
+
+
+@each_list
+def test_repeats_are_the_same_cells(cells: list[Cell]) -> None:
+    """One repeat after the other, each of all cells, so that what is compared was measured close together."""
+    repeats = [cell.repeat for cell in cells]
+    assert repeats == sorted(repeats)
+    once = {replace(cell, repeat=0) for cell in cells}
+    assert len(cells) == len(once) * (max(repeats) + 1)
+    assert max(repeats) + 1 == (QUICK_REPEATS if cells is LISTS["quick"] else REPEATS)
+
+
+@each_list
+def test_methods_are_compared_under_one_condition(cells: list[Cell]) -> None:
+    """Within an experiment every method has the same conditions, but for the wide model's cloud, which has no text."""
+    for experiment in {cell.experiment for cell in cells}:
+        conditions: dict[str, set[Cell]] = {}
+        for cell in cells:
+            if cell.experiment == experiment and cell.setting == "demo":
+                conditions.setdefault(cell.method, set()).add(replace(cell, method=""))
+        assert len(set(map(frozenset, conditions.values()))) == 1, experiment
+
+
+def test_the_middle_rate() -> None:
+    """It is one that is measured, and comes between the others."""
+    for rates in RATES.values():
+        assert middle(rates) in rates
+        assert sum(each < middle(rates) for each in rates) == sum(each > middle(rates) for each in rates)
+
+
+def test_what_has_a_record_is_not_missing(tmp_path: Path) -> None:
+    """So that an interrupted measurement goes on where it was."""
+    cells = LISTS["quick"][:5]
+    for cell in cells[1:3]:
+        (tmp_path / f"{cell.name}.json").write_text("{}")
+    (tmp_path / f".{cells[4].name}.part").write_text("{}")
+    assert missing(cells, tmp_path) == [cells[0], *cells[3:]]
+
+
+def test_the_command_lists_what_it_would_measure() -> None:
+    """Those of the experiments, methods and settings that are named."""
+    words = ["--quick", "--again", "--list", "--setting", "demo", "--only", "single", "--method", "hat"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    wanted = [cell for cell in LISTS["quick"] if (cell.experiment, cell.method) == ("single", "hat")]
+    assert [line.strip() for line in result.output.splitlines()[1:]] == [cell.name for cell in wanted]
+    assert len(wanted) == 2

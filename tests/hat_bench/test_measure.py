@@ -1,0 +1,159 @@
+"""Cells are measured on a real testbed, and become records that the page is made of."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from bench.hat import __main__ as command
+from bench.hat import page
+from bench.hat.cells import Cell
+from bench.hat.conditions import VARY
+from bench.hat.latency import Record
+from bench.hat.long_demo import long_demo
+from bench.hat.looks import look
+from bench.hat.measure import ARRIVALS, arrivals, calibrated, calibration_of, latency_table, upload_bound
+from bench.hat.prompts import Prompt
+from bench.hat.records import load, parse
+from bench.hat.scaling import Costs, ScaledLink
+from bench.hat.setups import Setup
+from bench.testbed.possible import obstacle
+
+CELL = Cell("rates", "demo", "specbench", "hat", 1.0, requests=3, tokens=24)
+COSTS = Costs(512, 0.0135, 0.042)
+LINK = ScaledLink(240_000.0, 400_000.0)
+LENGTHS = (40, 80, 60)
+"""Of the prompts, in tokens."""
+
+
+def answered(number: int, prompt_tokens: int = 256) -> Record:
+    """A request that took 0.5 s to its first token and 0.1 s to each of 10 others."""
+    chunks = [(number + 0.5 + 0.1 * each, 1) for each in range(11)]
+    return Record(
+        id=number,
+        due_s=number,
+        sent_s=number,
+        first_s=chunks[0][0],
+        chunks=chunks,
+        prompt_tokens=prompt_tokens,
+        tokens=11,
+        accepted=4,
+        proposed=8,
+        finish="length",
+    )
+
+
+FAILED = Record(9, 0.0, 0.0, error="deadline")
+
+
+@pytest.mark.parametrize("kind", ["poisson", "azure"])
+def test_arrivals_are_the_same_for_every_method(kind: str) -> None:
+    """They rise, differ from repeat to repeat, and come at the cell's rate."""
+    cell = replace(CELL, arrivals=kind, rate=2.0)
+    if kind == "azure" and not ARRIVALS.is_file():
+        pytest.skip("the trace is not at hand: the measured data is kept apart from the product")
+    due = arrivals(cell, 400)
+    assert due == sorted(due) == arrivals(replace(cell, method="ushape"), 400)
+    assert due != arrivals(replace(cell, repeat=1), 400)
+    assert due[-1] == pytest.approx(200, rel=0.5 if kind == "azure" else 0.2)
+
+
+def test_what_clients_saw() -> None:
+    """Delays, SLAs by their units, drafts and failures, under the names that records are read by."""
+    found = latency_table([answered(0), answered(1), FAILED])
+    assert (found["requests"], found["failed"], found["tokens"]) == (3, 1, 22)
+    assert found["ttft"]["mean"] == pytest.approx(0.5) and found["tbt"]["mean"] == pytest.approx(0.1)
+    assert found["prefill_sla"] == pytest.approx([0.25, 0.25])
+    assert found["decode_sla"] == pytest.approx([1.0, 1.0])
+    assert found["decode_tokens_s"] == pytest.approx(10)
+    assert (found["prompt_tokens"], found["accepted"], found["proposed"]) == (256, 8, 16)
+    read = parse(json.loads(json.dumps({"cell": CELL.as_dict(), "latency": found})))
+    assert read.prefill_sla == tuple(found["prefill_sla"])
+    assert read.numbers["latency.ttft.mean"] == pytest.approx(0.5)
+
+
+def test_a_cell_in_which_all_failed_is_a_record() -> None:
+    """With no delays in it, and without a bound."""
+    cell = replace(CELL, experiment="unloaded", rate=0.0)
+    table, bound = latency_table([FAILED]), upload_bound(cell, [FAILED], LINK, COSTS)
+    read = parse({"cell": cell.as_dict(), "latency": table, **bound})
+    assert read.numbers["latency.failed"] == 1 and read.prefill_sla == ()
+    assert not [name for name in read.numbers if name.startswith(("latency.ttft.", "latency.tbt.", "upload_bound"))]
+
+
+def test_the_bound_is_the_rows_over_the_link() -> None:
+    """Of those who were answered; it is for unloaded cells alone."""
+    records = [answered(0, 100), answered(1, 300), FAILED]
+    bound = upload_bound(replace(CELL, experiment="unloaded"), records, LINK, COSTS)["upload_bound_s"]
+    assert math.isclose(bound, 200 * 512 / 240_000)
+    assert upload_bound(CELL, records, LINK, COSTS) == {}
+
+
+def test_a_known_calibration_is_read(tmp_path: Path) -> None:
+    """Nothing is started for it."""
+    setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
+    know(tmp_path, setup)
+    assert calibrated(setup, tmp_path, tmp_path / "never") == COSTS
+    assert not (tmp_path / "never").exists()
+
+
+def know(cache: Path, setup: Setup) -> None:
+    """Leave a calibration there."""
+    known = {"of": calibration_of(setup), "base_s": COSTS.base_s, "chunk_s": COSTS.chunk_s}
+    (cache / "calibration-demo.json").write_text(json.dumps(known), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Small(Setup):
+    """The demo model on its own installation, but with one device, and asked in few words."""
+
+    folder: Path = Path()
+
+    def prompts(self, cell: Cell) -> list[Prompt]:
+        """Short ones."""
+        return self.texts(LENGTHS[: cell.requests], 1)
+
+    def scenario(self, sends_text: bool) -> Path:
+        """The demo model's, for one device instead of three."""
+        text = super().scenario(sends_text).read_text(encoding="utf-8")
+        assert "count = 3" in text and "{3}" in text
+        file = self.folder / "small.toml"
+        file.write_text(text.replace("count = 3", "count = 1").replace("{3}", "{1}"), encoding="utf-8")
+        return file
+
+
+@pytest.mark.system
+def test_two_cells_from_the_testbed_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-shape and HAT answer every request over shaped links, each leaves a record, and the page is made of both."""
+    if obstacle():
+        pytest.skip(f"no testbed here: {obstacle()}")
+    monkeypatch.setattr(command, "CACHE", tmp_path)
+    setup = Small("demo", long_demo(tmp_path / "long-demo"), 2, COSTS.row_bytes, 0.4, "device_agent", tmp_path)
+    know(tmp_path, setup)
+    records, docs = tmp_path / "records", tmp_path / "docs"
+    records.mkdir()
+    cells = [replace(CELL, method=method) for method in ("ushape-full", "hat-paper")]
+    assert command.run(cells, records, {"demo": setup}) == []
+    assert command.missing(cells, records) == []
+    found = {each.place.method: each.numbers for each in load(records)}
+    prompt_bytes = sum(LENGTHS) * COSTS.row_bytes
+    for cell in cells:
+        numbers = found[cell.method]
+        raw = json.loads((records / f"{cell.name}.json").read_text(encoding="utf-8"))
+        assert raw["errors"] == [] and numbers["latency.failed"] == 0
+        assert len(raw["texts"]) == len(raw["latency"]["prefill_sla"]) == CELL.requests
+        assert numbers["latency.tokens"] > CELL.requests
+        # Every row of every prompt goes up, and takes its time on a link that is at most as fast as the bounds say.
+        assert numbers["cloud.up_bytes"] > prompt_bytes
+        fastest = numbers["link.up_mb_s"] * 1e6 * VARY[1]
+        assert numbers["latency.ttft.mean"] > 0.9 * prompt_bytes / CELL.requests / fastest
+        assert numbers["cloud.steps"] > 0 and numbers["machine.used_cores"] > 0
+        assert numbers["scaling.our_upload_per_step"] == pytest.approx(numbers["scaling.paper_upload_per_step"])
+    # All deep rows of a prompt come down where that is what is compared; only one of the two drafts.
+    assert found["ushape-full"]["cloud.down_bytes"] > prompt_bytes
+    assert found["ushape-full"]["latency.proposed"] == 0 < found["hat-paper"]["latency.proposed"]
+    text = page.write(records, docs).read_text(encoding="utf-8")
+    assert look("hat-paper").label in text and "U-shape, all rows down" in text and (docs / "hat.json").is_file()

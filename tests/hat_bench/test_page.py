@@ -1,0 +1,131 @@
+"""The page is made from records alone, and its sentences follow the figures."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from bench.hat import prose
+from bench.hat.gains import CHAINS, gain
+from bench.hat.page import main, page_text
+from bench.hat.records import load
+from bench.hat.results import as_json, summary
+from bench.hat.summary import Measured
+from click.testing import CliRunner
+from hat_bench.invented import campaign, parsed, record, write
+
+CHOSEN = ("hat", "hat-paper", "ushape", "ushape-full")
+
+
+@pytest.fixture(scope="module")
+def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page that was written from a folder of records, those of the wide model."""
+    folder = tmp_path_factory.mktemp("page")
+    write(folder / "records", [each for each in campaign(1) if each["cell"]["setting"] == "wide"])
+    stale = folder / "docs" / "hat" / "demo-old-rates.png"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"")
+    result = CliRunner().invoke(main, [str(folder / "records"), "--docs", str(folder / "docs")])
+    assert result.exit_code == 0, result.output
+    return folder / "docs"
+
+
+def test_the_page_shows_every_plot_there_is(docs: Path) -> None:
+    """Every picture it names is there, every one that is there is named, and old ones are gone."""
+    text = (docs / "hat.md").read_text(encoding="utf-8")
+    named = re.findall(r"\]\((hat/[^)]+)\)", text)
+    assert sorted(named) == sorted(f"hat/{each.name}" for each in (docs / "hat").iterdir())
+    assert len(set(named)) == len(named) == 4
+
+
+def test_the_page_has_every_section() -> None:
+    """Goals, what was measured, every figure and table of the paper, the second look, and limits."""
+    text = page_text(parsed(*campaign(1)), {})
+    headings = ("Goals", "How it was measured", "What in the gain comes from which choice", "Limits")
+    figures = ("(Figures 6 and 7)", "(Figure 8)", "(Figures 9 and 10)", "(Table 4)", "(Table 5)", "(Figures 11 and 12)")
+    others = ("### Round trips", "### Bandwidth traces", "### Real prompts", "### Arrivals of a trace")
+    for part in (*(f"\n## {each}\n" for each in headings), *figures, *others):
+        assert part in text, part
+    assert "fewer than three times" in text and "None" not in text and "nan" not in text
+
+
+def test_the_summary_is_written(docs: Path) -> None:
+    """As JSON, with the conditions and goals of these records."""
+    found = json.loads((docs / "hat.json").read_text(encoding="utf-8"))
+    assert found == json.loads(json.dumps(summary(load(docs.parent / "records"))))
+    assert len(found["conditions"]) == 9 and len(found["goals"]) == 5
+
+
+def test_the_summary_has_no_raw_record() -> None:
+    """Conditions with medians, goals, gains; no request's own time."""
+    text = as_json(summary(parsed(*campaign(1))))
+    found = json.loads(text)
+    assert len(found["conditions"]) == len(list(campaign(1)))
+    assert len(found["goals"]) == 20 and len(found["gains"]) == 3 * 2 * len(CHAINS)
+    assert "prefill_sla" not in text and len(text) < 200_000
+    one = next(each for each in found["conditions"] if each["experiment"] == "unloaded" and each["method"] == "hat")
+    median, low, high = one["measured"]["latency.ttft.mean"]
+    assert low == median == high and one["repeats"] == 1
+
+
+def test_a_bad_folder_is_refused_in_one_line(tmp_path: Path) -> None:
+    """And nothing is written."""
+    result = CliRunner().invoke(main, [str(tmp_path), "--docs", str(tmp_path / "docs")])
+    assert result.exit_code == 1 and result.output.startswith("Error: ") and "no records" in result.output
+    assert not (tmp_path / "docs").exists()
+
+
+def test_few_records_make_a_page_that_says_what_is_missing() -> None:
+    """One cell is enough for a page; what it cannot tell, it says."""
+    text = page_text(parsed(record("rtt", "hat", rtt_ms=20.0)), {})
+    assert "Not measured: it needs HAT and U-shape" in text and "Not measured at all: rates, unloaded" in text
+    assert "**not measured**" in text
+
+
+def changed(**ttft: float) -> Measured:
+    """Chosen methods and strategies at one rate with these TTFTs; the others have what U-shape has."""
+    records = []
+    for experiment, methods in (("rates", CHOSEN), ("ablation", ("none", "pc", "sd+pc", "sd+pc+pd"))):
+        for method in methods:
+            made = record(experiment, method, rate=2.0)
+            made["latency"]["ttft"]["mean"] = ttft.get(method.replace("-", "_").replace("+", "_"), 1.0)
+            records.append(made)
+    return Measured(parsed(*records))
+
+
+@pytest.mark.parametrize(
+    ("last_row", "hat_paper", "said"),
+    [
+        (0.5, 0.4, "a download that need not be"),
+        (0.95, 0.1, "chunks do not hide that download"),
+        (0.8, 0.3, "hardly touch each other"),
+    ],
+)
+def test_what_is_said_of_the_download_follows_from_both_orders(last_row: float, hat_paper: float, said: str) -> None:
+    """Worth more alone, worth more behind chunks, or as much."""
+    measured = changed(ushape=last_row, pc=0.5, sd_pc=0.5, sd_pc_pd=0.5, hat_paper=hat_paper, hat=hat_paper - 0.05)
+    chains = [gain(measured, "demo", "specbench", chain, "TTFT") for chain in CHAINS]
+    assert said in prose.of_download(*chains)
+    assert prose.of_download(None, chains[1]) == ""
+
+
+def test_a_loss_is_called_one() -> None:
+    """HAT above U-shape has no gain to share, and what we add can make it slower."""
+    measured = changed(hat=1.2, hat_paper=1.1)
+    found = gain(measured, "demo", "specbench", "the download first", "TTFT")
+    assert found is not None
+    assert "20.0 % above" in prose.of_gain(found) and "no gain to share out" in prose.of_gain(found)
+    assert prose.of_ours([found]) == ["What we add to the paper makes TTFT 9.1 % higher."]
+
+
+def test_limits_are_those_of_the_records() -> None:
+    """Failures, a short machine, replayed acceptance and mixed commits are said where they were, and nowhere else."""
+    good = parsed(*(record("rates", "hat", repeat) for repeat in range(3)))
+    bad = parsed(
+        record("rates", "hat", setting="wide", latency__failed=2, machine__bottleneck="disk was slow"),
+    )
+    plain, said = (" ".join(prose.limits(Measured(each), each)) for each in (good, [*good, *bad]))
+    for words in ("requests failed", "disk was slow", "replayed", "fewer than three"):
+        assert words in said and words not in plain

@@ -1,0 +1,227 @@
+"""Records are read strictly, compared within repeats, and judged without guessing."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from bench.hat.gains import CHAINS, DOWNLOAD, REST, gain
+from bench.hat.goals import judge, never_measured
+from bench.hat.judging import DOUBTED, MET, MISSED, UNMEASURED, Goal
+from bench.hat.records import BadRecord, Place, load, parse
+from bench.hat.summary import TBT, TTFT, Measured, compliance, met_by, spread
+from hat_bench.invented import campaign, parsed, record
+from hypothesis import given
+from hypothesis import strategies as st
+
+HAT, FULL = Place("rates", "demo", "specbench", "hat", 2.0), Place("rates", "demo", "specbench", "ushape-full", 2.0)
+
+
+def goal(goals: list[Goal], name: str) -> Goal:
+    """The one goal whose name begins like this."""
+    (found,) = [each for each in goals if each.name.startswith(name)]
+    return found
+
+
+def test_a_ratio_is_taken_within_a_repeat() -> None:
+    """A machine that is four times as slow in one repeat changes no ratio, though it changes both medians."""
+    records = []
+    for repeat, slow in enumerate((1.0, 4.0, 1.1)):
+        for method, ttft in (("hat", 0.2 * slow), ("ushape-full", 0.8 * slow)):
+            made = record("rates", method, repeat, rate=2.0)
+            made["latency"]["ttft"]["mean"] = ttft
+            records.append(made)
+    measured = Measured(parsed(*records))
+    ratio = measured.ratio(HAT, FULL, TTFT)
+    assert ratio is not None and ratio.count == 3
+    assert (ratio.low, ratio.high) == pytest.approx((0.25, 0.25))
+    assert ratio.below.median == pytest.approx(75)
+    assert measured.numbers(HAT, TTFT) == pytest.approx({0: 0.2, 1: 0.8, 2: 0.22})
+
+
+def test_repeats_that_lack_one_side_are_left_out() -> None:
+    """Nothing is made up for what is missing, and nothing at all is a missing ratio."""
+    measured = Measured(
+        parsed(record("rates", "hat", 0, 2.0), record("rates", "hat", 1, 2.0), record("rates", "ushape-full", 1, 2.0))
+    )
+    ratio = measured.ratio(HAT, FULL, TTFT)
+    assert ratio is not None and ratio.count == 1
+    assert measured.ratio(HAT, Place("rates", "demo", "specbench", "cloud", 2.0), TTFT) is None
+    assert measured.spread(HAT, "latency.nothing") is None
+
+
+@given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=12))
+def test_a_spread_is_around_its_median(values: list[float]) -> None:
+    """And of few values it reaches from the lowest to the highest."""
+    found = spread(values)
+    assert found is not None and found.low <= found.median <= found.high and found.count == len(values)
+    if len(values) < 5:
+        assert (found.low, found.high) == (min(values), max(values))
+    turned = found.line(-1.0)
+    assert turned.low <= turned.median <= turned.high
+
+
+def test_a_cell_in_which_all_failed_has_no_delay_of_nothing() -> None:
+    """Its distributions are of nothing: their zeros are not the best delays of all."""
+    made = record("rates", "hat", rate=2.0, latency__failed=24, latency__prefill_sla=[], latency__decode_sla=[])
+    made["latency"]["ttft"] = made["latency"]["tbt"] = {"mean": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0}
+    measured = Measured(parsed(made, record("rates", "ushape-full", rate=2.0)))
+    assert measured.ratio(HAT, FULL, TTFT) is None and measured.spread(HAT, "latency.tbt.p50") is None
+    assert goal(judge(measured), "TTFT below U-shape, all").verdict == UNMEASURED
+
+
+def test_failed_requests_meet_no_sla() -> None:
+    """Three of four are in time, one failed: three quarters, and no SLA that all meet."""
+    (failed,) = parsed(record("rates", "hat", latency__failed=1, latency__prefill_sla=[0.3, 0.1, None, 0.2, math.inf]))
+    assert compliance(failed, "prefill", 0.2) == pytest.approx(0.5) and compliance(failed, "prefill", 9.0) == 0.75
+    assert met_by(failed, "prefill", 0.5) == 0.2 and met_by(failed, "prefill", 0.75) == 0.3
+    assert met_by(failed, "prefill", 0.9) is None
+
+
+def test_every_goal_is_judged_where_it_applies() -> None:
+    """On whole records: five by delay for each data set of the rates, and one each of the other experiments."""
+    goals = judge(Measured(parsed(*campaign())))
+    assert len(goals) == 3 * 5 + 2 + 2 + 1
+    assert goal([each for each in goals if each.dataset == "specbench"], "tokens a second").verdict == MET
+    assert never_measured(Measured(parsed(record("rates", "hat")))) == [
+        "unloaded", "single", "ablation", "stages", "rtt", "traces",
+    ]  # fmt: skip
+
+
+def test_one_rate_that_misses_is_a_missed_goal() -> None:
+    """TBT has to be low enough at every rate, and the text says where it is not."""
+    records = [record("rates", method, rate=rate) for method in ("hat", "ushape-full") for rate in (1.0, 2.0, 3.0)]
+    assert goal(judge(Measured(parsed(*records))), "TBT below U-shape, all").verdict == MET
+    records[2]["latency"]["tbt"]["mean"] = 0.9
+    missed = goal(judge(Measured(parsed(*records))), "TBT below U-shape, all")
+    assert missed.verdict == MISSED and "3 requests/s: -" in missed.measured
+
+
+def test_a_baseline_that_was_not_measured_is_named_and_one_that_wins_is_said() -> None:
+    """The best of all baselines is the best of those that ran; cloud and llama.cpp are none of them."""
+    records = [record("rates", each, rate=1.0) for each in ("hat", "ushape-full", "u-medusa", "cloud", "llama-rpc")]
+    best = goal(judge(Measured(parsed(*records))), "TBT best")
+    assert best.verdict == MET and best.measured.startswith("of 2 the nearest is U-Medusa")
+    assert "U-Sarathi" in best.notes[0]
+    records[2]["latency"]["tbt"]["mean"] = 0.001
+    best = goal(judge(Measured(parsed(*records))), "TBT best")
+    assert best.verdict == MISSED and best.measured.startswith("U-Medusa, 1 requests/s: -")
+    records[2]["latency"]["tbt"]["mean"], records[3]["latency"]["tbt"]["mean"] = 0.05, 0.001
+    assert goal(judge(Measured(parsed(*records))), "TBT best").verdict == MET
+
+
+def test_goals_that_rest_on_few_answers_are_in_doubt() -> None:
+    """One of 24 failed, and the machine was short: both are said, and what would be met is in doubt."""
+    records = [record("rates", "hat", rate=1.0, latency__failed=1), record("rates", "ushape-full", rate=1.0)]
+    records[1]["machine"]["bottleneck"] = "cores were full"
+    found = goal(judge(Measured(parsed(*records))), "TTFT below U-shape, all")
+    assert found.verdict == DOUBTED
+    assert found.notes == (
+        "1 of 24 requests of HAT's failed and are in no delay",
+        "in 1 of 2 runs the machine itself was short: cores were full",
+    )
+
+
+@pytest.mark.parametrize(("over", "verdict"), [(1.10, MET), (1.11, MISSED)])
+def test_an_unloaded_device_is_held_against_its_upload(over: float, verdict: str) -> None:
+    """TTFT over the bound of the same run."""
+    made = record("unloaded", "hat")
+    made["latency"]["ttft"]["mean"] = over * made["upload_bound_s"]
+    made["latency"]["ttft"]["mean"] -= 1e-9
+    assert goal(judge(Measured(parsed(made))), "TTFT of one").verdict == verdict
+
+
+def test_table_5_is_missed_when_one_strategy_does_not_help() -> None:
+    """Drafting that makes tokens later than without it is said; a strategy not measured leaves the goal open."""
+    records = [record("ablation", each, rate=2.0) for each in ("none", "pc", "sd", "sd+pd", "sd+pc", "sd+pc+pd")]
+    assert goal(judge(Measured(parsed(*records))), "SD, PC and PD").verdict == MET
+    assert goal(judge(Measured(parsed(*records[:5]))), "SD, PC and PD").verdict == UNMEASURED
+    records[2]["latency"]["tbt"]["mean"] = 0.5
+    found = goal(judge(Measured(parsed(*records))), "SD, PC and PD")
+    assert found.verdict == MISSED and "SD to none, TBT: -" in found.measured
+
+
+def test_round_trips_are_held_against_our_own() -> None:
+    """0.8 and 0.6 of what the method has at 0 ms."""
+    records = [record("rtt", "hat", rtt_ms=each) for each in (0.0, 20.0, 50.0)]
+    for made, speed in zip(records, (100.0, 80.0, 59.0), strict=True):
+        made["latency"]["tokens_s"] = speed
+    found = goal(judge(Measured(parsed(*records))), "tokens a second")
+    assert found.verdict == MISSED and found.measured == "20 ms: 0.80 times; 50 ms: 0.59 times"
+
+
+def test_the_terms_of_a_gain_are_the_whole_gain() -> None:
+    """Both chains add up, the paper's with its rest, in every repeat, and so do shares."""
+    measured = Measured(parsed(*campaign(repeats=1)))
+    for chain in CHAINS:
+        found = gain(measured, "demo", "specbench", chain, "TTFT")
+        assert found is not None and not found.missing
+        assert sum(each.seconds.median for each in found.terms) == pytest.approx(found.whole.median)
+        assert sum(each.share_percent.median for each in found.terms if each.share_percent) == pytest.approx(100)
+        assert (found.terms[-1].choice == REST) == (chain == "the paper's order")
+        assert found.before.median - found.after.median == pytest.approx(found.whole.median)
+
+
+def test_no_gain_is_not_shared_out() -> None:
+    """Where HAT was above U-shape in one repeat there are seconds and no shares; what is missing is named."""
+    records = [
+        record("rates", method, repeat, rate=2.0) for repeat in range(3) for method in ("hat", "ushape", "ushape-full")
+    ]
+    records[0]["latency"]["tbt"]["mean"] = 5.0
+    found = gain(Measured(parsed(*records)), "demo", "specbench", "the download first", "TBT")
+    assert found is not None and [each.choice for each in found.terms] == [DOWNLOAD]
+    assert found.terms[0].share_percent is None and found.terms[0].seconds.count == 3
+    assert found.missing == ("chunks and drafting (PC, SD, PD)", "our additions to the paper")
+    alone = Measured(parsed(record("rates", "hat", rate=2.0)))
+    assert gain(alone, "demo", "specbench", "the download first", "TBT") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cell": None}, "no cell"), ({"cell": {}}, "cell.experiment"), ({"latency": 3}, "latency is not an object"),
+        ({"latency": {"prefill_sla": [-1.0]}}, "prefill_sla"), ({"machine": {"bottleneck": 1}}, "machine.bottleneck"),
+    ],
+)  # fmt: skip
+def test_a_record_that_is_none_is_refused(change: dict[str, object], message: str) -> None:
+    """With a message that says what is wrong."""
+    with pytest.raises(BadRecord, match=message):
+        parse({**record("rates", "hat"), **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("experiment", "other"), ("rate", -1.0), ("rate", math.nan), ("repeat", 0.5), ("method", 3)]
+)
+def test_a_cell_of_the_wrong_kind_is_refused(name: str, value: object) -> None:
+    """Whatever is wrong with it."""
+    made = record("rates", "hat")
+    made["cell"][name] = value
+    with pytest.raises(BadRecord, match=f"(?i){name}"):
+        parse(made)
+
+
+def test_a_folder_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Twins and broken files are refused by name; what is no record is left out."""
+    with pytest.raises(BadRecord, match="no records"):
+        load(tmp_path)
+    (tmp_path / "a.json").write_text(json.dumps(record("rates", "hat")), encoding="utf-8")
+    (tmp_path / "calibration.json").write_text('{"base_s": 1}', encoding="utf-8")
+    (only,) = load(tmp_path)
+    assert only.place == Place("rates", "demo", "specbench", "hat") and only.numbers[TBT] == pytest.approx(0.01)
+    (tmp_path / "b.json").write_text(json.dumps(record("rates", "hat")), encoding="utf-8")
+    with pytest.raises(BadRecord, match=r"b\.json and a\.json"):
+        load(tmp_path)
+    (tmp_path / "b.json").write_text("{", encoding="utf-8")
+    with pytest.raises(BadRecord, match=r"b\.json"):
+        load(tmp_path)
+
+
+def test_what_json_has_no_number_for_is_missing() -> None:
+    """null and NaN are as if they were not there, and the machine's name is the same on every day."""
+    made = record("rates", "hat", latency__tau=None, latency__goodput=math.nan)
+    made["machine"]["name"] = "a box, 2 cores, 2001-02-03"
+    read = parse(made)
+    assert "latency.tau" not in read.numbers and "latency.goodput" not in read.numbers
+    assert read.machine == "a box, 2 cores"

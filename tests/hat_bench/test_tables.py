@@ -1,0 +1,152 @@
+"""Tables show what was measured beside what the paper says, and a dash for what neither has."""
+
+from __future__ import annotations
+
+import pytest
+from bench.hat import method_tables, tables
+from bench.hat.gains import CHAINS, gains
+from bench.hat.looks import BASELINES, LOOKS, STRATEGIES, look, ordered
+from bench.hat.shown import MISSING, around, number, percent_below
+from bench.hat.summary import Measured, Spread
+from hat_bench.invented import TBT_S, TTFT_S, campaign, parsed, record
+
+
+def rows(table: str) -> dict[str, list[str]]:
+    """Rows by the label of the method, wherever it stands; every row is as wide as the head."""
+    lines = [line.strip("|").split("|") for line in table.splitlines()]
+    assert len({len(line) for line in lines}) == 1
+    cells = [[cell.strip() for cell in line] for line in lines[2:]]
+    return {next((cell for cell in line[:2] if not cell.replace(".", "").isdigit()), line[0]): line for line in cells}
+
+
+@pytest.fixture(scope="module")
+def measured() -> Measured:
+    """Everything, three times."""
+    return Measured(parsed(*campaign()))
+
+
+def test_a_row_has_ours_and_the_paper_s() -> None:
+    """Exact figures of one repeat, with the paper's 40.5 % at its rate of 6."""
+    both = [record("rates", method, rate=2.0) for method in ("hat", "ushape-full", "ushape")]
+    for made, ttft, tbt in zip(both, (0.2, 0.8, 0.4), (0.01, 0.08, 0.04), strict=True):
+        made["latency"]["ttft"]["mean"], made["latency"]["tbt"]["mean"] = ttft, tbt
+    found = rows(tables.rates(Measured(parsed(*both)), "demo", "specbench"))
+    assert found["HAT, ours"] == [
+        "2", "HAT, ours", "**200**", "75.0", "50.0", "40.5 at 6/s", "**10.0**", "87.5", "75.0", "41.3 at 4/s",
+    ]  # fmt: skip
+    assert found["U-shape, all rows down"][3:6] == [MISSING, "-100.0", MISSING]
+
+
+def test_a_method_without_its_base_has_no_percentage() -> None:
+    """What was not measured is a dash."""
+    found = rows(tables.rates(Measured(parsed(record("rates", "hat", rate=2.0))), "demo", "specbench"))
+    assert found["HAT, ours"][3:5] == [MISSING, MISSING]
+
+
+def test_only_the_middle_rate_stands_beside_the_paper(measured: Measured) -> None:
+    """The paper's text has no number for the others."""
+    lines = tables.rates(measured, "demo", "cnndm").splitlines()
+    said = [line for line in lines if "at 4/s" in line]
+    assert len(said) == 4 and all(line.startswith("| 0.7 |") for line in said)
+
+
+def test_steps_and_slas_show_the_paper_s_figures(measured: Measured) -> None:
+    """Figures 8 to 10."""
+    steps = rows(tables.steps(measured, "demo", "specbench"))
+    assert steps["U-Sarathi"][-3:] == ["6.5", "1.2", "0.17"] and steps["U-shape, small drafter"][-1] == MISSING
+    slas = rows(tables.slas(measured, "demo", "cnndm"))
+    assert slas["HAT, ours"][1] == "100.0 (100.0 … 100.0)"
+    assert slas["U-Medusa"][2] == "68.9" and slas["U-Medusa"][-2:] == ["3109.6", "7.4"]
+    assert slas["U-shape, all rows down"][4] == MISSING
+
+
+def test_pipelines_stand_beside_the_length_the_paper_names(measured: Measured) -> None:
+    """Figure 11 has numbers for one stage: 431.4 of 694.0 ms are 37.8 % below."""
+    lines = [line for line in tables.stages(measured, "demo", "specbench").splitlines() if "HAT, ours" in line]
+    assert ["37.8" in line for line in lines] == [True, False, False]
+
+
+def test_table_4_is_against_u_shape_while_decoding() -> None:
+    """Speedup is U-shape's TBT over the method's, and paper figures are those of the paper's own method."""
+    made = [record("single", method) for method in ("ushape", "u-small", "hat-paper", "hat")]
+    for each, tbt in zip(made, (0.08, 0.05, 0.05, 0.02), strict=True):
+        each["latency"]["tbt"]["mean"] = tbt
+    found = rows(method_tables.speculation(Measured(parsed(*made)), "demo", "specbench"))
+    assert found["HAT, ours"][3:5] == ["**4.00**", "1.65"] and found["HAT as in the paper"][3:5] == ["1.60", "1.65"]
+    assert found["U-shape, small drafter"][3:5] == ["1.60", MISSING]
+    assert found["U-shape, last row down"][2:5] == ["1.00", "1.00", "1.00"]
+
+
+def test_table_5_shows_both_changes(measured: Measured) -> None:
+    """All six rows in the paper's order, its changes against none beside ours."""
+    found = rows(method_tables.ablation(measured, "demo", "specbench"))
+    assert list(found) == [each.label for each in STRATEGIES.values()]
+    assert found["SD + PC + PD"][3:5] == ["384.2", "41.4"] and found["SD + PC + PD"][7:9] == ["26.4", "49.5"]
+    assert found["none"][2] == MISSING and "…" in found["PC"][2]
+
+
+def test_round_trips_and_unloaded_and_details(measured: Measured) -> None:
+    """Goals stand where they apply; bytes are for each token."""
+    trips = method_tables.round_trips(measured, "demo", "specbench").splitlines()
+    assert [line.split("|")[5].strip() for line in trips if "HAT, ours" in line] == ["–", "–", "0.8", "0.6", "–"]
+    assert rows(method_tables.unloaded(measured, "demo", "cnndm"))["HAT, ours"][2].startswith("280")
+    details = rows(method_tables.details(measured, "demo", "specbench"))
+    assert details["HAT, ours"][-4:] == [
+        "1.25 (1.25 … 1.25)", "0.833 (0.833 … 0.833)", "0.70 (0.70 … 0.70)", "0 of 72",
+    ]  # fmt: skip
+    assert details["U-shape, all rows down"][-3].startswith("3.75") and len(details) == len(LOOKS)
+
+
+def test_the_parts_have_every_choice_and_the_whole(measured: Measured) -> None:
+    """A row each, and a dash where a share is of no gain."""
+    for chain, choices in CHAINS.items():
+        here = [each for each in gains(measured, "demo", "specbench") if each.chain == chain]
+        found = rows(method_tables.parts(here))
+        assert [choice for choice, _, _ in choices] == list(found)[: len(choices)]
+        assert found["all: U-shape, all rows down, to HAT"][-1] == "100"
+
+
+def test_conditions_name_machine_ratios_and_failures(measured: Measured) -> None:
+    """Above every table; what was not recorded is said."""
+    places = measured.select(experiment="rates", setting="demo", dataset="specbench")
+    said = tables.conditions(measured, places)
+    for part in (
+        "an invented one",
+        "paper 0.031, ours 0.031",
+        "ours 0.012",
+        "repeats: 3",
+        "0.500 MB/s up",
+        "0 of 1944",
+    ):
+        assert part in said
+    bare = record("rates", "hat", machine__bottleneck="no cores left")
+    bare["link"] = bare["scaling"] = {}
+    few = Measured(parsed(bare))
+    said = tables.conditions(few, few.places)
+    assert "not recorded" in said and "short in 1 of 1 runs" in said and "paper not recorded" in said
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.000"), (-0.0001, "0.000"), (0.1234, "0.123"), (1.5, "1.50"), (12.34, "12.3"), (1234.5, "1234")],
+)  # fmt: skip
+def test_numbers_have_three_digits_that_count(value: float, text: str) -> None:
+    """And no exponent, and no minus before nothing."""
+    assert number(value) == text
+
+
+def test_spread_is_shown_with_one_measure() -> None:
+    """Median and both ends with as many digits; one repeat has no spread; nothing is a dash."""
+    assert around(Spread(9.96, 9.5, 10.04, 3)) == "10.0 (9.5 … 10.0)" and around(Spread(2.0, 2.0, 2.0, 1)) == "2.00"
+    assert around(None) == percent_below(None) == MISSING
+    assert percent_below(Spread(0.25, 0.2, 1.5, 3)) == "75.0 (-50.0 … 80.0)"
+
+
+def test_every_method_has_its_own_look() -> None:
+    """One colour and one marker each, in one order; none of ours is a baseline, nor what stands apart."""
+    for group in (LOOKS, STRATEGIES):
+        assert len({each.colour for each in group.values()}) == len(group)
+        assert len({each.marker for each in group.values()}) == len(group)
+    assert set(LOOKS) | set(STRATEGIES) == set(TTFT_S) == set(TBT_S)
+    assert BASELINES == ("ushape-full", "ushape", "u-sarathi", "u-medusa", "u-small")
+    assert ordered(["zeta", "cloud", "hat"]) == ["hat", "cloud", "zeta"] and look("zeta").label == "zeta"
