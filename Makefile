@@ -7,6 +7,8 @@
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
 #                     ARGS=--ablate too) do the same for their sections; bench-gpu prints
+#   make bench-hat    the HAT paper's evaluation on an emulated network, many hours (ARGS=--quick: less of it; ARGS=--list:
+#                     what is missing), into docs/results/; as root, with iproute2 and util-linux
 #   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock from pyproject.toml
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
@@ -20,7 +22,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow bench bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed: export OMP_NUM_THREADS := 1
+test test-slow bench bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat: export OMP_NUM_THREADS := 1
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools
 # PyTorch names its own CUDA packages where its build has any; pinning them here would pull them in for CPU builds too.
@@ -29,7 +31,7 @@ WITHOUT_CUDA := grep -vE '^(nvidia-|cuda-|triton=)'
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-interference bench-drafting bench-drafting-speed: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-BENCHES := bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed
+BENCHES := bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat
 
 .PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
