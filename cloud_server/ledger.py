@@ -241,7 +241,8 @@ class Ledger:
         """
         for key, entry in self.entries.items():
             if key[0] == connection and entry.state is not State.ORPHAN:
-                entry.state, entry.active, entry.prompt, entry.tree = State.ORPHAN, now, 0, None
+                # Its nodes keep their pages until it is resumed or ends: a step under way may still write to them.
+                entry.state, entry.active, entry.prompt = State.ORPHAN, now, 0
         orphans = [key for key, entry in self.entries.items() if entry.state is State.ORPHAN]
         return sorted(orphans, key=self._idleness)[: max(0, len(orphans) - self.limits.sessions)]
 

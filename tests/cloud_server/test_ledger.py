@@ -533,7 +533,7 @@ class AnyUse(RuleBasedStateMachine):
             assert entry.opened <= entry.active <= self.now
             nodes = 0 if entry.tree is None else len(entry.tree)
             assert ledger.pages.held(key) <= ledger.pages.needed(entry.position + nodes)
-            assert entry.tree is None or entry.state is State.OPEN
+            assert entry.tree is None or entry.state is not State.PARKED
 
 
 AnyUse.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
