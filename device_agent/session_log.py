@@ -141,7 +141,11 @@ class SessionLog:
         """Ask to forget every row from ``position`` on."""
         assert 0 <= position <= self.position, (position, self.position)
         self.position, self.branching = position, None
-        self._outgoing.append(position)
+        if self._outgoing and isinstance(last := self._outgoing[-1], int):
+            # One is enough; and the rows that the first would leave may never be replayed.
+            self._outgoing[-1] = min(last, position)
+        else:
+            self._outgoing.append(position)
         if self._pending:
             self._pending.append(position)
         else:
