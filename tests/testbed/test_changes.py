@@ -171,6 +171,7 @@ class ShapedWay:
         self._shaped.set(up_mb_s, down_mb_s)
 
 
+@pytest.mark.slow
 def test_changes_are_made_when_they_are_due_and_written_down() -> None:
     """The first before anything else happens, the others soon after their time, modes at once; none after the end."""
     way = Recorded()
@@ -209,6 +210,7 @@ def test_a_change_that_fails_is_heard_of() -> None:
         raise KeyError
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.usefixtures("possible")
 def test_a_real_link_follows_a_trace(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def test_a_report_sums_samples_up() -> None:
     assert (empty.busy_median, empty.full, empty.steal, empty.bottleneck) == (0.0, 0.0, 0.0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_busy_machine_is_seen() -> None:
     """One program more than there are cores: full, somebody waits, and no quota was used for it."""

@@ -114,6 +114,7 @@ def flow(network: Network, sender: str, receiver: str, port: int = 5000) -> Iter
         taker.wait(WITHIN_S)
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_way_takes_what_it_is_told(prefix: str) -> None:
     """Within 5 %, up and down, slow and fast; a short message is not held up, and not much too early; bytes are counted
@@ -141,6 +142,7 @@ def test_a_way_takes_what_it_is_told(prefix: str) -> None:
     assert network.link("device", "cloud").dropped() == network.link("cloud", "gateway").dropped() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_traffic_the_other_way_and_on_other_links_takes_nothing(prefix: str) -> None:
     """Acknowledgements of a fast way leave a slow one as it is, and links that share a host share nothing else."""
@@ -156,6 +158,7 @@ def test_traffic_the_other_way_and_on_other_links_takes_nothing(prefix: str) -> 
         assert up.took() < 1.1 * 200_000 / 0.3e6 and down.took() < 1.1 * 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.parametrize(("first", "second"), [(0.4, 4.0), (4.0, 0.4), (0.0, 1.0), (1.0, 0.0)])
 def test_a_bandwidth_changes_in_the_middle_of_a_message(prefix: str, first: float, second: float) -> None:

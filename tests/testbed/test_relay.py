@@ -76,6 +76,7 @@ def far_echo(delay_s: float, bytes_s: float) -> Iterator[socket.socket]:
         yield connection
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delay_s", "bytes_s"), [(0.02, 0.0), (0.01, 1e6), (0.0, 1e5)])
 def test_a_round_trip_takes_what_the_link_says(delay_s: float, bytes_s: float) -> None:
     """Never less than two delays and the bytes of both ways over the bandwidth; the best of many is close to that."""
@@ -140,6 +141,7 @@ def test_a_shorter_delay_keeps_the_order() -> None:
     assert [clock.due(1.1, 10), clock.due(1.6, 10)] == [1.5, 1.7000000000000002]
 
 
+@pytest.mark.slow
 def test_delay_and_jitter_change_while_it_runs() -> None:
     """The same connection has the new round trip, and jitter spreads it; then the old one again."""
     with (
