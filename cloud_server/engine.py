@@ -290,7 +290,8 @@ class Engine(Sessions):
                 continue
             del session.waiting[portion.sequence]
             self.ledger.answered(portion.key, work.hidden.shape[0], now)
-            if work.want and not self.ledger.entries[portion.key].prompt:
+            entry = self.ledger.entries.get(portion.key)
+            if work.want and entry is not None and not entry.prompt:  # Behind a chunk nobody decodes yet.
                 self._gathering.answered(portion.key, now, more=bool(session.waiting))
             self._metrics.queue_seconds.observe(began - work.arrived)
             wanted = _last_rows(work.outputs, work.want)
