@@ -24,6 +24,7 @@ empty ``text``. API keys go into the ``Authorization`` header of the handshake.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from dataclasses import replace
@@ -184,7 +185,11 @@ class TokenSocket:
             else:
                 outcome = "cancelled"
             # Told when nothing else reads here any more: the next message may follow at once.
-            await self._tell(DoneReply(request_id, cancelled=outcome == "cancelled"))
+            done = DoneReply(request_id, cancelled=outcome == "cancelled")
+            try:
+                await asyncio.wait_for(self._tell(done), self._desk.config.client_within_s)
+            except asyncio.TimeoutError:
+                raise ClientGone from None
         except RequestError as error:
             outcome = error.code or "invalid_value"
             meter.failed(error.code)
