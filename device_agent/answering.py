@@ -11,6 +11,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from device_agent.chain import Chain, ChainSession
 from device_agent.choosing import Chooser, Chosen
 from device_agent.conversations import Conversations
@@ -23,7 +25,18 @@ from device_agent.stops import StopScanner
 from device_agent.tokenizer import Tokenizer
 from split_model.sampling import BadSampling, SamplingParams
 from wire.errors import Code, SessionFailed
-from wire.messages import Accepted, Alternative, Delta, Done, Finished, Generate, Message, Sampling, TokenLogprob
+from wire.messages import (
+    Accepted,
+    Alternative,
+    Delta,
+    Done,
+    Finished,
+    Generate,
+    Message,
+    Sampling,
+    Timings,
+    TokenLogprob,
+)
 
 MIN_TOP_P = 1e-6
 """What a ``top_p`` of 0 means: the likeliest token only."""
@@ -130,10 +143,11 @@ class _Answer:
                 if request.echo and self._prompt.text:
                     self._send(self._prompt.text)
                 reason = await self._decode(session)
+                timings = self._timings(session)
                 done = True
             finally:
                 self._leave(session, done)
-        self._post(Finished(request.request, self._index, reason))
+        self._post(Finished(request.request, self._index, reason, timings))
         return self._count
 
     def _session(self) -> ChainSession:
@@ -164,6 +178,13 @@ class _Answer:
         prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
         held = [*prompt, *self._chooser.generated][: session.position]
         self._model.conversations.keep(self._request.tenant, self._drafter, held, len(prompt), session, now)
+
+    def _timings(self, session: ChainSession) -> Timings | None:
+        """Where the answer's time went. A round may be sent, and answered, row by row."""
+        timings = session.timings
+        if timings is None or self._way is None:
+            return timings
+        return msgspec.structs.replace(timings, rounds=self.tally.rounds)
 
     @property
     def _drafter(self) -> str:

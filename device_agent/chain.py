@@ -16,16 +16,19 @@ import torch
 from device_agent.chunking import DEFAULT_CHUNK, Chunker
 from device_agent.local import Compute, LocalSession, LocalSubmodel
 from device_agent.parts import DeviceParts
+from device_agent.remote_session import RemoteSession
 from drafting.drafter import Drafter, DraftSession
 from split_model.submodel import Submodel, SubmodelSession
+from wire.messages import Timings
 
 Value = TypeVar("Value")
 
 WHOLE_PROMPT = sys.maxsize
 """The chunk of a prompt that is not cut: as many rows as the cloud takes in one forward."""
 
-MAX_AHEAD = 4
-"""Chunks computed here and not yet answered: enough to keep link and cloud busy, and no more memory than that."""
+MAX_AHEAD = 16
+"""Chunks computed here and not yet answered. While the cloud is busy with others, the link goes on with ours: so many
+of a common size are as much as a session's window, which is what limits the memory they take."""
 
 
 class Chain:
@@ -114,6 +117,15 @@ class ChainSession:
     def waits(self) -> bool:
         """Whether the device has time while its rows are in the middle submodel: that runs elsewhere."""
         return self._middle is not None and not isinstance(self._middle, LocalSession)
+
+    @property
+    def timings(self) -> Timings | None:
+        """Where the time of this turn went so far, each answer of the cloud counted as a round; None until its prompt
+        is answered, where no cloud has part in it, and where that has all layers: who holds the rest is no device."""
+        parts = self.chain.parts
+        if not (isinstance(self._middle, RemoteSession) and (parts.front.blocks or parts.back.blocks)):
+            return None
+        return self._middle.timings
 
     def expect(self, prompt: int, expected: int) -> None:
         """A turn begins: ``prompt`` tokens come at once, and it will probably reach position ``expected``."""

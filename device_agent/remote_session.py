@@ -20,12 +20,13 @@ from device_agent.local import quiet
 from device_agent.place import Kept, Place
 from device_agent.recovery import LOSSES, Recovery
 from device_agent.row_bytes import joined
-from device_agent.session_log import Asked, SessionLog
+from device_agent.session_log import Asked, Piece, SessionLog
+from device_agent.times import Breakdown
 from split_model.nodes import check_path, reach, tree_behind
 from wire.errors import REPLAYABLE, Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
 from wire.limits import MAX_BRANCHING_ROWS
-from wire.messages import CloudWelcome, Message, Open, Park, Result, Resume
+from wire.messages import CloudWelcome, Message, Open, Park, Result, Resume, Timings
 
 if TYPE_CHECKING:
     from device_agent.remote import RemoteSubmodel
@@ -72,6 +73,11 @@ class RemoteSession:
         """Bytes held here, for the case that the session has to be replayed."""
         return self._log.history.nbytes
 
+    @property
+    def timings(self) -> Timings | None:
+        """Where the time of this turn went so far; None until its prompt is answered."""
+        return self._breakdown.timings
+
     def expect(self, prompt: int, expected: int) -> None:
         """See ``SubmodelSession.expect``."""
         self._prompt_end = self._log.position + prompt
@@ -79,6 +85,7 @@ class RemoteSession:
         self._in_prompt = True
         self._began_at: float | None = None
         self._token_at = 0.0
+        self._breakdown = Breakdown(self._loop.time())
 
     def forward(
         self, hidden: torch.Tensor, want: int, parents: Sequence[int] | None = None
@@ -167,7 +174,7 @@ class RemoteSession:
             if rows is not None:
                 asked.outputs.append(rows)
             if piece.last:
-                self._time(asked, place)
+                self._time(piece, asked.want, result, place.quiet_since)
                 if not asked.answer.done():
                     asked.answer.set_result(joined(asked.outputs) if asked.outputs else asked.hidden[:0])
         if self._log.unsent:
@@ -311,14 +318,18 @@ class RemoteSession:
         if self._log.branching is not None:
             raise ValueError("rows branch here: keep some of them, or truncate, before anything else")
 
-    def _time(self, asked: Asked, place: Place) -> None:
-        """Take the time of a wanted answer: to the first token, or since the one before."""
-        if not asked.want or self._began_at is None:
+    def _time(self, piece: Piece, want: int, result: Result, now: float) -> None:
+        """Take the time of a wanted answer, which ``piece`` was the last to ask for: to the first token, or since the
+        one before."""
+        assert self._place is not None
+        if not want or self._began_at is None:
             return
-        now = place.quiet_since
+        times = self._place.link.times
         if not self._in_prompt:
-            place.link.times.tbt(now - self._token_at)
+            times.tbt(now - self._token_at)
         elif self._log.history.length >= self._prompt_end:
             self._in_prompt = False
-            place.link.times.ttft(now - self._began_at)
+            times.ttft(now - self._began_at)
         self._token_at = now
+        if not self._in_prompt:
+            self._breakdown.answered(piece.posted, now, result.queue_us, result.step_us)

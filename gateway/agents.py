@@ -71,7 +71,7 @@ class Ticket:
             if message.index not in self._unfinished or not self._accepted():
                 return self._broken("the end of a choice that is not open")
             self._unfinished.discard(message.index)
-            self._answer.finished(Finished(message.request, message.index + self._offset, message.reason))
+            self._answer.finished(msgspec.structs.replace(message, index=message.index + self._offset))
         elif isinstance(message, Accepted):
             if self.accepted.done():
                 return self._broken("a second acceptance")

@@ -5,6 +5,8 @@ role and nothing else, its last an empty delta and the reason to finish; no chun
 ``include_usage`` every chunk but the last has ``usage`` null and the last has no choices.
 
 Members that may be null are there as null. A log-probability JSON cannot say becomes ``LEAST_LOGPROB``, as at OpenAI.
+``timings`` is there with the usage where a cloud took part and there is one choice: several run side by side, and only
+the token socket has those of each.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.answer import Complete, Event
 from gateway.reply_schema import (
+    AnswerTimings,
     ChatAnswer,
     ChatChoice,
     ChatChunk,
@@ -34,10 +37,12 @@ from gateway.reply_schema import (
     FinishReason,
     Heading,
     PromptDetails,
+    RoundsSpent,
+    TimeSpent,
     TopLogprob,
     Usage,
 )
-from wire.messages import Alternative, Delta, Finished, TokenLogprob
+from wire.messages import Alternative, Delta, Finished, Spent, Timings, TokenLogprob
 
 LEAST_LOGPROB: Final = -9999.0
 
@@ -74,6 +79,7 @@ class _Base(ABC):
         self._logprobs = logprobs
         self._gathered = [_Gathered() for _ in range(choices)]
         self._complete = Complete(0, 0)
+        self._timings: AnswerTimings | UnsetType = UNSET
         self._usage: UnsetType | None = None if heading.include_usage else UNSET
 
     def absorb(self, events: Iterable[Event]) -> None:
@@ -83,8 +89,14 @@ class _Base(ABC):
                 self._keep(event)
             elif isinstance(event, Finished):
                 self._gathered[event.index].reason = event.reason
+                self._time(event)
             else:
                 self._complete = event
+
+    def _time(self, finished: Finished) -> None:
+        """Keep where the time of the only choice went."""
+        if len(self._gathered) == 1:
+            self._timings = timings_of(finished.timings)
 
     @abstractmethod
     def _keep(self, delta: Delta) -> None:
@@ -112,9 +124,10 @@ class ChatShape(_Base):
             elif isinstance(event, Finished):
                 last = self._due(event.index) if self._kept[event.index] else None
                 out.append(self._chunk(ChunkChoice(event.index, ChatDelta(), last, event.reason)))
+                self._time(event)
             elif self._heading.include_usage:
-                head = self._heading
-                out.append(ChatChunk(head.id, _CHAT_CHUNK, head.created, head.model, [], usage_of(event)))
+                head, usage = self._heading, usage_of(event)
+                out.append(ChatChunk(head.id, _CHAT_CHUNK, head.created, head.model, [], usage, self._timings))
         return out
 
     def whole(self) -> ChatCompletion:
@@ -122,8 +135,8 @@ class ChatShape(_Base):
             ChatChoice(index, ChatAnswer("assistant", "".join(each.texts)), self._due(index), each.reason)
             for index, each in enumerate(self._gathered)
         ]
-        head = self._heading
-        return ChatCompletion(head.id, "chat.completion", head.created, head.model, choices, usage_of(self._complete))
+        head, usage = self._heading, usage_of(self._complete)
+        return ChatCompletion(head.id, _CHAT, head.created, head.model, choices, usage, self._timings)
 
     def _keep(self, delta: Delta) -> None:
         if self._logprobs and delta.logprobs:
@@ -160,9 +173,10 @@ class CompletionShape(_Base):
             elif isinstance(event, Finished):
                 last = self._due(event.index) if self._kept[event.index].tokens else None
                 out.append(self._chunk(CompletionChoice("", event.index, last, event.reason)))
+                self._time(event)
             elif self._heading.include_usage:
-                head = self._heading
-                out.append(Completion(head.id, _TEXT, head.created, head.model, [], usage_of(event)))
+                head, usage = self._heading, usage_of(event)
+                out.append(Completion(head.id, _TEXT, head.created, head.model, [], usage, self._timings))
         return out
 
     def whole(self) -> Completion:
@@ -170,8 +184,8 @@ class CompletionShape(_Base):
             CompletionChoice("".join(each.texts), index, self._due(index), each.reason)
             for index, each in enumerate(self._gathered)
         ]
-        head = self._heading
-        return Completion(head.id, _TEXT, head.created, head.model, choices, usage_of(self._complete))
+        head, usage = self._heading, usage_of(self._complete)
+        return Completion(head.id, _TEXT, head.created, head.model, choices, usage, self._timings)
 
     def _keep(self, delta: Delta) -> None:
         start = self._lengths[delta.index]
@@ -193,6 +207,7 @@ class CompletionShape(_Base):
         return Completion(head.id, _TEXT, head.created, head.model, [choice], self._usage)
 
 
+_CHAT: Final = "chat.completion"
 _CHAT_CHUNK: Final = "chat.completion.chunk"
 _TEXT: Final = "text_completion"
 
@@ -205,6 +220,13 @@ def usage_of(complete: Complete) -> Usage:
     if complete.proposed:
         drafted = CompletionDetails(complete.accepted, complete.proposed - complete.accepted)
     return Usage(prompt, generated, prompt + generated, cached, drafted)
+
+
+def timings_of(timings: Timings | None) -> AnswerTimings | UnsetType:
+    """Where an answer's time went, as clients are told; nothing where it is not known."""
+    if timings is None:
+        return UNSET
+    return AnswerTimings(TimeSpent(*_ms(timings.prompt)), RoundsSpent(*_ms(timings.decode), timings.rounds))
 
 
 def content_logprobs(tokens: Iterable[TokenLogprob]) -> list[ContentLogprob]:
@@ -233,6 +255,10 @@ def completion_logprobs(tokens: Iterable[TokenLogprob], start: int, end: int) ->
 def sayable(logprob: float) -> float:
     """A log-probability that JSON can carry."""
     return logprob if math.isfinite(logprob) else LEAST_LOGPROB
+
+
+def _ms(spent: Spent) -> tuple[float, float, float, float]:
+    return spent.device_us / 1e3, spent.link_us / 1e3, spent.queue_us / 1e3, spent.step_us / 1e3
 
 
 def _tops(alternatives: Sequence[Alternative]) -> list[TopLogprob]:

@@ -36,6 +36,30 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens_details: CompletionDetails | UnsetType = UNSET
 
 
+class TimeSpent(msgspec.Struct, frozen=True):
+    """Where time went, in milliseconds: on the device until it had sent what it asked, on the link, waiting in the
+    cloud, and in the cloud's step."""
+
+    device_ms: float
+    link_ms: float
+    queue_ms: float
+    step_ms: float
+
+
+class RoundsSpent(TimeSpent, frozen=True):
+    """The same, summed over rounds."""
+
+    rounds: int
+
+
+class AnswerTimings(msgspec.Struct, frozen=True):
+    """Where the time of one answer went, until its prompt was answered and after that: no member of OpenAI's schema,
+    but named as llama.cpp's server names it."""
+
+    prompt: TimeSpent
+    decode: RoundsSpent
+
+
 class Heading(msgspec.Struct, frozen=True):
     """What all objects of one answer have in common."""
 
@@ -98,6 +122,7 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -125,6 +150,7 @@ class ChatChunk(msgspec.Struct, frozen=True):
     model: str
     choices: list[ChunkChoice]
     usage: Usage | UnsetType | None = UNSET
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 # ---- completions -----------------------------------------------------------------------------------------------------
@@ -157,6 +183,7 @@ class Completion(msgspec.Struct, frozen=True):
     model: str
     choices: list[CompletionChoice]
     usage: Usage | UnsetType | None = UNSET
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,14 @@ request's ``id``:
     {"type": "usage", "id": ID, "usage": {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}}
     {"type": "done", "id": ID, "cancelled": false}                             the last one
 
-("usage" has "completion_tokens_details" too where tokens were drafted, as over HTTP)
+("usage" has "completion_tokens_details" too where tokens were drafted, as over HTTP; "finished" has "timings" where a
+cloud took part: where the choice's time went, in milliseconds,
+
+    {"prompt": {"device_ms": 9.1, "link_ms": 41.3, "queue_ms": 0.2, "step_ms": 12.5},
+     "decode": {"device_ms": 30.2, "link_ms": 80.9, "queue_ms": 1.1, "step_ms": 25.4, "rounds": 4}}
+
+until its prompt was answered, and summed over the rounds after that: on the device until it had sent what it asked, on
+the link, waiting in the cloud and in its step. Over HTTP a reply of one choice has it, and the chunk with the usage.)
 
     {"type": "error", "id": ID, "error": {"message": …, "type": …, "param": …, "code": …}}       instead of the rest
 
@@ -41,8 +48,8 @@ from gateway.errors import ClientGone, ErrorBody, RequestError
 from gateway.metrics import RequestMeter
 from gateway.parsing import parse
 from gateway.refusals import note_refusal
-from gateway.replies import content_logprobs, usage_of
-from gateway.reply_schema import ContentLogprob, Usage
+from gateway.replies import content_logprobs, timings_of, usage_of
+from gateway.reply_schema import AnswerTimings, ContentLogprob, Usage
 from wire.messages import Delta, Finished
 
 
@@ -73,6 +80,7 @@ class FinishedReply(_Reply, frozen=True, tag="finished"):
 
     index: int
     finish_reason: str
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 class UsageReply(_Reply, frozen=True, tag="usage"):
@@ -141,7 +149,7 @@ def told(events: list[Event], request_id: str) -> list[_Reply]:
             tokens = UNSET if event.logprobs is None else content_logprobs(event.logprobs)
             replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens))
         elif isinstance(event, Finished):
-            replies.append(FinishedReply(request_id, event.index, event.reason))
+            replies.append(FinishedReply(request_id, event.index, event.reason, timings_of(event.timings)))
         else:
             replies.append(UsageReply(request_id, usage_of(event)))
     return replies

@@ -319,12 +319,34 @@ class Delta(_Message, frozen=True, tag=35):
     logprobs: list[TokenLogprob] | None = None
 
 
+class Spent(msgspec.Struct, frozen=True, array_like=True):
+    """Where time went, in microseconds: on the device until it had sent all it asked, waiting in the cloud, in the
+    cloud's step, and on the link: all that is left until the answer was there."""
+
+    device_us: Size
+    link_us: Size
+    queue_us: Size
+    step_us: Size
+
+
+class Timings(msgspec.Struct, frozen=True, array_like=True):
+    """Where the time of one choice went, from one wanted answer of the cloud to the next: until the one that ended the
+    prompt, and over the ``rounds`` after it."""
+
+    prompt: Spent
+    decode: Spent
+    rounds: Count
+
+
 class Finished(_Message, frozen=True, tag=36):
-    """Choice ``index`` is complete: ``stop`` (an end token or stop string) or ``length``."""
+    """Choice ``index`` is complete: ``stop`` (an end token or stop string) or ``length``.
+
+    ``timings``: where its time went; None where no cloud had part in it, or the agent does not say."""
 
     request: Number
     index: Count
     reason: Literal["stop", "length"]
+    timings: Timings | None = None
 
 
 class Done(_Message, frozen=True, tag=37):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import time
 from functools import lru_cache
 from typing import Any
 
@@ -179,6 +180,7 @@ async def test_token_websocket(installation: Installation) -> None:
     """Tokens without SSE: accepted, deltas that add up, finished, done; and the socket serves the next request."""
     async with connect(installation.base.replace("http", "ws") + "/stream", proxy=None) as socket:
         for question in QUESTIONS[:2]:
+            asked_at = time.monotonic()
             await socket.send(json.dumps(ask(question)))
             messages: list[dict[str, Any]] = []
             while not messages or messages[-1]["type"] not in ("done", "error"):
@@ -186,6 +188,11 @@ async def test_token_websocket(installation: Installation) -> None:
             assert messages[0]["type"] == "accepted" and messages[-1]["type"] == "done"
             text = "".join(message["text"] for message in messages if message["type"] == "delta")
             assert text == expected_text(question)
+            waited_ms = (time.monotonic() - asked_at) * 1e3
+            timings = next(message["timings"] for message in messages if message["type"] == "finished")
+            assert timings["decode"].pop("rounds") > 0
+            spent = [*timings["prompt"].values(), *timings["decode"].values()]
+            assert len(spent) == 8 and min(spent) >= 0 and 0 < sum(spent) <= waited_ms
 
 
 def test_trilby_chat(installation: Installation) -> None:

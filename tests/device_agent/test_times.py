@@ -1,0 +1,166 @@
+"""Where the time of an answer goes: parts that add up, whatever becomes of the cloud, and none where it has no part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import DEMO
+from clouds import chain_over, cloud_here, device_hello, remote_middle
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import prompt_for
+
+from device_agent.answering import ServedChain, answer
+from device_agent.conversations import Conversations
+from device_agent.drafters import Drafters
+from device_agent.drafting_way import DraftingWays, DraftSettings
+from device_agent.local import Compute
+from device_agent.remote import RemoteSubmodel
+from device_agent.times import Breakdown
+from device_agent.tokenizer import Tokenizer
+from drafting.small_model import SmallModelDrafter
+from split_model.checkpoint import Checkpoint
+from wire.messages import Finished, Generate, Message, Sampling, Spent, Timings
+
+PROMPT = prompt_for(DEMO, 60)
+TOKENS = 12
+moments = st.floats(0, 1e4)
+counts = st.integers(0, 2**32 - 1)
+
+
+def total(spent: Spent) -> int:
+    """All of it, in microseconds; none of its parts is less than nothing."""
+    parts = spent.device_us, spent.link_us, spent.queue_us, spent.step_us
+    assert min(parts) >= 0
+    return sum(parts)
+
+
+@given(
+    st.lists(moments, min_size=2, max_size=12), st.lists(st.tuples(moments, counts, counts), min_size=12, max_size=12)
+)
+def test_the_parts_are_the_whole(at: list[float], told: list[tuple[float, int, int]]) -> None:
+    """Whatever the cloud says and however early a piece was sent: they add up to the time between the answers."""
+    began, *answers = sorted(at)
+    times = Breakdown(began)
+    assert times.timings is None
+    for now, (posted, queue_us, step_us) in zip(answers, told, strict=False):
+        times.answered(min(posted, now), now, queue_us, step_us)
+    timings = times.timings
+    assert timings is not None and timings.rounds == len(answers) - 1
+    for spent, seconds in ((timings.prompt, answers[0] - began), (timings.decode, answers[-1] - answers[0])):
+        assert seconds * 1e6 - 5 <= total(spent) <= seconds * 1e6 + 1e-3
+
+
+def test_one_by_hand() -> None:
+    """A prompt of 100 ms, 40 of them until its last piece was sent; then a round whose second row, sent before the
+    answer to the first came, took the device no time."""
+    times = Breakdown(1.0)
+    times.answered(1.04, 1.1, 10_000, 20_000)
+    times.answered(1.13, 1.15, 1_000, 4_000)
+    times.answered(1.14, 1.16, 2_000, 5_000)
+    timings = times.timings
+    assert timings is not None and timings.rounds == 2
+    for spent, parts in ((timings.prompt, (40, 30, 10, 20)), (timings.decode, (30, 18, 3, 9))):
+        found = spent.device_us, spent.link_us, spent.queue_us, spent.step_us
+        assert found == pytest.approx([each * 1000 for each in parts], abs=2)
+
+
+@asynccontextmanager
+async def served(middle: RemoteSubmodel | None, split: int, **settings: Any) -> AsyncIterator[ServedChain]:
+    """The demo model, which drafts with itself where that is asked for."""
+    compute, spec = Compute(), Checkpoint.open(DEMO).spec
+    chain = chain_over(DEMO, split, 0, middle, compute, 16)
+    drafters = Drafters({"none": None, "itself": SmallModelDrafter.load(str(DEMO), DEMO, spec, torch.float32)}, 0)
+    ways = DraftingWays(drafters, DraftSettings(fixed=True, threshold=0.0, cap=3, **settings))
+    conversations = Conversations(4, 2**30, 60.0)
+    tokenizer = Tokenizer.load(DEMO, spec.eos_token_ids)
+    with ThreadPoolExecutor(1) as readers:
+        yield ServedChain("demo", chain, tokenizer, 512, 64, asyncio.Semaphore(8), conversations, ways, readers)
+    conversations.close()
+    compute.stop()
+
+
+async def ask(
+    model: ServedChain, draft: str = "none", n: int = 1, **changed: Any
+) -> tuple[list[Timings | None], float]:
+    """The timings of every choice, and how long whoever asked has waited for the first to be complete."""
+    asked = Generate(
+        1, "id", "demo", "", list(PROMPT), n, TOKENS, ignore_eos=True, sampling=Sampling(temperature=0.0), draft=draft,
+        **changed,
+    )  # fmt: skip
+    clock = asyncio.get_running_loop().time
+    finished: list[tuple[Timings | None, float]] = []
+
+    def hear(message: Message) -> None:
+        if isinstance(message, Finished):
+            finished.append((message.timings, clock()))
+
+    began = clock()
+    await answer(model, asked, hear)
+    return [timings for timings, _ in finished], finished[0][1] - began
+
+
+def check(timings: Timings | None, waited_s: float) -> Timings:
+    """The cloud had part in prompt and rounds, and all of it is within what the client has waited."""
+    assert timings is not None
+    for spent in (timings.prompt, timings.decode):
+        assert spent.step_us > 0 and spent.device_us > 0
+    assert total(timings.prompt) + total(timings.decode) <= waited_s * 1e6
+    return timings
+
+
+@pytest.mark.parametrize("stream", ["off", "on"])
+async def test_a_cloud_and_a_device(stream: str) -> None:
+    """Plain and drafted, rows sent together or one by one; the next turn of a conversation has times of its own."""
+    async with (
+        cloud_here(DEMO, 2) as cloud,
+        remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
+        served(remote, 2, stream=stream) as model,
+    ):
+        for draft in ("none", "itself"):
+            for _ in range(2):
+                (timings,), waited_s = await ask(model, draft)
+                rounds = check(timings, waited_s).rounds
+                assert rounds == TOKENS - 1 if draft == "none" else (TOKENS - 1) / 4 <= rounds < TOKENS - 1
+        several, _ = await ask(model, n=3)
+        assert len(several) == 3 and None not in several
+
+
+async def test_a_lost_connection_changes_nothing() -> None:
+    """Cut in the prompt and in a round: what is replayed is time of the answer, and no round counts twice."""
+    async with (
+        cloud_here(DEMO, 2, resume_s=5.0) as cloud,
+        remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
+        served(remote, 2) as model,
+    ):
+        link, posts = remote.links[0], 0
+        post = link.post
+
+        def cut(message: Message, tensors: Any = ()) -> None:
+            nonlocal posts
+            post(message, tensors)
+            posts += 1
+            if posts in (3, 12) and link.stream is not None:
+                link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
+
+        link.post = cut  # type: ignore[method-assign]
+        (timings,), waited_s = await ask(model)
+        assert posts > 12 and check(timings, waited_s).rounds == TOKENS - 1
+
+
+async def test_without_a_cloud_or_a_device() -> None:
+    """All layers on one side: nothing goes back and forth that could be told apart."""
+    async with served(None, Checkpoint.open(DEMO).spec.num_layers) as model:
+        assert (await ask(model))[0] == [None] == (await ask(model, "itself"))[0]
+    async with (
+        cloud_here(DEMO, 0) as cloud,
+        remote_middle(cloud.url, device_hello(DEMO, 0, 0)) as remote,
+        served(remote, 0) as model,
+    ):
+        assert (await ask(model))[0] == [None]
