@@ -39,7 +39,7 @@ class CloudConfig:
     parked_sessions: int = setting(32, "finished sessions of one device kept for a next turn", minimum=0)
     idle_s: float = setting(600.0, "seconds after which a session nobody uses is given up", minimum=1)
     resume_s: float = setting(30.0, "seconds that sessions outlive their connection", minimum=0)
-    window_rows: int = setting(1024, "rows a session may send ahead of the answers", minimum=1)
+    window_rows: int = setting(4096, "rows a session may send ahead of the answers", minimum=1)
     max_rows: int = setting(512, "rows in one chunk", minimum=1)
     threads: int = setting(0, "threads for the matrix products; 0: PyTorch's choice", minimum=0)
     drain_s: float = setting(20.0, "seconds that open sessions get after SIGTERM", minimum=0)

@@ -15,10 +15,12 @@ from cloud_server.advising import Advising
 from cloud_server.engine import Engine
 from cloud_server.metrics import CloudMetrics
 from cloud_server.sessions import Answer
-from split_model.tensor_bytes import from_bytes, to_bytes
+from split_model.packed_rows import shortest, unpack
+from split_model.tensor_bytes import from_bytes
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Frame, Tensor
 from wire.hello import CloudIdentity
+from wire.limits import PACK_BYTES
 from wire.messages import (
     Advice,
     Close,
@@ -81,6 +83,8 @@ class DeviceLink:
         self._bytes = (0, 0)
         self._timings_left = TIMINGS
         self._ended: dict[int, None] = {}
+        self._packs = False
+        """Whether the device packed its last rows: its link is slow, so answers are packed too."""
 
     def take_bytes(self) -> tuple[int, int]:
         """Bytes received and sent since the last call."""
@@ -175,7 +179,7 @@ class DeviceLink:
             log.debug("session closed", connection=self.connection, session=session)
 
     def _hidden(self, tensor: Tensor) -> torch.Tensor:
-        """The rows of a forward, a view of the received bytes. Raises ``SessionFailed``."""
+        """The rows of a forward, a view of the received bytes where they are not packed. Raises ``SessionFailed``."""
         expected = self._identity
         if tensor.dtype != expected.dtype or len(tensor.shape) != 2 or tensor.shape[1] != expected.hidden_size:
             raise SessionFailed(
@@ -183,19 +187,28 @@ class DeviceLink:
                 f"hidden states of shape {list(tensor.shape)} in {tensor.dtype} came, "
                 f"[rows, {expected.hidden_size}] in {expected.dtype} is expected",
             )
-        return from_bytes(tensor.dtype, tensor.shape, tensor.data)
+        self._packs = tensor.packed
+        if not tensor.packed:
+            return from_bytes(tensor.dtype, tensor.shape, tensor.data)
+        try:
+            return unpack(tensor.dtype, tensor.shape, tensor.data)
+        except ValueError as error:
+            raise SessionFailed(Code.SHAPE_MISMATCH, f"hidden states cannot be unpacked: {error}") from None
 
     def _deliver_to(self, session: int) -> Callable[[int, Answer | SessionFailed], None]:
         def deliver(sequence: int, outcome: Answer | SessionFailed) -> None:
             if isinstance(outcome, SessionFailed):
                 self._refuse(session, outcome)
                 return
-            tensors = () if outcome.rows is None else (Tensor(*to_bytes(outcome.rows)),)
+            tensors = () if outcome.rows is None else (self._tensor(outcome.rows),)
             result = Result(session, sequence, int(outcome.queue_s * 1e6), int(outcome.step_s * 1e6), outcome.step_rows)
             with suppress(ConnectionFailed):  # The reader of this stream ends the sessions.
                 self.stream.post(result, tensors)
 
         return deliver
+
+    def _tensor(self, rows: torch.Tensor) -> Tensor:
+        return Tensor(*shortest(rows, self._packs and rows.nbytes >= PACK_BYTES))
 
     def _refuse(self, session: int, failure: SessionFailed) -> None:
         self._metrics.refused.labels(failure.code.value).inc()

@@ -114,7 +114,12 @@ class Device:
                 dtype=config.dtype,
             )
             rest = self.remote = RemoteSubmodel(
-                config.cloud, hello, config.reply_within_s, config.recover_within_s, self._cloud_changed
+                config.cloud,
+                hello,
+                config.reply_within_s,
+                config.recover_within_s,
+                self._cloud_changed,
+                may_pack=config.pack_rows == "auto",
             )
         limit = min(config.context or spec.max_positions, spec.max_positions)
         self.conversations = Conversations(config.conversations, config.conversation_mb * 2**20, config.conversation_s)

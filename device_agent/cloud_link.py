@@ -15,7 +15,7 @@ from device_agent.times import Times
 from wire.connection import Role, failure_of
 from wire.errors import REFUSALS, Code, ConnectionFailed, SessionFailed
 from wire.frames import Frame, Tensor
-from wire.limits import CLOUD_LINK, ITEM_BYTES, MAX_QUEUED_BYTES
+from wire.limits import CLOUD_LINK, ITEM_BYTES, MAX_QUEUED_BYTES, PACK_BELOW_BYTES_S, PACK_BYTES
 from wire.messages import Advice, CloudWelcome, DeviceHello, Drain, Failed, LinkState, Message, Result
 from wire.stream import Stream, dial
 
@@ -67,6 +67,7 @@ class CloudLink:
         url: the cloud server, ``ws://host:port``.
         hello: who this device is and what it expects; the cloud refuses a mismatch.
         changed: called when the connection comes, goes, or begins to drain.
+        may_pack: whether rows may be packed.
 
     Attributes:
         stream, welcome: the connection as it is now, and what the cloud server said when it last welcomed us.
@@ -80,7 +81,7 @@ class CloudLink:
         draft_us: microseconds of a step of drafting here, which the cloud server is told; 0: nothing is drafted.
     """
 
-    def __init__(self, url: str, hello: DeviceHello, changed: Callable[[], None]) -> None:
+    def __init__(self, url: str, hello: DeviceHello, changed: Callable[[], None], may_pack: bool = True) -> None:
         self.hello = hello
         self.stream: Stream | None = None
         self.welcome: CloudWelcome | None = None
@@ -96,6 +97,7 @@ class CloudLink:
         self._draft_reported_us = 0
         self._url = url.rstrip("/") + "/device"
         self._changed = changed
+        self._may_pack = may_pack
         self._attached: dict[int, Attached] = {}
         self._numbers = 0
         self._held: dict[int, None] = {}
@@ -128,6 +130,14 @@ class CloudLink:
     def has_left(self, mark: int) -> bool:
         """Whether a frame has been sent, ``mark`` being what ``posted_bytes`` was when it was posted."""
         return self.stream is None or self.stream.sent_bytes >= mark
+
+    def packs(self, length: int) -> bool:
+        """Whether rows of so many bytes had better be packed: where the link is slower than packing and unpacking are.
+
+        What the bandwidth is measured by are the rows' own bytes, so it seems the higher where they are packed.
+        """
+        up_bytes_s = self.monitor.up_bytes_s
+        return self._may_pack and length >= PACK_BYTES and (up_bytes_s is None or up_bytes_s < PACK_BELOW_BYTES_S)
 
     def takes(self, position: int, undivided: int = 0) -> bool:
         """Whether a session that has come to ``position`` can be attached here now, and ``undivided`` rows of it go in

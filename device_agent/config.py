@@ -41,6 +41,7 @@ class DeviceConfig:
     chunk: int = draft_setting("chunk")
     whole_prompts: bool = draft_setting("whole_prompts")
     download: str = draft_setting("download")
+    pack_rows: str = draft_setting("pack_rows")
     reply_within_s: float = setting(
         60.0, "seconds to wait for the cloud's answer to one chunk, and for room in it", minimum=0.1
     )

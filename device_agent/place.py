@@ -13,7 +13,8 @@ from device_agent.cloud_link import Attached, CloudLink
 from device_agent.recovery import LOSSES
 from device_agent.row_bytes import finite
 from device_agent.session_log import Chosen, Piece, SessionLog
-from split_model.tensor_bytes import from_bytes, to_bytes
+from split_model.packed_rows import shortest, unpack
+from split_model.tensor_bytes import from_bytes
 from wire.credits import Window
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
@@ -82,7 +83,7 @@ class Place:
             window.take(each.hidden.shape[0])
             link.monitor.sent(now, each.hidden.nbytes)
             self._sent += 1
-            tensor = Tensor(*to_bytes(each.hidden))
+            tensor = Tensor(*shortest(each.hidden, link.packs(each.hidden.nbytes)))
             parents = None if each.parents is None else [parent + 1 for parent in each.parents]
             link.post(Forward(self.number, self._sent - 1, each.position, each.want, parents), [tensor])
             each.mark = link.posted_bytes
@@ -96,7 +97,7 @@ class Place:
         piece = self._log.oldest
         if piece is None or result.sequence != self._answers or not _fits(piece, tensors):
             raise SessionFailed(Code.INTERNAL, "the cloud server's answer does not fit the question")
-        rows = from_bytes(tensors[0].dtype, tensors[0].shape, tensors[0].data) if tensors else None
+        rows = _rows(tensors[0]) if tensors else None
         if rows is not None and not finite(rows):
             raise SessionFailed(Code.NOT_FINITE, "the cloud server's rows hold NaN or infinity")
         now = self.quiet_since = self._clock()
@@ -139,6 +140,16 @@ class Place:
         if self.link.detach(self.number):  # Else the cloud has ended it and knows.
             with suppress(ConnectionFailed):
                 self.link.post(Close(self.number))
+
+
+def _rows(tensor: Tensor) -> torch.Tensor:
+    """The rows of an answer. Raises ``SessionFailed``."""
+    if not tensor.packed:
+        return from_bytes(tensor.dtype, tensor.shape, tensor.data)
+    try:
+        return unpack(tensor.dtype, tensor.shape, tensor.data)
+    except ValueError as error:
+        raise SessionFailed(Code.INTERNAL, f"the cloud server's rows cannot be unpacked: {error}") from None
 
 
 def _fits(piece: Piece, tensors: tuple[Tensor, ...]) -> bool:

@@ -29,6 +29,7 @@ class RemoteSubmodel:
             for room where cloud servers are there and full.
         recover_within_s: how long a session may be without a cloud server before it fails.
         changed: called when a connection comes or goes.
+        may_pack: whether rows may be packed for the way, see ``CloudLink.packs``.
     """
 
     def __init__(
@@ -38,8 +39,9 @@ class RemoteSubmodel:
         reply_within_s: float,
         recover_within_s: float = 30.0,
         changed: Callable[[], None] = lambda: None,
+        may_pack: bool = True,
     ) -> None:
-        self.links = [CloudLink(url, hello, self._link_changed) for url in urls]
+        self.links = [CloudLink(url, hello, self._link_changed, may_pack) for url in urls]
         self.reply_within_s = reply_within_s
         self._recover_within_s = recover_within_s
         self._changed = changed

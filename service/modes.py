@@ -29,7 +29,8 @@ _TAKES_WHOLE: Final = {"max_rows": WHOLE_ROWS, "window_rows": 2 * WHOLE_ROWS}
 _RUNS_WHOLE: Final = {**_TAKES_WHOLE, "step_rows": UNCUT_ROWS, "step_slack": 0}
 """A cloud that also runs them in one step each, however long those who decode wait for it."""
 
-_SENT_WHOLE: Final = {"whole_prompts": True}
+_SENT_WHOLE: Final = {"whole_prompts": True, "pack_rows": "off"}
+"""Prompts in one forward, and rows as they are."""
 
 _PLAIN_DRAFTS: Final = {"draft_length": "fixed", "prepare": "none", "stream_rows": "off"}
 """One draft a round, sent once it is complete, and nothing while it is verified."""

@@ -61,6 +61,7 @@ class ServeConfig:
     chunk: int = draft_setting("chunk")
     whole_prompts: bool = draft_setting("whole_prompts")
     download: str = draft_setting("download")
+    pack_rows: str = draft_setting("pack_rows")
     step_rows: int = setting(
         0, "most rows in one step of the cloud, 64 or more; 0: as the mode has it, else 512", minimum=0
     )

@@ -85,10 +85,16 @@ def device_hello(model: Path, split: int, tail: int, dtype: str = "float32") -> 
 
 @asynccontextmanager
 async def remote_middle(
-    urls: str | Sequence[str], hello: DeviceHello, reply_within_s: float = WAIT_S, recover_within_s: float = WAIT_S
+    urls: str | Sequence[str],
+    hello: DeviceHello,
+    reply_within_s: float = WAIT_S,
+    recover_within_s: float = WAIT_S,
+    *,
+    may_pack: bool = True,
 ) -> AsyncIterator[RemoteSubmodel]:
     """The layers in one or more clouds as a submodel, connected to all."""
-    remote = RemoteSubmodel([urls] if isinstance(urls, str) else urls, hello, reply_within_s, recover_within_s)
+    urls = [urls] if isinstance(urls, str) else urls
+    remote = RemoteSubmodel(urls, hello, reply_within_s, recover_within_s, may_pack=may_pack)
     task = asyncio.create_task(remote.run())
     try:
         await until(lambda: all(link.ready for link in remote.links))

@@ -7,7 +7,8 @@
     4       4     header length h, little-endian
     8       4     number of this frame on its connection and way, from 0, modulo 2**32, little-endian
     12      h     header: one message (msgpack)
-    12+h    ...   tensor descriptions, each: dtype (1), dimensions (1), sizes (4 each, little-endian)
+    12+h    ...   tensor descriptions, each: dtype (1), dimensions (1), sizes (4 each, little-endian); where the highest
+                  bit of dtype is set the tensor is packed, and its bytes' number (4, little-endian) follows
     then          tensor bytes, little-endian, row-major, one after the other, and nothing more
 
 Everything is checked against the limits and against the bytes that are really there before anything is allocated; a
@@ -31,17 +32,24 @@ from wire.messages import Message
 MAGIC: Final = b"TL"
 _PREFIX: Final = struct.Struct("<2sBBII")
 _DTYPES: Final = tuple(ITEM_BYTES)
+_PACKED: Final = 0x80
+"""Added to the number of a dtype."""
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor on the wire: dtype name, shape, and its bytes (little-endian, row-major)."""
+    """A tensor on the wire: dtype name, shape, and its bytes (little-endian, row-major), or what they are packed to.
+
+    Packed bytes are fewer, and as they came: whoever wants the tensor unpacks them.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     data: memoryview | bytes | bytearray
+    packed: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,10 @@ def encode(message: Message, tensors: Sequence[Tensor] = (), number: int = 0) ->
     ]
     for tensor in tensors:
         dimensions = len(tensor.shape)
-        parts.append(struct.pack(f"<BB{dimensions}I", _DTYPES.index(tensor.dtype), dimensions, *tensor.shape))
+        dtype = _DTYPES.index(tensor.dtype) | (_PACKED if tensor.packed else 0)
+        parts.append(struct.pack(f"<BB{dimensions}I", dtype, dimensions, *tensor.shape))
+        if tensor.packed:
+            parts.append(struct.pack("<I", len(tensor.data)))
     parts.extend(tensor.data for tensor in tensors)
     return b"".join(parts)
 
@@ -102,36 +113,47 @@ def decode(data: bytes, limits: LinkLimits) -> Frame:
         message = _DECODER.decode(view[_PREFIX.size : end])
     except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
         raise _bad("its header is no message of this protocol") from None
-    shapes, end = _descriptions(data, count, end)
+    descriptions, end = _descriptions(data, count, end)
     tensors = []
-    for dtype, shape in shapes:
-        begin, end = end, end + prod(shape) * ITEM_BYTES[dtype]
+    for dtype, shape, packed in descriptions:
+        size = prod(shape) * ITEM_BYTES[dtype]
+        if packed is not None:
+            if not packed < size <= limits.frame_bytes:
+                raise _bad(f"a tensor of shape {list(shape)} is packed to {packed} bytes")
+            size = packed
+        begin, end = end, end + size
         if end > len(data):
             raise _bad(f"a tensor of shape {list(shape)} is longer than the frame")
-        tensors.append(Tensor(dtype, shape, view[begin:end]))
+        tensors.append(Tensor(dtype, shape, view[begin:end], packed is not None))
     if end != len(data):
         raise _bad(f"{len(data) - end} bytes follow its last tensor")
     return Frame(message, tuple(tensors), number)
 
 
-def _descriptions(data: bytes, count: int, offset: int) -> tuple[list[tuple[str, tuple[int, ...]]], int]:
-    shapes: list[tuple[str, tuple[int, ...]]] = []
+_Description = tuple[str, tuple[int, ...], "int | None"]
+"""Dtype, shape, and the bytes of one that is packed."""
+
+
+def _descriptions(data: bytes, count: int, offset: int) -> tuple[list[_Description], int]:
+    found: list[_Description] = []
     for _ in range(count):
         if offset + 2 > len(data):
             raise _bad("a tensor description is cut off")
-        dtype, dimensions = data[offset], data[offset + 1]
+        dtype, dimensions = data[offset] & ~_PACKED, data[offset + 1]
+        is_packed = bool(data[offset] & _PACKED)
         if dtype >= len(_DTYPES):
             raise _bad(f"unknown tensor dtype {dtype}")
         if not 1 <= dimensions <= MAX_DIMENSIONS:
             raise _bad(f"a tensor of {dimensions} dimensions, between 1 and {MAX_DIMENSIONS} are allowed")
-        if offset + 2 + 4 * dimensions > len(data):
+        numbers = dimensions + is_packed
+        if offset + 2 + 4 * numbers > len(data):
             raise _bad("a tensor description is cut off")
-        shape = struct.unpack_from(f"<{dimensions}I", data, offset + 2)
+        shape = struct.unpack_from(f"<{numbers}I", data, offset + 2)
         if 0 in shape:
             raise _bad("a tensor without elements")
-        shapes.append((_DTYPES[dtype], shape))
-        offset += 2 + 4 * dimensions
-    return shapes, offset
+        found.append((_DTYPES[dtype], shape[:dimensions], shape[-1] if is_packed else None))
+        offset += 2 + 4 * numbers
+    return found, offset
 
 
 def _bad(why: str) -> ConnectionFailed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-PROTOCOL_VERSION: Final = 3
+PROTOCOL_VERSION: Final = 4
 """Changes when an old peer could misread a new one; the frame prefix carries it."""
 
 MAX_FRAME_BYTES: Final = 8 * 2**20
@@ -49,6 +49,12 @@ SLOWEST_BYTES_S: Final = 50_000
 MAX_QUEUED_BYTES: Final = 64 * 2**20
 """Bytes waiting to be sent on one connection before it is given up."""
 
+
+PACK_BYTES: Final = 1024
+"""Fewer bytes of rows are sent as they are: packing has a fixed cost, and a frame's own bytes are not packed."""
+
+PACK_BELOW_BYTES_S: Final = 20_000_000
+"""Where the link takes more, packing and unpacking take about as long as they save."""
 
 FRAME_MARGIN_BYTES: Final = 256
 """What a session message takes in a frame beside its rows, at most."""

@@ -129,6 +129,11 @@ SESSION_MISTAKES: list[tuple[str, Code, Callable[[Stream], None]]] = [
         Code.SHAPE_MISMATCH,
         lambda s: s.post(Forward(1, 0, 0, 1), [Tensor("float32", (32,), b"x" * 128)]),
     ),
+    (
+        "rows that cannot be unpacked",
+        Code.SHAPE_MISMATCH,
+        lambda s: s.post(Forward(1, 0, 0, 1), [Tensor("float32", (2, 32), b"x" * 200, packed=True)]),
+    ),
     ("too many rows", Code.SHAPE_MISMATCH, lambda s: s.post(Forward(1, 0, 0, 1), [rows(65)])),
     ("wants more than it sends", Code.SHAPE_MISMATCH, lambda s: s.post(Forward(1, 0, 0, 3), [rows(2)])),
     ("gap", Code.BAD_POSITION, lambda s: s.post(Forward(1, 0, 5, 1), [rows(2)])),

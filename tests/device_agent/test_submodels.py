@@ -74,6 +74,32 @@ async def test_a_small_step_budget_splits_chunks(tiny: Path) -> None:
         await check_submodel(remote, middle_of(tiny))
 
 
+@pytest.mark.parametrize("slow", [True, False], ids=["slow link", "fast link"])
+async def test_rows_are_packed_for_a_slow_link(slow: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways, and what comes out is the same; a fast link carries them as they are, and so does one that is told."""
+    monkeypatch.setattr("device_agent.cloud_link.PACK_BELOW_BYTES_S", 1e12 if slow else 1.0)
+    sent = []
+    for may_pack in (True, False):
+        hello = device_hello(tiny, 1, 1)
+        async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, hello, may_pack=may_pack) as remote:
+            await check_submodel(remote, middle_of(tiny))
+            (link,) = remote.links
+            link.monitor._up.observe(10**6, 0.01)  # As measured: before that, nobody knows that a link is fast.
+            await check_submodel(remote, middle_of(tiny))
+            before = link.stream.sent_bytes, link.stream.received_bytes  # type: ignore[union-attr]
+            session = remote.open(200)
+            await session.forward(rows(200, 32, 0), 200)
+            after = link.stream.sent_bytes, link.stream.received_bytes  # type: ignore[union-attr]
+            session.close()
+            sent.append([late - early for early, late in zip(before, after, strict=True)])
+    (up, down), (plain_up, plain_down) = sent
+    assert plain_up >= 200 * 32 * 4 and plain_down >= 200 * 32 * 4
+    if slow:
+        assert up < 0.9 * plain_up and down < 0.9 * plain_down
+    else:
+        assert up > 0.97 * plain_up and down > 0.97 * plain_down  # Beside the rows, a measurement may be told.
+
+
 async def test_an_answer_that_never_comes_has_a_deadline(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cloud that stays silent fails the session in time, not the connection."""
     async with (

@@ -6,6 +6,7 @@ import io
 import os
 import zipfile
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +14,27 @@ from hypothesis import strategies as st
 from wire.errors import Code, ConnectionFailed
 from wire.frames import Frame, Tensor, decode, encode
 from wire.limits import CLOUD_LINK, GATEWAY_LINK, MAX_BRANCHING_ROWS, PROTOCOL_VERSION, LinkLimits
-from wire.messages import ChatTurn, Failed, Forward, Generate, Heartbeat, Keep, Open, Result, Sampling, Truncate
+from wire.messages import (
+    ChatTurn,
+    Failed,
+    Finished,
+    Forward,
+    Generate,
+    Heartbeat,
+    Keep,
+    Open,
+    Result,
+    Sampling,
+    Spent,
+    Timings,
+    Truncate,
+)
 
 ITEM = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8}
 counts = st.integers(0, 2**32 - 1)
 nodes = st.lists(counts, max_size=MAX_BRANCHING_ROWS)
+sizes = st.integers(0, 2**53 - 1)
+spent = st.builds(Spent, sizes, sizes, sizes, sizes)
 messages = st.one_of(
     st.builds(Open, counts, counts),
     st.builds(Forward, counts, counts, counts, counts),
@@ -26,6 +43,13 @@ messages = st.one_of(
     st.builds(Result, counts, counts, counts, counts, counts),
     st.builds(Truncate, counts, counts),
     st.builds(Heartbeat, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**40)),
+    st.builds(
+        Finished,
+        counts,
+        counts,
+        st.sampled_from(["stop", "length"]),
+        st.none() | st.builds(Timings, spent, spent, counts),
+    ),
     st.builds(Failed, st.text(max_size=40), st.text(max_size=100), st.none() | counts),
 )
 
@@ -38,13 +62,15 @@ def tensors(draw: st.DrawFn) -> Tensor:
     size = ITEM[dtype]
     for each in shape:
         size *= each
+    if size > 1 and draw(st.booleans()):
+        return Tensor(dtype, shape, os.urandom(draw(st.integers(1, size - 1))), packed=True)
     return Tensor(dtype, shape, os.urandom(size))
 
 
 def same(a: Frame, b: Frame) -> bool:
     """Equal messages and equal tensors, byte for byte."""
-    return a.message == b.message and [(t.dtype, t.shape, bytes(t.data)) for t in a.tensors] == [
-        (t.dtype, t.shape, bytes(t.data)) for t in b.tensors
+    return a.message == b.message and [(t.dtype, t.shape, bytes(t.data), t.packed) for t in a.tensors] == [
+        (t.dtype, t.shape, bytes(t.data), t.packed) for t in b.tensors
     ]
 
 
@@ -120,6 +146,22 @@ def test_more_nodes_than_may_come_are_refused() -> None:
         with pytest.raises(ConnectionFailed) as refused:
             decode(encode(message, tensors), CLOUD_LINK)
         assert refused.value.code is Code.BAD_FRAME
+
+
+class FinishedBefore(msgspec.Struct, frozen=True, array_like=True, tag_field="type", tag=36):
+    """``Finished`` as peers know it that know no timings."""
+
+    request: int
+    index: int
+    reason: str
+
+
+def test_peers_that_know_no_timings() -> None:
+    """They read the message and leave them out; theirs is read, and has none."""
+    timings = Timings(Spent(1, 2, 3, 4), Spent(5, 6, 7, 8), 9)
+    new, old = Finished(1, 0, "stop", timings), FinishedBefore(1, 0, "stop")
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(new), type=FinishedBefore) == old
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(old), type=Finished) == Finished(1, 0, "stop", None)
 
 
 def test_zero_and_many_dimensions_are_refused() -> None:
