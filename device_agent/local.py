@@ -32,6 +32,7 @@ class Compute:
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._last: Future[Any] | None = None
+        self._submitted = 0
 
     @property
     def idle(self) -> bool:
@@ -40,9 +41,24 @@ class Compute:
 
     def submit(self, work: Callable[[], Value]) -> asyncio.Future[Value]:
         """Run ``work`` after everything submitted before; the future belongs to the running event loop."""
+        self._submitted += 1
         submitted = self._executor.submit(work)
         self._last = submitted
         return quiet(asyncio.wrap_future(submitted))
+
+    def submit_while_idle(
+        self, step: Callable[[], bool], most: int, enough: Callable[[], bool]
+    ) -> asyncio.Future[None]:
+        """Run ``step`` over and over: ``most`` times, as long as it says that there is more to do, until it is
+        ``enough``, and until other work waits. A hop between threads costs as much as a small step, so there is one."""
+        number = self._submitted + 1
+
+        def run() -> None:
+            left = most
+            while left > 0 and self._submitted == number and not enough() and step():
+                left -= 1
+
+        return self.submit(run)
 
     def stop(self) -> None:
         """Let what runs finish, forget the rest."""

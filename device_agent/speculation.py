@@ -113,10 +113,8 @@ class Speculation:
         if self._way.settings.prepare != "none" and self._session.waits and not self._way.drafter.tree_nodes:
             steps = self._way.costs.steps_while_waiting(self._rows)
             compute = self._session.chain.compute
-            while steps > 0 and compute.idle and not self._in_flight[-1].done():
-                steps -= 1
-                if not await compute.submit(self._rounds.prepare):
-                    break
+            if steps > 0 and compute.idle and not self._in_flight[-1].done():
+                await compute.submit_while_idle(self._rounds.prepare, steps, self._in_flight[-1].done)
         rows = [await answer for answer in self._in_flight]
         self._in_flight, self._rows = [], 0
         self._way.measured(self._session.chain.middle, rows[0].shape[1] * rows[0].itemsize)
