@@ -1,9 +1,10 @@
 """How many rows the next step may hold, from what steps are known to take. Pure.
 
-A chunk in a step makes every short row in it later. How much later may be said as a factor: with slack 1.5 a step with
-chunks takes at most half as long again as the short work alone would. The chunks' work has to be done at some time, and
-the sooner it is the sooner there are more rows to a step: when few decode and many wait for their prompts, the factor
-grows.
+A chunk in a step makes every short row in it later. How much later may be said as a factor: with slack 1.5 nobody's
+next answer takes more than half as long again as without chunks. Who waits for one waits for a step, and for the link
+and its own device before that: where decoders are far away, a step may be longer by more of its own time before anyone
+notices. The chunks' work has to be done at some time, and the sooner it is the sooner there are more rows to a step:
+when few decode and many wait for their prompts, the factor grows.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ MINORITY = 4
 
 @dataclass(frozen=True)
 class Due:
-    """Decoders that have their answers and are expected back: how many, and in how many seconds the next."""
+    """Decoders that have their answers and are expected back: how many, and in how many seconds the next.
+
+    Attributes:
+        away_s: how long a decoder is usually away between an answer and its next rows; of all decoders, back or not,
+            the one that is away the shortest.
+    """
 
     sessions: int = 0
     next_s: float = 0.0
+    away_s: float = 0.0
 
 
 def step_budget(
@@ -34,7 +41,8 @@ def step_budget(
         predict: seconds that a step of so many rows takes, monotone (the paper's g, Eq. 1 and 2).
         demand: what could run in the step.
         due: who is expected back meanwhile; they are held up by a step of chunks alone.
-        slack: how many times longer than without chunks the short work may take while those who decode are the many.
+        slack: how many times longer than without chunks an answer may take, from the one before it, while those who
+            decode are the many.
         max_rows: most rows of any step.
     """
     if demand.chunk_sessions == 0:
@@ -42,12 +50,14 @@ def step_budget(
     if demand.short_rows == 0:
         if due.sessions == 0:
             return Budget(max_rows, max_rows)
-        allowed = due.next_s + (_eased(slack, demand.chunk_sessions, due.sessions) - 1) * predict(due.sessions)
+        more = _eased(slack, demand.chunk_sessions, due.sessions) - 1
+        allowed = due.next_s + more * (due.away_s + predict(due.sessions))
         rows = _most(predict, 0, max_rows, allowed)
         return Budget(rows, rows) if rows >= MIN_CHUNK_ROWS else None
     # More short work than this leaves chunks their share all the same, so it is not all in this step.
     short = min(demand.short_rows, max_rows - max_rows // CHUNK_SHARE)
-    allowed = _eased(slack, demand.chunk_sessions, demand.short_sessions) * predict(short)
+    more = _eased(slack, demand.chunk_sessions, demand.short_sessions) - 1
+    allowed = predict(short) + more * (due.away_s + predict(short))
     fits = _most(predict, short, max_rows, allowed) - short
     return Budget(max_rows, min(max(fits, MIN_CHUNK_ROWS), max_rows - short))
 

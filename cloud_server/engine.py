@@ -61,7 +61,7 @@ class Engine(Sessions):
 
     Args:
         step_rows: most rows in one step.
-        slack: how much longer than the decoders' rows alone a step may take for the sake of prompt chunks; 0: as long
+        slack: how much longer than without prompt chunks a decoder's answer may take, see ``step_budget``; 0: as long
             as it takes, so that chunks are cut by ``step_rows`` alone and nobody is waited for to protect them.
     """
 
@@ -137,7 +137,7 @@ class Engine(Sessions):
             return False
         budget = Budget(self._step_rows, self._step_rows)
         if self._slack:
-            due = Due(*self._gathering.due(now, self.load.g))
+            due = Due(*self._gathering.due(now, self.load.g), self._gathering.away_s)
             allowed = step_budget(self.load.g, self._scheduler.demand, due, self._slack, self._step_rows)
             if allowed is None:
                 self._look_again_in(max(due.next_s, LEAST_WAIT_S))

@@ -74,6 +74,11 @@ class Gathering(Generic[Key]):
         ]
         return len(soon), max(0.0, min(soon, default=0.0))
 
+    @property
+    def away_s(self) -> float:
+        """How long who is away the shortest usually is, in seconds; 0 where nobody is known."""
+        return min(self._usual.values(), default=0.0)
+
     def wait_s(self, now: float, step_s: float) -> float:
         """Seconds worth waiting before the next step, 0 to begin at once; ``step_s`` is a step's usual time."""
         if self._first_ready is None or not self._answered:

@@ -10,6 +10,9 @@ Among the short and among the chunks the tenant that was served least goes first
 a virtual time, the rows it was served, and one that comes back after idling starts where the least served of those who
 waited stands. Within a tenant the longest waiting goes first, counted from when it became the next of its session: who
 sends far ahead gets no earlier turn. So however much one tenant asks for, the rows another gets are those of its share.
+
+The chunks of one prompt have the turn of its first: of prompts that run one after the other all but the last are done
+sooner than side by side. A turn ends after ``TURN_ROWS`` rows, so that who sends chunks for ever starves nobody.
 """
 
 from __future__ import annotations
@@ -31,6 +34,10 @@ CHUNK_SHARE = 4
 
 MIN_CHUNK_ROWS = 8
 """While chunks wait, short work in the same step limits them to no fewer rows than these."""
+
+TURN_ROWS = 4096
+"""Chunks one behind the other have the turn of the first of them up to this many rows in all; prompts of the common
+lengths have fewer."""
 
 
 @dataclass(frozen=True)
@@ -187,10 +194,16 @@ class _Shares:
 
 
 class Scheduler(Generic[Key]):
-    """Work waiting, one queue for each session, kept in the order it came."""
+    """Work waiting, one queue for each session, kept in the order it came.
 
-    def __init__(self) -> None:
+    Args:
+        turn_rows: most rows of chunks that have one turn, unless a single chunk has more.
+    """
+
+    def __init__(self, turn_rows: int = TURN_ROWS) -> None:
+        self._turn_rows = turn_rows
         self._queues: dict[Key, _Queue] = {}
+        self._prompts: dict[Key, tuple[int, int]] = {}
         self._turns = 0
         self._waiting_rows = 0
         self._short_shares = _Shares()
@@ -206,7 +219,7 @@ class Scheduler(Generic[Key]):
         queue.tenant = tenant
         queue.works.append(_Forward(sequence, rows, whole or rows <= SHORT_ROWS, whole))
         self._waiting_rows += rows
-        self._give_turn(queue)
+        self._give_turn(key, queue)
 
     def truncate(self, key: Key, position: int, nodes: tuple[int, ...] = ()) -> None:
         """Go back to ``position`` once everything added before is done, where the nodes ``nodes`` go on."""
@@ -222,6 +235,7 @@ class Scheduler(Generic[Key]):
     def remove(self, key: Key) -> None:
         """Forget a session and all its work."""
         queue = self._queues.pop(key, None)
+        self._prompts.pop(key, None)
         if queue is not None:
             self._waiting_rows -= sum(work.left for work in queue.works if isinstance(work, _Forward))
 
@@ -259,7 +273,7 @@ class Scheduler(Generic[Key]):
             while queue.works and isinstance(back := queue.works[0], _Back):
                 truncations.append(Truncation(key, back.position, back.nodes))
                 queue.works.popleft()
-            self._give_turn(queue)
+            self._give_turn(key, queue)
         for key in {truncation.key for truncation in truncations}:
             if not self._queues[key].works:
                 del self._queues[key]
@@ -329,11 +343,19 @@ class Scheduler(Generic[Key]):
             work = following
         shares.serve(queue.tenant, taken)
         self._waiting_rows -= taken
-        self._give_turn(queue)
+        self._give_turn(key, queue)
         return taken
 
-    def _give_turn(self, queue: _Queue) -> None:
+    def _give_turn(self, key: Key, queue: _Queue) -> None:
+        """What comes next of a session gets its turn: a chunk that of the chunk before it, while the rows of both and
+        of those before them are few enough."""
         works = queue.works
-        if works and isinstance(works[0], _Forward) and not works[0].turn:
-            self._turns += 1
-            works[0].turn = self._turns
+        if not works or not isinstance(first := works[0], _Forward) or first.turn:
+            return
+        self._turns += 1
+        turn, rows = self._prompts.pop(key, (self._turns, 0))
+        if first.short or rows + first.rows > self._turn_rows:
+            turn, rows = self._turns, 0
+        first.turn = turn
+        if not first.short:
+            self._prompts[key] = turn, rows + first.rows

@@ -9,6 +9,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from split_model.tree import Branching
 
+FOLD_ROWS = 64
+"""Of at most this many rows the heads that share a KV head are computed as rows of one: its keys and values are then
+read once and not once for each. Where rows are more, that read is little beside the products, and the mask large."""
+
 
 @dataclass(frozen=True)
 class Sight:
@@ -69,6 +73,14 @@ def attend_in(seen: Sight, q: torch.Tensor, keys: torch.Tensor, values: torch.Te
             q.view(1, kv_heads, group, head_dim), keys.unsqueeze(0), values.unsqueeze(0)
         )
         return context.reshape(1, heads * head_dim)
+    if seen.mask is not None and rows <= FOLD_ROWS and group > 1:
+        folded = (
+            q.view(rows, kv_heads, group, head_dim).permute(1, 2, 0, 3).reshape(1, kv_heads, group * rows, head_dim)
+        )
+        context = scaled_dot_product_attention(
+            folded, keys.unsqueeze(0), values.unsqueeze(0), attn_mask=seen.mask.repeat(group, 1)
+        )
+        return context.view(kv_heads, group, rows, head_dim).permute(2, 0, 1, 3).reshape(rows, heads * head_dim)
     # [kv_heads, group, rows, head_dim], each KV head shared by its group without a copy.
     grouped = q.view(rows, kv_heads, group, head_dim).permute(1, 2, 0, 3)
     shape = (kv_heads, group, seen.length, head_dim)

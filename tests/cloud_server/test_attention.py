@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,35 @@ def test_sdpa_is_the_formula(case: str) -> None:
 def test_sdpa_in_bfloat16_is_the_formula(case: str) -> None:
     """In bfloat16 as exact as that allows."""
     check_case(SdpaBackend(), CASES[case], torch.bfloat16, "cpu", PAGE, 0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [None, 5])
+def test_scattered_pages_are_pages_in_a_row(window: int | None, dtype: torch.dtype) -> None:
+    """The same keys and values give the same context bit for bit: one row, several and rows that branch, in one step
+    and each alone."""
+    generator = torch.Generator().manual_seed(7)
+    inner = KVPool(2, 2, 8, dtype, "cpu", 12, PAGE)
+    outer = KVPool(2, 2, 8, dtype, "cpu", 12, PAGE)
+    order = [9, 2, 3, 11, 0, 6, 10, 1, 5, 8, 4, 7]
+    for store, scattered in ((inner.keys, outer.keys), (inner.values, outer.values)):
+        store.copy_(torch.randn(store.shape, generator=generator))
+        for page, other in enumerate(order):
+            scattered[:, other * PAGE : (other + 1) * PAGE] = store[:, page * PAGE : (page + 1) * PAGE]
+    parts = [
+        PagedSpan(range(4), 12, 1),
+        PagedSpan(range(4, 8), 9, 6),
+        PagedSpan(range(8, 12), 11, 4, Tree(11).add([-1, -1, 0, 1])),
+    ]
+    q = torch.randn(11, 4, 8, generator=generator).to(dtype)
+    for chosen, queries in ((parts, q), *(([part], q[: part.rows]) for part in parts)):
+        contexts = []
+        for pool, pages in ((inner, range(12)), (outer, order)):
+            spans = [replace(part, pages=[pages[page] for page in part.pages]) for part in chosen]
+            step = SdpaBackend().step(pool, spans, [pool.runs(span) for span in spans])
+            contexts.append([step.attend(layer, window, queries) for layer in range(2)])
+        for found, wanted in zip(contexts[1], contexts[0], strict=True):
+            assert torch.equal(found, wanted)
 
 
 @pytest.mark.parametrize("case", sorted(CASES))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_server.gathering import LATE, PATIENCE, Gathering
+from cloud_server.gathering import LATE, PATIENCE, SMOOTHING, Gathering
 
 STEP_S = 0.1
 FAST_S = 0.05 * STEP_S
@@ -199,6 +199,24 @@ def test_who_waits_for_more_answers_is_not_expected_back() -> None:
     gathering.arrived(1, 2.0 + SLOW_S)
     gathering.answered(1, 3.0)
     assert gathering.due(3.0, lambda rows: STEP_S) == pytest.approx((1, FAST_S))
+
+
+def test_the_shortest_usual_time_away_is_told() -> None:
+    """Of all sessions that are open, whether they are back or not; nothing where none has come back yet."""
+    assert Gathering[int]().away_s == 0
+    gathering = learnt(1, 2, usual_s=SLOW_S)
+    gathering.answered(3, 1.0)
+    assert gathering.away_s == SLOW_S
+    gathering.arrived(3, 1.0 + FAST_S)
+    assert gathering.away_s == pytest.approx(FAST_S)
+    gathering.closed(3)
+    assert gathering.away_s == SLOW_S
+    gathering.arrived(1, 1.0 + 2 * SLOW_S)
+    gathering.arrived(2, 1.0 + 3 * SLOW_S)
+    assert gathering.away_s == pytest.approx((SMOOTHING + 2 * (1 - SMOOTHING)) * SLOW_S)
+    gathering.closed(1)
+    gathering.closed(2)
+    assert gathering.away_s == 0
 
 
 def test_nobody_is_waited_for_where_nothing_waits() -> None:

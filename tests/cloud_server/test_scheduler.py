@@ -12,6 +12,7 @@ from cloud_server.scheduler import (
     CHUNK_SHARE,
     MIN_CHUNK_ROWS,
     SHORT_ROWS,
+    TURN_ROWS,
     Budget,
     Demand,
     Plan,
@@ -322,6 +323,94 @@ def test_a_decoder_waits_at_most_one_step_behind_prompts(decoders: int, prompts:
     assert sum(1 for portion in portions if isinstance(portion.key, int)) == decoders
 
 
+def chunks_in(scheduler: Scheduler[str], rows: int) -> list[tuple[str, int]]:
+    """The chunks that the next step of so many rows consists of, by session and number."""
+    return [(portion.key, portion.sequence) for portion in scheduler.plan(whole(rows)).portions]
+
+
+def test_prompts_run_one_after_the_other() -> None:
+    """What comes of an older prompt later than all of a younger one goes before it, and the steps are full."""
+    scheduler = Scheduler[str]()
+    scheduler.add("old", 0, 100)
+    for chunk in range(3):
+        scheduler.add("young", chunk, 100)
+    steps = []
+    for chunk in range(1, 4):
+        steps.append(chunks_in(scheduler, 100))
+        scheduler.add("old", chunk, 100)
+    steps += [chunks_in(scheduler, 100) for _ in range(4)]
+    assert steps == [[(name, chunk)] for name, chunks in (("old", 4), ("young", 3)) for chunk in range(chunks)]
+
+
+def test_a_prompt_that_pauses_has_its_turn_when_it_goes_on() -> None:
+    """While a slow link has none of the older prompt's rows here the younger goes on; then the older is first again."""
+    scheduler = Scheduler[str]()
+    scheduler.add("old", 0, 100)
+    for chunk in range(3):
+        scheduler.add("young", chunk, 100)
+    assert chunks_in(scheduler, 100) == [("old", 0)]
+    assert chunks_in(scheduler, 150) == [("young", 0)]
+    scheduler.add("old", 1, 100)
+    assert chunks_in(scheduler, 150) == [("old", 1), ("young", 1)]
+    assert chunks_in(scheduler, 150) == [("young", 1)]
+
+
+def test_the_next_prompt_of_a_session_waits_like_any_other() -> None:
+    """Short work ends a prompt: the chunks behind it have a turn of their own. So has a session that begins anew."""
+    for again in (False, True):
+        scheduler = Scheduler[str]()
+        scheduler.add("first", 0, 100)
+        assert chunks_in(scheduler, 100) == [("first", 0)]
+        if again:
+            scheduler.remove("first")
+        else:
+            scheduler.add("first", 1, 1)
+            assert chunks_in(scheduler, 100) == [("first", 1)]
+        for chunk in range(2):
+            scheduler.add("second", chunk, 100)
+        scheduler.add("first", 2, 100)
+        assert [chunks_in(scheduler, 100) for _ in range(3)] == [[("second", 0)], [("second", 1)], [("first", 2)]]
+
+
+def test_chunks_for_ever_keep_their_turn_for_so_many_rows() -> None:
+    """Whoever came just behind a session whose chunks never end is served after ``TURN_ROWS`` rows of it."""
+    scheduler = Scheduler[str]()
+    scheduler.add("endless", 0, 512)
+    scheduler.add("patient", 0, 512)
+    ran = []
+    for chunk in range(1, 2 * TURN_ROWS // 512):
+        scheduler.add("endless", chunk, 512)
+        ran += [key for key, _ in chunks_in(scheduler, 512)]
+    assert TURN_ROWS % 512 == 0 and ran.index("patient") == TURN_ROWS // 512
+    assert ran.count("patient") == 1
+
+
+def test_a_chunk_larger_than_a_turn_has_one() -> None:
+    """It runs to its end with a turn to itself: neither the chunk before it nor the one behind it has the same."""
+    scheduler = Scheduler[str](turn_rows=120)
+    for chunk, rows in enumerate((60, 480, 60)):
+        scheduler.add("large", chunk, rows)
+    for chunk in range(3):
+        scheduler.add("small", chunk, 60)
+    steps = [chunks_in(scheduler, 60) for _ in range(13)]
+    small = [("small", chunk) for chunk in range(3)]
+    assert [step[0] for step in steps] == [("large", 0), *small[:2], *[("large", 1)] * 8, small[2], ("large", 2)]
+    assert not scheduler.waiting_rows
+
+
+def test_prompts_in_line_share_with_another_tenants() -> None:
+    """However early a tenant's prompts came, each has half of the rows while the other has prompts too, its own one
+    after the other."""
+    scheduler = Scheduler[str]()
+    for name, tenant in (("a", "left"), ("b", "left"), ("c", "right"), ("d", "right")):
+        for chunk in range(4):
+            scheduler.add(name, chunk, 64, tenant)
+    ran = [chunks_in(scheduler, 128) for _ in range(8)]
+    assert ran == [[("a", chunk), ("c", chunk)] for chunk in range(4)] + [
+        [("b", chunk), ("d", chunk)] for chunk in range(4)
+    ]
+
+
 def test_sending_far_ahead_gives_no_earlier_turn() -> None:
     """A device whose sessions have queued hundreds of rows each holds up somebody else's row by one round of turns."""
     scheduler = Scheduler[object]()
@@ -436,7 +525,8 @@ def test_nobody_starves(
     rows: int, branch: bool, traffic: list[list[tuple[int, int, int, bool]]], budget: int, own_tenant: int
 ) -> None:
     """A forward runs within so many steps whatever else keeps arriving from ten sessions of four tenants for ever."""
-    scheduler = Scheduler[tuple[str, int, int]]()
+    turn_rows = 2 * 60
+    scheduler = Scheduler[tuple[str, int, int]](turn_rows)
     sequence = 0
 
     def arrive(step: int) -> None:
@@ -450,9 +540,9 @@ def test_nobody_starves(
         scheduler.plan(whole(budget))
     mine = ("mine", own_tenant, 0)
     scheduler.add(mine, 0, rows, own_tenant, whole=branch)
-    # Ahead of each part of it go at most the next forwards of its tenant's ten sessions, with as much for each of the
-    # other tenants; and a chunk has a quarter of every step.
-    allowed = 4 * CHUNK_SHARE * (11 * 60 + rows + 4 * 64) // budget + 8
+    # Ahead of it go at most the next forwards of its tenant's ten sessions, of chunks one turn of each, and as much of
+    # each of the other tenants; and a chunk has a quarter of every step.
+    allowed = 4 * CHUNK_SHARE * (11 * turn_rows + rows + 4 * 64) // budget + 8
     for step in range(30, 30 + allowed):
         arrive(step)
         scheduler.plan(whole(budget))

@@ -90,18 +90,19 @@ def session_over(path: Path, middle: SlowMiddle, compute: Compute, tail: int, ch
 async def test_chunks_are_handed_over_ahead_of_the_answers(path: Path, tail: int) -> None:
     """Several chunks are computed and sent before the first answer, no more than allowed, then one for each answer."""
     middle, compute = SlowMiddle(), Compute()
-    session = session_over(path, middle, compute, tail)
-    prefill = asyncio.create_task(session.forward(list(range(5, 95)), 1, torch.clone))
+    session = session_over(path, middle, compute, tail, chunk=5)
+    chunks = MAX_AHEAD + 4
+    prefill = asyncio.create_task(session.forward([5 + each % 90 for each in range(5 * chunks)], 1, torch.clone))
     await until(lambda: len(middle.asked) == MAX_AHEAD + 1)
     await asyncio.sleep(0.05)
     assert len(middle.asked) == MAX_AHEAD + 1
-    for number in range(9):
+    for number in range(chunks):
         middle.answer(number)
-        await until(lambda: len(middle.asked) >= min(9, MAX_AHEAD + 2 + number))  # noqa: B023
+        await until(lambda: len(middle.asked) >= min(chunks, MAX_AHEAD + 2 + number))  # noqa: B023
     assert (await prefill).shape == (1, 97)
-    assert middle.position == session.position == 90
+    assert middle.position == session.position == 5 * chunks
     wants = [want for _, want, _ in middle.asked]
-    assert wants == ([10] * 9 if tail else [0] * 8 + [1]), "rows come back only where they are needed"
+    assert wants == ([5] * chunks if tail else [0] * (chunks - 1) + [1]), "rows come back only where they are needed"
     session.close()
     assert middle.closed
     compute.stop()
@@ -148,18 +149,18 @@ async def test_a_token_begun_with_is_used_or_forgotten(path: Path) -> None:
 async def test_advice_cuts_the_chunks_that_come(path: Path) -> None:
     """The cloud's size for any prompt is the first; what it advises in between holds from the next chunk on, its
     positions being the session's; a size of our own is kept whatever is advised."""
-    for chunk, sizes in ((0, [20, 20, 20, 20, 20, 17, 18, 20, 13, 12]), (30, [30] * 6)):
+    for chunk, sizes in ((0, [5] * (MAX_AHEAD + 1) + [17, 18, 20, 5, 5, 5]), (30, [30] * 6)):
         middle, compute = SlowMiddle(), Compute()
         session = session_over(path, middle, compute, 0, chunk)
         first = asyncio.create_task(session.forward([5, 6], 1, torch.clone))
         await until(lambda: len(middle.asked) == 1)  # noqa: B023
         middle.answer(0)
         await first
-        middle.chunk = 20
+        middle.chunk = 5
         prefill = asyncio.create_task(session.forward([5] * sum(sizes), 1, torch.clone))
         await until(lambda: len(middle.asked) == 1 + min(len(sizes), MAX_AHEAD + 1))  # noqa: B023
         if middle.advised is not None:
-            middle.advised(2 + 100, [17, 18, 20])
+            middle.advised(2 + 5 * (MAX_AHEAD + 1), [17, 18, 20])
         for number in range(1, 1 + len(sizes)):
             await until(lambda: len(middle.asked) > number)  # noqa: B023
             middle.answer(number)

@@ -8,8 +8,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
 
-from split_model.attention import attend
+from split_model import attention
+from split_model.attention import FOLD_ROWS, Sight, attend, attend_in, branching_sight, sight
+from split_model.tree import Tree
+
+HEADS = [(4, 4), (4, 2), (4, 1)]
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.03}
 
 
 def by_formula(
@@ -58,3 +64,77 @@ def test_bfloat16_stays_bfloat16() -> None:
     found = attend(q, keys, keys, 4, 3)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), by_formula(q, keys, keys, 4, 3), rtol=0, atol=0.05)
+
+
+def drawn(rows: int, length: int, heads: tuple[int, int], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Queries of so many rows, and keys and values of so many positions, laid out as a pool of pages has them."""
+    generator = torch.Generator().manual_seed(rows)
+    q = torch.randn(rows, heads[0], 8, generator=generator).to(dtype)
+    keys, values = torch.randn(2, length, heads[1], 8, generator=generator).to(dtype)
+    return q, keys.transpose(0, 1), values.transpose(0, 1)
+
+
+def check_fold(
+    monkeypatch: pytest.MonkeyPatch, seen: Sight, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    """The context, which is the same as with every row folded and as with none."""
+    found = attend_in(seen, q, keys, values)
+    assert found.dtype == q.dtype
+    for most in (0, len(q)):
+        with monkeypatch.context() as patch:
+            patch.setattr(attention, "FOLD_ROWS", most)
+            other = attend_in(seen, q, keys, values)
+        torch.testing.assert_close(found, other, rtol=0, atol=TOLERANCE[q.dtype])
+    return found
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("window", [None, 1, 7, 70])
+def test_folded_rows_are_rows(
+    monkeypatch: pytest.MonkeyPatch, window: int | None, heads: tuple[int, int], dtype: torch.dtype
+) -> None:
+    """One to more rows than are folded, behind a trunk: the same folded or not, and the formula."""
+    start = 19
+    for rows in (1, 2, 3, 31, FOLD_ROWS - 1, FOLD_ROWS, FOLD_ROWS + 1, 80):
+        q, keys, values = drawn(rows, start + rows, heads, dtype)
+        seen = sight(start, rows, window, dtype, "cpu")
+        in_sight = [each.narrow(1, seen.first, seen.length) for each in (keys, values)]
+        found = check_fold(monkeypatch, seen, q, *in_sight)
+        wanted = by_formula(q, keys, values, start, window)
+        torch.testing.assert_close(found.float(), wanted, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("window", [None, 7])
+def test_folded_rows_that_branch_are_rows(
+    monkeypatch: pytest.MonkeyPatch, window: int | None, heads: tuple[int, int], dtype: torch.dtype
+) -> None:
+    """Binary trees behind a trunk, folded or not: each row is the end of the line that leads to it."""
+    trunk = 19
+    for rows in (3, FOLD_ROWS, FOLD_ROWS + 1, 80):
+        branching = Tree(trunk).add([-1, -1, *(each // 2 for each in range(rows - 2))])
+        assert branching is not None
+        q, keys, values = drawn(rows, trunk + rows, heads, dtype)
+        found = check_fold(monkeypatch, branching_sight(branching, window, dtype, "cpu"), q, keys, values)
+        wanted = []
+        for row, path in enumerate(branching.seen):
+            line = [*range(trunk), *(trunk + node for node in path)]
+            wanted.append(by_formula(q[row : row + 1], keys[:, line], values[:, line], len(line) - 1, window))
+        torch.testing.assert_close(found.float(), torch.cat(wanted), rtol=0, atol=TOLERANCE[dtype])
+
+
+def test_keys_are_read_once_for_the_heads_that_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to so many rows the heads of a group are rows of one product; of more rows, or alone, a head is its own."""
+    products: list[tuple[int, ...]] = []
+
+    def watched(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, **options: object) -> torch.Tensor:
+        products.append(tuple(q.shape))
+        return scaled_dot_product_attention(q, keys, values, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", watched)
+    for rows, heads in ((FOLD_ROWS, (4, 2)), (FOLD_ROWS + 1, (4, 2)), (FOLD_ROWS, (4, 4))):
+        q, keys, values = drawn(rows, 5 + rows, heads, torch.float32)
+        attend(q, keys, values, 5, None)
+    assert products == [(1, 2, 2 * FOLD_ROWS, 8), (2, 2, FOLD_ROWS + 1, 8), (4, 1, FOLD_ROWS, 8)]
