@@ -8,16 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.hat.cells import middle
 from bench.hat.records import Record, parse
 
 TTFT_S: Mapping[str, float] = {
-    "hat": 0.30, "hat-paper": 0.34, "ushape-full": 0.80, "ushape": 0.50, "u-sarathi": 0.66, "u-medusa": 0.79,
-    "u-small": 0.52, "cloud": 0.10, "llama-rpc": 0.60,
+    "hat": 0.30, "hat-plain": 0.32, "hat-paper": 0.34, "ushape-full": 0.80, "ushape": 0.50, "u-sarathi": 0.66,
+    "u-medusa": 0.79, "u-small": 0.52, "cloud": 0.10, "llama-rpc": 0.60,
     "none": 0.80, "pc": 0.42, "sd": 0.79, "sd+pd": 0.81, "sd+pc": 0.43, "sd+pc+pd": 0.42,
 }  # fmt: skip
 TBT_S: Mapping[str, float] = {
-    "hat": 0.010, "hat-paper": 0.020, "ushape-full": 0.060, "ushape": 0.055, "u-sarathi": 0.045, "u-medusa": 0.040,
-    "u-small": 0.042, "cloud": 0.020, "llama-rpc": 0.080,
+    "hat": 0.010, "hat-plain": 0.012, "hat-paper": 0.020, "ushape-full": 0.060, "ushape": 0.055,
+    "u-sarathi": 0.045, "u-medusa": 0.040, "u-small": 0.042, "cloud": 0.020, "llama-rpc": 0.080,
     "none": 0.060, "pc": 0.050, "sd": 0.040, "sd+pd": 0.035, "sd+pc": 0.030, "sd+pc+pd": 0.022,
 }  # fmt: skip
 
@@ -50,12 +51,20 @@ def record(
             "our_row_per_base": 0.012, "paper_base_ms": 26.0, "our_base_ms": 8.0,
         },
         "latency": {
-            "requests": 24, "failed": 0, "tokens_s": 1 / tbt, "goodput": 0.9 / load, "tau": 2.1, "tokens": 2400,
+            "requests": 24, "failed": 0, "prompt_tokens": 350.0, "tokens_s": 0.8 / tbt,
+            "decode_tokens_s": 1 / tbt, "goodput": 0.9 / load, "tau": 2.1, "tokens": 2400,
             "ttft": {"mean": ttft, "p50": 0.9 * ttft, "p90": 1.6 * ttft, "p99": 2.1 * ttft},
             "tbt": {"mean": tbt, "p50": 0.9 * tbt, "p90": 1.5 * tbt, "p99": 3 * tbt},
             "prefill_sla": sorted(numbers.uniform(0.2, 0.6) * ttft for _ in range(24)),
             "decode_sla": sorted(numbers.uniform(8, 14) * tbt for _ in range(24)),
         },
+        "breakdown": {
+            "prompt": {"device_s": 0.2 * ttft, "link_s": 0.4 * ttft, "queue_s": 0.1 * ttft, "step_s": 0.2 * ttft},
+            "decode": {
+                "device_s": 0.1 * tbt, "link_s": 0.3 * tbt, "queue_s": 0.1 * tbt, "step_s": 0.4 * tbt, "rounds": 0.5,
+            },
+        },
+        "texts": {"0": "a", "1": "b", "2": "c" if method != "u-medusa" else "d"},
         "cloud": {
             "steps": 900, "step_mean_s": 0.2 * tbt, "step_std_s": 0.05 * ttft, "rows_mean": 14.0,
             "up_bytes": 3e6, "down_bytes": 9e6 if method == "ushape-full" else 2e6,
@@ -77,15 +86,15 @@ def campaign(repeats: int = 3, noise: float = 0.06) -> Iterator[dict[str, Any]]:
     for repeat in range(repeats):
         for setting, dataset, rates in RATES:
             common: dict[str, Any] = {"repeat": repeat, "noise": noise, "setting": setting, "dataset": dataset}
-            for method in list(TTFT_S)[:9]:
-                for rate in rates:
+            for method in list(TTFT_S)[:10]:
+                for rate in rates if method != "hat-plain" else [middle(rates)]:
                     yield record("rates", method, rate=rate, **common)
             if setting == "demo":
-                for method in list(TTFT_S)[9:]:
+                for method in list(TTFT_S)[10:]:
                     yield record("ablation", method, rate=rates[1], **common)
                 for method in ("ushape", "u-medusa", "u-small", "hat-paper", "hat"):
                     yield record("single", method, **common)
-                for method in ("ushape-full", "ushape", "hat"):
+                for method in ("ushape-full", "ushape", "hat-plain", "hat"):
                     yield record("unloaded", method, **common)
         common = {"repeat": repeat, "noise": noise}
         for method in ("ushape-full", "u-sarathi", "u-medusa", "hat"):

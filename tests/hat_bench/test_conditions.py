@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from bench.hat import conditions as module
 from bench.hat.cells import Cell, all_cells
-from bench.hat.conditions import STILL, TRACES, VARY, VARY_S, conditions
+from bench.hat.conditions import LEAST_MEAN, PLAYED_S, STILL, TRACES, VARY, VARY_DOWN, VARY_S, conditions
 from bench.hat.records import EXPERIMENTS
 from bench.hat.scaling import ScaledLink
 from bench.hat.setups import SCENARIOS
 from bench.testbed.changes import schedule_of
 from bench.testbed.scenario import Scenario, load
 from bench.testbed.schedule import LEAST_MB_S, LinkChange
-from bench.testbed.traces import read_trace
+from bench.testbed.traces import BadTrace
 
 LINK = ScaledLink(240_000.0, 400_000.0)
 UP, DOWN = 0.24, 0.4
@@ -27,9 +28,9 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     return load(SCENARIOS / f"{request.param}.toml", {**VARIABLES, "delay_ms": "0"})
 
 
-def cell(experiment: str, trace: str = "") -> Cell:
+def cell(experiment: str, trace: str = "", repeat: int = 0) -> Cell:
     """One of this experiment."""
-    return Cell(experiment, "demo", "specbench", "hat", 1.0, trace=trace)
+    return Cell(experiment, "demo", "specbench", "hat", 1.0, repeat, trace=trace)
 
 
 def changes(scenario: Scenario, seconds: float) -> list[LinkChange]:
@@ -61,7 +62,7 @@ def test_others_vary_within_bounds(scenario: Scenario, experiment: str) -> None:
     assert len(made) == len(slow) * 60.0 / VARY_S
     for change in made:
         assert UP * VARY[0] <= change.up_mb_s <= UP * VARY[1]
-        assert DOWN * VARY[0] <= change.down_mb_s <= DOWN * VARY[1]
+        assert DOWN * VARY_DOWN[0] <= change.down_mb_s <= DOWN * VARY_DOWN[1]
     assert len({change.up_mb_s for change in made}) == len(made)
     modes = {host.name: host.modes for host in found.hosts if host.modes}
     changed = schedule_of(found, 3).requests_made(5)
@@ -70,8 +71,9 @@ def test_others_vary_within_bounds(scenario: Scenario, experiment: str) -> None:
 
 
 def test_bounds_are_the_papers() -> None:
-    """5 to 10 MB/s around their middle."""
+    """5 to 10 MB/s up and 10 to 15 down, around their middles."""
     assert pytest.approx((5 / 7.5, 10 / 7.5), abs=0.01) == VARY
+    assert pytest.approx((10 / 12.5, 15 / 12.5), abs=0.01) == VARY_DOWN
 
 
 def test_only_slow_links_are_changed(scenario: Scenario) -> None:
@@ -84,43 +86,86 @@ def test_only_slow_links_are_changed(scenario: Scenario) -> None:
 
 
 TRACED = {
-    "both ways, unequal steps": ("time_s,down_mbps,up_mbps\n0,8,2\n1,8,2\n9,40,22\n10,40,22\n11,16,4\n", True),
-    "down only, unequal steps": ("time_s,down_mbps\n0,8\n1,80\n9,40\n10,16\n", False),
+    "both ways, unequal steps": "time_s,down_mbps,up_mbps\n0,8,2\n1,8,2\n9,40,22\n10,40,22\n11,16,4\n",
+    "down only, unequal steps": "time_s,down_mbps\n0,8\n1,80\n9,40\n10,16\n",
+    "longer than what is played": "time_s,down_mbps,up_mbps\n0,8,2\n50,80,9\n90,40,4\n200,16,8\n300,8,8\n",
 }
 
 
-def means(scenario: Scenario, length_s: float) -> tuple[float, float]:
-    """Of a link's bandwidth over time, up and down, as it is played back, over a whole trace."""
-    first = next(link for link in scenario.links if link.kind == "wan")
-    made = [each for each in changes(scenario, length_s) if (each.a, each.b) == (first.a, first.b)]
-    ends = [*(each.at_s for each in made[1:]), length_s]
-    lasts = [end - each.at_s for each, end in zip(made, ends, strict=True)]
-    up = sum(each.up_mb_s * last for each, last in zip(made, lasts, strict=True))
-    down = sum(each.down_mb_s * last for each, last in zip(made, lasts, strict=True))
-    return up / length_s, down / length_s
+def played(scenario: Scenario) -> dict[str, list[tuple[float, float, float]]]:
+    """What each slow link plays: how long, up and down."""
+    made = changes(scenario, PLAYED_S)
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for name in dict.fromkeys(each.a for each in made):
+        mine = [each for each in made if each.a == name]
+        ends = [*(each.at_s for each in mine[1:]), PLAYED_S]
+        found[name] = [(end - each.at_s, each.up_mb_s, each.down_mb_s) for each, end in zip(mine, ends, strict=True)]
+    return found
 
 
-@pytest.mark.parametrize(("text", "up_measured"), TRACED.values(), ids=TRACED)
-def test_a_traces_mean_is_the_links(
-    scenario: Scenario, text: str, up_measured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def means(scenario: Scenario) -> list[tuple[float, float]]:
+    """Of every slow link's bandwidth over time, up and down."""
+    steps = played(scenario).values()
+    return [
+        (sum(last * up for last, up, _ in mine) / PLAYED_S, sum(last * down for last, _, down in mine) / PLAYED_S)
+        for mine in steps
+    ]
+
+
+@pytest.mark.parametrize("text", TRACED.values(), ids=TRACED)
+def test_the_mean_of_what_is_played_is_the_links(
+    scenario: Scenario, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over time, however unequal its steps are: of the upload, and of the download where only that was measured."""
+    """Over time, however unequal the trace's steps are, for every device and repeat, both ways."""
     path = tmp_path / "trace.csv"
     path.write_text(text)
     monkeypatch.setattr(module, "TRACES", {"short": path})
+    for repeat in range(3):
+        for mean in means(conditions(scenario, cell("traces", "short", repeat), LINK)):
+            assert mean == pytest.approx((UP, DOWN), rel=0.02)
+
+
+def test_a_part_of_nearly_nothing_is_not_made_bursts(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays slow: nothing is scaled by more than a part with the least share of the whole would be."""
+    path = tmp_path / "trace.csv"
+    path.write_text("time_s,down_mbps\n0,0.08\n1000,800\n1100,0.08\n1101,0.08\n")
+    monkeypatch.setattr(module, "TRACES", {"short": path})
     found = conditions(scenario, cell("traces", "short"), LINK)
-    up, down = means(found, read_trace(path).length_s)
-    assert up == pytest.approx(UP)
-    assert up_measured or down == pytest.approx(DOWN)
+    whole = (0.01 * 1002 + 100.0 * 100) / 1102
+    first = next(link for link in found.links if link.trace)
+    assert first.trace_from_s == 0.0 and first.trace_scale[1] == pytest.approx(DOWN / (LEAST_MEAN * whole), rel=1e-3)
+    assert means(found)[0] == pytest.approx((LEAST_MB_S, LEAST_MB_S))
+    path.write_text("time_s,down_mbps\n0,0\n1,0\n")
+    with pytest.raises(BadTrace, match="carries nothing"):
+        conditions(scenario, cell("traces", "short"), LINK)
+
+
+def traced(scenario: Scenario, name: str, repeat: int) -> Scenario:
+    """Such a cell's conditions, where the trace is at hand."""
+    if not TRACES[name].is_file():
+        pytest.skip(f"{name} is not at hand: the measured data is kept apart from the product")
+    return conditions(scenario, cell("traces", name, repeat), LINK)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_every_device_and_repeat_plays_a_part_of_its_own(scenario: Scenario, name: str) -> None:
+    """The same for every method: it begins elsewhere in the trace, by seconds, and plays other bandwidths."""
+    parts = [traced(scenario, name, repeat) for repeat in range(3)]
+    assert parts == [traced(scenario, name, repeat) for repeat in range(3)]
+    begins = sorted(link.trace_from_s for part in parts for link in part.links if link.kind == "wan")
+    assert min(later - earlier for earlier, later in pairwise(begins)) > 3.0
+    rates = [tuple(up for _, up, _ in mine) for part in parts for mine in played(part).values()]
+    assert len(set(rates)) == len(rates) == len(begins)
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_the_measured_traces(scenario: Scenario, name: str) -> None:
-    """Those that cells name play with the link's mean, but for the little that stands for no bandwidth at all."""
-    if not TRACES[name].is_file():
-        pytest.skip(f"{name} is not at hand: the measured data is kept apart from the product")
-    up, _ = means(conditions(scenario, cell("traces", name), LINK), read_trace(TRACES[name]).length_s)
-    assert UP * 0.999 <= up <= UP + LEAST_MB_S
+    """Those that cells name play with the link's means, but for the little that stands for no bandwidth at all."""
+    for repeat in range(3):
+        for up, down in means(traced(scenario, name, repeat)):
+            assert UP * 0.98 <= up <= UP * 1.02 + LEAST_MB_S and DOWN * 0.98 <= down <= DOWN * 1.02 + LEAST_MB_S
 
 
 def test_traced_cells_name_a_trace() -> None:

@@ -98,6 +98,7 @@ def test_open_loop(base: str, tmp_path: Path) -> None:
         assert each.tokens == TOKENS == sum(tokens for _, tokens in each.chunks)
         assert each.prompt_tokens == PROMPTS[number % len(PROMPTS)].tokens
         assert 0 <= each.accepted <= each.proposed
+        assert each.timings is None, "no cloud has part in it"
     # The second was sent before the first was answered, or this would not have been an open loop.
     assert (records[1].sent_s or 0) < records[0].chunks[-1][0]
     assert latency(list(records.values())).tau > 1.2

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from bench.hat.lengths import POSITIONS
 from bench.hat.long_demo import KINDS, SMALL, long_demo
-from bench.hat.setups import POSITIONS
 from checkpoints import DEMO
 from oracle import oracle_logits, prompt_for, tolerance
 

@@ -9,17 +9,27 @@ from pathlib import Path
 
 import pytest
 from bench.hat import __main__ as command
+from bench.hat import measure as measuring
 from bench.hat import page
+from bench.hat import records as reading
 from bench.hat.cells import Cell
 from bench.hat.conditions import VARY
 from bench.hat.latency import Record
 from bench.hat.long_demo import long_demo
 from bench.hat.looks import look
-from bench.hat.measure import ARRIVALS, arrivals, calibrated, calibration_of, latency_table, upload_bound
+from bench.hat.measure import (
+    ARRIVALS,
+    arrivals,
+    calibrated,
+    calibration_of,
+    latency_table,
+    processes_of,
+    upload_bound,
+)
 from bench.hat.prompts import Prompt
 from bench.hat.records import load, parse
 from bench.hat.scaling import Costs, ScaledLink
-from bench.hat.setups import Setup
+from bench.hat.setups import STAGE_CORES, Setup
 from bench.testbed.possible import obstacle
 
 CELL = Cell("rates", "demo", "specbench", "hat", 1.0, requests=3, tokens=24)
@@ -100,6 +110,29 @@ def test_a_known_calibration_is_read(tmp_path: Path) -> None:
     assert not (tmp_path / "never").exists()
 
 
+def test_a_calibration_is_of_a_machine_and_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays from day to day, and on another machine, of another model or with other cores it is another."""
+    setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
+
+    def of(name: str, setup: Setup) -> object:
+        monkeypatch.setattr(measuring, "machine", lambda: name)
+        return calibration_of(setup)
+
+    known = of("a box, 2 cores, 2001-02-03", setup)
+    assert of("a box, 2 cores, 2001-02-04", setup) == known != of("a box, 4 cores, 2001-02-03", setup)
+    for other in (replace(setup, cloud_cores=0.5), replace(setup, model=tmp_path / "other")):
+        assert of("a box, 2 cores, 2001-02-03", other) != known
+
+
+def test_pipelines_of_every_length_have_the_same_stages(tmp_path: Path) -> None:
+    """So many more cores in all, each stage with its own; all other cells have the model's own quota."""
+    setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
+    for stages in (1, 2, 4):
+        found = processes_of(replace(CELL, experiment="stages", stages=stages), setup)
+        assert (found.stages, found.cores) == (stages, STAGE_CORES)
+    assert processes_of(CELL, setup).cores == 0.4 and processes_of(CELL, setup).stages == 1
+
+
 def know(cache: Path, setup: Setup) -> None:
     """Leave a calibration there."""
     known = {"of": calibration_of(setup), "base_s": COSTS.base_s, "chunk_s": COSTS.chunk_s}
@@ -155,5 +188,6 @@ def test_two_cells_from_the_testbed_to_the_page(tmp_path: Path, monkeypatch: pyt
     # All deep rows of a prompt come down where that is what is compared; only one of the two drafts.
     assert found["ushape-full"]["cloud.down_bytes"] > prompt_bytes
     assert found["ushape-full"]["latency.proposed"] == 0 < found["hat-paper"]["latency.proposed"]
+    monkeypatch.setattr(reading, "all_cells", lambda quick, rivals: cells)  # Smaller cells than are planned.
     text = page.write(records, docs).read_text(encoding="utf-8")
     assert look("hat-paper").label in text and "U-shape, all rows down" in text and (docs / "hat.json").is_file()

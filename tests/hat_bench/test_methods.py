@@ -85,6 +85,7 @@ PAIRS = {
     ("sd+pc", "sd+pc+pd"): {"prepare"},
     ("sd+pc+pd", "hat-paper"): {"download", "hat_paper"},
     ("hat-paper", "hat"): {"hat_paper", *HAT_PAPER} - {"draft_threshold"},  # Which says what is the default.
+    ("hat-plain", "hat"): {"pack_rows"},
 }
 """Settings of the device in which two methods differ."""
 

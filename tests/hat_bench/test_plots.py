@@ -31,9 +31,9 @@ def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
 
 
 def test_a_plot_of_half_the_records_is_drawn(tmp_path: Path) -> None:
-    """HAT alone, one repeat: delays, steps and SLAs, and no parts of a gain."""
+    """HAT alone, one repeat: delays and their parts, steps and SLAs, and no parts of a gain."""
     drawn = draw_all(Measured(parsed(record("rates", "hat", rate=2.0))), tmp_path)
-    assert {name for _, _, name in drawn} == {"rates", "steps", "slas"}
+    assert {name for _, _, name in drawn} == {"rates", "spent", "steps", "slas"}
 
 
 def test_the_same_records_make_the_same_bytes(tmp_path: Path) -> None:

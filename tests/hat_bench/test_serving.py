@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import statistics
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
-from bench.hat.serving import Counted, Processes
+from bench.hat.cells import Cell, all_cells
+from bench.hat.prompts import demo_prompts
+from bench.hat.serving import Counted, Processes, Serving, quotas_of
+from bench.hat.setups import STAGE_CORES, Setup
+from bench.testbed.leaf import pids_in
+from bench.testbed.possible import obstacle
+from bench.testbed.scenario import load
+from checkpoints import DEMO
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,5 +74,61 @@ def test_processes_are_the_same_by_what_they_are() -> None:
         replace(one, stages=2),
         replace(one, relayed=True),
         replace(one, sends_text=True),
+        replace(one, cores=0.12),
     )
     assert len({one, *others}) == len(fields(Processes)) + 1
+
+
+SETUPS = {
+    "demo": Setup("demo", DEMO, 2, 512, 0.25, "device_agent"),
+    "wide": Setup("wide", Path("wide"), 1, 2048, 0.9, "bench.hat.replay_device"),
+}
+VARIABLES = {"model": "m", "split": "2", "device_module": "d", "device_flags": "", "cloud_flags": "", "delay_ms": "0"}
+
+
+def quotas(cell: Cell) -> float:
+    """Of all hosts, while a cell is measured."""
+    setup = SETUPS[cell.setting]
+    scenario = load(setup.scenario(cell.method == "cloud"), VARIABLES)
+    return quotas_of(scenario, setup.cores_of(cell) * cell.stages)
+
+
+def test_the_quotas_of_every_cell_fit_two_cores() -> None:
+    """Those of pipelines too, whose stages all have the same, however long they are."""
+    cells = all_cells(False)
+    assert max(map(quotas, cells)) <= 2.0
+    stages = [cell for cell in cells if cell.experiment == "stages"]
+    assert {cell.stages for cell in stages} == {1, 2, 4}
+    assert {SETUPS[cell.setting].cores_of(cell) for cell in stages} == {STAGE_CORES}
+    assert {SETUPS["demo"].cores_of(cell) for cell in cells if cell.experiment != "stages"} == {0.25}
+
+
+def test_quotas_that_do_not_fit_start_nothing(tmp_path: Path) -> None:
+    """They are refused before there is a testbed."""
+    processes = Processes(("--mode", "hat"), (), stages=1000, cores=1.0)
+    with (
+        pytest.raises(RuntimeError, match=r"The quotas of all hosts are 1001\.50 cores"),
+        Serving(SETUPS["demo"], processes, tmp_path / "never"),
+    ):
+        pass
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_every_stage_is_a_machine_of_its_own(tmp_path: Path) -> None:
+    """None gets more than its quota, though another has some left; one that ends is heard of."""
+    if obstacle():
+        pytest.skip(f"no testbed here: {obstacle()}")
+    with Serving(SETUPS["demo"], Processes(("--mode", "ushape"), (), 2, cores=0.2), tmp_path) as serving:
+        cloud = serving.bed.part("cloud")
+        folders = sorted(cloud.leaf.folder.glob("process-*"))
+        assert [len(pids_in(each)) for each in folders] == [1, 1] and pids_in(cloud.leaf.folder) == []
+        assert serving.bed.host("cloud").cores == pytest.approx(0.4)
+        before = serving.bed.usage("cloud")
+        assert all(record.complete for record in serving.load(demo_prompts([300] * 3, 1), [0.0] * 3, 4))
+        assert serving.bed.usage("cloud").throttled_s > before.throttled_s
+        stage = next(pid for pid in cloud.pids() if pid != cloud.popen.pid)
+        os.kill(stage, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match="ended meanwhile"):
+            serving.load(demo_prompts([30], 1), [0.0], 4)

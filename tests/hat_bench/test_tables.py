@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from bench.hat import method_tables, tables
+from bench.hat import method_tables, spent, tables
 from bench.hat.gains import CHAINS, gains
 from bench.hat.looks import BASELINES, LOOKS, STRATEGIES, look, ordered
 from bench.hat.shown import MISSING, around, number, percent_below
-from bench.hat.summary import Measured, Spread
+from bench.hat.summary import TBT, TTFT, Measured, Spread
 from hat_bench.invented import TBT_S, TTFT_S, campaign, parsed, record
 
 
@@ -89,12 +89,44 @@ def test_round_trips_and_unloaded_and_details(measured: Measured) -> None:
     """Goals stand where they apply; bytes are for each token."""
     trips = method_tables.round_trips(measured, "demo", "specbench").splitlines()
     assert [line.split("|")[5].strip() for line in trips if "HAT, ours" in line] == ["–", "–", "0.8", "0.6", "–"]
+    assert "while decoding" in trips[0] and "whole answers" in trips[0]
     assert rows(method_tables.unloaded(measured, "demo", "cnndm"))["HAT, ours"][2].startswith("280")
     details = rows(method_tables.details(measured, "demo", "specbench"))
-    assert details["HAT, ours"][-4:] == [
-        "1.25 (1.25 … 1.25)", "0.833 (0.833 … 0.833)", "0.70 (0.70 … 0.70)", "0 of 72",
+    assert details["HAT, ours"][-5:] == [
+        "1.25 (1.25 … 1.25)", "0.833 (0.833 … 0.833)", "0.70 (0.70 … 0.70)", "0 of 72", "9 of 9",
     ]  # fmt: skip
-    assert details["U-shape, all rows down"][-3].startswith("3.75") and len(details) == len(LOOKS)
+    assert details["U-shape, all rows down"][-4].startswith("3.75") and len(details) == len(LOOKS)
+    assert details["U-Medusa"][-1] == "6 of 9" and details["U-shape, last row down"][-1] == MISSING
+
+
+def test_the_parts_of_a_delay_are_all_of_it(measured: Measured) -> None:
+    """For every method and strategy, with the rest; without a record of it there is no table."""
+    for delay, rest in ((TTFT, 0.1), (TBT, 0.1)):
+        found = spent.at_the_middle(measured, "demo", "specbench", delay)
+        assert {each.place.experiment for each in found} == {"rates", "ablation"}
+        for each in found:
+            assert sum(each.parts.values()) == pytest.approx(each.whole)
+            assert each.parts["rest"] == pytest.approx(rest * each.whole)
+    first, second = spent.tables(measured, "demo", "specbench").split("\n\n")
+    assert rows(first).keys() == rows(second).keys() and "rounds a token" in second
+    bare = record("rates", "hat", rate=2.0)
+    del bare["breakdown"]
+    assert spent.tables(Measured(parsed(bare)), "demo", "specbench") == ""
+
+
+def test_what_grew_is_said_where_table_5_is_not_reproduced(measured: Measured) -> None:
+    """In milliseconds of each part, from the records; nothing where every strategy helps."""
+    assert spent.why_not_table_5(measured, "demo", "specbench") == ""
+    none, pc = (record("ablation", method, rate=2.0) for method in ("none", "pc"))
+    for made, parts in ((none, (1.692, 0.1, 0.8, 0.1, 0.5)), (pc, (1.888, 0.11, 0.5, 0.57, 0.516))):
+        made["latency"]["ttft"]["mean"] = parts[0]
+        made["breakdown"]["prompt"] = dict(zip(("device_s", "link_s", "queue_s", "step_s"), parts[1:], strict=True))
+    said = spent.why_not_table_5(Measured(parsed(none, pc)), "demo", "specbench").splitlines()
+    assert said[2:] == [
+        "- PC to none: TTFT 1692 → 1888 ms: device +10, link −300, queue +470, step +16, rest +0; most of it queue."
+    ]
+    del pc["breakdown"]
+    assert "was not recorded" in spent.why_not_table_5(Measured(parsed(none, pc)), "demo", "specbench")
 
 
 def test_the_parts_have_every_choice_and_the_whole(measured: Measured) -> None:
@@ -106,24 +138,24 @@ def test_the_parts_have_every_choice_and_the_whole(measured: Measured) -> None:
         assert found["all: U-shape, all rows down, to HAT"][-1] == "100"
 
 
-def test_conditions_name_machine_ratios_and_failures(measured: Measured) -> None:
-    """Above every table; what was not recorded is said."""
+def test_conditions_name_cores_ratios_and_failures(measured: Measured) -> None:
+    """Above every table; what was not recorded is a dash."""
     places = measured.select(experiment="rates", setting="demo", dataset="specbench")
     said = tables.conditions(measured, places)
     for part in (
-        "an invented one",
-        "paper 0.031, ours 0.031",
-        "ours 0.012",
+        "chunk: 0.031 (paper: 0.031)",
+        "decodes: 0.012 (paper: 0.005)",
+        "1.80 of 2 cores",
         "repeats: 3",
         "0.500 MB/s up",
-        "0 of 1944",
+        "0 of 2016",
     ):
         assert part in said
     bare = record("rates", "hat", machine__bottleneck="no cores left")
     bare["link"] = bare["scaling"] = {}
     few = Measured(parsed(bare))
     said = tables.conditions(few, few.places)
-    assert "not recorded" in said and "short in 1 of 1 runs" in said and "paper not recorded" in said
+    assert "Link – MB/s up" in said and "short in 1 of 1 runs" in said and "(paper: –)" in said
 
 
 @pytest.mark.parametrize(

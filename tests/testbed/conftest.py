@@ -33,6 +33,9 @@ command = "/bin/sh -c 'sleep 1000 & exec sleep 1000'"
 [processes.stubborn]
 on = "near"
 command = "/bin/sh -c 'trap \\"\\" TERM; sleep 1000 & while :; do wait; done'"
+[processes.spinning]
+on = "near"
+command = "/bin/sh -c 'while :; do :; done & while :; do :; done & exec sleep 1000'"
 [processes.broken]
 on = "near"
 command = "no_such_module_at_all"

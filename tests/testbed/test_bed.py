@@ -14,7 +14,7 @@ import pytest
 from bench.testbed.bed import Testbed
 from bench.testbed.fields import BadScenario
 from bench.testbed.inside import inside, is_ready
-from bench.testbed.processes import PartFailed
+from bench.testbed.processes import PartFailed, Program
 from bench.testbed.scenario import load
 from checkpoints import DEMO
 
@@ -219,10 +219,7 @@ def test_stop(bed: Testbed) -> None:
     for name, within_s in (("family", 20.0), ("stubborn", 0.5)):
         bed.start(name)
         part = bed.part(name)
-        began = time.monotonic()
-        while len(part.pids()) < 2:
-            assert time.monotonic() < began + WITHIN_S
-            time.sleep(0.01)
+        wait_for_processes(part, 2)
         bed.stop(name, within_s=within_s)
         assert part.pids() == [] and not part.runs
         with pytest.raises(KeyError):
@@ -242,6 +239,47 @@ def test_parts_that_fail(bed: Testbed) -> None:
         bed.start("lost")
     with pytest.raises(KeyError):
         bed.start("nobody")
+
+
+def test_processes_apart(bed: Testbed) -> None:
+    """Each of a part's processes has the quota for itself, whatever the others use, and all end with the part."""
+    bed.start("spinning")
+    part = bed.part("spinning")
+    wait_for_processes(part, 3)
+    with pytest.raises(RuntimeError, match="spinning has 3 processes and not 2"):
+        bed.set_apart("spinning", 0.2, 2)
+    try:
+        bed.set_apart("spinning", 0.2, 3)
+        assert bed.host("near").cores == pytest.approx(0.6)
+        pids = part.pids()
+        time.sleep(0.3)
+        began, before, used = time.monotonic(), bed.usage("near"), [ran_s(pid) for pid in pids]
+        time.sleep(2.0)
+        shares = [(ran_s(pid) - then) / (time.monotonic() - began) for pid, then in zip(pids, used, strict=True)]
+        after = bed.usage("near")
+        # The first only waits. Where others keep the machine busy the two get less than they may.
+        assert sorted(share > 0.05 for share in shares) == [False, True, True]
+        assert max(shares) <= 1.2 * 0.2
+        assert after.throttled_s > before.throttled_s or max(shares) < 0.16
+        assert after.cpu_s - before.cpu_s == pytest.approx(sum(shares) * 2.0, abs=0.15)
+    finally:
+        bed.stop("spinning", within_s=0.5)
+        bed.host("near").set_cores(0.3)
+    assert part.pids() == []
+
+
+def ran_s(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_processes(part: Program, count: int) -> None:
+    """Wait until it has so many, but not for ever."""
+    deadline = time.monotonic() + WITHIN_S
+    while len(part.pids()) != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_inside(bed: Testbed) -> None:

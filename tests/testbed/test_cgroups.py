@@ -42,6 +42,46 @@ def test_version_1(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_processes_apart_in_version_1(tmp_path: Path) -> None:
+    """Each has a cgroup below the leaf, with a quota of its own, and the time they are held back is the host's."""
+    folders = {name: tmp_path / name / "bed" / "1" for name in CONTROLLERS}
+    group = HostGroupV1(folders)
+    leaf = group.leaf("program-1")
+    (leaf.folder / "cgroup.procs").write_text("12\n13\n")
+    new = [leaf.folder / f"process-{number}" for number in (1, 2)]
+    made = Path.mkdir
+
+    def with_files(self: Path) -> None:
+        made(self)
+        (self / "cpu.cfs_period_us").write_text("100000\n")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "mkdir", with_files)  # As the kernel has them there.
+        group.set_apart(leaf, 0.12)
+    assert [(each / "cgroup.procs").read_text() for each in new] == ["12", "13"]
+    assert {(each / "cpu.cfs_quota_us").read_text() for each in new} == {"1200"}
+    assert {(each / "cpu.cfs_period_us").read_text() for each in new} == {"10000"}
+    (leaf.folder / "cgroup.procs").write_text("")
+    assert sorted(leaf.pids()) == [12, 13]
+    for number, each in enumerate((folders["cpu"], *new), 1):
+        (each / "cpu.stat").write_text(f"nr_periods 4\nnr_throttled 2\nthrottled_time {number}000000000\n")
+    (folders["cpuacct"] / "cpuacct.usage").write_text("2500000000\n")
+    (folders["memory"] / "memory.max_usage_in_bytes").write_text("7000\n")
+    assert group.usage() == Usage(2.5, 6.0, 7000)
+
+
+def test_processes_apart_in_version_2(tmp_path: Path) -> None:
+    """Quotas are handed down to the leaf, which has no process of its own by then, and below."""
+    group = HostGroupV2(dict.fromkeys(CONTROLLERS, tmp_path / "1"))
+    leaf = group.leaf("program-1")
+    (leaf.folder / "cgroup.procs").write_text("12\n13\n")
+    group.set_apart(leaf, 0.12)
+    for number, pid in enumerate(("12", "13"), 1):
+        own = leaf.folder / f"process-{number}"
+        assert ((own / "cgroup.procs").read_text(), (own / "cpu.max").read_text()) == (pid, "1200 10000")
+    assert {(each / "cgroup.subtree_control").read_text() for each in (tmp_path / "1", leaf.folder)} == {"+cpu"}
+
+
 def test_version_2(tmp_path: Path) -> None:
     """One folder for all, with the unified hierarchy's files; a program enters its own leaf and nothing else."""
     group = HostGroupV2(dict.fromkeys(CONTROLLERS, tmp_path / "1"))

@@ -6,9 +6,10 @@ import math
 import statistics
 import time
 from pathlib import Path
-from threading import current_thread
+from threading import Event, current_thread
 
 import pytest
+from bench.testbed import changes as module
 from bench.testbed.changes import Changes, schedule_of
 from bench.testbed.network import Network
 from bench.testbed.scenario import Host, Link, Scenario
@@ -32,9 +33,15 @@ def link(
     vary: tuple[float, float] | None = None,
     vary_s: float = 0.0,
     scale: float = 1.0,
+    vary_down: tuple[float, float] | None = None,
+    scale_down: float = 0.0,
+    from_s: float = 0.0,
 ) -> Link:
-    """A link to the cloud."""
-    return Link("way", a, "cloud", up, down, 0.0, 0.0, False, trace, scale, vary, vary_s)
+    """A link to the cloud; what is not given for its way down is as for its way up."""
+    drawn = (vary, vary_down or vary) if vary else None
+    return Link(
+        "way", a, "cloud", up, down, 0.0, 0.0, False, trace, (scale, scale_down or scale), from_s, drawn, vary_s
+    )
 
 
 def scenario(*parts: Host | Link) -> Scenario:
@@ -60,6 +67,13 @@ def test_bandwidths_are_drawn_anew_within_their_factors() -> None:
     assert all(1.0 <= up <= 3.0 for up in ups[0]) and all(2.0 <= down <= 6.0 for down in downs)
     assert statistics.fmean(ups[0]) == pytest.approx(2.0, abs=0.15) and max(ups[0]) > 2.9 and min(ups[0]) < 1.1
     assert {each.down_mb_s for each in drawn if each.a == "b"} == {0.0}
+
+
+def test_each_way_is_drawn_within_its_own_factors() -> None:
+    """Where they differ."""
+    schedule = Schedule(scenario(link("a", 1.0, 1.0, vary=(0.5, 0.6), vary_down=(2.0, 3.0), vary_s=1.0)), {}, 7)
+    drawn = [change for second in range(50) for change in schedule.due(second)]
+    assert all(0.5 <= each.up_mb_s <= 0.6 and 2.0 <= each.down_mb_s <= 3.0 for each in drawn) and len(drawn) == 50
 
 
 def test_what_is_drawn_does_not_depend_on_when_it_is_asked() -> None:
@@ -102,6 +116,20 @@ def test_a_trace_is_played_in_a_loop() -> None:
     assert rates(41.5)["a"] == (41.0, LEAST_MB_S, 4.0)
 
 
+def test_a_trace_is_begun_where_the_link_says() -> None:
+    """The step it begins in is cut there and ends the round; each way has its own scale."""
+    trace = Trace((0.0, 1.0, 3.0), (1.0, 2.0, 4.0), (0.5, 1.0, 2.0), 4.0)
+    made = scenario(link("a", trace="it", scale=2.0, scale_down=10.0, from_s=6.0), link("b", trace="it", from_s=3.0))
+    schedule = Schedule(made, {"it": trace}, 0)
+    found: list[LinkChange] = []
+    while schedule.next_s() < 8.0:
+        found += schedule.due(schedule.next_s())
+    rates = {name: [(each.at_s, each.up_mb_s, each.down_mb_s) for each in found if each.a == name] for name in "ab"}
+    once = [(0.0, 2.0, 20.0), (1.0, 4.0, 40.0), (2.0, 1.0, 10.0), (3.0, 2.0, 20.0)]
+    assert rates["a"] == [*once, *((4.0 + at_s, up, down) for at_s, up, down in once)]
+    assert rates["b"][:3] == [(0.0, 2.0, 4.0), (1.0, 0.5, 1.0), (2.0, 1.0, 2.0)]
+
+
 def test_modes_are_drawn_anew_every_five_requests() -> None:
     """For every host that has several, evenly, whenever the count passes a multiple, however far it jumps."""
     made = scenario(host("a", *MODES), host("b", *MODES), host("still", 0.3), host("plain"))
@@ -125,17 +153,20 @@ def test_nothing_to_change_is_never_due() -> None:
 
 
 class Recorded:
-    """A host and a link at once that write down what is changed; ``broken`` ones fail."""
+    """A host and a link at once that write down what is changed; ``broken`` ones fail, others wait for ``hold``."""
 
     def __init__(self) -> None:
         self.rates: list[tuple[float | None, float | None, str]] = []
         self.cores: list[float] = []
         self.broken = False
+        self.hold: Event | None = None
 
     def set(self, up_mb_s: float | None = None, down_mb_s: float | None = None) -> None:
         """A link's."""
         if self.broken:
             raise OSError("the link is gone")
+        if self.hold is not None:
+            self.hold.wait(60.0)
         self.rates.append((up_mb_s, down_mb_s, current_thread().name))
 
     def set_cores(self, cores: float) -> None:
@@ -208,6 +239,17 @@ def test_a_change_that_fails_is_heard_of() -> None:
         way.broken = True
         time.sleep(0.2)
         raise KeyError
+
+
+def test_a_change_that_does_not_end_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while, in place of waiting for it for ever."""
+    monkeypatch.setattr(module, "WITHIN_S", 0.1)
+    let_go, way = Event(), Recorded()
+    made = scenario(link("a", 1.0, 1.0, vary=(0.5, 2.0), vary_s=0.05))
+    with pytest.raises(RuntimeError, match="a change to be made"), Changes(Bed(way), schedule_of(made, 1)):
+        way.hold = let_go
+        time.sleep(0.2)
+    let_go.set()
 
 
 @pytest.mark.slow

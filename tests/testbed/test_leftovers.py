@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from bench.testbed import leftovers
-from bench.testbed.cgroups import pids_in
 from bench.testbed.hierarchy import this_hierarchy
+from bench.testbed.leaf import pids_in
 from processes import ROOT
 
 WITHIN_S = 60.0

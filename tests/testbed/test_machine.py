@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from threading import current_thread
 
 import pytest
+from bench.testbed import machine
 from bench.testbed.machine import MachineWatch, bottleneck, report, too_large
 from bench.testbed.samples import Sample, parse_sample, sample
 
@@ -82,6 +84,23 @@ def test_a_report_sums_samples_up() -> None:
     assert set(asdict(made)) >= {"cores", "quota_cores", "busy_median", "busy_p90", "steal", "throttled", "bottleneck"}
     empty = report([samples[0], samples[0]], 1.0, {}, {}, {})
     assert (empty.busy_median, empty.full, empty.steal, empty.bottleneck) == (0.0, 0.0, 0.0, "")
+
+
+def test_a_look_that_fails_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end, as what it was; not in place of another failure."""
+    monkeypatch.setattr(machine, "SAMPLE_S", 0.01)
+
+    def broken() -> Sample:
+        if current_thread().name == "machine":
+            raise ValueError("/proc/stat is empty")
+        return sample()
+
+    monkeypatch.setattr(machine, "sample", broken)
+    with pytest.raises(ValueError, match="is empty"), MachineWatch({}, dict):
+        time.sleep(0.1)
+    with pytest.raises(KeyError), MachineWatch({}, dict):
+        time.sleep(0.1)
+        raise KeyError
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as way:
 
 def link(a: str, b: str, up_mb_s: float, down_mb_s: float) -> Link:
     """A link without delay."""
-    return Link("way", a, b, up_mb_s, down_mb_s, 0.0, 0.0, False, "", 1.0, None, 0.0)
+    return Link("way", a, b, up_mb_s, down_mb_s, 0.0, 0.0, False, "", (1.0, 1.0), 0.0, None, 0.0)
 
 
 @pytest.fixture

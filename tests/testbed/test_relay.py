@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from threading import Thread
 
 import pytest
 from bench.testbed.forwarding import Delay, WayClock
-from bench.testbed.relay import Relay
+from bench.testbed.relay import FORWARDING, Relay
 from processes import ROOT
 
 pytestmark = pytest.mark.system
@@ -194,6 +194,31 @@ def test_a_relay_that_does_not_run_says_so() -> None:
         Relay("", "127.0.0.1", 9, 0.0, float("nan"))
     with pytest.raises(RuntimeError, match="did not start"):
         Relay("no-such-namespace", "127.0.0.1", 9, 0.0).start()
+    late = Relay("", "127.0.0.1", 9, 0.0)
+    with pytest.raises(RuntimeError, match="waited 0 s in vain for a relay to start"):
+        late.start(within_s=0.0)
+    assert not late.runs
+    late.start()
+    assert late.runs
+    late.stop()
+
+
+def test_a_relay_that_cannot_accept_any_more_ends() -> None:
+    """With status 1 and what happened, instead of leaving half of its connections waiting."""
+    few = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16)); del sys.argv[0]"
+    code = f"{few}; runpy.run_path({str(FORWARDING)!r}, run_name='__main__')"
+    with echoing() as port, ExitStack() as stack:
+        argv = [sys.executable, "-c", code, "forwarding", "127.0.0.1", str(port), "0", "0", "0", "0"]
+        pipe = subprocess.PIPE
+        process = stack.enter_context(subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe))
+        assert process.stdout is not None
+        at = int(process.stdout.readline())
+        for _ in range(20):
+            with suppress(ConnectionError):
+                stack.enter_context(socket.create_connection(("127.0.0.1", at), 10))
+        status = process.wait(30)
+        _, said = process.communicate(timeout=30)
+    assert status == 1 and b"Too many open files" in said
 
 
 def test_a_relay_ends_with_the_process_that_made_it() -> None:

@@ -24,11 +24,13 @@ down_mb_s = 2
 delay_ms = 10
 jitter_ms = 1.5
 vary = [0.5, 1.5]
+vary_down = [0.8, 1.2]
 vary_s = 5
 [links.peers]
 between = ["device", "device"]
 trace = "traces/{what}.csv"
 trace_scale = 0.5
+trace_from_s = 7
 [processes.server]
 on = "cloud"
 command = "cloud_server --port 8001 {flags} --host {bind}"
@@ -75,11 +77,12 @@ def test_links(whole: Scenario, tmp_path: Path) -> None:
     wan = whole.link("cloud", "device-2")
     assert (wan.a, wan.b, wan.kind) == ("device-2", "cloud", "wan")
     assert (wan.up_mb_s, wan.down_mb_s, wan.delay_ms, wan.jitter_ms) == (0.25, 2.0, 10.0, 1.5)
-    assert (wan.vary, wan.vary_s, wan.trace, wan.relayed) == ((0.5, 1.5), 5.0, "", True)
+    assert (wan.vary, wan.vary_s, wan.trace, wan.relayed) == (((0.5, 1.5), (0.8, 1.2)), 5.0, "", True)
     peers = [(each.a, each.b) for each in whole.links if each.kind == "peers"]
     assert peers == [("device-1", "device-2"), ("device-1", "device-3"), ("device-2", "device-3")]
     one = whole.link("device-3", "device-1")
-    assert (one.trace, one.trace_scale) == (str(tmp_path / "traces" / "it.csv"), 0.5)
+    assert one.trace == str(tmp_path / "traces" / "it.csv")
+    assert (one.trace_scale, one.trace_from_s) == ((0.5, 0.5), 7.0)
     assert not one.relayed and one.vary is None
     assert len(whole.links) == 6
 
@@ -130,6 +133,9 @@ BAD = {
     ),
     "vary without vary_s": ('[hosts.a]\n[hosts.b]\n[links.l]\nbetween = ["a", "b"]\nvary = [1, 2]', "with vary_s"),
     "vary upside down": ('[hosts.a]\n[hosts.b]\n[links.l]\nbetween = ["a", "b"]\nvary = [2, 1]\nvary_s = 1', "least"),
+    "vary of one way": (
+        '[hosts.a]\n[hosts.b]\n[links.l]\nbetween = ["a", "b"]\nvary_down = [1, 2]\nvary_s = 1', "least",
+    ),
     "relay in words": ('[hosts.a]\n[hosts.b]\n[links.l]\nbetween = ["a", "b"]\nrelay = "yes"', "true or false"),
     "a process nowhere": ('[hosts.a]\n[processes.p]\non = "b"\ncommand = "x"', "on: there is no host b"),
     "a process without a command": ('[hosts.a]\n[processes.p]\non = "a"', "command: is missing"),

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("possible")]
 SMOKE = Path(str(scenarios.__file__)).parent / "scenarios" / "smoke.toml"
 MESSAGES = [{"role": "user", "content": "Tell me a story about a river."}]
 TOKENS = 24
-ROW_BYTES = 4 * 256
-"""Of one position of the demo model."""
+LEAST_BYTES = 3 * 256
+"""Of the hidden state of one position of the demo model, in float32: one byte of each number's four may be packed."""
 
 
 def expected_text() -> str:
@@ -46,4 +46,4 @@ def test_smoke(tmp_path: Path) -> None:
     assert (answer.done, answer.tokens) == (True, TOKENS)
     assert answer.text == expected_text()
     for way in (0, 1):
-        assert max(now[way] - then[way] for now, then in zip(after, before, strict=True)) > TOKENS * ROW_BYTES
+        assert max(now[way] - then[way] for now, then in zip(after, before, strict=True)) > TOKENS * LEAST_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,30 @@ def test_a_coarser_trace_carries_the_same_bytes(steps: list[tuple[float, float]]
     assert coarse.length_s == fine.length_s and set(coarse.begins) <= set(fine.begins)
     assert all(length >= step_s - 1e-6 for length in lengths[:-1])
     assert min(fine.down) - 1e-9 <= min(coarse.down) and max(coarse.down) <= max(fine.down) + 1e-9
+
+
+@given(STEPS, st.floats(0.0, 500.0), st.floats(0.0, 1.0))
+def test_a_trace_that_is_begun_later_is_the_same_later(
+    steps: list[tuple[float, float]], from_s: float, share: float
+) -> None:
+    """Each moment of it is what that moment is so much later in the other, and a round carries the same bytes."""
+    trace = trace_of(steps)
+    later = trace.begun_at(from_s)
+    assert later.begins[0] == 0.0 and all(one < other for one, other in pairwise((*later.begins, later.length_s)))
+    at_s = share * trace.length_s
+    moments = [from_s + at_s + slip for slip in (-2e-6, 0.0, 2e-6) if from_s + at_s + slip >= 0]
+    near = {trace.down[trace.step(moment) % len(trace.down)] for moment in moments}
+    assert later.down[later.step(at_s) % len(later.down)] in near
+    assert later.means(later.length_s)[0] == pytest.approx(trace.means(trace.length_s)[0], rel=1e-3, abs=1e-3)
+
+
+def test_means_are_over_time() -> None:
+    """Of each way, of the part that is played, also where that is longer than the trace or ends within a step."""
+    trace = Trace((0.0, 1.0), (1.0, 2.0), (0.0, 4.0), 4.0)
+    assert trace.means(1.0) == (1.0, 0.0)
+    assert trace.means(2.0) == (1.5, 2.0)
+    assert trace.means(5.0) == pytest.approx((8 / 5, 12 / 5))
+    assert Trace((0.0, 1.0), (1.0, 2.0), None, 4.0).means(4.0) == (1.75, None)
 
 
 def test_real_traces_are_read() -> None:

@@ -11,12 +11,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Final, NoReturn
 
 import click
-from bench.hat.cells import Cell, all_cells
+from bench.hat.cells import RIVALS, Cell, all_cells
+from bench.hat.llama import measure_llama
+from bench.hat.llama_split import LlamaSplit, unavailable
 from bench.hat.measure import calibrated, link_of, measure, processes_of
 from bench.hat.page import write
 from bench.hat.serving import Processes, Serving
@@ -53,16 +57,26 @@ def run(cells: Sequence[Cell], records: Path, setups: dict[str, Setup]) -> list[
     return failures
 
 
-def _together(cells: Sequence[Cell], setup: Setup, processes: Processes, records: Path, bar: tqdm[NoReturn]) -> None:
+def _together(
+    cells: Sequence[Cell], setup: Setup, processes: Processes | None, records: Path, bar: tqdm[NoReturn]
+) -> None:
     """Measure cells on the same processes, one after the other."""
     costs = calibrated(setup, CACHE, CACHE / "logs" / "calibration")
     bar.set_description("starting")
-    with Serving(setup, processes, CACHE / "logs" / cells[0].method) as serving:
-        link = link_of(cells[0], costs)
-        serving.warm(link.up_bytes_s, link.down_bytes_s)
+    folder = CACHE / "logs" / cells[0].method
+    with ExitStack() as stack:
+        if processes is None:
+            split = stack.enter_context(LlamaSplit(setup, folder))
+            split.warm()
+            measured = partial(measure_llama, split)
+        else:
+            serving = stack.enter_context(Serving(setup, processes, folder))
+            link = link_of(cells[0], costs)
+            serving.warm(link.up_bytes_s, link.down_bytes_s)
+            measured = partial(measure, serving)
         for cell in cells:
             bar.set_description(f"{cell.experiment} {cell.dataset} {cell.method} {cell.repeat + 1}")
-            record = measure(serving, cell, costs, lambda count: bar.update(1) and None)
+            record = measured(cell, costs, lambda count: bar.update(1) and None)
             if record["machine"]["bottleneck"]:
                 tqdm.write(f"{cell.name}: {record['machine']['bottleneck']}")
             if record["errors"]:
@@ -72,8 +86,8 @@ def _together(cells: Sequence[Cell], setup: Setup, processes: Processes, records
             part.replace(records / f"{cell.name}.json")
 
 
-def _processes(cell: Cell, setups: dict[str, Setup]) -> tuple[str, Processes]:
-    return cell.setting, processes_of(cell, setups[cell.setting])
+def _processes(cell: Cell, setups: dict[str, Setup]) -> tuple[str, Processes | None]:
+    return cell.setting, None if cell.method in RIVALS else processes_of(cell, setups[cell.setting])
 
 
 @click.command(help=(__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))
@@ -97,12 +111,15 @@ def main(
     records = CACHE / ("quick" if quick else "records")
     cells = [
         cell
-        for cell in all_cells(quick, settings)
+        for cell in all_cells(quick, settings, rivals=True)
         if (not only or cell.experiment in only)
         and (not methods or cell.method in methods)
         and (not repeats or cell.repeat < repeats)
     ]
     left = cells if again else missing(cells, records)
+    if any(cell.method in RIVALS for cell in left) and (reason := unavailable()):
+        click.echo(f"Without {', '.join(RIVALS)}: {reason}")
+        left = [cell for cell in left if cell.method not in RIVALS]
     click.echo(f"{len(cells)} cells, {len(left)} of them to be measured.")
     if listed:
         for cell in left:

@@ -52,13 +52,19 @@ class Cell:
         return asdict(self)
 
 
-METHODS: Final = ("ushape-full", "ushape", "u-sarathi", "u-medusa", "u-small", "cloud", "hat-paper", "hat")
+METHODS: Final = ("ushape-full", "ushape", "u-sarathi", "u-medusa", "u-small", "cloud", "hat-paper", "hat-plain", "hat")
+RIVALS: Final = ("llama-rpc",)
+"""Other programs, in the same experiments as methods where one device is measured alone."""
 ABLATION: Final = ("none", "pc", "sd", "sd+pd", "sd+pc", "sd+pc+pd")
-RATES: Final = {"specbench": (0.4, 0.7, 1.0), "cnndm": (0.2, 0.35, 0.5), "real": (0.7,)}
-"""Requests a second: at the lowest the demo model's cloud has time to spare, at the highest U-shape keeps it busy."""
-WIDE_RATES: Final = {"specbench": (0.3,), "cnndm": (0.12,)}
+RATES: Final = {"specbench": (0.25, 0.4, 0.6), "cnndm": (0.12, 0.18, 0.27), "real": (0.4,)}
+"""Requests a second: at the lowest the demo model's cloud has time to spare, at the highest U-shape keeps it busy.
+Beyond that whoever is served slower has more requests at a time, which are served slower still: then it is the machine
+of the day that is measured."""
+WIDE_RATES: Final = {"specbench": (0.15,), "cnndm": (0.09,)}
 ROUND_TRIPS_MS: Final = (0.0, 10.0, 20.0, 50.0, 80.0)
 TRACES: Final = ("mahimahi-lte", "hsdpa-3g", "lumos-5g")
+REQUESTS: Final = 8
+"""Of a cell in an open loop; their lengths are those of the data set in every repeat, see lengths.py."""
 STAGES: Final = (1, 2, 4)
 PIPELINED: Final = ("ushape-full", "u-sarathi", "u-medusa", "hat")
 
@@ -70,26 +76,24 @@ def middle(rates: Sequence[float]) -> float:
 
 def demo_cells(quick: bool) -> Iterator[Cell]:
     """Of the demo model, one repeat."""
-    requests = 12 if quick else 24
+    requests = REQUESTS
     for dataset in ("specbench", "cnndm"):
         rates = (middle(RATES[dataset]),) if quick else RATES[dataset]
         for method in METHODS:
-            for rate in rates:
+            for rate in rates if method != "hat-plain" else [middle(rates)]:
                 yield Cell("rates", "demo", dataset, method, rate, requests=requests)
         for method in ABLATION:
             yield Cell("ablation", "demo", dataset, method, middle(RATES[dataset]), requests=requests)
         for method in ("ushape", "u-medusa", "u-small", "hat-paper", "hat"):
-            yield Cell("single", "demo", dataset, method, 0.0, requests=4 if quick else 6)
-        for method in ("ushape-full", "ushape", "hat"):
-            yield Cell("unloaded", "demo", dataset, method, 0.0, requests=3 if quick else 6, tokens=1)
+            yield Cell("single", "demo", dataset, method, 0.0, requests=3)
+        for method in ("ushape-full", "ushape", "hat-plain", "hat"):
+            yield Cell("unloaded", "demo", dataset, method, 0.0, requests=4, tokens=1)
     for method in PIPELINED:
         for stages in (1, 2) if quick else STAGES:
-            yield Cell(
-                "stages", "demo", "specbench", method, middle(RATES["specbench"]), stages=stages, requests=requests
-            )
+            yield Cell("stages", "demo", "specbench", method, RATES["specbench"][0], stages=stages, requests=requests)
     for method in ("ushape", "hat-paper", "hat"):
         for rtt_ms in (0.0, 20.0, 50.0) if quick else ROUND_TRIPS_MS:
-            yield Cell("rtt", "demo", "specbench", method, 0.0, rtt_ms=rtt_ms, requests=4)
+            yield Cell("rtt", "demo", "specbench", method, 0.0, rtt_ms=rtt_ms, requests=3)
     for method in ("ushape-full", "u-medusa", "hat-paper", "hat"):
         for trace in TRACES[:1] if quick else TRACES:
             rate = middle(RATES["specbench"])
@@ -105,11 +109,22 @@ def wide_cells(quick: bool) -> Iterator[Cell]:
         for method in METHODS:
             if method != "cloud":
                 for rate in WIDE_RATES[dataset]:
-                    yield Cell("rates", "wide", dataset, method, rate, requests=6 if quick else 12, tokens=64)
+                    yield Cell("rates", "wide", dataset, method, rate, requests=6, tokens=64)
 
 
-def all_cells(quick: bool, settings: Sequence[str] = ("demo", "wide")) -> list[Cell]:
-    """Every method of a repeat before the next repeat, and in every other repeat the last one first."""
-    once = [cell for cell in (*demo_cells(quick), *wide_cells(quick)) if cell.setting in settings]
+def rival_cells(quick: bool) -> Iterator[Cell]:
+    """Of other programs, on the same conditions as methods, one repeat."""
+    for cell in demo_cells(quick):
+        if cell.experiment in ("single", "unloaded") and cell.method == "hat":
+            yield from (replace(cell, method=rival) for rival in RIVALS)
+
+
+def all_cells(quick: bool, settings: Sequence[str] = ("demo", "wide"), rivals: bool = False) -> list[Cell]:
+    """Every method of a repeat before the next repeat, and in every other repeat the last one first.
+
+    rivals: theirs too.
+    """
+    every = [*demo_cells(quick), *wide_cells(quick), *(rival_cells(quick) if rivals else ())]
+    once = [cell for cell in every if cell.setting in settings]
     repeats = range(QUICK_REPEATS if quick else REPEATS)
     return [replace(cell, repeat=repeat) for repeat in repeats for cell in (once[::-1] if repeat % 2 else once)]

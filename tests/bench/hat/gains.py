@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from bench.hat.records import Place
 from bench.hat.summary import TBT, TTFT, Measured, Spread, spread
 
-OURS = "our additions to the paper"
+OURS = "our drafting and scheduling"
+PACKED = "rows packed"
 DOWNLOAD = "download of the last row only"
 CHAINS: Mapping[str, tuple[tuple[str, tuple[str, str], tuple[str, str]], ...]] = {
     "the paper's order": (
@@ -22,18 +23,23 @@ CHAINS: Mapping[str, tuple[tuple[str, tuple[str, str], tuple[str, str]], ...]] =
         ("drafting (SD)", ("ablation", "pc"), ("ablation", "sd+pc")),
         ("drafting on while waiting (PD)", ("ablation", "sd+pc"), ("ablation", "sd+pc+pd")),
         (DOWNLOAD, ("ablation", "sd+pc+pd"), ("rates", "hat-paper")),
-        (OURS, ("rates", "hat-paper"), ("rates", "hat")),
+        (OURS, ("rates", "hat-paper"), ("rates", "hat-plain")),
+        (PACKED, ("rates", "hat-plain"), ("rates", "hat")),
     ),
     "the download first": (
         (DOWNLOAD, ("rates", "ushape-full"), ("rates", "ushape")),
         ("chunks and drafting (PC, SD, PD)", ("rates", "ushape"), ("rates", "hat-paper")),
-        (OURS, ("rates", "hat-paper"), ("rates", "hat")),
+        (OURS, ("rates", "hat-paper"), ("rates", "hat-plain")),
+        (PACKED, ("rates", "hat-plain"), ("rates", "hat")),
     ),
 }
 """By name: choice, what was measured without it, and with it, each an experiment and a method."""
 
 REST = "rest"
 """What the choices of a chain leave: its ends were measured twice, as ``none`` and as U-shape with full download."""
+
+LEAST_GAIN = 0.1
+"""Of the delay: a smaller gain is not shared out, since shares of next to nothing are of any size."""
 
 DELAYS: Mapping[str, str] = {"TTFT": TTFT, "TBT": TBT}
 
@@ -42,7 +48,7 @@ DELAYS: Mapping[str, str] = {"TTFT": TTFT, "TBT": TBT}
 class Term:
     """One choice: seconds it takes away, per cent of what was there before it, and its share of the whole gain.
 
-    The share is ``None`` where HAT was not below U-shape in every repeat: then there is no gain to share.
+    The share is ``None`` where there is no gain to share: see ``Gain.shared``.
     """
 
     choice: str
@@ -56,7 +62,8 @@ class Gain:
     """From U-shape with full download (``before``) to HAT (``after``), in seconds, at ``rate`` requests/s.
 
     ``whole`` is the seconds between them. ``terms`` has the rest at its end where every choice was measured, unless the
-    chain starts at ``before`` itself. ``missing`` names the choices that were not measured.
+    chain starts at ``before`` itself. ``missing`` names the choices that were not measured. ``shared``: the gain is at
+    least ``LEAST_GAIN`` of the delay in every repeat.
     """
 
     chain: str
@@ -67,6 +74,7 @@ class Gain:
     whole: Spread
     terms: tuple[Term, ...]
     missing: tuple[str, ...]
+    shared: bool
 
 
 def gain(measured: Measured, setting: str, dataset: str, chain: str, delay: str) -> Gain | None:
@@ -88,7 +96,8 @@ def gain(measured: Measured, setting: str, dataset: str, chain: str, delay: str)
     whole = spread(wholes.values())
     if before is None or after is None or whole is None:
         return None
-    shared = min(wholes.values()) > 0
+    befores = measured.numbers(full, name)
+    shared = all(whole_s >= LEAST_GAIN * befores[repeat] for repeat, whole_s in wholes.items())
     terms: list[Term] = []
     missing: list[str] = []
     falls: list[dict[int, float]] = []
@@ -109,7 +118,7 @@ def gain(measured: Measured, setting: str, dataset: str, chain: str, delay: str)
         }
         if left := spread(rest.values()):
             terms.append(Term(REST, left, None, _share(rest, wholes) if shared else None))
-    return Gain(chain, delay, rate, before, after, whole, tuple(terms), tuple(missing))
+    return Gain(chain, delay, rate, before, after, whole, tuple(terms), tuple(missing), shared)
 
 
 def gains(measured: Measured, setting: str, dataset: str) -> list[Gain]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.hat.cells import RATES, WIDE_RATES
 from bench.hat.judging import Check, Goal, judged
 from bench.hat.looks import BASELINES, look
 from bench.hat.records import Place
 from bench.hat.shown import around, number, percent_below
-from bench.hat.summary import TBT, TTFT, Measured
+from bench.hat.summary import DECODE_TOKENS_S, TBT, TOKENS_S, TTFT, Measured
+
+SENDS_TEXT = "cloud"
+"""The one baseline that protects no text: held against HAT apart."""
 
 TTFT_BELOW, TBT_BELOW = 54.0, 77.0
 UNLOADED_OVER_BOUND = 1.10
@@ -31,7 +35,7 @@ def judge(measured: Measured) -> list[Goal]:
     goals: list[Goal] = []
     for setting, dataset in measured.pairs():
         if measured.middle_rate(setting, dataset) is not None:
-            goals += _delays(measured, setting, dataset)
+            goals += [*_below(measured, setting, dataset), *_best(measured, setting, dataset)]
         for experiment, one in (("unloaded", _unloaded), ("ablation", _strategies), ("rtt", _round_trips)):
             if measured.select(experiment=experiment, setting=setting, dataset=dataset):
                 goals.append(one(measured, setting, dataset))
@@ -44,63 +48,81 @@ def never_measured(measured: Measured) -> list[str]:
     return [each for each in needed if not measured.select(experiment=each)]
 
 
-def _delays(measured: Measured, setting: str, dataset: str) -> list[Goal]:
+def _against(
+    measured: Measured, base: str, setting: str, dataset: str, at: Sequence[float], name: str, floor: float, label: str
+) -> list[Check]:
+    """HAT against another method at each of these rates; ``floor``: per cent it has to be below it at least."""
+    found = []
+    for rate in at:
+        ours, other = (Place("rates", setting, dataset, method, rate) for method in ("hat", base))
+        found.append(
+            Check(
+                label.format(rate=rate),
+                (ours, other),
+                measured.ratio(ours, other, name),
+                lambda median: 100 * (1 - median) >= floor if floor else median < 1,
+                lambda ratio: f"{percent_below(ratio)} %",
+            )
+        )
+    return found
+
+
+def _rates(measured: Measured, setting: str, dataset: str) -> tuple[list[float], list[str]]:
+    """The rates that were measured, and a note on those planned that were not."""
     rates = measured.values("rate", experiment="rates", setting=setting, dataset=dataset)
+    planned = (RATES if setting == "demo" else WIDE_RATES).get(dataset, ())
+    missing = [f"{each:g}" for each in planned if each not in rates]
+    return rates, [f"not measured at {' and '.join(missing)} requests/s"] if missing else []
+
+
+def _below(measured: Measured, setting: str, dataset: str) -> list[Goal]:
+    rates, notes = _rates(measured, setting, dataset)
     middle = measured.middle_rate(setting, dataset)
     assert middle is not None
-
-    def against(
-        base: str, at: Sequence[float], name: str, floor: float, label: str = "{rate:g} requests/s"
-    ) -> list[Check]:
-        found = []
-        for rate in at:
-            ours, other = (Place("rates", setting, dataset, method, rate) for method in ("hat", base))
-            ratio = measured.ratio(ours, other, name)
-            found.append(
-                Check(
-                    label.format(rate=rate, base=look(base).label),
-                    (ours, other),
-                    ratio,
-                    lambda median: 100 * (1 - median) >= floor if floor else median < 1,
-                    lambda ratio: f"{percent_below(ratio)} %",
-                )
-            )
-        return found
-
-    present = {each.method for each in measured.select(experiment="rates", setting=setting, dataset=dataset)}
-    rivals = [each for each in BASELINES if each in present]
-    best = [check for base in rivals for check in against(base, rates, TBT, 0.0, "{base}, {rate:g} requests/s")]
-    place = (setting, dataset)
-    middle_name = f"at the middle rate, {middle:g} requests/s"
+    first = (
+        ("ushape-full", f"at least {TTFT_BELOW:g} % below", TTFT_BELOW),
+        ("ushape", "below", 0.0),
+    )
+    label = "{rate:g} requests/s"
     goals = [
         judged(
-            measured,
-            *place,
-            f"TTFT below {look(base).label}, {middle_name}",
-            wanted,
-            against(base, [middle], TTFT, floor),
+            measured, setting, dataset, f"TTFT below {look(base).label}, at the middle rate", wanted,
+            _against(measured, base, setting, dataset, [middle], TTFT, floor, label),
         )
-        for base, wanted, floor in (
-            ("ushape-full", f"at least {TTFT_BELOW:g} % below", TTFT_BELOW),
-            ("ushape", "below", 0.0),
-        )
-    ]
-    goals += [
+        for base, wanted, floor in first
+    ]  # fmt: skip
+    return goals + [
         judged(
-            measured,
-            *place,
-            f"TBT below {look(base).label}, at every rate",
+            measured, setting, dataset, f"TBT below {look(base).label}, at every rate measured",
             f"at least {TBT_BELOW:g} % below",
-            against(base, rates, TBT, TBT_BELOW),
+            _against(measured, base, setting, dataset, rates, TBT, TBT_BELOW, label), notes,
         )
         for base in ("ushape-full", "ushape")
-    ]
+    ]  # fmt: skip
+
+
+def _best(measured: Measured, setting: str, dataset: str) -> list[Goal]:
+    """TBT against all baselines, and against the cloud that is sent text, where it was measured, too."""
+    rates, notes = _rates(measured, setting, dataset)
+    present = {each.method for each in measured.select(experiment="rates", setting=setting, dataset=dataset)}
     missing = [look(each).label for each in BASELINES if each not in present]
-    notes = [f"not among those measured: {', '.join(missing)}"] if missing else []
-    return [
-        *goals,
-        judged(measured, *place, "TBT best of all baselines, at every rate", "below each", best, notes, worst=True),
-    ]
+    notes += [f"not among those measured: {', '.join(missing)}"] if missing else []
+    rivals = [each for each in BASELINES if each in present]
+    groups = [("TBT best of all baselines that keep text on the device, at every rate measured", rivals)]
+    if SENDS_TEXT in present:
+        also = look(SENDS_TEXT).label
+        groups.append((f"TBT best of all baselines and of {also}, at every rate measured", [*rivals, SENDS_TEXT]))
+    goals = []
+    for name, bases in groups:
+        checks = [
+            check
+            for base in bases
+            for check in _against(
+                measured, base, setting, dataset, rates, TBT, 0.0, look(base).label + ", {rate:g} requests/s"
+            )
+        ]
+        goals.append(judged(measured, setting, dataset, name, "below each", checks, notes, worst=True))
+    return goals
 
 
 def _unloaded(measured: Measured, setting: str, dataset: str) -> Goal:
@@ -137,20 +159,23 @@ def _strategies(measured: Measured, setting: str, dataset: str) -> Goal:
 
 
 def _round_trips(measured: Measured, setting: str, dataset: str) -> Goal:
+    """Of speed while decoding; that of whole answers, which wait for their first token too, is told beside it."""
     near = Place("rtt", setting, dataset, "hat")
-    checks = []
+    checks, whole = [], []
     for rtt_ms, share in ROUND_TRIPS.items():
         far = Place("rtt", setting, dataset, "hat", rtt_ms=rtt_ms)
         checks.append(
             Check(
                 f"{rtt_ms:g} ms",
                 (far, near),
-                measured.ratio(far, near, "latency.tokens_s"),
+                measured.ratio(far, near, DECODE_TOKENS_S),
                 lambda median, share=share: median >= share,  # type: ignore[misc]
                 lambda ratio: f"{around(ratio, digits=2)} times",
             )
         )
+        if ratio := measured.ratio(far, near, TOKENS_S):
+            whole.append(f"{rtt_ms:g} ms: {around(ratio, digits=2)} times")
     wanted = ", ".join(f"at least {share:g} times at {rtt_ms:g} ms" for rtt_ms, share in ROUND_TRIPS.items())
-    return judged(
-        measured, setting, dataset, "tokens a second over a round trip, against our own at 0 ms", wanted, checks
-    )
+    name = "tokens a second while decoding over a round trip, against our own at 0 ms"
+    notes = [f"of whole answers, first token and all: {'; '.join(whole)}"] if whole else []
+    return judged(measured, setting, dataset, name, wanted, checks, notes)

@@ -1,8 +1,9 @@
 """How a goal is judged from comparisons. Pure.
 
-A goal is judged on medians of ratios within repeats. It is not measured when any cell it needs is missing (and missed
-when what there is misses it), and in doubt when it would be met but more than ``FEW`` of HAT's requests failed in those
-cells, since then the slow ones may be those that are missing.
+A goal is judged on medians of ratios within repeats, and every comparison of it has to be good enough. One that is not,
+beyond doubt, makes it missed. It is not measured when any cell it needs is missing. It is in doubt where a comparison
+that decides it is: the spread of its repeats reaches over the bar, or the machine itself was short in one of its runs;
+and where it would be met but more than ``FEW`` of HAT's requests failed, since the slow ones may be those missing.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ from bench.hat.records import Place
 from bench.hat.summary import Measured, Spread
 
 FEW = 0.01
+ENOUGH_REPEATS = 3
 MET, MISSED, UNMEASURED, DOUBTED = "met", "missed", "not measured", "in doubt"
+VERDICTS = (MET, MISSED, DOUBTED, UNMEASURED)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One goal for one setting and data set. ``notes`` say what speaks against relying on it."""
+    """One goal for one setting and data set.
+
+    Attributes:
+        repeats: of the comparison that has fewest; 0: none was measured.
+        notes: what speaks against relying on it, and what stands beside it.
+    """
 
     setting: str
     dataset: str
@@ -28,7 +36,15 @@ class Goal:
     wanted: str
     measured: str
     verdict: str
+    repeats: int
     notes: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """The verdict, with its repeats where they are few."""
+        if self.verdict == UNMEASURED or self.repeats >= ENOUGH_REPEATS:
+            return self.verdict
+        return f"{self.verdict} ({self.repeats} repeat{'s' * (self.repeats != 1)})"
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,24 @@ class Check:
     places: tuple[Place, ...]
     ratio: Spread | None
     good: Callable[[float], bool]
-    show: Callable[[Spread | None], str]
+    show: Callable[[Spread], str]
+
+    @property
+    def straddles(self) -> bool:
+        """Whether the spread of its repeats has both sides of the bar."""
+        return self.ratio is not None and self.good(self.ratio.low) != self.good(self.ratio.high)
+
+    def verdict(self, measured: Measured) -> str:
+        """Of this comparison alone."""
+        if self.ratio is None:
+            return UNMEASURED
+        if self.straddles or measured.bottlenecks(self.places):
+            return DOUBTED
+        return MET if self.good(self.ratio.median) else MISSED
+
+    def said(self) -> str:
+        """What was measured, in a few words."""
+        return f"{self.label}: {'not measured' if self.ratio is None else self.show(self.ratio)}"
 
 
 def judged(
@@ -52,30 +85,34 @@ def judged(
     notes: Sequence[str] = (),
     worst: bool = False,
 ) -> Goal:
-    """``worst``: of many checks, only those that are missed or nearest to it are said."""
-    checked = [(check, check.ratio is not None and check.good(check.ratio.median)) for check in checks]
+    """``worst``: of many checks, only those that are not met are said, or the one that is nearest to it."""
+    verdicts = [check.verdict(measured) for check in checks] or [UNMEASURED]
+    verdict = next(each for each in (MISSED, UNMEASURED, DOUBTED, MET) if each in verdicts)
     places = tuple(dict.fromkeys(place for check in checks for place in check.places))
     ours = [place for place in places if place.method not in LOOKS or place.method == "hat"]
     failed, requests = measured.failed(ours)
-    verdict = MET if checked and all(good for _, good in checked) else MISSED
-    if not checks or any(check.ratio is None for check in checks):
-        verdict = UNMEASURED if all(good for check, good in checked if check.ratio is not None) else MISSED
-    elif verdict == MET and failed > FEW * requests:
+    if verdict == MET and failed > FEW * requests:
         verdict = DOUBTED
-    said = [(check, good) for check, good in checked if not good] or _nearest(checked) if worst else checked
-    shown = "; ".join(f"{check.label}: {check.show(check.ratio)}" for check, _ in said) or "nothing"
-    if worst and checked and all(good for _, good in checked):
-        shown = f"of {len(checked)} the nearest is {shown}"
-    return Goal(setting, dataset, name, wanted, shown, verdict, (*notes, *_doubts(measured, places, failed, requests)))
+    bad = [check for check in checks if check.ratio is None or not check.good(check.ratio.median)]
+    said = (bad or _nearest(checks)) if worst else checks
+    shown = "; ".join(check.said() for check in said) or "nothing"
+    if worst and checks and not bad:
+        shown = f"of {len(checks)} the nearest is {shown}"
+    doubts = _doubts(measured, checks, places, failed, requests)
+    repeats = min((check.ratio.count for check in checks if check.ratio is not None), default=0)
+    return Goal(setting, dataset, name, wanted, shown, verdict, repeats, (*notes, *doubts))
 
 
-def _nearest(checked: Sequence[tuple[Check, bool]]) -> list[tuple[Check, bool]]:
-    known = [each for each in checked if each[0].ratio is not None]
-    return sorted(known, key=lambda each: -each[0].ratio.median if each[0].ratio else 0.0)[:1]
+def _nearest(checks: Sequence[Check]) -> list[Check]:
+    return sorted(checks, key=lambda each: -each.ratio.median if each.ratio else 0.0)[:1]
 
 
-def _doubts(measured: Measured, places: Sequence[Place], failed: int, requests: int) -> list[str]:
+def _doubts(
+    measured: Measured, checks: Sequence[Check], places: Sequence[Place], failed: int, requests: int
+) -> list[str]:
     notes = []
+    if straddling := [check.label for check in checks if check.straddles]:
+        notes.append(f"repeats on both sides of the bar: {', '.join(straddling)}")
     if failed:
         notes.append(f"{failed} of {requests} requests of HAT's failed and are in no delay")
     lost, asked = measured.failed(place for place in places if place.method in LOOKS and place.method != "hat")

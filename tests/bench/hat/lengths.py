@@ -22,6 +22,9 @@ _SHARES: Final = (0.5, 0.4, 0.1)
 
 _HALVINGS: Final = 60
 
+POSITIONS: Final = 2048
+"""Of the demo model, for prompt and answer; the wide one has a few more."""
+
 
 @dataclass(frozen=True)
 class Dataset:

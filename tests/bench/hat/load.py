@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
 import msgspec
-from bench.hat.latency import Record
+from bench.hat.latency import Record, Timings
 from msgspec import Meta, UnsetType
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -86,6 +86,7 @@ class _Message(msgspec.Struct):
     tokens: int = 0
     prompt_tokens: int = 0
     finish_reason: str = ""
+    timings: Timings | None = None
     usage: _Usage | None = None
     error: _Problem | None = None
 
@@ -105,6 +106,7 @@ class Course:
         self._chunks: list[tuple[float, int]] = []
         self._digest = hashlib.sha256()
         self._finish = ""
+        self._timings: Timings | None = None
         self._prompt_tokens = request.prompt_tokens
         self._usage = _Usage(0, 0)
 
@@ -117,7 +119,7 @@ class Course:
         elif message.type == "accepted":
             self._prompt_tokens = message.prompt_tokens
         elif message.type == "finished":
-            self._finish = message.finish_reason
+            self._finish, self._timings = message.finish_reason, message.timings
         elif message.type == "usage" and message.usage is not None:
             self._usage = message.usage
         elif message.type == "error" and message.error is not None:
@@ -141,6 +143,7 @@ class Course:
             text_digest=self._digest.hexdigest()[:16],
             finish=self._finish,
             error=self.error,
+            timings=self._timings,
         )
 
 

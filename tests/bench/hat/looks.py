@@ -23,6 +23,7 @@ class Look:
 LOOKS: Mapping[str, Look] = {
     "hat": Look("HAT, ours", "#D55E00", "o"),
     "hat-paper": Look("HAT as in the paper", "#E69F00", "s"),
+    "hat-plain": Look("HAT, ours, rows not packed", "#8C3D00", "<", "--"),
     "ushape-full": Look("U-shape, all rows down", "#000000", "v"),
     "ushape": Look("U-shape, last row down", "#8A8A8A", "^", "--"),
     "u-sarathi": Look("U-Sarathi", "#0072B2", "D"),
@@ -31,7 +32,7 @@ LOOKS: Mapping[str, Look] = {
     "cloud": Look("cloud (text sent)", "#56B4E9", "*", ":", apart=True),
     "llama-rpc": Look("llama.cpp RPC split", "#B8A000", "h", ":", apart=True),
 }
-OURS = ("hat", "hat-paper")
+OURS = ("hat", "hat-paper", "hat-plain")
 BASELINES = tuple(name for name, look in LOOKS.items() if not look.apart and name not in OURS)
 """What HAT is compared with; a method that stands apart is shown and not counted."""
 

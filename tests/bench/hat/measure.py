@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.hat.arrivals import of_trace, poisson, read_trace
+from bench.hat.breakdown import breakdown
 from bench.hat.cells import Cell
 from bench.hat.conditions import conditions
-from bench.hat.latency import Latency, Record, decode_unit, goodput, latency, prefill_unit
+from bench.hat.latency import DECODE_SLA_S, PREFILL_SLA_S, Latency, Record, decode_unit, goodput, latency, prefill_unit
 from bench.hat.methods import METHODS
+from bench.hat.records import DATE
 from bench.hat.scaling import CHUNK_ROWS, PAPER, Costs, Reference, ScaledLink, ratios, scaled_link
 from bench.hat.serving import Counted, Processes, Serving
 from bench.hat.setups import Setup
@@ -24,11 +26,6 @@ from bench.page import ROOT, machine
 from bench.testbed.changes import Changes, schedule_of
 from bench.testbed.machine import MachineWatch
 from checkpoints import DATA
-
-PREFILL_SLA_S: Final = 0.35
-DECODE_SLA_S: Final = 0.5
-"""Limits of goodput for 128 prompt tokens and for 10 tokens on the paper's machine: its HAT keeps them on SpecBench for
-all and for half of its requests (section 4.2). Here they are longer by as much as our cloud's steps are."""
 
 ARRIVALS: Final = DATA / "traces_requests" / "azure_llm_2023_conv.csv"
 CALIBRATION_PROMPTS: Final = 3
@@ -41,7 +38,8 @@ def processes_of(cell: Cell, setup: Setup) -> Processes:
     method = METHODS[cell.method]
     device = tuple(setup.device_flags(method))
     sends_text = method.mode == "cloud"
-    return Processes(device, tuple(method.cloud(cell.dataset)), cell.stages, cell.experiment == "rtt", sends_text)
+    relayed, cores = cell.experiment == "rtt", setup.cores_of(cell)
+    return Processes(device, tuple(method.cloud(cell.dataset)), cell.stages, relayed, sends_text, cores)
 
 
 def calibrated(setup: Setup, cache: Path, folder: Path) -> Costs:
@@ -66,8 +64,9 @@ def calibrated(setup: Setup, cache: Path, folder: Path) -> Costs:
 
 
 def calibration_of(setup: Setup) -> dict[str, Any]:
-    """What a calibration holds for: it is made anew on another machine, or day."""
-    return {"model": str(setup.model), "cores": setup.cloud_cores, "machine": machine()}
+    """What a calibration holds for. On the same machine it stays, from one day to the next: links must not change while
+    cells that are compared are measured, and a machine's speed on one day is not its speed of all others either."""
+    return {"model": str(setup.model), "cores": setup.cloud_cores, "machine": DATE.sub("", machine())}
 
 
 def _counted(serving: Serving, load: Callable[[], object]) -> Counted:
@@ -78,13 +77,13 @@ def _counted(serving: Serving, load: Callable[[], object]) -> Counted:
 
 def link_of(cell: Cell, costs: Costs) -> ScaledLink:
     """The link of every device in a cell."""
-    return scaled_link(_paper(cell), costs)
+    return scaled_link(paper_of(cell), costs)
 
 
 def measure(serving: Serving, cell: Cell, costs: Costs, sent: Callable[[int], None]) -> dict[str, Any]:
     """A cell's record."""
     setup, bed = serving.setup, serving.bed
-    paper, link = _paper(cell), link_of(cell, costs)
+    paper, link = paper_of(cell), link_of(cell, costs)
     scenario = conditions(bed.scenario, cell, link)
     serving.set_links(link.up_bytes_s, link.down_bytes_s, cell.rtt_ms)
     serving.reset_modes()
@@ -115,13 +114,14 @@ def measure(serving: Serving, cell: Cell, costs: Costs, sent: Callable[[int], No
         "link": {"up_mb_s": link.up_bytes_s / 1e6, "down_mb_s": link.down_bytes_s / 1e6},
         "scaling": {**ratios(paper, costs, link), "row_bytes": costs.row_bytes},
         "latency": latency_table(records, costs.chunk_s / paper.costs.chunk_s, costs.base_s / paper.costs.base_s),
+        **breakdown(records),
         "cloud": {**counted.as_dict(), "up_bytes": up_bytes, "down_bytes": down_bytes},
         "machine": {"name": machine(), **asdict(watch.report())},
         **upload_bound(cell, records, link, costs),
         "texts": {str(record.id): record.text_digest for record in records},
         "errors": sorted({record.error for record in records if record.error}),
         "began": began.isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
@@ -162,11 +162,13 @@ def latency_table(records: Sequence[Record], prefill: float = 1.0, decode: float
     }
 
 
-def _paper(cell: Cell) -> Reference:
+def paper_of(cell: Cell) -> Reference:
+    """The paper's model and link for a cell's data set."""
     return PAPER["cnndm" if cell.dataset == "cnndm" else "specbench"]
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Of this repository; empty where there is none."""
     found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return found.stdout.strip() if found.returncode == 0 else ""
 

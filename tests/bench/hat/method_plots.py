@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench.hat.breakdown import PARTS
 from bench.hat.canvas import legend, panels, save
 from bench.hat.gains import CHAINS, REST, gains
 from bench.hat.looks import look, ordered, place_label
-from bench.hat.records import Place
 from bench.hat.shown import number
-from bench.hat.summary import STEP, STEP_STD, Measured, Spread
+from bench.hat.spent import at_the_middle, name_of
+from bench.hat.summary import MEANS, STEP, STEP_STD, TBT, TTFT, Measured, Spread
 
 PART_COLOURS: Mapping[str, str] = dict(
     zip(
         dict.fromkeys(choice for chain in CHAINS.values() for choice, _, _ in chain),
-        ("#0072B2", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#56B4E9"),
+        ("#0072B2", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#E69F00", "#56B4E9"),
         strict=True,
     )
+)
+
+SPENT_COLOURS: Mapping[str, str] = dict(
+    zip((*PARTS, "rest"), ("#E69F00", "#0072B2", "#D55E00", "#009E73", "#BBBBBB"), strict=True)
 )
 
 
 def steps(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
     """Figure 8: a bar for each method's step, its standard deviation as a line."""
-    here = _middle(measured, setting, dataset)
+    here = measured.middle(setting, dataset)
     figure, (panel,) = panels(1)
     found = [(each, measured.spread(here[each], STEP), measured.spread(here[each], STEP_STD)) for each in ordered(here)]
     known = [(method, mean, std) for method, mean, std in found if mean is not None and std is not None]
@@ -61,7 +66,7 @@ def _steadiest(known: Sequence[tuple[str, Spread, Spread]]) -> str:
 
 def slas(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
     """Figures 9 and 10: the share of requests within an SLA, the requests of all repeats together."""
-    here = _middle(measured, setting, dataset)
+    here = measured.middle(setting, dataset)
     figure, both = panels(2)
     drawn = False
     for panel, phase, label in ((both[0], "prefill", "128 prompt tokens"), (both[1], "decode", "10 tokens")):
@@ -123,7 +128,20 @@ def parts(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
     return save(figure, file, title, None, bool(found))
 
 
-def _middle(measured: Measured, setting: str, dataset: str) -> dict[str, Place]:
-    rate = measured.middle_rate(setting, dataset)
-    places = measured.select(experiment="rates", setting=setting, dataset=dataset, rate=rate)
-    return {each.method: each for each in places}
+def spent_plot(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
+    """Where the time went until the first token and to each behind it: a bar for each method and strategy."""
+    figure, both = panels(2)
+    drawn = False
+    for panel, delay, label in ((both[0], TTFT, "TTFT"), (both[1], TBT, "TBT")):
+        found = at_the_middle(measured, setting, dataset, delay)
+        for row, each in enumerate(found):
+            left = 0.0
+            for part, colour in SPENT_COLOURS.items():
+                wide = max(0.0, 1e3 * each.parts[part])
+                panel.barh(row, wide, left=left, color=colour, height=0.7, label=part)
+                left += wide
+        panel.set_yticks(range(len(found)), [name_of(each.place) for each in found], fontsize=7)
+        panel.invert_yaxis()
+        panel.set_xlabel(f"{MEANS[label]}, ms")
+        drawn = drawn or bool(found)
+    return save(figure, file, f"{place_label(setting, dataset)}: where the time goes, middle rate", both[0], drawn)

@@ -11,10 +11,10 @@ from bench.hat.judging import Goal
 from bench.hat.looks import dataset_label, look, ordered, setting_label
 from bench.hat.records import Place
 from bench.hat.shown import MISSING, around, milliseconds, percent_below
-from bench.hat.summary import STEP, TBT, TTFT, Measured, Spread
+from bench.hat.summary import DECODE_TOKENS_S, MEANS, STEP, TBT, TOKENS_S, TTFT, Measured, Spread
 from bench.page import table
 
-TOKENS_S, TAU = "latency.tokens_s", "latency.tau"
+TAU = "latency.tau"
 
 
 def speculation(measured: Measured, setting: str, dataset: str) -> str:
@@ -37,15 +37,16 @@ def speculation(measured: Measured, setting: str, dataset: str) -> str:
                 f"{theirs.parameters / 1e6:.0f} M" if theirs and theirs.parameters else MISSING,
             ]
         )
-    columns = ["method", "τ", "paper: accept", "speedup", "paper: speedup", "TBT, ms", "paper: trained parameters"]
+    columns = ["method", "τ", "paper: accept", "speedup", "paper: speedup"]
+    columns += [f"{MEANS['TBT']}, ms", "paper: trained parameters"]
     return table(columns, rows)
 
 
 def ablation(measured: Measured, setting: str, dataset: str) -> str:
     """Table 5: each strategy, how far below none of them, and what a step and a round were then."""
     columns = [
-        "strategies", "TTFT, ms", "% below none", "paper: TTFT, ms", "% below none",
-        "TBT, ms", "% below none", "paper: TBT, ms", "% below none", "step, ms", "rows a step", "τ",
+        "strategies", f"{MEANS['TTFT']}, ms", "% below none", "paper: TTFT, ms", "% below none",
+        f"{MEANS['TBT']}, ms", "% below none", "paper: TBT, ms", "% below none", "step, ms", "rows a step", "τ",
     ]  # fmt: skip
     places = measured.select(experiment="ablation", setting=setting, dataset=dataset)
     rows = []
@@ -75,25 +76,24 @@ def _paper_ablation(dataset: str, method: str, kind: str) -> list[str]:
 
 
 def round_trips(measured: Measured, setting: str, dataset: str) -> str:
-    """Tokens a second against the round trip, and the share of the method's own at 0 ms."""
+    """Tokens a second against the round trip, and the share of the method's own at 0 ms: decoding, and in all."""
     places = measured.select(experiment="rtt", setting=setting, dataset=dataset)
     rows = []
     for rtt_ms in sorted({each.rtt_ms for each in places}):
         here = {each.method: each for each in places if each.rtt_ms == rtt_ms}
         for method in ordered(here):
             near = Place("rtt", setting, dataset, method, here[method].rate)
-            rows.append(
-                [
-                    f"{rtt_ms:g}",
-                    look(method).label,
-                    around(measured.spread(here[method], TOKENS_S), bold=method == "hat"),
-                    around(measured.ratio(here[method], near, TOKENS_S), digits=2) if rtt_ms else MISSING,
-                    f"{ROUND_TRIPS[rtt_ms]:g}" if rtt_ms in ROUND_TRIPS and method == "hat" else MISSING,
-                    milliseconds(measured.spread(here[method], TTFT)),
-                    milliseconds(measured.spread(here[method], TBT)),
-                ]
-            )
-    columns = ["round trip, ms", "method", "tokens/s", "of its own at 0 ms", "goal", "TTFT, ms", "TBT, ms"]
+            row = [f"{rtt_ms:g}", look(method).label]
+            for name in (DECODE_TOKENS_S, TOKENS_S):
+                row.append(around(measured.spread(here[method], name), bold=method == "hat"))
+                row.append(around(measured.ratio(here[method], near, name), digits=2) if rtt_ms else MISSING)
+                if name == DECODE_TOKENS_S:
+                    goal = rtt_ms in ROUND_TRIPS and method == "hat"
+                    row.append(f"{ROUND_TRIPS[rtt_ms]:g}" if goal else MISSING)
+            row += [milliseconds(measured.spread(here[method], name)) for name in (TTFT, TBT)]
+            rows.append(row)
+    columns = ["round trip, ms", "method", "tokens/s while decoding", "of its own at 0 ms", "goal"]
+    columns += ["tokens/s of whole answers", "of its own at 0 ms", *(f"{each}, ms" for each in MEANS.values())]
     return table(columns, rows)
 
 
@@ -109,20 +109,22 @@ def unloaded(measured: Measured, setting: str, dataset: str) -> str:
         ]
         for method in ordered(here)
     ]
-    return table(["method", "TTFT, ms", "upload bound, ms", "TTFT / bound"], rows)
+    return table(["method", f"{MEANS['TTFT']}, ms", "upload bound, ms", "TTFT / bound"], rows)
 
 
 def details(measured: Measured, setting: str, dataset: str) -> str:
     """All other figures at the middle rate."""
-    rate = measured.middle_rate(setting, dataset)
-    places = measured.select(experiment="rates", setting=setting, dataset=dataset, rate=rate)
-    here = {each.method: each for each in places}
+    here = measured.middle(setting, dataset)
+    base = here.get("ushape") or here.get(paper.BASE)
     rows = []
     for method in ordered(here):
         place = here[method]
         quantiles = [
-            " / ".join(milliseconds(_middle_only(measured.spread(place, f"latency.{delay}.{each}"))) for each in at)
-            for delay, at in (("ttft", ("p50", "p90", "p99")), ("tbt", ("p50", "p90", "p99")))
+            " / ".join(
+                milliseconds(_middle_only(measured.spread(place, f"latency.{delay}.{at}")))
+                for at in ("p50", "p90", "p99")
+            )
+            for delay in ("ttft", "tbt")
         ]
         rows.append(
             [
@@ -134,13 +136,20 @@ def details(measured: Measured, setting: str, dataset: str) -> str:
                 *(around(_a_token(measured, place, f"cloud.{way}_bytes"), 1e-3) for way in ("up", "down")),
                 around(measured.spread(place, "machine.busy_median"), digits=2),
                 "{} of {}".format(*measured.failed([place])),
+                _same(measured, place, base),
             ]
         )
     columns = [
-        "method", "TTFT p50 / p90 / p99, ms", "TBT p50 / p90 / p99, ms", "tokens/s", "goodput, requests/s", "τ",
-        "kB up a token", "kB down a token", "machine busy", "failed",
+        "method", "TTFT of requests, p50 / p90 / p99, ms", "TBT of single tokens, p50 / p90 / p99, ms", "tokens/s",
+        "goodput, requests/s", "τ", "kB up a token", "kB down a token", "machine busy", "failed",
+        "same text as U-shape",
     ]  # fmt: skip
     return table(columns, rows)
+
+
+def _same(measured: Measured, place: Place, base: Place | None) -> str:
+    same, asked = measured.same_texts(place, base) if base is not None and base != place else (0, 0)
+    return f"{same} of {asked}" if asked else MISSING
 
 
 def _middle_only(found: Spread | None) -> Spread | None:
@@ -156,7 +165,7 @@ def parts(found: Sequence[Gain]) -> str:
     by_delay = {each.delay: each for each in found}
     columns = ["choice"]
     for delay in by_delay:
-        columns += [f"{delay}: ms less", "% of what was there before it", "% of the whole gain"]
+        columns += [f"{MEANS[delay]}: ms less", "% of what was there before it", "% of the whole gain"]
     choices = dict.fromkeys(choice for each in found for choice, _, _ in CHAINS[each.chain])
     rest = [REST] if any(term.choice == REST for each in found for term in each.terms) else []
     rows = []
@@ -173,7 +182,7 @@ def parts(found: Sequence[Gain]) -> str:
     whole = ["all: U-shape, all rows down, to HAT"]
     for each in by_delay.values():
         part = measured_part(each)
-        whole += [milliseconds(each.whole), f"{part:.1f}", "100" if each.whole.low > 0 else MISSING]
+        whole += [milliseconds(each.whole), f"{part:.1f}", "100" if each.shared else MISSING]
     return table(columns, [*rows, whole])
 
 
@@ -184,11 +193,11 @@ def measured_part(found: Gain) -> float:
 
 def goals(judged: Sequence[Goal]) -> str:
     """Goals met and missed."""
-    columns = ["model", "prompts", "goal", "wanted", "measured", "verdict", "beside it"]
+    columns = ["prompts", "model", "goal", "wanted", "measured", "verdict", "beside it"]
     rows = [
         [
-            setting_label(goal.setting), dataset_label(goal.dataset), goal.name, goal.wanted, goal.measured,
-            f"**{goal.verdict}**", "; ".join(goal.notes) or MISSING,
+            dataset_label(goal.dataset), setting_label(goal.setting).split(",")[0], goal.name, goal.wanted,
+            goal.measured, f"**{goal.said}**", "; ".join(goal.notes) or MISSING,
         ]
         for goal in judged
     ]  # fmt: skip

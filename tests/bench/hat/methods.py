@@ -16,11 +16,12 @@ SARATHI_ROWS: Final[Mapping[str, int]] = MappingProxyType({"specbench": 128, "cn
 _PAPER_DRAFTS: Final = {
     name: value
     for name, value in HAT_PAPER.items()
-    if name in ("draft", "draft_length", "draft_threshold", "stream_rows")
+    if name in ("draft", "draft_length", "draft_threshold", "stream_rows", "pack_rows")
 }
 """HAT's drafter and its rule, without parallel drafting."""
 
-_NO_DRAFTS: Final = {"draft": ("none",)}
+_AS_THEY_ARE: Final = {"pack_rows": "off"}
+_NO_DRAFTS: Final = {"draft": ("none",), **_AS_THEY_ARE}
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "cloud": Method("tokens sent, the whole model in the cloud", "cloud"),
         "hat-paper": Method("HAT with the paper's settings", "hat", {"hat_paper": True}),
         "hat": Method("Trilby as it is", "hat"),
+        "hat-plain": Method("Trilby, its rows sent as they are", "hat", _AS_THEY_ARE),
         # Table 5: one strategy more or less, every deep row of a prompt downloaded in all of them.
         "none": Method("U-shape", "ushape", _ALL_DOWN),
         "pc": Method("prompt chunking", "hat", {**_NO_DRAFTS, **_ALL_DOWN}),
@@ -79,3 +81,11 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "sd+pc+pd": Method("all three", "hat", {**_PAPER_DRAFTS, "prepare": "last", **_ALL_DOWN}),
     }
 )
+
+RIVALS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "llama-rpc": "llama.cpp's own split, in float16: input submodel, norm and head on the device, all other layers "
+        "on an RPC server in the cloud"
+    }
+)
+"""Other programs, in a few words."""

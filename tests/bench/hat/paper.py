@@ -35,26 +35,6 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Device:
-    """A row of Table 2."""
-
-    tops: int
-    gpu: str
-    cpu: str
-    memory: str
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """A row of Table 3: lengths of prompts in tokens."""
-
-    mean: float
-    p90: float
-    std: float
-    model: str
-
-
-@dataclass(frozen=True)
 class Speculation:
     """A row of Table 4: parameters that were trained, tokens a round, and decoding against U-shape."""
 
@@ -71,14 +51,6 @@ class Delays:
     tbt_ms: float
 
 
-TABLE_2: Mapping[str, Device] = {
-    "AGX Xavier": Device(32, "512-core Volta", "8-core Carmel ARM 8", "32 GB LPDDR4x"),
-    "AGX Orin": Device(200, "1792-core Ampere", "8-core Cortex ARM 8", "32 GB LPDDR5"),
-}
-TABLE_3: Mapping[str, Prompts] = {
-    "specbench": Prompts(351.2, 891.0, 397.3, "Vicuna-7B"),
-    "cnndm": Prompts(1036.6, 1772.0, 511.8, "Vicuna-13B"),
-}
 TABLE_4: Mapping[str, Mapping[str, Speculation]] = {
     "specbench": {
         BASE: Speculation(0, 1.00, 1.00),
@@ -91,9 +63,6 @@ TABLE_4: Mapping[str, Mapping[str, Speculation]] = {
         "hat": Speculation(105_000_000, 1.98, 1.60),
     },
 }
-STRATEGIES = ("none", "pc", "sd", "sd+pd", "sd+pc", "sd+pc+pd")
-"""Table 5's rows: speculative decoding, prompt chunking, parallel drafting."""
-
 TABLE_5: Mapping[str, Mapping[str, Delays]] = {
     "specbench": {
         "none": Delays(655.6, 52.3),
@@ -112,17 +81,6 @@ TABLE_5: Mapping[str, Mapping[str, Delays]] = {
         "sd+pc+pd": Delays(1039.9, 43.5),
     },
 }
-UPLINK_MB_S, DOWNLINK_MB_S = (5.0, 10.0), (10.0, 15.0)
-"""Section 4.1: what devices' bandwidth varies between, in megabytes a second."""
-
-NEW_TOKENS = 128
-"""Section 4.1: the most tokens an answer has."""
-
-SPLIT: Mapping[str, int] = {"specbench": 2, "cnndm": 3}
-"""Section 4.1: shallow layers on the device."""
-
-CHUNK: Mapping[str, int] = {"specbench": 128, "cnndm": 256}
-"""Section 4.1: U-Sarathi's chunks, in tokens."""
 
 
 def _all(where: str, dataset: str, quantity: str, at: float, **values: float) -> tuple[Said, ...]:
@@ -138,17 +96,6 @@ def _reduced(
     return tuple(Said(where, dataset, "hat", quantity, value, at, other) for other, value in others.items())
 
 
-FIGURE_1: tuple[Said, ...] = (
-    Said("Fig. 1(a)", "specbench", BASE, "communication_percent_at_least", 80.0, 128),
-    Said("Fig. 1(b)", "specbench", BASE, "communication_times", 4.0, 512, "128 tokens"),
-    Said("Fig. 1(b)", "specbench", BASE, "ttft_ms", 3570.0, 2048),
-    Said("Fig. 1(b)", "specbench", BASE, "device_ms", 90.0, 2048),
-    Said("Fig. 1(b)", "specbench", BASE, "cloud_ms", 280.0, 2048),
-    Said("Fig. 1(b)", "specbench", BASE, "communication_ms", 3200.0, 2048),
-    Said("Fig. 1(c)", "specbench", BASE, "step_percent_above", 10.1, 32, "1 token"),
-    Said("Fig. 1(d)", "specbench", BASE, "total_delay_reduced_ms", 82.3, 32),
-    Said("Fig. 1(d)", "specbench", BASE, "ttft_times", 6.6, 32, "no chunks"),
-)
 FIGURE_6: tuple[Said, ...] = (
     *_all("Fig. 6(a)", "specbench", "ttft_ms", 6, hat=384.2, sarathi=609.2, medusa=644.6, ushape=646.2),
     *_reduced("Fig. 6(b)", "specbench", "tbt_percent_below", 4, 31.9, 22.5, 41.3),
@@ -180,9 +127,6 @@ FIGURE_12: tuple[Said, ...] = (
     *_reduced("Fig. 12(a)", "cnndm", "ttft_percent_below", 4, 36.9, 40.7, 40.1),
     *_reduced("Fig. 12(b)", "cnndm", "tbt_percent_below", 4, 32.3, 33.9, 47.1),
 )
-SAID: tuple[Said, ...] = (
-    *FIGURE_1, *FIGURE_6, *FIGURE_7, *FIGURE_8, *FIGURE_9, *FIGURE_10, *FIGURE_11, *FIGURE_12,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

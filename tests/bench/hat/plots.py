@@ -11,12 +11,11 @@ from pathlib import Path
 from bench.hat.canvas import STYLE, Panel, bars_of, panels, save
 from bench.hat.goals import ROUND_TRIPS
 from bench.hat.looks import look, ordered, place_label
-from bench.hat.method_plots import parts, slas, steps
+from bench.hat.method_plots import parts, slas, spent_plot, steps
 from bench.hat.records import Place
 from bench.hat.shown import number
-from bench.hat.summary import TBT, TTFT, Measured, Spread
+from bench.hat.summary import DECODE_TOKENS_S, MEANS, TBT, TTFT, Measured, Spread
 
-TOKENS_S = "latency.tokens_s"
 Plot = Callable[[Measured, str, str, Path], bool]
 
 
@@ -40,7 +39,7 @@ def _against(experiment: str, field: str, label: str) -> Plot:
         figure, (left, right) = panels(2)
         for panel, name, delay in ((left, TTFT, "TTFT"), (right, TBT, "TBT")):
             _lines(panel, measured, places, field, name, 1e3)
-            panel.set_ylabel(f"{delay}, ms")
+            panel.set_ylabel(f"{MEANS[delay]}, ms")
             panel.set_xlabel(label)
             panel.set_xticks(sorted({float(getattr(each, field)) for each in places}))
         left.set_title(says(measured, places, field, TTFT, "first token"), loc="left")
@@ -98,15 +97,15 @@ def says(measured: Measured, places: Sequence[Place], field: str, name: str, wha
 
 
 def round_trips(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
-    """Tokens a second against the round trip, and the share that is left of a method's own at 0 ms."""
+    """Tokens a second while decoding against the round trip, and the share that is left of a method's own at 0 ms."""
     places = measured.select(experiment="rtt", setting=setting, dataset=dataset)
     figure, (left, right) = panels(2)
-    _lines(left, measured, places, "rtt_ms", TOKENS_S, 1.0)
-    left.set_ylabel("tokens/s")
+    _lines(left, measured, places, "rtt_ms", DECODE_TOKENS_S, 1.0)
+    left.set_ylabel("tokens/s while decoding")
     for method in ordered(each.method for each in places):
         mine = sorted(each for each in places if each.method == method)
         near = next((each for each in mine if each.rtt_ms == 0), None)
-        pairs = [(each.rtt_ms, measured.ratio(each, near, TOKENS_S)) for each in mine] if near else []
+        pairs = [(each.rtt_ms, measured.ratio(each, near, DECODE_TOKENS_S)) for each in mine] if near else []
         known = [(at, ratio) for at, ratio in pairs if ratio is not None]
         _line(right, method, [at for at, _ in known], [ratio for _, ratio in known])
     right.plot(
@@ -144,7 +143,7 @@ def traces(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
             for method in methods
         }
         bars_of(panel, names, groups)
-        panel.set_ylabel(f"{delay}, ms")
+        panel.set_ylabel(f"{MEANS[delay]}, ms")
         panel.set_xlabel("bandwidth trace")
         panel.set_title(
             says(measured, places, "trace", name, "first token" if delay == "TTFT" else "next token"), loc="left"
@@ -154,6 +153,7 @@ def traces(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
 
 PLOTS: Mapping[str, Plot] = {
     "rates": _against("rates", "rate", "requests/s"),
+    "spent": spent_plot,
     "steps": steps,
     "slas": slas,
     "stages": _against("stages", "stages", "stages of the cloud's pipeline"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
-from bench.hat.gains import DOWNLOAD, OURS, REST, Gain, Term
+from bench.hat.gains import DOWNLOAD, LEAST_GAIN, OURS, PACKED, REST, Gain, Term
 from bench.hat.goals import never_measured
-from bench.hat.judging import DOUBTED, MET, MISSED, UNMEASURED, Goal
-from bench.hat.looks import dataset_label, setting_label
-from bench.hat.records import Record
+from bench.hat.judging import DOUBTED, ENOUGH_REPEATS, FEW, MET, MISSED, UNMEASURED, VERDICTS, Goal
+from bench.hat.looks import dataset_label, look, setting_label
+from bench.hat.methods import RIVALS
+from bench.hat.records import Place, Record
 from bench.hat.shown import around, number
 from bench.hat.summary import QUARTILES_FROM, Measured, Spread
 
@@ -26,13 +28,55 @@ def measured_when(records: Sequence[Record]) -> str:
 
 def counted(goals: Sequence[Goal]) -> str:
     """How many goals came out how."""
+    if not goals:
+        return "No goal could be judged: nothing was measured for one."
     count = Counter(goal.verdict for goal in goals)
-    said = [f"{count[verdict]} {verdict}" for verdict in (MET, MISSED, DOUBTED, UNMEASURED) if count[verdict]]
+    said = [f"{count[verdict]} {verdict}" for verdict in VERDICTS if count[verdict]]
+    few = sum(0 < goal.repeats < ENOUGH_REPEATS for goal in goals)
+    rest = f" {few} of them rest on fewer than {ENOUGH_REPEATS} repeats." if few else ""
+    return f"Of {len(goals)} goals: {', '.join(said)}.{rest}"
+
+
+VERDICTS_MEAN = (
+    f"A goal is judged on the median of ratios, each taken within one repeat. **{MET}**, **{MISSED}**: the spread of "
+    f"the repeats is on that side of the bar. **{DOUBTED}**: it reaches over the bar, or the machine itself was short "
+    f"of something in a run it rests on, or it would be met but more than {100 * FEW:g} % of HAT's requests failed "
+    f"there. **{UNMEASURED}**: a run it needs is missing. In brackets: how many repeats it rests on, where they are "
+    f"fewer than {ENOUGH_REPEATS}. Delays are means over requests."
+)
+
+
+def left_out(records: Sequence[Record]) -> str:
+    """Which records are not on the page; '' where all are."""
+    names = ", ".join(record.cell.name for record in records)
+    return f"Left out, as they are of no cell that is planned now, {len(records)} records: {names}." if records else ""
+
+
+def of_prompts(setting: str, dataset: str) -> str:
+    """What is asked of a model, and whose acceptance its drafts have."""
+    if setting == "wide":
+        return (
+            "A Llama of 200 M random weights, with times nearer to the paper's. Its prompts are random words. What is "
+            "accepted of a draft was recorded on the demo model and is replayed; drafters do their work all the same. "
+            "It was recorded along the short prompts that the demo model's training held out, where more is accepted "
+            "than behind long ones."
+        )
+    stretched = "For their length its positions are stretched by YaRN, without training (tests/bench/hat/long_demo.py)."
+    if dataset == "real":
+        return (
+            "The demo model with its own acceptance. Prompts are SpecBench's own texts, first turns, without those too "
+            f"long for the model; they are not of the small world that it was trained on. {stretched}"
+        )
     return (
-        f"Of {len(goals)} goals: {', '.join(said)}."
-        if goals
-        else "No goal could be judged: nothing was measured for one."
+        "The demo model with its own acceptance. Its prompts are conversations of the small world it was trained on, "
+        f"of the side that training never saw. {stretched}"
     )
+
+
+def of_rivals(places: Sequence[Place]) -> str:
+    """What is shown apart in a table, where something is."""
+    names = [each for each in RIVALS if any(place.method == each for place in places)]
+    return " ".join(f"Apart, and no baseline: {look(name).label} ({RIVALS[name]})." for name in names)
 
 
 def of_gain(gain: Gain) -> str:
@@ -43,8 +87,10 @@ def of_gain(gain: Gain) -> str:
         f"{gain.delay}, {gain.chain}: HAT takes {around(gain.after, 1e3)} ms where U-shape with all rows down takes "
         f"{around(gain.before, 1e3)}, {change}."
     ]
-    if gain.whole.low <= 0:
-        parts.append("HAT was not below U-shape in every repeat, so there is no gain to share out.")
+    if not gain.shared:
+        parts.append(
+            f"HAT was not {100 * LEAST_GAIN:g} % below U-shape in every repeat, so there is no gain to share out."
+        )
     else:
         shares = [(term.choice, term.share_percent) for term in gain.terms if term.share_percent is not None]
         ranked = sorted(shares, key=lambda each: -each[1].median)
@@ -78,19 +124,17 @@ def of_download(paper_order: Gain | None, download_first: Gain | None) -> str:
 def of_ours(gains: Sequence[Gain]) -> list[str]:
     """What we add to the paper, by delay."""
     found = []
-    for gain in gains:
-        term = _term(gain, OURS)
+    for gain, choice in product(gains, (OURS, PACKED)):
+        term = _term(gain, choice)
         if term is None or term.own_percent is None:
             continue
-        own = term.own_percent
+        own, added = term.own_percent, f"{choice}, which the paper has not,"
         if own.low > 0:
-            found.append(f"What we add to the paper makes {gain.delay} {around(own, digits=1)} % lower.")
+            found.append(f"With {added} {gain.delay} is {around(own, digits=1)} % lower.")
         elif own.high < 0:
-            found.append(f"What we add to the paper makes {gain.delay} {around(own.line(-1.0), digits=1)} % higher.")
+            found.append(f"With {added} {gain.delay} is {around(own.line(-1.0), digits=1)} % higher.")
         else:
-            found.append(
-                f"Whether what we add to the paper lowers {gain.delay} is not sure: {around(own, digits=1)} % below."
-            )
+            found.append(f"Whether {gain.delay} is lower with {added} is not sure: {around(own, digits=1)} % below.")
     return list(dict.fromkeys(found))
 
 
@@ -103,15 +147,9 @@ def limits(measured: Measured, records: Sequence[Record]) -> list[str]:
         "beside ours that downloads every deep row of the prompt, as its times suggest; it does not say so.",
         "Models, links and machines are smaller than the paper's: its ratios are kept, its milliseconds are not.",
     ]
-    repeats = sorted({len(measured.repeats(place)) for place in measured.places})
-    if repeats and repeats[0] < 3:
-        few = sum(len(measured.repeats(place)) < 3 for place in measured.places)
-        said.append(f"{few} of {len(measured.places)} conditions were measured fewer than three times.")
-    if any(place.setting == "wide" for place in measured.places):
-        said.append(
-            f"“{setting_label('wide')}” means that weights are random, and that which drafts are accepted was recorded "
-            "on the demo model."
-        )
+    few = sum(len(measured.repeats(place)) < ENOUGH_REPEATS for place in measured.places)
+    if few:
+        said.append(f"{few} of {len(measured.places)} conditions were measured fewer than {ENOUGH_REPEATS} times.")
     failed, requests = measured.failed(measured.places)
     if failed:
         said.append(f"{failed} of {requests} requests failed; they are in no delay, and count as missing every SLA.")

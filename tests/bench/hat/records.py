@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-EXPERIMENTS = ("rates", "single", "ablation", "stages", "rtt", "traces", "unloaded", "real", "arrivals")
+from bench.hat.cells import Cell, all_cells
 
+EXPERIMENTS = ("rates", "single", "ablation", "stages", "rtt", "traces", "unloaded", "real", "arrivals")
 
 DATE = re.compile(r", \d{4}-\d\d-\d\d$")
 """What the machine's name ends with; ``began`` says it too."""
@@ -44,7 +45,8 @@ class Record:
     """One cell. ``numbers`` has every finite number of the record by its way in, as ``latency.ttft.mean``.
 
     ``prefill_sla`` and ``decode_sla`` are seconds for 128 prompt tokens and for 10 generated ones, one a request that
-    did not fail, sorted; failed ones, which have no end, are counted in ``latency.failed`` only.
+    did not fail, sorted; failed ones, which have no end, are counted in ``latency.failed`` only. ``texts`` has a digest
+    of each answer by its request, ``requests`` and ``tokens`` are what was asked for: how many, and tokens of each.
     """
 
     place: Place
@@ -56,6 +58,14 @@ class Record:
     bottleneck: str
     began: str
     commit: str
+    texts: Mapping[str, str]
+    requests: int
+    tokens: int
+
+    @property
+    def cell(self) -> Cell:
+        """What was measured, as the plan has it."""
+        return Cell(**asdict(self.place), repeat=self.repeat, requests=self.requests, tokens=self.tokens)
 
 
 def load(folder: Path) -> list[Record]:
@@ -83,6 +93,23 @@ def load(folder: Path) -> list[Record]:
     return records
 
 
+def planned(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """Those that the plan of cells has, and those that it has not, or no longer.
+
+    It is the full plan or the quick one, whichever has more of them.
+
+    Raises:
+        BadRecord: neither has any.
+    """
+    plans = [{cell.name: cell for cell in all_cells(quick, rivals=True)} for quick in (False, True)]
+    known = [[each for each in records if plan.get(each.cell.name) == each.cell] for plan in plans]
+    most = max(known, key=len)
+    if not most:
+        raise BadRecord(f"none of {len(records)} records is of a cell that is planned")
+    kept = {id(each) for each in most}
+    return most, [each for each in records if id(each) not in kept]
+
+
 def parse(record: object) -> Record:
     """A record from its JSON.
 
@@ -100,7 +127,7 @@ def parse(record: object) -> Record:
         read[field.name] = _as(kind, value, f"cell.{field.name}")
     if read["experiment"] not in EXPERIMENTS:
         raise BadRecord(f"experiment {read['experiment']!r} is none of {', '.join(EXPERIMENTS)}")
-    latency, machine = (_table(record, name) for name in ("latency", "machine"))
+    latency, machine, texts = (_table(record, name) for name in ("latency", "machine", "texts"))
     return Record(
         place=Place(**read),
         repeat=_as(int, cell.get("repeat"), "cell.repeat"),
@@ -111,6 +138,9 @@ def parse(record: object) -> Record:
         bottleneck=_as(str, machine.get("bottleneck", ""), "machine.bottleneck"),
         began=_as(str, record.get("began", ""), "began"),
         commit=_as(str, record.get("commit", ""), "commit"),
+        texts={request: _as(str, text, f"texts.{request}") for request, text in texts.items()},
+        requests=_as(int, cell.get("requests", 0), "cell.requests"),
+        tokens=_as(int, cell.get("tokens", 0), "cell.tokens"),
     )
 
 

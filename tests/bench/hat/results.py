@@ -7,22 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from bench.hat.breakdown import PARTS
 from bench.hat.gains import gains
 from bench.hat.goals import judge
 from bench.hat.looks import ordered
 from bench.hat.records import Record
+from bench.hat.spent import PHASES, ROUNDS
 from bench.hat.summary import Measured, Spread
 
 NUMBERS = (
     "latency.ttft.mean", "latency.ttft.p50", "latency.ttft.p90", "latency.ttft.p99", "latency.tbt.mean",
-    "latency.tbt.p50", "latency.tbt.p90", "latency.tbt.p99", "latency.tokens_s", "latency.goodput", "latency.tau",
+    "latency.tbt.p50", "latency.tbt.p90", "latency.tbt.p99", "latency.tokens_s", "latency.decode_tokens_s",
+    "latency.goodput", "latency.tau",
     "cloud.step_mean_s", "cloud.step_std_s", "cloud.rows_mean", "cloud.up_bytes", "cloud.down_bytes",
+    *(f"breakdown.{phase}.{part}_s" for phase in PHASES.values() for part in PARTS), ROUNDS,
 )  # fmt: skip
 """What hat.json has of each condition."""
 
 
-def summary(records: Sequence[Record]) -> dict[str, Any]:
-    """What hat.json has: conditions with medians and spreads, goals and the parts of the gain; no raw record."""
+def summary(records: Sequence[Record], left_out: Sequence[Record] = ()) -> dict[str, Any]:
+    """What hat.json has: conditions with medians and spreads, goals and the parts of the gain; no raw record.
+
+    ``left_out``: only their names.
+    """
     measured = Measured(records)
     conditions = []
     for place in sorted(measured.places, key=lambda each: (each.experiment, each.setting, each.dataset)):
@@ -38,6 +45,7 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     return {
         "about": "measured: median, low and high over the repeats; seconds, bytes, requests/s",
         "methods": ordered(each.method for each in measured.places),
+        "left_out": [record.cell.name for record in left_out],
         "conditions": conditions,
         "goals": [asdict(goal) for goal in judge(measured)],
         "gains": [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +19,9 @@ from bench.hat.prompts import Prompt
 from bench.hat.setups import Setup
 from bench.testbed.bed import Testbed
 from bench.testbed.inside import get
-from bench.testbed.scenario import load
+from bench.testbed.machine import too_large
+from bench.testbed.said import end_of, lines
+from bench.testbed.scenario import Scenario, load
 
 GATEWAY_PORT: Final = 8000
 CLOUD_PORT: Final = 8001
@@ -29,6 +33,9 @@ SCRAPE_WITHIN_S: Final = 20.0
 DEADLINE_S: Final = 240.0
 """Of one load; what is not answered then has failed."""
 
+CLIENT_WITHIN_S: Final = 60.0
+"""Longer than that the client may take for its own start and end."""
+
 LEAST_DELAY_MS: Final = 0.001
 """So that a link has a relay, whose delay is set later."""
 
@@ -39,7 +46,8 @@ class Processes:
 
     Attributes:
         device, cloud: flags that the method is.
-        stages: processes of the cloud's pipeline.
+        stages: processes of the cloud's pipeline, each on a machine of its own.
+        cores: quota of the cloud, of each stage; 0 is the setup's.
         relayed: whether the links get a delay.
         sends_text: whether the whole model is in the cloud.
     """
@@ -49,6 +57,7 @@ class Processes:
     stages: int = 1
     relayed: bool = False
     sends_text: bool = False
+    cores: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,8 +105,14 @@ class Counted:
         return {**known, "up_bytes": self.up_bytes, "down_bytes": self.down_bytes}
 
 
+def quotas_of(scenario: Scenario, cloud_cores: float) -> float:
+    """The sum of all hosts' quotas, each at its largest, where the cloud has so many."""
+    return scenario.cores_total - scenario.host("cloud").most_cores + cloud_cores
+
+
 class Serving:
-    """A context manager: the processes of a method, ready and warm.
+    """A context manager: the processes of a method, ready and warm. A stage that ends is started again by the cloud on
+    the cloud's own machine, which is another measurement: ``load`` raises then.
 
     Attributes:
         bed: the testbed they are on.
@@ -118,10 +133,18 @@ class Serving:
         self.bed = Testbed(load(setup.scenario(processes.sends_text), variables), folder)
 
     def __enter__(self) -> Serving:
+        """Raises RuntimeError where quotas do not fit this machine, or something does not become ready."""
+        stages, cores = self.processes.stages, self.processes.cores or self.setup.cloud_cores
+        if large := too_large(quotas_of(self.bed.scenario, cores * stages), os.cpu_count() or 1):
+            raise RuntimeError(large)
         with ExitStack() as stack:
             stack.enter_context(self.bed)
             self.bed.start("gateway", "cloud")
-            self.bed.host("cloud").set_cores(self.setup.cloud_cores * self.processes.stages)
+            if stages == 1:
+                self.bed.host("cloud").set_cores(cores)
+            else:
+                self.bed.set_apart("cloud", cores, stages)
+            self._cloud = set(self.bed.part("cloud").pids())
             self.bed.start("agent")
             self._stack = stack.pop_all()
         return self
@@ -135,9 +158,12 @@ class Serving:
         return [link.a for link in self.bed.scenario.links if link.kind == "wan"]
 
     def counted(self) -> Counted:
-        """What the cloud has counted so far."""
+        """What the cloud has counted so far. Raises RuntimeError where it does not say."""
         namespace = self.bed.namespace("cloud")
-        status, text = get(namespace, f"http://127.0.0.1:{CLOUD_PORT}/metrics", SCRAPE_WITHIN_S)
+        try:
+            status, text = get(namespace, f"http://127.0.0.1:{CLOUD_PORT}/metrics", SCRAPE_WITHIN_S)
+        except (OSError, HTTPException) as error:
+            raise RuntimeError(f"waited in vain for the cloud's metrics: {error!r}") from error
         if status != 200:
             raise RuntimeError(f"the cloud's metrics answer {status}")
         return Counted.read(text)
@@ -172,7 +198,7 @@ class Serving:
             began: called when the client's clock begins.
 
         Raises:
-            RuntimeError: a process of the method or the client has ended.
+            RuntimeError: a process of the method, a relay or the client has ended, or the client takes too long.
         """
         plan = self.folder / "plan.json"
         records = self.folder / "records.jsonl"
@@ -189,21 +215,19 @@ class Serving:
         base = f"http://{self.bed.address('home', self._gateway_host)}:{GATEWAY_PORT}/v1"
         plan.write_text(json.dumps({"base": base, "requests": requests, "deadline_s": DEADLINE_S, "closed": closed}))
         argv = [sys.executable, "-m", "bench.hat.load", str(plan), str(records)]
-        client = self.bed.spawn("home", argv, stdout=subprocess.PIPE, text=True)
+        client = self.bed.spawn("home", argv, stdout=subprocess.PIPE)
         assert client.stdout is not None
-        count = 0
-        with client.stdout as said:
-            for line in said:
+        count, awaited = 0, f"{len(requests)} answers of the load generator"
+        with client.stdout:
+            for line in lines(client, DEADLINE_S + CLIENT_WITHIN_S, awaited):
                 if line.startswith("began "):
                     began()
                 elif line.startswith("sent "):
                     count += 1
                     sent(count)
-        if client.wait(DEADLINE_S):
-            raise RuntimeError(f"the load generator ended with status {client.returncode}")
-        ended = [part.name for part in self.bed.scenario.processes if not self.bed.part(part.name).runs]
-        if ended:
-            raise RuntimeError(f"ended meanwhile: {', '.join(ended)}; see the logs in {self.folder}")
+        if status := end_of(client, CLIENT_WITHIN_S, "the load generator to end"):
+            raise RuntimeError(f"the load generator ended with status {status}")
+        self._check_all_run()
         return read_records(records.read_text(encoding="utf-8").splitlines())
 
     def warm(self, up_bytes_s: float = 0.0, down_bytes_s: float = 0.0) -> None:
@@ -222,6 +246,16 @@ class Serving:
         """Bytes that went up and down all slow links since the bed was made."""
         each = [self.bed.bytes(device, self._far(device)) for device in self.devices]
         return sum(up for up, _ in each), sum(down for _, down in each)
+
+    def _check_all_run(self) -> None:
+        """Raises RuntimeError with what does not."""
+        ended = [part.name for part in self.bed.scenario.processes if not self.bed.part(part.name).runs]
+        links = {device: self.bed.link(device, self._far(device)) for device in self.devices}
+        ended += [f"a relay of {device}" for device, link in links.items() if not link.runs]
+        if not ended and self.processes.stages > 1 and set(self.bed.part("cloud").pids()) != self._cloud:
+            ended.append("a stage of the cloud")
+        if ended:
+            raise RuntimeError(f"ended meanwhile: {', '.join(ended)}; see the logs in {self.folder}")
 
     def _answer(self, together: int, length: int, seed: int, tokens: int = WARM_TOKENS) -> None:
         prompts = self.setup.texts([length] * together, seed + 1)

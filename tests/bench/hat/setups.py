@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from bench.hat.cells import Cell
-from bench.hat.lengths import DATASETS, draw
-from bench.hat.long_demo import long_demo
+from bench.hat.lengths import DATASETS, POSITIONS, draw
 from bench.hat.methods import Method
 from bench.hat.prompts import TOLERANCE, Prompt, demo_prompts, real_prompts
-from bench.hat.wide_model import WIDE, made, prompt
 
 SCENARIOS: Final = Path(__file__).resolve().parents[1] / "testbed" / "scenarios"
 
-POSITIONS: Final = 2048
-"""Of the demo model; the wide one has a few more."""
+STAGE_CORES: Final = 0.12
+"""Quota of each stage of a pipeline, of whatever length: four of them and the demo model's three devices, each in its
+fastest mode, fit two cores."""
 
 ITEM_BYTES: Final = 2
 """Both are served in bfloat16."""
@@ -30,7 +29,7 @@ class Setup:
     Attributes:
         split: layers of the input submodel.
         row_bytes: of a hidden state in bfloat16.
-        cloud_cores: quota of the cloud, for each stage of its pipeline.
+        cloud_cores: quota of the cloud; of a stage, where pipelines are compared, it is ``STAGE_CORES``.
         module: what ``python -m`` starts as a device.
     """
 
@@ -40,6 +39,10 @@ class Setup:
     row_bytes: int
     cloud_cores: float
     module: str
+
+    def cores_of(self, cell: Cell) -> float:
+        """Quota of the cloud in a cell, of each stage: the same for every length of a pipeline."""
+        return STAGE_CORES if cell.experiment == "stages" else self.cloud_cores
 
     def prompts(self, cell: Cell) -> list[Prompt]:
         """The prompts of a cell, the same for every method."""
@@ -53,6 +56,8 @@ class Setup:
         """Prompts of these lengths in tokens."""
         if self.name == "demo":
             return demo_prompts(lengths, seed)
+        from bench.hat.wide_model import prompt  # As in ``setup``.
+
         words = [prompt(length, 100_000 * seed + number) for number, length in enumerate(lengths)]
         return [
             Prompt([{"role": "user", "content": text}], length) for text, length in zip(words, lengths, strict=True)
@@ -70,6 +75,11 @@ class Setup:
 
 def setup(name: str, cache: Path) -> Setup:
     """The demo model for long prompts, or the wide one, made in ``cache`` first where it is not there."""
+    # Only here, since both import PyTorch, which takes seconds that whoever lists cells need not wait.
     if name == "demo":
+        from bench.hat.long_demo import long_demo
+
         return Setup("demo", long_demo(cache / "long-demo"), 2, 256 * ITEM_BYTES, 0.25, "device_agent")
+    from bench.hat.wide_model import WIDE, made
+
     return Setup("wide", made(cache / "wide"), 1, WIDE.hidden * ITEM_BYTES, 0.9, "bench.hat.replay_device")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from bench.hat.summary import Spread
 
 MISSING = "–"
@@ -13,6 +15,13 @@ def number(value: float, digits: int | None = None) -> str:
         digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
     text = f"{value:.{digits}f}"
     return text.lstrip("-") if not float(text) else text
+
+
+def between(values: Collection[float], digits: int | None = None) -> str:
+    """The lowest and the highest, or one where they are shown the same."""
+    if not values:
+        return MISSING
+    return "–".join(dict.fromkeys(number(each, digits) for each in (min(values), max(values))))
 
 
 def around(found: Spread | None, factor: float = 1.0, digits: int | None = None, bold: bool = False) -> str:

@@ -16,7 +16,13 @@ from bench.hat.cells import RATES, WIDE_RATES, middle
 from bench.hat.records import Place, Record
 
 TTFT, TBT = "latency.ttft.mean", "latency.tbt.mean"
+MEANS = {"TTFT": "TTFT, mean of requests", "TBT": "TBT, mean of requests"}
+"""What both are called above a column: a request's TBT is its own mean, and percentiles of TBT are of single tokens."""
+
 STEP, STEP_STD = "cloud.step_mean_s", "cloud.step_std_s"
+DECODE_TOKENS_S, TOKENS_S = "latency.decode_tokens_s", "latency.tokens_s"
+"""Tokens a second while a request decodes, and from the first request to the last token."""
+
 QUARTILES_FROM = 5
 """So many repeats are needed before quartiles are shown; of fewer it is the lowest and the highest."""
 
@@ -97,6 +103,26 @@ class Measured:
         """A number over the same (or the number ``under``) of ``base``, within each repeat that has both."""
         ours, others = self.numbers(place, name), self.numbers(base, under or name)
         return spread(ours[each] / others[each] for each in sorted(ours.keys() & others.keys()) if others[each] > 0)
+
+    def same_texts(self, place: Place, base: Place) -> tuple[int, int]:
+        """How many requests were answered the same text in both, and of how many that both answered."""
+        same = asked = 0
+        for repeat, record in self.repeats(place).items():
+            other = self._at.get(base, {}).get(repeat)
+            shared = [
+                text == other.texts[request]
+                for request, text in record.texts.items()
+                if other is not None and text and other.texts.get(request)
+            ]
+            same, asked = same + sum(shared), asked + len(shared)
+        return same, asked
+
+    def middle(self, setting: str, dataset: str) -> dict[str, Place]:
+        """The places of the experiment ``rates`` at its middle rate, by method."""
+        rate = self.middle_rate(setting, dataset)
+        return {
+            each.method: each for each in self.select(experiment="rates", setting=setting, dataset=dataset, rate=rate)
+        }
 
     def over_repeats(self, places: Sequence[Place], count: Callable[..., float | None]) -> Spread | None:
         """What ``count`` makes of the records of all ``places`` in one repeat, over the repeats that have them all."""

@@ -7,13 +7,13 @@ repeats, or their quartiles from five on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bench.hat import paper
-from bench.hat.looks import dataset_label, look, ordered, setting_label
+from bench.hat.looks import look, ordered
 from bench.hat.records import Place, Record
-from bench.hat.shown import MISSING, around, milliseconds, number, percent_below
-from bench.hat.summary import STEP, STEP_STD, TBT, TTFT, Measured, Spread, compliance, met_by
+from bench.hat.shown import MISSING, around, between, milliseconds, percent_below
+from bench.hat.summary import MEANS, STEP, STEP_STD, TBT, TTFT, Measured, Spread, compliance, met_by
 from bench.page import table
 
 RATIOS = {
@@ -23,45 +23,28 @@ RATIOS = {
 
 
 def conditions(measured: Measured, places: Sequence[Place]) -> str:
-    """The line above a table: model, prompts, machine, link and the ratios, the paper's first."""
+    """The line above a table: cores, link, the ratios with the paper's, repeats and failures."""
     records = [record for place in places for record in measured.repeats(place).values()]
-    setting, dataset = places[0].setting, places[0].dataset
-    machines = sorted({record.machine or "machine not named" for record in records})
-    cores = sorted({_cores(record.numbers) for record in records})
     repeats = sorted({len(measured.repeats(place)) for place in places})
-    parts = [f"{setting_label(setting)}; {dataset_label(dataset)}", "; ".join(machines), "; ".join(cores)]
-    link = [_range(measured, places, f"link.{name}") for name in ("up_mb_s", "down_mb_s")]
-    parts.append(f"link {link[0]} MB/s up, {link[1]} down (the paper: 5–10 up, 10–15 down)")
+    link = [span(measured, places, f"link.{name}") for name in ("up_mb_s", "down_mb_s")]
+    parts = [f"link {link[0]} MB/s up, {link[1]} down"]
     for name, meaning in RATIOS.items():
-        theirs, ours = (_range(measured, places, f"scaling.{whose}_{name}") for whose in ("paper", "our"))
-        parts.append(f"{meaning}: paper {theirs}, ours {ours}")
+        theirs, ours = (span(measured, places, f"scaling.{whose}_{name}") for whose in ("paper", "our"))
+        parts.append(f"{meaning}: {ours} (paper: {theirs})")
+    given, cores = (span(measured, places, f"machine.{each}", at) for each, at in (("quota_cores", 2), ("cores", 0)))
+    parts.append(f"{given} of {cores} cores given to hosts")
     parts.append(f"repeats: {' to '.join(str(each) for each in dict.fromkeys((repeats[0], repeats[-1])))}")
     failed, requests = measured.failed(places)
     parts.append(f"failed requests: {failed} of {requests}")
     if short := measured.bottlenecks(places):
         parts.append(f"the machine itself was short in {len(short)} of {len(records)} runs")
-    text = ". ".join(parts)
+    text = "; ".join(parts)
     return f"*{text[:1].upper()}{text[1:]}.*"
 
 
-def _cores(numbers: Mapping[str, float]) -> str:
-    cores, quota = (numbers.get(f"machine.{name}") for name in ("cores", "quota_cores"))
-    return "cores not recorded" if cores is None or quota is None else f"{quota:g} of {cores:g} cores given to hosts"
-
-
-def _range(measured: Measured, places: Sequence[Place], name: str) -> str:
+def span(measured: Measured, places: Sequence[Place], name: str, digits: int | None = None) -> str:
     """The lowest and highest a number has in these places, or one where they are the same."""
-    values = sorted(value for place in places for value in measured.numbers(place, name).values())
-    if not values:
-        return "not recorded"
-    return "–".join(dict.fromkeys(number(each) for each in (values[0], values[-1])))
-
-
-def _middle(measured: Measured, setting: str, dataset: str) -> dict[str, Place]:
-    rate = measured.middle_rate(setting, dataset)
-    return {
-        each.method: each for each in measured.select(experiment="rates", setting=setting, dataset=dataset, rate=rate)
-    }
+    return between([value for place in places for value in measured.numbers(place, name).values()], digits)
 
 
 def rates(measured: Measured, setting: str, dataset: str) -> str:
@@ -84,7 +67,7 @@ def _delays(measured: Measured, places: Sequence[Place], field: str) -> str:
     heads = {"rate": "requests/s", "stages": "stages", "trace": "bandwidth trace"}
     columns = [heads[field], "method"]
     for delay in ("TTFT", "TBT"):
-        columns += [f"{delay}, ms", f"{delay}, % below U-shape, all rows", "last row"]
+        columns += [f"{MEANS[delay]}, ms", "% below U-shape, all rows", "% below last row"]
         columns += [f"paper: {delay}, % below"] * (field != "trace")
     rows = []
     for at in sorted({getattr(each, field) for each in places}):
@@ -125,7 +108,7 @@ def steps(measured: Measured, setting: str, dataset: str) -> str:
     columns = ["method", "step, ms", "std, ms", "rows a step", "std / U-shape's, all rows"]
     columns += ["paper: step, ms", "std, ms", "std / U-shape's"]
     rows = []
-    here = _middle(measured, setting, dataset)
+    here = measured.middle(setting, dataset)
     for method in ordered(here):
         theirs = [paper.value(paper.FIGURE_8, dataset, method, name) for name in ("step_ms", "step_std_ms")]
         base = paper.value(paper.FIGURE_8, dataset, paper.BASE, "step_std_ms")
@@ -151,7 +134,7 @@ def slas(measured: Measured, setting: str, dataset: str) -> str:
         "method", "% that meet the prefill SLA all of HAT's meet", "paper",
         f"decode SLA met by {share:.0%}, ms", "% below U-shape, all rows", "paper: ms", "% below",
     ]  # fmt: skip
-    here, rows = _middle(measured, setting, dataset), []
+    here, rows = measured.middle(setting, dataset), []
     for method in ordered(here):
         place, hat, full = here[method], here.get("hat"), here.get(paper.BASE)
         met = _within(measured, place, hat)

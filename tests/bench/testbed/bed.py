@@ -109,6 +109,20 @@ class Testbed:
         after ``within_s``. Those that do not run are left alone. Raises KeyError."""
         end_all([self._parts.pop(each.name) for each in self._chosen(names) if each.name in self._parts], within_s)
 
+    def set_apart(self, name: str, cores: float, count: int) -> None:
+        """Make a machine of its own of each of a part's processes, with a CPU quota of ``cores``; the part has its host
+        for itself. What one of them starts later shares its quota.
+
+        Raises:
+            KeyError: no such part was started.
+            RuntimeError: it does not have ``count`` processes.
+        """
+        program = self._parts[name]
+        found = program.pids()
+        if len(found) != count:
+            raise RuntimeError(f"{name} has {len(found)} processes and not {count}")
+        self._hosts[program.host].set_apart(program.leaf, cores)
+
     def part(self, name: str) -> Program:
         """A part that was started. Raises KeyError."""
         return self._parts[name]

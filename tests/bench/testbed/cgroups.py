@@ -1,7 +1,8 @@
 """Quotas and limits of one host: a cgroup in every controller (v1) or one in the unified hierarchy (v2).
 
-Each program has a *leaf* below its host's cgroup, which says what belongs to it, whatever it starts. Of v2 only what is
-written to which file is tested: no machine at hand has it.
+Each program has a *leaf* below its host's cgroup, which says what belongs to it, whatever it starts. A leaf's processes
+can be set apart, each in a cgroup below the leaf with a quota of its own. Of v2 only what is written to which file is
+tested: no machine at hand has it.
 
 CFS gives a quota per period. Both are kept short, so that a slow machine is slow evenly and not by halves of a second;
 what is exact is the average, while a burst of a millisecond or two runs at full speed.
@@ -10,21 +11,19 @@ what is exact is the average, while a burst of a millisecond or two runs at full
 from __future__ import annotations
 
 import math
-import os
-import signal
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.testbed.leaf import Leaf
+
 PERIOD_US = 10_000
 """With half of it a lone thread gets a tenth less than its quota, with twice of it no more."""
 LEAST_QUOTA_US = 1000
 """The kernel takes no smaller one."""
 
-END_WITHIN_S = 10.0
 VIRTUAL_DISKS = ("loop", "ram", "zram")
 
 
@@ -50,26 +49,6 @@ def disks() -> list[str]:
     return [(each / "dev").read_text().strip() for each in blocks]
 
 
-class Leaf:
-    """Where the processes of one program are.
-
-    Attributes:
-        entrances: files to which the first of them writes its number; what it starts follows it.
-    """
-
-    def __init__(self, folder: Path, entrances: list[Path]) -> None:
-        self._folder = folder
-        self.entrances = entrances
-
-    def pids(self) -> list[int]:
-        """All that run now."""
-        return pids_in(self._folder)
-
-    def remove(self) -> None:
-        """Kill what is left and remove it."""
-        remove(self._folder)
-
-
 class HostGroup(ABC):
     """One host's cgroups; made at once.
 
@@ -90,9 +69,35 @@ class HostGroup(ABC):
         others = {each for each in self.folders.values() if each != above}
         return Leaf(folder, [each / "cgroup.procs" for each in (folder, *sorted(others))])
 
-    @abstractmethod
+    def set_apart(self, leaf: Leaf, cores: float) -> None:
+        """Give every process of a leaf a CPU quota of its own, which is what a further machine would be; what it starts
+        later is on the same one. The host's own quota has to be at least as large, or none. Raises OSError where one of
+        them has ended."""
+        apart = []
+        for number, pid in enumerate(leaf.pids(), 1):
+            apart.append(leaf.folder / f"process-{number}")
+            apart[-1].mkdir()
+            (apart[-1] / "cgroup.procs").write_text(str(pid))
+        self._hand_down(leaf)
+        for each in apart:
+            self._set_quota(each, cores)
+
     def set_cores(self, cores: float) -> None:
         """The CPU quota from now on; 0 is none."""
+        self._set_quota(self.folders["cpu"], cores)
+
+    def _throttled(self, name: str) -> int:
+        """The sum of this count over the host and what is set apart on it, as long as that runs."""
+        cpu = self.folders["cpu"]
+        return sum(_counts(each).get(name, 0) for each in (cpu / "cpu.stat", *cpu.glob("*/process-*/cpu.stat")))
+
+    @abstractmethod
+    def _set_quota(self, folder: Path, cores: float) -> None:
+        """The quota of a cgroup of the CPU's controller; 0 is none."""
+
+    @abstractmethod
+    def _hand_down(self, leaf: Leaf) -> None:
+        """Let cgroups below a leaf, which has no process of its own any more, have quotas."""
 
     @abstractmethod
     def set_memory(self, megabytes: int) -> None:
@@ -111,13 +116,15 @@ class HostGroup(ABC):
 class HostGroupV1(HostGroup):
     """With a hierarchy for each controller."""
 
-    def set_cores(self, cores: float) -> None:
-        cpu = self.folders["cpu"]
+    def _set_quota(self, folder: Path, cores: float) -> None:
         quota, period = quota_of(cores) if cores else (-1, PERIOD_US)
-        if int((cpu / "cpu.cfs_period_us").read_text()) != period:
-            (cpu / "cpu.cfs_quota_us").write_text("-1")  # The old quota may not fit the new period.
-            (cpu / "cpu.cfs_period_us").write_text(str(period))
-        (cpu / "cpu.cfs_quota_us").write_text(str(quota))
+        if int((folder / "cpu.cfs_period_us").read_text()) != period:
+            (folder / "cpu.cfs_quota_us").write_text("-1")  # The old quota may not fit the new period.
+            (folder / "cpu.cfs_period_us").write_text(str(period))
+        (folder / "cpu.cfs_quota_us").write_text(str(quota))
+
+    def _hand_down(self, leaf: Leaf) -> None:
+        pass  # They have them anyhow.
 
     def set_memory(self, megabytes: int) -> None:
         memory = self.folders["memory"]
@@ -133,17 +140,20 @@ class HostGroupV1(HostGroup):
 
     def usage(self) -> Usage:
         spent = int((self.folders["cpuacct"] / "cpuacct.usage").read_text())
-        throttled = _counts(self.folders["cpu"] / "cpu.stat")["throttled_time"]
         peak = int((self.folders["memory"] / "memory.max_usage_in_bytes").read_text())
-        return Usage(spent / 1e9, throttled / 1e9, peak)
+        return Usage(spent / 1e9, self._throttled("throttled_time") / 1e9, peak)
 
 
 class HostGroupV2(HostGroup):
     """With one hierarchy for all controllers."""
 
-    def set_cores(self, cores: float) -> None:
+    def _set_quota(self, folder: Path, cores: float) -> None:
         quota, period = quota_of(cores) if cores else ("max", PERIOD_US)
-        (self.folders["cpu"] / "cpu.max").write_text(f"{quota} {period}")
+        (folder / "cpu.max").write_text(f"{quota} {period}")
+
+    def _hand_down(self, leaf: Leaf) -> None:
+        for each in (self.folders["cpu"], leaf.folder):
+            (each / "cgroup.subtree_control").write_text("+cpu")
 
     def set_memory(self, megabytes: int) -> None:
         (self.folders["memory"] / "memory.max").write_text(str(megabytes * 10**6))
@@ -158,36 +168,8 @@ class HostGroupV2(HostGroup):
     def usage(self) -> Usage:
         stat = _counts(self.folders["cpu"] / "cpu.stat")
         peak = int((self.folders["memory"] / "memory.peak").read_text())
-        return Usage(stat["usage_usec"] / 1e6, stat.get("throttled_usec", 0) / 1e6, peak)
+        return Usage(stat["usage_usec"] / 1e6, self._throttled("throttled_usec") / 1e6, peak)
 
 
 def _counts(file: Path) -> dict[str, int]:
     return {name: int(value) for name, value in (line.split() for line in file.read_text().splitlines())}
-
-
-def pids_in(folder: Path) -> list[int]:
-    """All processes in a cgroup; none where there is no such cgroup."""
-    try:
-        numbers = (folder / "cgroup.procs").read_text().split()
-    except OSError:
-        return []
-    return [int(each) for each in numbers if each != "0"]  # 0 is somebody outside this container.
-
-
-def remove(folder: Path) -> None:
-    """Kill what runs in a cgroup or below it, and remove all of it; nothing where it is gone. Raises OSError where
-    something cannot be ended."""
-    deadline = time.monotonic() + END_WITHIN_S
-    while folder.exists():
-        for above, _, _ in os.walk(folder, topdown=False):
-            for pid in pids_in(Path(above)):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            try:
-                os.rmdir(above)
-            except FileNotFoundError:
-                pass
-            except OSError:  # What was killed takes a moment to go.
-                if time.monotonic() > deadline:
-                    raise
-        time.sleep(0.002)

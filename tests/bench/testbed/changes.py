@@ -90,11 +90,15 @@ class Changes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End. Raises what a change raised, unless something else has."""
+        """End. Raises what a change raised, or RuntimeError where one does not end, unless something else has."""
         self._stopped.set()
         self._thread.join(WITHIN_S)
-        if self._error is not None and error is None:
+        if error is not None:
+            return
+        if self._error is not None:
             raise self._error
+        if self._thread.is_alive():
+            raise RuntimeError(f"waited {WITHIN_S:g} s in vain for a change to be made")
 
     def requests_made(self, count: int) -> None:
         """So many requests have been made since the beginning. Raises what changing a host raises."""

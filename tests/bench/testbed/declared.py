@@ -40,8 +40,10 @@ class Link:
         up_mb_s, down_mb_s: 10^6 bytes a second; 0 is unlimited.
         delay_ms, jitter_ms: one way.
         relay: whether it has a relay though it may begin without delay.
-        trace: absolute path of a CSV of bandwidths over time, '' for none, each multiplied by ``trace_scale``.
-        vary: every ``vary_s`` seconds the bandwidth is drawn anew between these factors of its own; None: never.
+        trace: absolute path of a CSV of bandwidths over time, '' for none, played from ``trace_from_s`` on.
+        trace_scale: what those of up and of down are multiplied by.
+        vary: every ``vary_s`` seconds the bandwidth is drawn anew between these factors of its own, of up and of down;
+            None: never.
     """
 
     kind: str
@@ -53,8 +55,9 @@ class Link:
     jitter_ms: float
     relay: bool
     trace: str
-    trace_scale: float
-    vary: tuple[float, float] | None
+    trace_scale: tuple[float, float]
+    trace_from_s: float
+    vary: tuple[tuple[float, float], tuple[float, float]] | None
     vary_s: float
 
     @property

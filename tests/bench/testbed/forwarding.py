@@ -1,16 +1,19 @@
 """The process of a relay: it forwards connections to a port, and delivers every byte later by a delay that can change.
 
 Threads that sleep do it: the timers of an event loop are late by up to a millisecond. It knows the standard library
-only, says its port, reads ``delay_s jitter_s`` lines, and at the end of its input says how late deliveries were.
+only, says its port, reads ``delay_s jitter_s`` lines, and at the end of its input says how late deliveries were. Where
+one of its threads fails, all of it ends with status 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import random
 import socket
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,6 +21,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Condition, Thread
 from time import perf_counter, sleep
+from typing import Any
 
 READ_BYTES = 65536
 
@@ -26,6 +30,8 @@ PIECE_BYTES = 1024
 
 HELD_BYTES = 4 << 20
 """Taken in and not delivered, of one way of a connection; beyond it who sends has to wait."""
+
+CONNECT_WITHIN_S = 20.0
 
 REMEMBERED = 100_000
 """Deliveries whose lateness is kept."""
@@ -128,12 +134,16 @@ def accept(
         near, _ = listener.accept()
         number += 1
         try:
-            far = socket.create_connection(target)
-        except OSError:
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            far = socket.create_connection(target, CONNECT_WITHIN_S)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # Nobody's fault but the relay's.
             near.close()
             continue
+        far.settimeout(None)
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for name, source, sink in (("up", near, far), ("down", far, near)):
-            source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             clock = WayClock(delay, bytes_s, f"{seed} {number} {name}")
             way = _Way(source, sink, clock, not bytes_s, late)
             Thread(target=way.take, daemon=True).start()
@@ -146,6 +156,12 @@ def follow(lines: Iterable[bytes], delay: Delay) -> None:
         delay.delay_s, delay.jitter_s = map(float, line.split())
 
 
+def end_at_once(failure: Any) -> None:
+    """What ends a thread unexpectedly ends the relay: a measurement over half of one would be worth nothing."""
+    threading.__excepthook__(failure)
+    os._exit(1)
+
+
 def main() -> None:
     """Say the port, forward until the input ends, and say how late deliveries were."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -154,6 +170,7 @@ def main() -> None:
         parser.add_argument(name, type=kind)
     options = parser.parse_args()
     delay = Delay(options.delay_s, options.jitter_s)
+    threading.excepthook = end_at_once
     with socket.create_server(("127.0.0.1", 0)) as listener:
         late: deque[float] = deque([0.0], maxlen=REMEMBERED)
         arguments = (listener, (options.host, options.port), delay, options.seed, options.bytes_s, late)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-WATCH = 'read -r _; while pids=$(cat "$1"/*/*/cgroup.procs 2>/dev/null) && [ -n "$pids" ]; do kill -9 $pids; done'
+FIND = 'pids=$(cat "$1"/*/*/cgroup.procs "$1"/*/*/*/cgroup.procs 2>/dev/null)'  # Where one is not there, cat fails.
+WATCH = f'read -r _; while {FIND}; [ -n "$pids" ]; do kill -9 $pids; done'
 
 
 class Guard:
     """A shell that waits for the end of this process, however it comes: nobody else holds the other end of its input.
 
     Args:
-        folder: a cgroup; what runs two levels below it is killed then.
+        folder: a cgroup; what runs two or three levels below it is killed then.
     """
 
     def __init__(self, folder: Path) -> None:

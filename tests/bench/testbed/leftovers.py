@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.testbed.cgroups import remove
 from bench.testbed.hierarchy import this_hierarchy
+from bench.testbed.leaf import remove
 from bench.testbed.network import remove_network
 
 STATES = Path("/run/trilby-testbed")

@@ -106,7 +106,7 @@ def bottleneck(quota_cores: float, cores: int, used_cores: float, full: float, s
 
 
 class MachineWatch:
-    """Looks at the machine now and then, on a thread; a context manager.
+    """Looks at the machine now and then, on a thread; a context manager, at whose end a look that failed is raised.
 
     Args:
         quotas: of each host, in cores; 0 is none.
@@ -118,6 +118,7 @@ class MachineWatch:
         self._used = used
         self._samples: list[Sample] = []
         self._ended = Event()
+        self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name="machine", daemon=True)
 
     def __enter__(self) -> MachineWatch:
@@ -130,8 +131,15 @@ class MachineWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """End. Raises what a look raised, or RuntimeError where the thread does not end, unless something else has."""
         self._ended.set()
         self._thread.join(WITHIN_S)
+        if error is not None:
+            return
+        if self._error is not None:
+            raise self._error
+        if self._thread.is_alive():
+            raise RuntimeError(f"waited {WITHIN_S:g} s in vain for the last look at the machine")
         self._samples.append(sample())
         self._seconds = monotonic() - self._began
         self._last = self._used()
@@ -141,8 +149,11 @@ class MachineWatch:
         return report(self._samples, self._seconds, self._quotas, self._first, self._last)
 
     def _run(self) -> None:
-        while not self._ended.wait(SAMPLE_S):
-            self._samples.append(sample())
+        try:
+            while not self._ended.wait(SAMPLE_S):
+                self._samples.append(sample())
+        except BaseException as error:
+            self._error = error
 
 
 def report(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from bench.testbed.cgroups import HostGroup, Usage
+from bench.testbed.leaf import Leaf
 from bench.testbed.relay import Relay
 from bench.testbed.scenario import Host, Link
 from bench.testbed.shaped_link import ShapedLink
@@ -14,7 +17,7 @@ class BedHost:
     Attributes:
         name, namespace: as the scenario and the kernel call it.
         group: its cgroups.
-        cores: the CPU quota it has now; 0 is none.
+        cores: the CPU quota it has now, all that is set apart on it together; 0 is none.
     """
 
     def __init__(self, host: Host, namespace: str, group: HostGroup) -> None:
@@ -33,6 +36,12 @@ class BedHost:
     def lift_quota(self) -> None:
         """No quota, until the next ``set_cores``."""
         self.group.set_cores(0.0)
+
+    def set_apart(self, leaf: Leaf, cores: float) -> None:
+        """Make a machine of its own of every process of a program, with this quota; the host has none any more."""
+        self.lift_quota()
+        self.group.set_apart(leaf, cores)
+        self.cores = cores * len(leaf.pids())
 
     def usage(self) -> Usage:
         """What it has used since the bed was made."""
@@ -79,6 +88,11 @@ class BedLink:
             for relay in self._relays.values():
                 relay.set(self.delay_ms / 1e3, self.jitter_ms / 1e3)
 
+    @property
+    def runs(self) -> bool:
+        """Whether all its relays do."""
+        return all(relay.runs for relay in self._relays.values())
+
     def bytes(self) -> tuple[int, int]:
         """Bytes that went up and down since the bed was made."""
         return self._shaped.bytes()
@@ -96,7 +110,8 @@ class BedLink:
         return f"127.0.0.1:{self._relays[key].port}"
 
     def close(self) -> None:
-        """End its relays."""
-        for relay in self._relays.values():
-            relay.stop()
-        self._relays.clear()
+        """End its relays. Raises RuntimeError where one had ended by itself; the others have ended nevertheless."""
+        with ExitStack() as stack:
+            for relay in self._relays.values():
+                stack.callback(relay.stop)
+            self._relays.clear()

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.testbed.cgroups import Leaf
 from bench.testbed.inside import is_ready
+from bench.testbed.leaf import Leaf
 
 from service.huge_pages import with_huge_pages
 
@@ -43,6 +43,7 @@ class Program:
         host: where it runs.
         popen: its process.
         log: where its output goes; None where the caller takes it.
+        leaf: where its processes are.
     """
 
     def __init__(self, name: str, host: str, leaf: Leaf, popen: subprocess.Popen[Any], log: Path | None) -> None:
@@ -50,7 +51,7 @@ class Program:
         self.host = host
         self.popen = popen
         self.log = log
-        self._leaf = leaf
+        self.leaf = leaf
 
     @property
     def runs(self) -> bool:
@@ -59,7 +60,7 @@ class Program:
 
     def pids(self) -> list[int]:
         """All its processes."""
-        return self._leaf.pids()
+        return self.leaf.pids()
 
     def ask_to_end(self) -> None:
         """SIGTERM to its own process."""
@@ -70,7 +71,7 @@ class Program:
         """Wait until ``deadline`` (``time.monotonic``) for its process, then kill whatever is left."""
         with suppress(subprocess.TimeoutExpired):
             self.popen.wait(max(0.0, deadline - time.monotonic()))
-        self._leaf.remove()
+        self.leaf.remove()
         self.popen.wait()
         for pipe in (self.popen.stdin, self.popen.stdout, self.popen.stderr):
             if pipe is not None:

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+from bench.testbed.said import lines
+
 FORWARDING = Path(__file__).with_name("forwarding.py").resolve()
 
 WITHIN_S = 30.0
@@ -55,21 +57,28 @@ class Relay:
         self._command = [*inside, sys.executable, "-I", str(FORWARDING), *map(str, values)]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start it and wait for its port. Raises RuntimeError where it runs or does not start."""
+    @property
+    def runs(self) -> bool:
+        """Whether its process does."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, within_s: float = WITHIN_S) -> None:
+        """Start it and wait for its port. Raises RuntimeError where it runs, or does not start within ``within_s``."""
         if self._process is not None:
             raise RuntimeError("the relay runs")
         # A session of its own: Ctrl-C is for the bench, which ends everything in order.
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.communicate()
-            self._process = None
+        try:
+            self.port = int(next(lines(self._process, within_s, "a relay to start"), "0"))
+        finally:
+            if not self.port:
+                process, self._process = self._process, None
+                process.kill()
+                process.communicate()
+        if not self.port:
             raise RuntimeError("the relay did not start")
-        self.port = int(line)
 
     def set(self, delay_s: float, jitter_s: float) -> None:
         """Another delay, for all bytes that come from now on; no byte overtakes an earlier one.
@@ -79,21 +88,30 @@ class Relay:
             RuntimeError: it does not run.
         """
         line = "{!r} {!r}\n".format(*_checked(delay_s, jitter_s))
-        if self._process is None or self._process.stdin is None or self._process.poll() is not None:
+        if not self.runs:
             raise RuntimeError("the relay does not run")
-        self._process.stdin.write(line.encode())
-        self._process.stdin.flush()
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise RuntimeError("the relay does not run") from None
 
     def stop(self) -> None:
         """End it, and know ``late_s``; what is on the way is lost. Twice does no harm.
 
         Raises:
-            RuntimeError: it had ended by itself.
+            RuntimeError: it had ended by itself, or does not end.
         """
         if self._process is None:
             return
         process, self._process = self._process, None
-        output, _ = process.communicate(timeout=WITHIN_S)  # The end of its input is its end.
+        try:
+            output, _ = process.communicate(timeout=WITHIN_S)  # The end of its input is its end.
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise RuntimeError(f"waited {WITHIN_S:g} s in vain for a relay to end") from None
         if process.returncode:
             raise RuntimeError(f"the relay had ended with status {process.returncode}")
         median, most = map(float, output.split())

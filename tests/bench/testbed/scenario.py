@@ -137,18 +137,21 @@ def _links(name: str, table: Table, by_name: Mapping[str, list[Host]], path: Pat
     relay = table.flag("relay")
     trace = table.text("trace", "")
     scale = table.number("trace_scale", 1.0, 1e-6, 1e6)
-    vary = table.numbers("vary", 0.001, 1000.0)
+    begin_s = table.number("trace_from_s", 0.0, 0.0, 1e9)
+    vary = [table.numbers(key, 0.001, 1000.0) for key in ("vary", "vary_down")]
     vary_s = table.number("vary_s", 0.0, 0.0, 86400.0)
     table.done()
-    if vary and (len(vary) != 2 or vary[0] > vary[1] or not vary_s or trace):
+    if any(each and (len(each) != 2 or each[0] > each[1] or not vary[0] or not vary_s or trace) for each in vary):
         raise table.bad("vary", "has to be [least, most] factors, with vary_s above 0 and without trace")
     pairs = combinations(by_name[one], 2) if one == other else product(by_name[one], by_name[other])
     ends = [(a.name, b.name) for a, b in pairs]
     if not ends or any(a == b for a, b in ends):
         raise table.bad("between", "a link joins two hosts")
-    between = (vary[0], vary[1]) if vary else None
     where = str((path.parent / trace).resolve()) if trace else ""
-    return [Link(name, a, b, up, down, delay, jitter, relay, where, scale, between, vary_s) for a, b in ends]
+    played = (where, (scale, scale), begin_s)
+    up_vary, down_vary = ((each[0], each[1]) if each else None for each in (vary[0], vary[1] or vary[0]))
+    drawn = (up_vary, down_vary) if up_vary and down_vary else None
+    return [Link(name, a, b, up, down, delay, jitter, relay, *played, drawn, vary_s) for a, b in ends]
 
 
 def _parts(name: str, table: Table, by_name: Mapping[str, list[Host]]) -> list[Part]:

@@ -47,6 +47,11 @@ class ModeChange:
 Change = Union[LinkChange, ModeChange]
 
 
+def played(trace: Trace, from_s: float) -> Trace:
+    """A trace as a link plays it that begins ``from_s`` into it."""
+    return trace.begun_at(from_s).coarser(LEAST_STEP_S)
+
+
 class Schedule:
     """The changes of one run of a scenario.
 
@@ -62,7 +67,7 @@ class Schedule:
         self._seed = seed
         self._hosts = [host for host in scenario.hosts if len(host.modes) > 1]
         self._traces = {
-            (link.a, link.b): traces[link.trace].coarser(LEAST_STEP_S) for link in scenario.links if link.trace
+            (link.a, link.b): played(traces[link.trace], link.trace_from_s) for link in scenario.links if link.trace
         }
         self._links = [link for link in scenario.links if link.trace or link.vary]
         self._steps = {(link.a, link.b): -1 for link in self._links}
@@ -107,12 +112,14 @@ class Schedule:
         if not link.trace:
             assert link.vary is not None
             drawn = random.Random(f"{self._seed} {link.a} {link.b} {step}")
-            return link.up_mb_s * drawn.uniform(*link.vary), link.down_mb_s * drawn.uniform(*link.vary)
+            up_bounds, down_bounds = link.vary
+            return link.up_mb_s * drawn.uniform(*up_bounds), link.down_mb_s * drawn.uniform(*down_bounds)
         trace = self._traces[link.a, link.b]
         index = step % len(trace.begins)
-        down = max(LEAST_MB_S, trace.down[index] * link.trace_scale)
+        up_scale, down_scale = link.trace_scale
+        down = max(LEAST_MB_S, trace.down[index] * down_scale)
         if trace.up is not None:
-            return max(LEAST_MB_S, trace.up[index] * link.trace_scale), down
+            return max(LEAST_MB_S, trace.up[index] * up_scale), down
         if link.up_mb_s and link.down_mb_s:
             return max(LEAST_MB_S, down * link.up_mb_s / link.down_mb_s), down
         return link.up_mb_s or down, down

@@ -16,6 +16,8 @@ from pathlib import Path
 
 MOST_BYTES = 16 << 20
 MB_S_OF_MBPS = 0.125
+LEAST_S = 1e-6
+"""A shorter step is none."""
 
 
 class BadTrace(ValueError):
@@ -40,12 +42,35 @@ class Trace:
     def step(self, at_s: float) -> int:
         """The step that holds at a time, counted on through every repetition."""
         rounds, within_s = divmod(at_s, self.length_s)
-        return int(rounds) * len(self.begins) + bisect_right(self.begins, within_s) - 1
+        step = int(rounds) * len(self.begins) + bisect_right(self.begins, within_s) - 1
+        return step + 1 if self.begin(step + 1) <= at_s else step  # What is left of a quotient may be rounded down.
 
     def begin(self, step: int) -> float:
         """When a step, so counted, begins."""
         rounds, index = divmod(step, len(self.begins))
         return rounds * self.length_s + self.begins[index]
+
+    def begun_at(self, from_s: float) -> Trace:
+        """The same, begun so far into it: what was before that comes last."""
+        from_s %= self.length_s
+        first = bisect_right(self.begins, from_s) - 1
+        order = [*range(first, len(self.begins)), *range(first)]
+        begins = [max(0.0, self.begins[index] - from_s + (self.length_s if index < first else 0.0)) for index in order]
+        if from_s - self.begins[first] > LEAST_S:  # The step it begins in is played from there on, and ends the round.
+            order.append(first)
+            begins.append(self.begins[first] - from_s + self.length_s)
+        up = None if self.up is None else tuple(self.up[index] for index in order)
+        return Trace(tuple(begins), tuple(self.down[index] for index in order), up, self.length_s)
+
+    def means(self, length_s: float) -> tuple[float, float | None]:
+        """Of ``down`` and of ``up``, over the first ``length_s`` that are played."""
+        steps = range(self.step(length_s) + 1)
+        shares = [(min(length_s, self.begin(step + 1)) - self.begin(step)) / length_s for step in steps]
+
+        def mean(rates: tuple[float, ...]) -> float:
+            return sum(rates[step % len(rates)] * share for step, share in zip(steps, shares, strict=True))
+
+        return mean(self.down), None if self.up is None else mean(self.up)
 
     def coarser(self, step_s: float) -> Trace:
         """The same bytes in steps of at least ``step_s``, but for the last: short ones become one of their mean."""

@@ -1,0 +1,111 @@
+"""Where the time to a token went: on the device, on the link, waiting in the cloud, in its steps. Pure.
+
+Parts are of ``bench.hat.breakdown``; what they leave of the delay the client saw (gateway, tokenising, head) is the
+rest. All are means over requests, and medians over repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.hat.breakdown import PARTS
+from bench.hat.goals import HELPS
+from bench.hat.looks import look, ordered
+from bench.hat.records import Place
+from bench.hat.shown import MISSING, number
+from bench.hat.summary import MEANS, TBT, TTFT, Measured
+from bench.page import table
+
+PHASES: Mapping[str, str] = {TTFT: "prompt", TBT: "decode"}
+"""Which part of a record says where a delay went."""
+
+ROUNDS = "breakdown.decode.rounds"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One delay of one place in seconds: all of it, and its parts by name, the rest last."""
+
+    place: Place
+    whole: float
+    parts: Mapping[str, float]
+
+
+def spent(measured: Measured, place: Place, delay: str) -> Spent | None:
+    """Where ``delay`` (``TTFT`` or ``TBT``) went, or ``None`` where that was not recorded."""
+    names = [f"breakdown.{PHASES[delay]}.{part}_s" for part in PARTS]
+    whole, *known = (measured.spread(place, name) for name in (delay, *names))
+    parts = {part: each.median for part, each in zip(PARTS, known, strict=True) if each is not None}
+    if whole is None or len(parts) < len(PARTS):
+        return None
+    return Spent(place, whole.median, {**parts, "rest": whole.median - sum(parts.values())})
+
+
+def at_the_middle(measured: Measured, setting: str, dataset: str, delay: str) -> list[Spent]:
+    """Every method's, and then every strategy's of Table 5, at the middle rate."""
+    rate = measured.middle_rate(setting, dataset)
+    found = []
+    for experiment in ("rates", "ablation"):
+        places = measured.select(experiment=experiment, setting=setting, dataset=dataset)
+        here = {each.method: each for each in places if experiment == "ablation" or each.rate == rate}
+        found += [spent(measured, here[method], delay) for method in ordered(here)]
+    return [each for each in found if each is not None]
+
+
+def name_of(place: Place) -> str:
+    """What a row is called: strategies by Table 5, since HAT's rows have some of them too."""
+    return f"Table 5: {look(place.method).label}" if place.experiment == "ablation" else look(place.method).label
+
+
+def tables(measured: Measured, setting: str, dataset: str) -> str:
+    """A table for each delay; '' where nothing was recorded."""
+    said = []
+    for delay, title in ((TTFT, MEANS["TTFT"]), (TBT, MEANS["TBT"])):
+        found = at_the_middle(measured, setting, dataset, delay)
+        if not found:
+            continue
+        columns = ["method", f"{title}, ms", *PARTS, "rest"]
+        rows = [
+            [name_of(each.place), *(number(1e3 * seconds) for seconds in (each.whole, *each.parts.values()))]
+            for each in found
+        ]
+        if delay == TBT:
+            columns.append("rounds a token")
+            for row, each in zip(rows, found, strict=True):
+                rounds = measured.spread(each.place, ROUNDS)
+                row.append(MISSING if rounds is None else number(rounds.median, 2))
+        said.append(table(columns, rows))
+    return "\n\n".join(said)
+
+
+def why_not_table_5(measured: Measured, setting: str, dataset: str) -> str:
+    """Where a strategy did not help what Table 5 says it helps: which part of the delay grew, a line for each."""
+    lines = []
+    for rate in measured.values("rate", experiment="ablation", setting=setting, dataset=dataset):
+        for strategy, without, given, delay in HELPS:
+            places = [Place("ablation", setting, dataset, method, rate) for method in (without, given)]
+            ratio = measured.ratio(places[1], places[0], delay)
+            if ratio is not None and ratio.median >= 1:
+                lines.append(f"- {_change(measured, strategy, places[0], places[1], delay)}")
+    return "\n".join(
+        ["Where Table 5's order is not reproduced, and what became of each part:", "", *lines] * bool(lines)
+    )
+
+
+def _change(measured: Measured, strategy: str, without: Place, given: Place, delay: str) -> str:
+    medians = [found.median for place in (without, given) if (found := measured.spread(place, delay))]
+    title, times = "TTFT" if delay == TTFT else "TBT", " → ".join(number(1e3 * each) for each in medians)
+    said = f"{strategy} to {look(without.method).label}: {title} {times} ms: "
+    first, second = spent(measured, without, delay), spent(measured, given, delay)
+    if first is None or second is None:
+        return f"{said}where its time went was not recorded."
+    changes = {part: 1e3 * (second.parts[part] - first.parts[part]) for part in second.parts}
+    most = max(changes, key=lambda part: changes[part])
+    listed = ", ".join(f"{part} {_signed(change)}" for part, change in changes.items())
+    return f"{said}{listed}" + (f"; most of it {most}." if changes[most] > 0 else ".")
+
+
+def _signed(milliseconds: float) -> str:
+    shown = round(milliseconds, 0 if abs(milliseconds) >= 10 else 1)
+    return f"{'−' if shown < 0 else '+'}{abs(shown):g}"

@@ -1,0 +1,77 @@
+"""The terms methods were compared on: lengths of prompts beside Table 3, ratios of the links, limits of goodput."""
+
+from __future__ import annotations
+
+from bench.hat.latency import DECODE_SLA_S, PREFILL_SLA_S
+from bench.hat.lengths import DATASETS, POSITIONS, describe, draw
+from bench.hat.looks import dataset_label, setting_label
+from bench.hat.prompts import TOLERANCE
+from bench.hat.records import Record
+from bench.hat.shown import MISSING, between, number
+from bench.hat.summary import Measured
+from bench.hat.tables import span
+from bench.page import table
+
+RATIOS = ("upload_ms", "base_ms", "chunk_ms", "upload_per_step", "upload_per_base", "row_per_base")
+RATIO_LABELS = (
+    "upload of a row, ms", "step that decodes, ms", "step with a chunk, ms", "upload / step with a chunk",
+    "upload / step that decodes", "a row more / step that decodes",
+)  # fmt: skip
+
+
+def prompt_lengths(measured: Measured) -> str:
+    """A row for each number of prompts that was drawn: their figures, and those of the paper's Table 3."""
+    uses: dict[tuple[str, int, int], list[Record]] = {}
+    for place in measured.places:
+        for record in measured.repeats(place).values():
+            if place.dataset in DATASETS and record.requests:
+                uses.setdefault((place.dataset, record.requests, record.tokens), []).append(record)
+    rows = []
+    for (name, requests, tokens), records in sorted(uses.items(), key=lambda each: (each[0][0], -each[0][1])):
+        dataset, most = DATASETS[name], POSITIONS - tokens - TOLERANCE
+        drawn = describe(dataset, draw(dataset, requests, 0, most), most)
+        served = [known for each in records if (known := each.numbers.get("latency.prompt_tokens"))]
+        where = sorted({f"{each.place.experiment}{' (200 M)' * (each.place.setting == 'wide')}" for each in records})
+        rows.append(
+            [
+                dataset_label(name), ", ".join(where), str(requests),
+                *(f"{number(ours, 1)} / {number(theirs, 1)}" for ours, theirs in (
+                    (drawn.mean, dataset.mean), (drawn.p90, dataset.p90), (drawn.std, dataset.std),
+                )),
+                str(drawn.clipped),
+                between(served, 1),
+            ]
+        )  # fmt: skip
+    columns = [
+        "prompts", "experiments", "requests of a repeat", "mean, ours / Table 3", "P90, ours / Table 3",
+        "std, ours / Table 3", "cut to the model's room", "mean as served",
+    ]  # fmt: skip
+    return table(columns, rows) if rows else ""
+
+
+def ratios(measured: Measured) -> str:
+    """Every time and ratio that links were scaled by, ours and the paper's."""
+    rows = []
+    for setting, dataset in measured.pairs():
+        places = measured.select(setting=setting, dataset=dataset)
+        row = [dataset_label(dataset), setting_label(setting).split(",")[0]]
+        for name in RATIOS:
+            row.append(" / ".join(span(measured, places, f"scaling.{whose}_{name}") for whose in ("our", "paper")))
+        rows.append(row)
+    return table(["prompts", "model", *(f"{label}, ours / paper" for label in RATIO_LABELS)], rows)
+
+
+def goodput_limits(measured: Measured) -> str:
+    """What goodput asks of a request, a row for each model and prompts."""
+    rows = []
+    for setting, dataset in measured.pairs():
+        places = measured.select(experiment="rates", setting=setting, dataset=dataset)
+        row = [dataset_label(dataset), setting_label(setting).split(",")[0]]
+        for limit_s, step in ((PREFILL_SLA_S, "chunk_ms"), (DECODE_SLA_S, "base_ms")):
+            over = (measured.ratio(each, each, f"scaling.our_{step}", f"scaling.paper_{step}") for each in places)
+            longer = sorted(each.median for each in over if each is not None)
+            row.append(number(1e3 * limit_s * longer[len(longer) // 2]) if longer else MISSING)
+        if places:
+            rows.append(row)
+    columns = ["prompts", "model", "TTFT for 128 prompt tokens, ms", "10 tokens behind the first, ms"]
+    return table(columns, rows) if rows else ""

@@ -1,0 +1,31 @@
+"""What methods were compared on is told as it was: lengths of prompts, and what goodput asks."""
+
+from __future__ import annotations
+
+from bench.hat import terms
+from bench.hat.lengths import CNN_DM, POSITIONS, draw
+from bench.hat.prompts import TOLERANCE
+from bench.hat.summary import Measured
+from hat_bench.invented import parsed, record
+
+
+def test_lengths_stand_beside_table_3() -> None:
+    """Of as many as were drawn; where the model has no room for all of a prompt, that is counted."""
+    made = [
+        record("rates", "hat", rate=2.0, dataset=dataset, tokens=tokens)
+        for dataset, tokens in (("cnndm", 500), ("specbench", 128))
+    ]
+    lines = terms.prompt_lengths(Measured(parsed(*made))).splitlines()[2:]
+    news, bench = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    assert bench[:3] == ["SpecBench lengths", "rates", "24"] and bench[3].endswith(" / 351.2")
+    assert bench[6:] == ["0", "350.0"]
+    cut = sum(each > POSITIONS - 500 - TOLERANCE for each in draw(CNN_DM, 24, 3))
+    assert news[4].endswith(" / 1772.0") and news[6] == str(cut) and cut > 0
+
+
+def test_limits_of_goodput_are_as_long_as_our_steps() -> None:
+    """A base of 8 ms beside 26 makes half a second 154 ms; a chunk twice as long as the paper's doubles the other."""
+    made = record("rates", "hat", rate=2.0)
+    made["scaling"] |= {"paper_chunk_ms": 43.5, "our_chunk_ms": 87.0}
+    line = terms.goodput_limits(Measured(parsed(made))).splitlines()[-1]
+    assert [cell.strip() for cell in line.strip("|").split("|")][2:] == ["700", "154"]
