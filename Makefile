@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow bench bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat: export OMP_NUM_THREADS := 1
+test test-slow bench bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat: export OMP_NUM_THREADS := 1
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools
 # PyTorch names its own CUDA packages where its build has any; pinning them here would pull them in for CPU builds too.
@@ -31,7 +31,7 @@ WITHOUT_CUDA := grep -vE '^(nvidia-|cuda-|triton=)'
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-interference bench-drafting bench-drafting-speed: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-BENCHES := bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat
+BENCHES := bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat
 
 .PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
 

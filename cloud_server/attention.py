@@ -167,7 +167,7 @@ def _reader(pool: KVPool, runs: Sequence[range]) -> Callable[[int], _Stored]:
         return list(zip(keys, values, strict=True)).__getitem__
 
     # One copy of single positions by number: a piece for each run costs many times as much where runs are short.
-    slots = torch.tensor([slot for run in runs for slot in run], device=pool.device)
+    slots = torch.cat([torch.arange(run.start, run.stop) for run in runs]).to(pool.device)
 
     def gather(layer: int) -> _Stored:
         keys, values = (store.index_select(0, slots).transpose(0, 1).unsqueeze(0) for store in pool.layer(layer))

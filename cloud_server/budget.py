@@ -1,10 +1,12 @@
 """How many rows the next step may hold, from what steps are known to take. Pure.
 
-A chunk in a step makes every short row in it later. How much later may be said as a factor: with slack 1.5 nobody's
-next answer takes more than half as long again as without chunks. Who waits for one waits for a step, and for the link
-and its own device before that: where decoders are far away, a step may be longer by more of its own time before anyone
-notices. The chunks' work has to be done at some time, and the sooner it is the sooner there are more rows to a step:
-when few decode and many wait for their prompts, the factor grows.
+A chunk in a step makes every short row in it later. How much later may be said as a factor of the time from answer to
+answer: with slack 1.5 the chunks of a step add at most half of it. That time is the step's own and what the link and
+the decoder's device take before it: where decoders are far away, a step may be longer by more of its own time before
+anyone notices. (One answer may pay twice, for a step that is under way when its rows come and for its own.)
+
+The chunks' work has to be done at some time, and the sooner it is the sooner there are more rows to a step: when few
+decode and many wait for their prompts, the factor grows.
 """
 
 from __future__ import annotations
@@ -50,22 +52,22 @@ def step_budget(
     if demand.short_rows == 0:
         if due.sessions == 0:
             return Budget(max_rows, max_rows)
-        more = _eased(slack, demand.chunk_sessions, due.sessions) - 1
+        more = _excess(slack, demand.chunk_sessions, due.sessions)
         allowed = due.next_s + more * (due.away_s + predict(due.sessions))
         rows = _most(predict, 0, max_rows, allowed)
         return Budget(rows, rows) if rows >= MIN_CHUNK_ROWS else None
     # More short work than this leaves chunks their share all the same, so it is not all in this step.
     short = min(demand.short_rows, max_rows - max_rows // CHUNK_SHARE)
-    more = _eased(slack, demand.chunk_sessions, demand.short_sessions) - 1
+    more = _excess(slack, demand.chunk_sessions, demand.short_sessions)
     allowed = predict(short) + more * (due.away_s + predict(short))
     fits = _most(predict, short, max_rows, allowed) - short
     return Budget(max_rows, min(max(fits, MIN_CHUNK_ROWS), max_rows - short))
 
 
-def _eased(slack: float, prompts: int, decoders: int) -> float:
-    """The slack where ``prompts`` wait and ``decoders`` decode: what it is above one grows with the square of their
+def _excess(slack: float, prompts: int, decoders: int) -> float:
+    """What the slack is above one where ``prompts`` wait and ``decoders`` decode: it grows with the square of their
     ratio, for so many more are helped and so many fewer are held up."""
-    return 1 + (slack - 1) * max(1.0, MINORITY * prompts / decoders) ** 2
+    return (slack - 1) * max(1.0, MINORITY * prompts / decoders) ** 2
 
 
 def _most(predict: Callable[[int], float], least: int, most: int, allowed: float) -> int:

@@ -34,12 +34,14 @@ class CloudConfig:
     )
     step_rows: int = setting(512, "most rows in one step", minimum=64)
     step_slack: float = setting(
-        1.25, "how much longer a step of decoding may take for chunks of prompts; 0: as long as it takes", minimum=0
+        1.25,
+        "how many times longer than without chunks of prompts a decoder's answer may take; 0: no limit",
+        minimum=0,
     )
     parked_sessions: int = setting(32, "finished sessions of one device kept for a next turn", minimum=0)
     idle_s: float = setting(600.0, "seconds after which a session nobody uses is given up", minimum=1)
     resume_s: float = setting(30.0, "seconds that sessions outlive their connection", minimum=0)
-    window_rows: int = setting(4096, "rows a session may send ahead of the answers", minimum=1)
+    window_rows: int = setting(2048, "rows a session may send ahead of the answers", minimum=1)
     max_rows: int = setting(512, "rows in one chunk", minimum=1)
     threads: int = setting(0, "threads for the matrix products; 0: PyTorch's choice", minimum=0)
     drain_s: float = setting(20.0, "seconds that open sessions get after SIGTERM", minimum=0)

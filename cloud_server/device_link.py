@@ -47,6 +47,9 @@ REMEMBERED_ENDS = 256
 TIMINGS = 4
 """Reports of times of one device that are counted between two looks; devices send one a second."""
 
+APART_BYTES = 64 * 2**10
+"""Rows of more bytes are unpacked on another thread, and not packed here at all."""
+
 TURN_S = 0.002
 """After so many seconds of work for devices, whatever else waits for the event loop has its turn."""
 
@@ -109,8 +112,9 @@ class DeviceLink:
             worked_s = 0.0
             while True:
                 frame = await self.stream.receive()
+                unpacked = await self._unpacked(frame)
                 began = perf_counter()
-                self._handle(frame)
+                self._handle(frame, unpacked)
                 worked_s += perf_counter() - began
                 if worked_s > TURN_S:
                     worked_s = 0.0
@@ -118,7 +122,22 @@ class DeviceLink:
         finally:
             self._engine.leave(self.connection)
 
-    def _handle(self, frame: Frame) -> None:
+    async def _unpacked(self, frame: Frame) -> torch.Tensor | None:
+        """The rows of a forward that came packed, if it is one that will be taken; of many on another thread, since
+        the event loop is everybody's. What is wrong with it is said by whoever hands it on."""
+        message = frame.message
+        if not isinstance(message, Forward) or not frame.tensors[0].packed:
+            return None
+        tensor = frame.tensors[0]
+        try:
+            self._check(message, tensor)
+            if len(tensor.data) < APART_BYTES:
+                return unpack(tensor.dtype, tensor.shape, tensor.data)
+            return await asyncio.to_thread(unpack, tensor.dtype, tensor.shape, tensor.data)
+        except (SessionFailed, ValueError):
+            return None
+
+    def _handle(self, frame: Frame, unpacked: torch.Tensor | None) -> None:
         message = frame.message
         if isinstance(message, LinkState):
             self.advising.measured(message)
@@ -132,7 +151,7 @@ class DeviceLink:
         else:
             session: int = message.session  # type: ignore[union-attr,assignment]
             try:
-                self._work(session, message, frame.tensors)
+                self._work(session, message, frame.tensors, unpacked)
             except SessionFailed as failure:
                 if failure.code is Code.UNKNOWN_SESSION and session in self._ended:
                     return  # It was told why when that session ended.
@@ -140,12 +159,12 @@ class DeviceLink:
                 self._engine.close((self.connection, session))
                 self._refuse(session, failure)
 
-    def _work(self, session: int, message: Message, tensors: tuple[Tensor, ...]) -> None:
+    def _work(self, session: int, message: Message, tensors: tuple[Tensor, ...], unpacked: torch.Tensor | None) -> None:
         """Hand one session message to the engine. Raises ``SessionFailed``."""
         key, engine = (self.connection, session), self._engine
         if isinstance(message, Forward):
-            parents = None if message.parents is None else [number - 1 for number in message.parents]
-            engine.forward(key, message.sequence, message.position, self._hidden(tensors[0]), message.want, parents)
+            hidden = self._hidden(message, tensors[0], unpacked)
+            engine.forward(key, message.sequence, message.position, hidden, message.want, _parents(message))
         elif isinstance(message, Truncate):
             engine.truncate(key, message.position)
         elif isinstance(message, Keep):
@@ -178,8 +197,8 @@ class DeviceLink:
             self.advising.closed(session)
             log.debug("session closed", connection=self.connection, session=session)
 
-    def _hidden(self, tensor: Tensor) -> torch.Tensor:
-        """The rows of a forward, a view of the received bytes where they are not packed. Raises ``SessionFailed``."""
+    def _check_shape(self, tensor: Tensor) -> None:
+        """Raises ``SessionFailed`` for rows of another model."""
         expected = self._identity
         if tensor.dtype != expected.dtype or len(tensor.shape) != 2 or tensor.shape[1] != expected.hidden_size:
             raise SessionFailed(
@@ -187,13 +206,27 @@ class DeviceLink:
                 f"hidden states of shape {list(tensor.shape)} in {tensor.dtype} came, "
                 f"[rows, {expected.hidden_size}] in {expected.dtype} is expected",
             )
-        self._packs = tensor.packed
-        if not tensor.packed:
-            return from_bytes(tensor.dtype, tensor.shape, tensor.data)
-        try:
-            return unpack(tensor.dtype, tensor.shape, tensor.data)
-        except ValueError as error:
-            raise SessionFailed(Code.SHAPE_MISMATCH, f"hidden states cannot be unpacked: {error}") from None
+
+    def _check(self, message: Forward, tensor: Tensor) -> None:
+        """Whether the forward is one to be taken, whatever its rows are. Raises ``SessionFailed``."""
+        self._check_shape(tensor)
+        key, rows = (self.connection, message.session), tensor.shape[0]
+        self._engine.ledger.check_forward(
+            key, message.sequence, message.position, rows, message.want, _parents(message)
+        )
+
+    def _hidden(self, message: Forward, tensor: Tensor, unpacked: torch.Tensor | None) -> torch.Tensor:
+        """The rows of a forward, a view of the received bytes where they did not come packed. Raises
+        ``SessionFailed``."""
+        if tensor.packed or len(tensor.data) >= PACK_BYTES:  # Shorter ones are never packed and say nothing.
+            self._packs = tensor.packed
+        if unpacked is not None:
+            return unpacked
+        if tensor.packed:
+            self._check(message, tensor)
+            raise SessionFailed(Code.SHAPE_MISMATCH, "hidden states came that cannot be unpacked")
+        self._check_shape(tensor)
+        return from_bytes(tensor.dtype, tensor.shape, tensor.data)
 
     def _deliver_to(self, session: int) -> Callable[[int, Answer | SessionFailed], None]:
         def deliver(sequence: int, outcome: Answer | SessionFailed) -> None:
@@ -208,7 +241,7 @@ class DeviceLink:
         return deliver
 
     def _tensor(self, rows: torch.Tensor) -> Tensor:
-        return Tensor(*shortest(rows, self._packs and rows.nbytes >= PACK_BYTES))
+        return Tensor(*shortest(rows, self._packs and PACK_BYTES <= rows.nbytes < APART_BYTES))
 
     def _refuse(self, session: int, failure: SessionFailed) -> None:
         self._metrics.refused.labels(failure.code.value).inc()
@@ -224,3 +257,7 @@ class DeviceLink:
     def _advise(self, advice: Advice) -> None:
         with suppress(ConnectionFailed):
             self.stream.post(advice)
+
+
+def _parents(message: Forward) -> list[int] | None:
+    return None if message.parents is None else [number - 1 for number in message.parents]

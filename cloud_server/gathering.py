@@ -18,6 +18,9 @@ SMOOTHING = 0.8
 PATIENCE = 0.25
 """At most this part of a step's time is spent waiting, from when the first row is ready and nothing else runs."""
 
+PAUSE = 2.0
+"""Of the time that somebody is usually away, what is longer by this factor counts as no more."""
+
 LATE = 1.5
 """Somebody who takes longer than this times its usual time is not waited for any more, where others are ready."""
 
@@ -27,6 +30,8 @@ class Gathering(Generic[Key]):
 
     def __init__(self) -> None:
         self._usual: dict[Key, float] = {}
+        self._away: dict[Key, float] = {}
+        """As ``_usual``, but for a pause now and then: nobody is meant to be slowed down for having stopped once."""
         self._answered: dict[Key, float] = {}
         self._first_ready: float | None = None
 
@@ -48,10 +53,13 @@ class Gathering(Generic[Key]):
             before = self._usual.get(key)
             took = now - at
             self._usual[key] = took if before is None else SMOOTHING * before + (1 - SMOOTHING) * took
+            away = self._away.get(key, took)
+            self._away[key] = SMOOTHING * away + (1 - SMOOTHING) * min(took, PAUSE * away)
 
     def closed(self, key: Key) -> None:
         """A session is over."""
         self._usual.pop(key, None)
+        self._away.pop(key, None)
         self._answered.pop(key, None)
 
     def began(self, now: float, waiting: bool) -> None:
@@ -77,7 +85,7 @@ class Gathering(Generic[Key]):
     @property
     def away_s(self) -> float:
         """How long who is away the shortest usually is, in seconds; 0 where nobody is known."""
-        return min(self._usual.values(), default=0.0)
+        return min(self._away.values(), default=0.0)
 
     def wait_s(self, now: float, step_s: float) -> float:
         """Seconds worth waiting before the next step, 0 to begin at once; ``step_s`` is a step's usual time."""

@@ -154,6 +154,21 @@ class Ledger:
     ) -> None:
         """Take in ``rows`` new positions of a session, in order and within its window; with ``parents``, so many nodes
         behind its position."""
+        tree, entry = self.check_forward(key, sequence, position, rows, want, parents), self._entry(key)
+        self._wake(key, entry, now)
+        entry.window.take(rows)
+        entry.sequence += 1
+        entry.tree = tree
+        if tree is None:
+            entry.position += rows
+        entry.promised_until = now + PROMISE_S
+        if entry.position >= entry.prompt:
+            entry.prompt = 0
+
+    def check_forward(
+        self, key: Key, sequence: int, position: int, rows: int, want: int, parents: Sequence[int] | None
+    ) -> Tree | None:
+        """Whether ``forward`` would take it now: the tree of rows that branch."""
         entry = self._entry(key)
         if entry.tree is not None:
             raise SessionFailed(Code.BAD_POSITION, "rows came behind rows that branch, before any of them was kept")
@@ -180,15 +195,7 @@ class Ledger:
             raise SessionFailed(Code.TOKEN_LIMIT, f"no session here has room for {rows} rows behind {position}")
         if not entry.window.fits(rows):
             raise SessionFailed(Code.CREDIT_EXCEEDED, f"more than {entry.window.limit} rows are unanswered")
-        self._wake(key, entry, now)
-        entry.window.take(rows)
-        entry.sequence += 1
-        entry.tree = tree
-        if tree is None:
-            entry.position += rows
-        entry.promised_until = now + PROMISE_S
-        if entry.position >= entry.prompt:
-            entry.prompt = 0
+        return tree
 
     def truncate(self, key: Key, position: int, now: float) -> None:
         """Go back to ``position``."""

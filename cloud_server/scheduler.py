@@ -222,7 +222,9 @@ class Scheduler(Generic[Key]):
         self._give_turn(key, queue)
 
     def truncate(self, key: Key, position: int, nodes: tuple[int, ...] = ()) -> None:
-        """Go back to ``position`` once everything added before is done, where the nodes ``nodes`` go on."""
+        """Go back to ``position`` once everything added before is done, where the nodes ``nodes`` go on. A prompt that
+        comes behind it has a turn of its own."""
+        self.turn_over(key)
         works = self._queue(key).works
         if works and isinstance(last := works[-1], _Back):
             # One is enough: so nobody can pile them up.
@@ -238,6 +240,10 @@ class Scheduler(Generic[Key]):
         self._prompts.pop(key, None)
         if queue is not None:
             self._waiting_rows -= sum(work.left for work in queue.works if isinstance(work, _Forward))
+
+    def turn_over(self, key: Key) -> None:
+        """The session's prompt is over: its next chunk has a turn of its own."""
+        self._prompts.pop(key, None)
 
     def waiting(self, key: Key) -> bool:
         """Whether anything of a session, rows or a truncation, is not yet in any step."""

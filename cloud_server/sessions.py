@@ -170,6 +170,7 @@ class Sessions:
         for each in self.ledger.park(key, monotonic()):
             self._end(each, SessionFailed(Code.EVICTED, "a younger conversation took this one's place"))
         self._gathering.closed(key)
+        self._scheduler.turn_over(key)
         self._note_idle()
 
     def close(self, key: Key) -> None:

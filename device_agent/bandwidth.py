@@ -23,7 +23,7 @@ MAX_BYTES_S = 10e9
 THRESHOLD = 0.2
 """A bandwidth that has changed by a smaller part than this is not worth a frame."""
 
-MOST_SENT = 16
+MOST_SENT = 64
 """Long frames on the way that are remembered."""
 
 

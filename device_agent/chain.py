@@ -27,8 +27,8 @@ WHOLE_PROMPT = sys.maxsize
 """The chunk of a prompt that is not cut: as many rows as the cloud takes in one forward."""
 
 MAX_AHEAD = 16
-"""Chunks computed here and not yet answered. While the cloud is busy with others, the link goes on with ours: so many
-of a common size are as much as a session's window, which is what limits the memory they take."""
+"""Chunks computed here and not yet answered. While the cloud is busy with others, the link goes on with ours; so many
+of a common size are as many rows as a cloud takes ahead of its answers."""
 
 
 class Chain:

@@ -31,6 +31,9 @@ what ends a connection, and no decode row waits long behind them."""
 ROOM_EVERY_S = 0.005
 """How often is looked whether there is room again."""
 
+UNPACK_ABOVE = 2.0
+"""Rows go unpacked again where the link seems so many times as fast as where packing begins."""
+
 
 class Attached(Protocol):
     """A session as its link sees it."""
@@ -98,6 +101,7 @@ class CloudLink:
         self._url = url.rstrip("/") + "/device"
         self._changed = changed
         self._may_pack = may_pack
+        self._packing = True
         self._attached: dict[int, Attached] = {}
         self._numbers = 0
         self._held: dict[int, None] = {}
@@ -134,10 +138,16 @@ class CloudLink:
     def packs(self, length: int) -> bool:
         """Whether rows of so many bytes had better be packed: where the link is slower than packing and unpacking are.
 
-        What the bandwidth is measured by are the rows' own bytes, so it seems the higher where they are packed.
+        What the bandwidth is measured by are the rows' own bytes, so it seems higher where they are packed: that is no
+        reason to stop. While it is not known, those are packed that measure it.
         """
         up_bytes_s = self.monitor.up_bytes_s
-        return self._may_pack and length >= PACK_BYTES and (up_bytes_s is None or up_bytes_s < PACK_BELOW_BYTES_S)
+        if not self._may_pack or length < PACK_BYTES:
+            return False
+        if up_bytes_s is None:
+            return length >= MIN_BYTES
+        self._packing = up_bytes_s < (UNPACK_ABOVE if self._packing else 1.0) * PACK_BELOW_BYTES_S
+        return self._packing
 
     def takes(self, position: int, undivided: int = 0) -> bool:
         """Whether a session that has come to ``position`` can be attached here now, and ``undivided`` rows of it go in
@@ -203,7 +213,7 @@ class CloudLink:
                 raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "the cloud server says that it takes no rows at all")
             self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
             self.chunk, self.monitor, self.posted_bytes = None, LinkMonitor(), 0
-            self.step_s, self._draft_reported_us = None, 0
+            self.step_s, self._draft_reported_us, self._packing = None, 0, True
             tasks = [asyncio.create_task(work) for work in (self._read(stream), self._look(), self._make_room())]
             try:
                 log.info("cloud connected", url=self._url)

@@ -62,6 +62,7 @@ class Compute:
 
     def stop(self) -> None:
         """Let what runs finish, forget the rest."""
+        self._submitted += 1  # So that work for idle time ends too.
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 

@@ -77,13 +77,13 @@ class Place:
             if isinstance(each, Chosen):
                 link.post(Keep(self.number, list(each.nodes)))
                 continue
+            tensor = Tensor(*shortest(each.hidden, link.packs(each.hidden.nbytes)))
             now = each.posted = self._clock()
             if idle:
                 self.quiet_since = now
             window.take(each.hidden.shape[0])
             link.monitor.sent(now, each.hidden.nbytes)
             self._sent += 1
-            tensor = Tensor(*shortest(each.hidden, link.packs(each.hidden.nbytes)))
             parents = None if each.parents is None else [parent + 1 for parent in each.parents]
             link.post(Forward(self.number, self._sent - 1, each.position, each.want, parents), [tensor])
             each.mark = link.posted_bytes

@@ -42,7 +42,8 @@ _SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "pack_rows": {
         "default": "auto",
-        "help": "rows in a third fewer bytes, bit for bit the same: auto: where the link is slow enough for it; off",
+        "help": "rows in fewer bytes (bfloat16: a third), bit for bit the same: auto: where the link is slow enough; "
+        "off",
         "choices": ("auto", "off"),
     },
     "draft": {

@@ -54,7 +54,7 @@ def shortest(tensor: torch.Tensor, may_pack: bool) -> tuple[str, tuple[int, ...]
 
 
 def unpack(dtype_name: str, shape: tuple[int, ...], packed: bytes | bytearray | memoryview) -> torch.Tensor:
-    """The tensor that was packed; takes no more memory than that, whatever ``packed`` holds.
+    """The tensor that was packed. It takes a few times the memory of that, whatever ``packed`` holds.
 
     Raises ValueError where ``packed`` is not what ``pack`` makes of a tensor of this dtype and shape.
     """

@@ -258,7 +258,7 @@ def report(work: Work, all_measured: list[Measured], peaks: Peaks, rounds: int, 
 def _slack_text(all_measured: list[Measured]) -> str:
     slacks = max((each.slacks for each in all_measured), key=len)
     text = (
-        "Slack is the cloud's `--step-slack`: how many times as long a step of decoding may take for the sake of "
+        "Slack is the cloud's `--step-slack`: how many times as long a decoder's answer may take for the sake of "
         f"chunks of prompts; {CloudConfig.step_slack:g} is what it has by default, and at 20 all is for throughput"
     )
     if len(slacks) > 1:

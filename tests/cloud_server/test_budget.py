@@ -91,7 +91,7 @@ def test_the_most_that_fits(seconds: list[float], short_rows: int, slack: float,
     due = Due(away_s=away_s)
     budget = step_budget(lambda rows: seconds[rows], Demand(short_rows, short_rows, 1), due, slack, max_rows)
     short = min(short_rows, max_rows - max_rows // CHUNK_SHARE)
-    more = 1 + (slack - 1) * max(1, 4 / short_rows) ** 2 - 1  # Rounded as there: a bound may lie between two sums.
+    more = (slack - 1) * max(1, 4 / short_rows) ** 2
     allowed = seconds[short] + more * (away_s + seconds[short])
     most = bisect_right(seconds, allowed) - 1 - short
     assert budget is not None and budget.rows == max_rows

@@ -219,6 +219,20 @@ def test_the_shortest_usual_time_away_is_told() -> None:
     assert gathering.away_s == 0
 
 
+def test_a_pause_makes_nobody_seem_far_away() -> None:
+    """One stall of ten seconds counts as twice the usual time; who stays slower is known as that in the end."""
+    gathering = learnt(1, usual_s=FAST_S)
+    gathering.answered(1, 5.0)
+    gathering.arrived(1, 15.0)
+    assert gathering.away_s <= 1.21 * FAST_S
+    now = 20.0
+    for _ in range(60):
+        gathering.answered(1, now)
+        now += 50 * FAST_S
+        gathering.arrived(1, now)
+    assert gathering.away_s >= 45 * FAST_S
+
+
 def test_nobody_is_waited_for_where_nothing_waits() -> None:
     """Without rows there is no step to hold up, and without answers nobody to come back."""
     assert learnt(1, 2).wait_s(1.0, STEP_S) == 0

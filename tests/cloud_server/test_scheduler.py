@@ -356,13 +356,19 @@ def test_a_prompt_that_pauses_has_its_turn_when_it_goes_on() -> None:
 
 
 def test_the_next_prompt_of_a_session_waits_like_any_other() -> None:
-    """Short work ends a prompt: the chunks behind it have a turn of their own. So has a session that begins anew."""
-    for again in (False, True):
+    """Short work ends a prompt: the chunks behind it have a turn of their own. So have those behind a truncation, those
+    of a session that is told to be over with it, and of one that begins anew."""
+    for end in ("short work", "truncation", "told", "removed"):
         scheduler = Scheduler[str]()
         scheduler.add("first", 0, 100)
         assert chunks_in(scheduler, 100) == [("first", 0)]
-        if again:
+        if end == "removed":
             scheduler.remove("first")
+        elif end == "told":
+            scheduler.turn_over("first")
+        elif end == "truncation":
+            scheduler.truncate("first", 50)
+            scheduler.plan(whole(100))
         else:
             scheduler.add("first", 1, 1)
             assert chunks_in(scheduler, 100) == [("first", 1)]

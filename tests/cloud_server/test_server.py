@@ -23,9 +23,10 @@ from websockets.asyncio.client import connect
 
 from cloud_server.advice import Conditions, schedule
 from cloud_server.app import CloudServer
-from cloud_server.device_link import TIMINGS, DeviceLink
+from cloud_server.device_link import APART_BYTES, TIMINGS, DeviceLink
 from device_agent.local import Compute
-from split_model.tensor_bytes import to_bytes
+from split_model.packed_rows import pack, unpack
+from split_model.tensor_bytes import from_bytes, to_bytes
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
 from wire.frames import Frame, Tensor, encode
@@ -170,6 +171,41 @@ async def test_a_bad_frame_ends_only_its_session(code: Code, mistake: Callable[[
         stream.post(Open(2, 50))
         stream.post(Forward(2, 0, 0, 2), [rows(2)])
         assert isinstance(await news(stream), Result)
+
+
+def packed(count: int) -> Tensor:
+    """The same rows as ``rows`` gives, packed."""
+    plain = rows(count)
+    return Tensor(*pack(from_bytes(plain.dtype, plain.shape, plain.data)), packed=True)
+
+
+async def test_answers_are_packed_for_who_packs(tiny: Path) -> None:
+    """Long forwards are unpacked apart from the event loop and give what the rows as they are give; what is answered
+    goes packed, unless it is long or too short, and a short frame in between changes nothing."""
+    count = APART_BYTES // (4 * HIDDEN) + 1
+    async with cloud_here(tiny, 1, max_rows=4096) as cloud, device(cloud, tiny) as stream:
+
+        async def answer(session: int, sent: Tensor, want: int) -> Tensor:
+            stream.post(Open(session, sent.shape[0] + 8))
+            stream.post(Forward(session, 0, 0, want), [sent])
+            while not isinstance((frame := await stream.receive()).message, Result):
+                pass
+            return frame.tensors[0]
+
+        plain = await answer(1, rows(count), 40)
+        assert not plain.packed
+        found = await answer(2, packed(count), 40)
+        assert found.packed
+        assert torch.equal(
+            unpack(found.dtype, found.shape, found.data), from_bytes(plain.dtype, plain.shape, plain.data)
+        )
+        assert not (await answer(3, rows(1), 1)).packed
+        stream.post(Truncate(2, 0))
+        stream.post(Forward(2, 1, 0, 40), [packed(count)])
+        stream.post(Forward(3, 1, 1, 1), [rows(1)])
+        frames = [await stream.receive() for _ in range(2)]
+        assert [frame.tensors[0].packed for frame in frames if len(frame.tensors[0].data) > 1024] == [True]
+        assert not (await answer(4, packed(count), count)).packed
 
 
 async def test_a_repeated_forward_is_refused(tiny: Path) -> None:
@@ -325,9 +361,9 @@ async def test_many_frames_of_one_device_hold_nobody_up(
     handled: Counter[int] = Counter()
     handle = DeviceLink._handle
 
-    def counted(link: DeviceLink, frame: Frame) -> None:
+    def counted(link: DeviceLink, frame: Frame, unpacked: torch.Tensor | None) -> None:
         handled[turns()] += 1
-        handle(link, frame)
+        handle(link, frame, unpacked)
 
     monkeypatch.setattr(DeviceLink, "_handle", counted)
     monkeypatch.setattr("cloud_server.device_link.TURN_S", 0.0)

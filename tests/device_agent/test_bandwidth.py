@@ -188,6 +188,13 @@ def test_absurd_times(results: list[tuple[float, float, int, int, float, float, 
         assert all(0 <= told <= MAX_BYTES_S * 1.001 for told in monitor.report())
 
 
+def test_many_frames_on_the_way() -> None:
+    """Two prompts of many chunks, all sent before the first is answered: every one is measured behind the others."""
+    link, monitor = Link(5e6, 5e6), LinkMonitor()
+    use(link, monitor, rows=64, want=0, frames=40)
+    assert monitor.up_bytes_s == pytest.approx(5e6, rel=0.1)
+
+
 def test_loopback() -> None:
     """A frame that seems to have taken a nanosecond counts as the cap; the mean stays near what other frames say."""
     monitor = LinkMonitor()

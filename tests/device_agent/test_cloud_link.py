@@ -13,12 +13,14 @@ from clouds import Cloud, cloud_here, device_hello, remote_middle, until
 from submodel_conformance import rows
 from tiny_models import build_tiny
 
+from device_agent.bandwidth import MIN_BYTES, _Rate
 from device_agent.chunking import DEFAULT_CHUNK
 from device_agent.cloud_link import CloudLink
 from device_agent.recovery import MAX_LOSSES
 from device_agent.remote import RemoteSubmodel
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
+from wire.limits import PACK_BELOW_BYTES_S, PACK_BYTES
 from wire.messages import Advice, Drain, Forward, Message, Open, Resume
 
 NOBODY = "ws://127.0.0.1:9/device"
@@ -355,3 +357,25 @@ async def test_advice_comes_to_the_link(tiny: Path) -> None:
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
         next(iter(cloud.server.links.values())).stream.post(Advice([0]))
         await until(lambda: remote.chunk == 1)
+
+
+def test_what_is_packed(tiny: Path) -> None:
+    """While the link is not known, frames that measure it; on a slow one all but the shortest; where it seems fast
+    because rows are packed, they go on to be; on one that is faster than that none, and none where it is forbidden."""
+    link = CloudLink(NOBODY, device_hello(tiny, 1, 1), lambda: None)
+    assert not link.packs(MIN_BYTES - 1) and link.packs(MIN_BYTES)
+
+    def measured(bytes_s: float) -> None:
+        link.monitor._up = _Rate()
+        link.monitor._up.observe(10**6, 10**6 / bytes_s)
+
+    measured(0.9 * PACK_BELOW_BYTES_S)
+    assert link.packs(PACK_BYTES) and not link.packs(PACK_BYTES - 1)
+    for _ in range(3):
+        measured(1.5 * PACK_BELOW_BYTES_S)  # The same link with rows in two thirds of the bytes.
+        assert link.packs(PACK_BYTES)
+    measured(2.5 * PACK_BELOW_BYTES_S)
+    assert not link.packs(10**6)
+    measured(1.5 * PACK_BELOW_BYTES_S)
+    assert not link.packs(10**6)
+    assert not CloudLink(NOBODY, link.hello, lambda: None, may_pack=False).packs(10**6)

@@ -64,6 +64,20 @@ async def test_idle_work_makes_way(compute: Compute) -> None:
     await asyncio.wait_for(idle, WITHIN_S)
 
 
+async def test_idle_work_ends_with_the_thread(compute: Compute) -> None:
+    """A device that stops does not wait for it."""
+    began = Event()
+
+    def step() -> bool:
+        began.set()
+        return True
+
+    idle = compute.submit_while_idle(step, LONG, lambda: False)
+    assert await asyncio.get_running_loop().run_in_executor(None, began.wait, WITHIN_S)
+    compute.stop()
+    await asyncio.wait_for(idle, WITHIN_S)
+
+
 async def test_a_step_that_fails_is_heard_of(compute: Compute) -> None:
     """By whoever waits for the idle work; the thread goes on."""
 
