@@ -169,12 +169,14 @@ class _Program:
         return RuntimeError(f"{self._log.stem} has ended: {''.join(last) or 'it did not say why'}")
 
     def _read(self) -> None:
-        """Lines that are JSON (llama.cpp prints others as well), and '' when there are no more."""
+        """What is JSON of each line, and '' when there are no more. llama.cpp prints as well, through a buffer of its
+        own, so its words may stand in front on the same line."""
         assert self._process.stdout is not None
         with suppress(ValueError):  # The bed has closed it.
             for line in self._process.stdout:
-                if line.startswith("{"):
-                    self._lines.put(line)
+                _, brace, rest = line.partition('{"')
+                if brace:
+                    self._lines.put(brace + rest)
         self._lines.put("")
 
 
