@@ -168,7 +168,11 @@ class Ledger:
     def check_forward(
         self, key: Key, sequence: int, position: int, rows: int, want: int, parents: Sequence[int] | None
     ) -> Tree | None:
-        """Whether ``forward`` would take it now: the tree of rows that branch."""
+        """Whether ``forward`` would take it now, nothing being changed; of rows that branch, their tree.
+
+        Raises:
+            SessionFailed: it would not.
+        """
         entry = self._entry(key)
         if entry.tree is not None:
             raise SessionFailed(Code.BAD_POSITION, "rows came behind rows that branch, before any of them was kept")
