@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from device_agent.bandwidth import ALPHA, MIN_BYTES, THRESHOLD, LinkMonitor
+from device_agent.bandwidth import ALPHA, SHORT_BYTES, THRESHOLD, LinkMonitor
 from device_agent.link import stay_connected
 from device_agent.times import Times
 from wire.connection import Role, failure_of
@@ -91,10 +91,11 @@ class CloudLink:
         self.refusal: ConnectionFailed | None = None
         self.draining = False
         self.chunk: int | None = None
-        self.short_rows = max(1, MIN_BYTES // (hello.hidden_size * ITEM_BYTES[hello.dtype]))
+        row_bytes = hello.hidden_size * ITEM_BYTES[hello.dtype]
+        self.short_rows = max(1, SHORT_BYTES // row_bytes)
         self.posted_bytes = 0
         self.times = Times()
-        self.monitor = LinkMonitor()
+        self.monitor = LinkMonitor(max(SHORT_BYTES, row_bytes))
         self.step_s: float | None = None
         self.draft_us = 0
         self._draft_reported_us = 0
@@ -145,7 +146,7 @@ class CloudLink:
         if not self._may_pack or length < PACK_BYTES:
             return False
         if up_bytes_s is None:
-            return length >= MIN_BYTES
+            return length > self.monitor.short_bytes
         self._packing = up_bytes_s < (UNPACK_ABOVE if self._packing else 1.0) * PACK_BELOW_BYTES_S
         return self._packing
 
@@ -180,12 +181,15 @@ class CloudLink:
     def measure(self, result: Result, posted: float, now: float, up_bytes: int, down_bytes: int) -> None:
         """Take the times of a frame, which was posted at ``posted``, and tell the cloud server what has changed.
 
-        Short ones measure its steps, long ones the bandwidth.
+        Short ones measure its steps and the round trip, long ones the bandwidth.
         """
         queue_s, step_s = result.queue_us / 1e6, result.step_us / 1e6
-        if up_bytes < MIN_BYTES:
+        short_bytes = self.monitor.short_bytes
+        if up_bytes <= short_bytes:
             self.step_s = step_s if self.step_s is None else ALPHA * self.step_s + (1 - ALPHA) * step_s
-        if self.stream is None or (up_bytes < MIN_BYTES and down_bytes < MIN_BYTES):
+            rtt_s = self.stream.rtt_s if self.stream is not None else None
+            self.monitor.short_answered(posted, now, queue_s, step_s, rtt_s)
+        if self.stream is None or (up_bytes <= short_bytes and down_bytes <= short_bytes):
             return
         self.monitor.answered(posted, now, up_bytes, down_bytes, queue_s, step_s, self.stream.rtt_s)
         if self.monitor.changed():
@@ -212,7 +216,7 @@ class CloudLink:
             if not (welcome.max_rows and welcome.window_rows):
                 raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "the cloud server says that it takes no rows at all")
             self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
-            self.chunk, self.monitor, self.posted_bytes = None, LinkMonitor(), 0
+            self.chunk, self.monitor, self.posted_bytes = None, LinkMonitor(self.monitor.short_bytes), 0
             self.step_s, self._draft_reported_us, self._packing = None, 0, True
             tasks = [asyncio.create_task(work) for work in (self._read(stream), self._look(), self._make_room())]
             try:

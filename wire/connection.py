@@ -92,7 +92,9 @@ class Connection:
     Attributes:
         state: greeting until both hellos have passed, then open, failed at the first error.
         failure: why it failed, else None.
-        rtt_s: the last round trip measured by heartbeats, less the time the peer kept them; None before the first.
+        rtt_s: the last round trip measured by heartbeats, less the time the peer kept them; before the first, on the
+            side that dialled, how long the peer took to answer its hello, else None. A link that is never idle has no
+            heartbeats.
     """
 
     def __init__(self, role: Role, limits: LinkLimits, now: float) -> None:
@@ -104,7 +106,7 @@ class Connection:
         self._began = now
         self._received_at = now
         self._sent_at = now
-        self._said_hello = False
+        self._said_hello_at: float | None = None
         self._heard_hello = False
         self._peer_sent_us = 0
         self._peer_sent_at = now
@@ -125,7 +127,7 @@ class Connection:
             raise LocalMistake(f"a {self.role.value} does not send {type(message).__name__}")
         if isinstance(message, Failed) and message.subject is not None and _PEER[self.role] not in _TOLD_OF_ENDS:
             raise LocalMistake(f"a {self.role.value} ends no session of its peer's")
-        if greeting and self._said_hello:
+        if greeting and self._said_hello_at is not None:
             raise LocalMistake("the hello has been said")
         if not greeting and not isinstance(message, _ALWAYS) and self.state is not State.OPEN:
             raise LocalMistake(f"{type(message).__name__} before the hello is over")
@@ -134,7 +136,7 @@ class Connection:
         if len(data) > limits.frame_bytes or header_bytes(data) > limits.header_bytes:
             raise LocalMistake(f"a frame of {len(data)} bytes is more than this link carries")
         if greeting:
-            self._said_hello = True
+            self._said_hello_at = now
             self._open_when_greeted()
         self._sent_at = now
         self._sent_frames = (self._sent_frames + 1) % 2**32
@@ -219,13 +221,15 @@ class Connection:
             raise ConnectionFailed(Code.BAD_FRAME, f"{type(message).__name__} came with {len(frame.tensors)} tensors")
         if isinstance(message, HELLOS):
             self._heard_hello = True
+            if self._said_hello_at is not None:
+                self.rtt_s = max(0.0, now - self._said_hello_at)
             self._open_when_greeted()
         return frame
 
     def _open_when_greeted(self) -> None:
         # The side that accepted is open once it has welcomed, the side that dialled once it is welcomed: until then
         # a peer that has not shown its credential can send a hello and nothing else.
-        if self._said_hello and self._heard_hello:
+        if self._said_hello_at is not None and self._heard_hello:
             self.state = State.OPEN
 
 

@@ -31,6 +31,13 @@ MAX_DIMENSIONS: Final = 4
 MAX_TEXT: Final = 512
 """Characters in a name, credential or error message."""
 
+FIRST_CHUNK: Final = 64
+"""Most rows of a prompt's first chunk on a slow link: it is idle until the device has computed them, how long that
+takes the cloud does not know, and no advice for this very prompt can come before they are cut."""
+
+LEAST_CHUNK: Final = 16
+"""Fewer rows that would be left between two chunks are joined to one of them."""
+
 HEARTBEAT_S: Final = 5.0
 """A peer that has sent nothing else for this long sends a heartbeat."""
 

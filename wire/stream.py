@@ -60,7 +60,7 @@ class Stream:
 
     @property
     def rtt_s(self) -> float | None:
-        """The last round trip measured by heartbeats, in seconds."""
+        """The last round trip that is known, in seconds, see ``Connection``."""
         return self._connection.rtt_s
 
     @property

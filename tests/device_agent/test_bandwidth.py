@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.bandwidth import MAX_BYTES_S, MIN_BYTES, LinkMonitor
+from device_agent.bandwidth import MAX_BYTES_S, SHORT_BYTES, SHORT_FRAMES, LinkMonitor
 
 ROW = 8192
 
@@ -38,9 +38,19 @@ class Link:
 
 
 def use(
-    link: Link, monitor: LinkMonitor, rows: int, want: int, frames: int = 30, gap_s: float = 0.0, at: float = 0.0
+    link: Link,
+    monitor: LinkMonitor,
+    rows: int,
+    want: int,
+    frames: int = 30,
+    gap_s: float = 0.0,
+    at: float = 0.0,
+    rtt_s: float = 0.0,
 ) -> float:
-    """Send equal frames, ``gap_s`` after the one before was posted, and tell the monitor of their results in order."""
+    """Send equal frames, ``gap_s`` after the one before was posted, and tell the monitor of their results in order.
+
+    rtt_s: what was measured; 0: what is true.
+    """
     results = []
     for _ in range(frames):
         back, queue_s = link.pass_frame(at, rows * ROW, want * ROW, 0.02)
@@ -48,7 +58,7 @@ def use(
         results.append((at, back, queue_s))
         at += gap_s
     for posted, back, queue_s in results:
-        monitor.answered(posted, back, rows * ROW, want * ROW, queue_s, 0.02, 2 * link.way_s)
+        monitor.answered(posted, back, rows * ROW, want * ROW, queue_s, 0.02, rtt_s or 2 * link.way_s)
     return max(back for _, back, _ in results)
 
 
@@ -163,11 +173,102 @@ def test_a_change_is_followed_and_reported_once() -> None:
     assert not monitor.changed()
 
 
+@pytest.mark.parametrize(("before", "after"), [(20e6, 0.3e6), (0.3e6, 20e6)])
+def test_another_link_is_known_after_two_frames(before: float, after: float) -> None:
+    """A device that moves from WLAN to mobile radio, or back, need not send a prompt by what was true before."""
+    monitor = LinkMonitor()
+    at = use(Link(before, before), monitor, 128, 1)
+    use(Link(after, after), monitor, 128, 1, frames=2, gap_s=1.0, at=at + 1)
+    assert monitor.up_bytes_s == pytest.approx(after, rel=0.1)
+
+
+@pytest.mark.parametrize("late_s", [1e-6, 30.0])
+def test_one_frame_alone_is_jitter(late_s: float) -> None:
+    """One that takes no time, or half a minute, does not begin the mean anew; a second one the other way neither."""
+    monitor = LinkMonitor()
+    at = use(Link(1e6, 1e6), monitor, 128, 1)
+    for seconds in (late_s, 1e-9, 30.0):
+        monitor.answered(at, at + seconds, 128 * ROW, 0, 0.0, 0.0, 0.0)
+        at += 100
+    known = monitor.up_bytes_s
+    assert known is not None and 0.03e6 < known < 3e6
+
+
+def test_short_frames_that_are_late_are_no_other_link() -> None:
+    """A fast link that is known from long frames stays fast however many drafts follow, and where some come late."""
+    monitor = LinkMonitor()
+    at = use(Link(100e6, 100e6), monitor, 128, 1, gap_s=1.0)
+    for number in range(40):
+        at += 1
+        late_s = 0.02 if number > 30 else 0.0
+        monitor.answered(at, at + 5 * ROW / 100e6 + late_s, 5 * ROW, 0, 0.0, 0.0, 0.0)
+    assert monitor.up_bytes_s is not None and monitor.up_bytes_s > 25e6
+
+
+def test_results_that_come_together_are_no_faster_link() -> None:
+    """The way back stood still: the first frame seems to have taken that long, the two behind it no time."""
+    link, monitor = Link(5e6, 5e6), LinkMonitor()
+    at = use(link, monitor, 128, 1) + 1
+    frames = [(at, *link.pass_frame(at, 128 * ROW, 0, 0.02)) for _ in range(3)]
+    together = frames[-1][1] + 0.5
+    for number, (posted, _, queue_s) in enumerate(frames):
+        monitor.sent(posted, 128 * ROW)
+        monitor.answered(posted, together + number / 1000, 128 * ROW, 0, queue_s, 0.02, 0.02)
+    assert monitor.up_bytes_s is not None and monitor.up_bytes_s < 10e6
+
+
+def use_short(link: Link, monitor: LinkMonitor, at: float, rtt_s: float | None) -> float:
+    """``SHORT_FRAMES`` short frames, one a second."""
+    for number in range(SHORT_FRAMES):
+        back, queue_s = link.pass_frame(at + number, 100, 100, 0.02)
+        monitor.short_answered(at + number, back, queue_s, 0.02, rtt_s)
+    return at + SHORT_FRAMES
+
+
+def test_a_slower_path_is_known_from_short_frames() -> None:
+    """The round trip that was measured first does not count for ever, on a link that is never idle."""
+    monitor, at = LinkMonitor(), 0.0
+    for link in (Link(5e6, 5e6, way_s=0.005), Link(5e6, 5e6, way_s=0.03)):
+        at = use_short(link, monitor, at, 0.01)
+        at = use(link, monitor, rows=8, want=0, gap_s=1.0, at=at, rtt_s=0.01)
+        assert monitor.up_bytes_s == pytest.approx(5e6, rel=0.15)
+
+
+def test_a_new_round_trip_is_newer_than_all_before() -> None:
+    """After a pause, what short frames took before it says nothing."""
+    monitor = LinkMonitor()
+    at = use_short(Link(5e6, 5e6, way_s=0.0005), monitor, 0.0, None)
+    use(Link(5e6, 5e6, way_s=0.03), monitor, rows=8, want=0, gap_s=1.0, at=at, rtt_s=0.06)
+    assert monitor.up_bytes_s == pytest.approx(5e6, rel=0.15)
+
+
+def test_one_row_is_short_however_long() -> None:
+    """Of a wide model a single row is as long as a long frame of another: it measures the round trip all the same."""
+    monitor = LinkMonitor(short_bytes=2**15)
+    monitor.sent(0.0, 2**15)
+    monitor.answered(0.0, 0.1, 2**15, 0, 0.0, 0.0, 0.02)
+    assert monitor.up_bytes_s is None
+
+
+@pytest.mark.parametrize("known_s", [None, 0.3])
+def test_short_frames_tell_the_round_trip(known_s: float | None) -> None:
+    """Where it was never measured, or while the cloud was slow to answer: no frame alone would be measured, or each as
+    if it had taken no time."""
+    link, monitor = Link(5e6, 5e6), LinkMonitor()
+    for at in range(20):
+        back, queue_s = link.pass_frame(float(at), 100, 100, 0.02)
+        monitor.short_answered(float(at), back, queue_s, 0.02, known_s)
+        back, queue_s = link.pass_frame(at + 0.5, 32 * ROW, 0, 0.02)
+        monitor.sent(at + 0.5, 32 * ROW)
+        monitor.answered(at + 0.5, back, 32 * ROW, 0, queue_s, 0.02, known_s)
+    assert monitor.up_bytes_s == pytest.approx(5e6, rel=0.1)
+
+
 def test_decode_rows_measure_nothing() -> None:
     """A frame of one row says more of latency than of bandwidth."""
     monitor = LinkMonitor()
     use(Link(10e6, 10e6), monitor, rows=1, want=1, gap_s=0.1)
-    assert ROW < MIN_BYTES
+    assert ROW <= SHORT_BYTES
     assert (monitor.up_bytes_s, monitor.down_bytes_s) == (None, None)
 
 

@@ -13,7 +13,7 @@ from clouds import Cloud, cloud_here, device_hello, remote_middle, until
 from submodel_conformance import rows
 from tiny_models import build_tiny
 
-from device_agent.bandwidth import MIN_BYTES, _Rate
+from device_agent.bandwidth import SHORT_BYTES, _Rate
 from device_agent.chunking import DEFAULT_CHUNK
 from device_agent.cloud_link import CloudLink
 from device_agent.recovery import MAX_LOSSES
@@ -363,11 +363,11 @@ def test_what_is_packed(tiny: Path) -> None:
     """While the link is not known, frames that measure it; on a slow one all but the shortest; where it seems fast
     because rows are packed, they go on to be; on one that is faster than that none, and none where it is forbidden."""
     link = CloudLink(NOBODY, device_hello(tiny, 1, 1), lambda: None)
-    assert not link.packs(MIN_BYTES - 1) and link.packs(MIN_BYTES)
+    assert not link.packs(SHORT_BYTES) and link.packs(SHORT_BYTES + 1)
 
     def measured(bytes_s: float) -> None:
         link.monitor._up = _Rate()
-        link.monitor._up.observe(10**6, 10**6 / bytes_s)
+        link.monitor._up.observe(10**6, 10**6 / bytes_s, alone=True)
 
     measured(0.9 * PACK_BELOW_BYTES_S)
     assert link.packs(PACK_BYTES) and not link.packs(PACK_BYTES - 1)

@@ -171,6 +171,15 @@ def test_heartbeats_and_round_trip() -> None:
     assert pair.device.rtt_s == pytest.approx(0.02, abs=1e-3)
 
 
+def test_the_answer_to_a_hello_is_the_first_round_trip() -> None:
+    """So whoever dialled knows it before the link is ever idle; whoever was dialled does not."""
+    pair = Pair()
+    pair.up(HELLO)
+    pair.now = 0.03
+    pair.down(WELCOME)
+    assert (pair.device.rtt_s, pair.cloud.rtt_s) == (0.03, None)
+
+
 def test_silence_is_death() -> None:
     """A peer that sends nothing for the limit is taken for dead; one that beats is not."""
     pair = Pair().greeted()
