@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cloud_server.advice import Conditions, chunk_rows, differs, schedule
-from wire.limits import MAX_CHUNKS
+from cloud_server.advice import Conditions, chunk_rows, differs
+from cloud_server.schedules import schedule
+from wire.limits import FIRST_CHUNK, LEAST_CHUNK, MAX_CHUNKS
 from wire.messages import Advice, LinkState
 
 SCHEDULES = 4
@@ -16,7 +17,8 @@ DRIFT = 0.05
 """Conditions of which nothing has changed by a larger part than this have hardly another schedule."""
 
 _ROWS = (1, 64, 512)
-"""Rows of the chunks by whose times conditions are compared."""
+_END = 4096
+"""Rows of the chunks by whose times conditions are compared, and the position where they end."""
 
 
 @dataclass
@@ -25,7 +27,7 @@ class _Prefill:
 
     Attributes:
         prompt: its rows.
-        sizes: the chunks that its device makes of the rows from ``begin`` on, as far as it has been told.
+        sizes: the chunks that its device is to make of the rows from ``begin`` on, as far as it has been told.
         position: where it stood when that was last looked at.
         marks: what the sizes were chosen for, as ``_marks`` has it; empty where nobody has chosen them.
     """
@@ -65,15 +67,17 @@ class Advising:
 
     def opened(self, session: int, prompt: int) -> None:
         """A session begins, with ``prompt`` rows to come."""
+        if not prompt:
+            return
+        size = self._default[0]
         if not self._schedules_left:
-            size = self._default[0]
             self._prefills[session] = _Prefill(prompt, [size] * min(-(-prompt // size), MAX_CHUNKS))
             return
         conditions = self._now()
-        if prompt <= chunk_rows(conditions):
-            return  # One chunk, as the default says too.
+        if _first_rows(conditions, prompt, size) == prompt:
+            return  # All of it is cut when advice can come.
         self._schedules_left -= 1
-        sizes = _schedule(conditions, prompt)
+        sizes = self._schedule(conditions, prompt, 0)
         self._prefills[session] = _Prefill(prompt, sizes, marks=_marks(conditions))
         self._post(Advice(sizes, session))
 
@@ -100,12 +104,20 @@ class Advising:
                 continue
             if begin == prefill.position and _alike(marks, prefill.marks):
                 continue
-            sizes = _schedule(conditions, prefill.prompt - begin)
+            sizes = self._schedule(conditions, prefill.prompt, begin)
             prefill.position, prefill.marks = begin, marks
             if differs(_ahead(prefill, begin), sizes):
                 prefill.begin, prefill.sizes = begin, sizes
                 self._post(Advice(sizes, session, begin))
             yield
+
+    def _schedule(self, conditions: Conditions, prompt: int, begin: int) -> list[int]:
+        """What one message holds of the schedule for a prompt from row ``begin`` on, without rows beyond it at any
+        size."""
+        first = [] if begin else [_first_rows(conditions, prompt, self._default[0])]
+        begin += sum(first)
+        rows = min(prompt - begin, MAX_CHUNKS * conditions.cap_rows)
+        return [*first, *schedule(conditions, rows, begin)][:MAX_CHUNKS]
 
     def _now(self) -> Conditions:
         return self._conditions(self.link.up_bytes_s or None)
@@ -117,15 +129,19 @@ class Advising:
             self._post(Advice(sizes))
 
 
-def _schedule(conditions: Conditions, rows: int) -> list[int]:
-    """What one message holds of the schedule for ``rows`` rows; rows that are beyond it at any size are left out."""
-    return schedule(conditions, min(rows, MAX_CHUNKS * conditions.cap_rows))[:MAX_CHUNKS]
+def _first_rows(conditions: Conditions, prompt: int, default: int) -> int:
+    """Rows of the first chunk, which the device has cut before any advice can come: see its ``chunking``."""
+    even = -(-prompt // -(-prompt // default))
+    hidden = conditions.up_bytes_s is None or prompt * conditions.row_s > conditions.g(1)
+    return FIRST_CHUNK if hidden and even >= FIRST_CHUNK + LEAST_CHUNK else even
 
 
 def _marks(conditions: Conditions) -> tuple[float, ...]:
     """The times that a schedule follows from."""
     row_s = 0.0 if conditions.up_bytes_s is None else conditions.row_s
-    return row_s, conditions.wait_s, *(conditions.g(conditions.mu + rows) for rows in _ROWS)
+    attended_s = conditions.attention_s(_END)
+    steps_s = (conditions.g(conditions.mu + rows) + attended_s - conditions.attention_s(_END - rows) for rows in _ROWS)
+    return row_s, conditions.wait_s, *steps_s
 
 
 def _alike(ones: tuple[float, ...], others: tuple[float, ...]) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import astuple
 from time import monotonic, perf_counter
 
 import structlog
@@ -130,6 +131,7 @@ class CloudServer:
         """What /state shows: names, counts and times, nothing of any content."""
         identity, ledger = self.identity, self.engine.ledger
         pages, load = ledger.pages, self.engine.load
+        cost = load.costs.now
         return {
             "model": identity.model,
             "digest": identity.digest,
@@ -141,6 +143,10 @@ class CloudServer:
             "step_ms": round(load.eta * 1e3, 3),
             "step_rows": round(load.mu, 1),
             "expected_step_ms": {str(rows): round(load.g(rows) * 1e3, 3) for rows in (1, 8, 64, 512)},
+            "step_cost_us": {
+                name: round(seconds * 1e6, 4)
+                for name, seconds in zip(("base", "row", "pair", "read"), astuple(cost), strict=True)
+            },
             "stages": self.engine.depth,
             "waiting_rows": self.engine.waiting_rows,
             "pages": {"used": pages.used, "free": pages.free, "all": pages.count, "positions": pages.page_positions},
@@ -210,11 +216,14 @@ class CloudServer:
 
     def _conditions(self, up_bytes_s: float | None) -> Conditions:
         identity, load = self.identity, self.engine.load
+        cost = load.costs.now
         running = self._running() if self._open_sessions is None else self._open_sessions
+        others = running > 1
         return Conditions(
             # With nobody else there, no batch is in progress that a chunk would have to wait for.
-            mu=load.mu if running > 1 else 0.0,
-            g=load.g,
+            mu=load.mu if others else 0.0,
+            g=cost.beside(load.reads) if others else cost,
+            pair_s=cost.pair_s,
             pipeline=self.engine.depth,
             row_bytes=identity.hidden_size * ITEM_BYTES[identity.dtype],
             up_bytes_s=up_bytes_s,

@@ -20,7 +20,7 @@ from cloud_server.metrics import CloudMetrics
 from cloud_server.monitor import LoadMonitor
 from cloud_server.pool import PagedSpan
 from cloud_server.runner import Ran, Runner, StageLost
-from cloud_server.scheduler import Budget, Plan, Portion, Truncation
+from cloud_server.scheduler import SHORT_ROWS, Budget, Plan, Portion, Truncation
 from cloud_server.sessions import Answer, Session, Sessions
 from split_model.tree import Tree
 from wire.errors import Code, SessionFailed
@@ -251,7 +251,7 @@ class Engine(Sessions):
                 if self._sessions.get(key) is session:
                     self._end(key, SessionFailed(Code.INTERNAL, "the step that held this session failed"))
         else:
-            self._count(ran)
+            self._count(ran, spans)
             self._settle(batch, ran, began)
         finally:
             done = {id(item) for item in batch}
@@ -297,9 +297,13 @@ class Engine(Sessions):
             wanted = _last_rows(work.outputs, work.want)
             session.deliver(portion.sequence, Answer(wanted, began - work.arrived, ran.seconds, step_rows))
 
-    def _count(self, ran: Ran) -> None:
+    def _count(self, ran: Ran, spans: Sequence[PagedSpan]) -> None:
         rows = ran.outputs.shape[0]
-        self.load.observe(rows, ran.seconds)
+        attended = [0.0, 0.0]
+        for span in spans:
+            attended[span.rows > SHORT_ROWS] += span.rows * (span.start + span.rows / 2)
+        reads, pairs = attended
+        self.load.observe(rows, ran.seconds, pairs, reads)
         self._metrics.step_seconds.observe(ran.seconds)
         self._metrics.step_seconds_squares.inc(ran.seconds**2)
         self._metrics.step_rows.observe(rows)

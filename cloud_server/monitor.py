@@ -7,43 +7,22 @@ gets from its neighbours.
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
-ALPHA = 0.8
-"""Weight of the past in every moving mean (the paper's alpha)."""
+from cloud_server.step_cost import StepCost, StepCosts
+from cloud_server.step_means import ALPHA, StepMean, possible, size_class
 
 BASE_S = 0.02
 ROW_S = 0.00013
 """Prior: a step of a 7B model in fp16 on one data-centre GPU, and each of its rows, in seconds."""
 
-EDGES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, *(size << power for power in range(12) for size in (128, 192)))
-"""Largest number of rows of each size of batch; larger batches count as the last."""
-
-OUTLIER = 3.0
-"""A step that took longer than this many times what was expected counts as this many times. A lasting change is
-followed all the same: the mean may grow by 40 % with every step."""
-
-SETTLED = 5
-"""Observations after which a mean is trusted enough to call a step an outlier; before that it is a plain mean."""
-
-MOST_WEIGHT = 8.0
 FRESH_STEPS = 16
-"""Where means contradict each other, each counts by its observations, up to the first number. One that was last
-observed as many steps ago as the second number counts an eighth, and older ones soon next to nothing: where the cloud
-has become slower or faster, the sizes seen since would else be outvoted by all the others."""
+"""A mean that was last observed as many steps ago counts an eighth, and older ones soon next to nothing: where the
+cloud has become slower or faster, the sizes seen since would else be outvoted by all the others."""
 
 FAR_ROWS = 32
 """Means nearer than this say nothing of the cost of a row: noise between them would be extrapolated a thousandfold."""
-
-
-@dataclass
-class _Mean:
-    rows: float
-    seconds: float
-    observations: int
-    step: int
 
 
 class StepTimes:
@@ -56,7 +35,7 @@ class StepTimes:
     def __init__(self, prior: tuple[float, float] = (BASE_S, ROW_S)) -> None:
         self._base_s, self._row_s = prior
         assert self._base_s > 0 and self._row_s >= 0
-        self._means: dict[int, _Mean] = {}
+        self._means: dict[int, StepMean] = {}
         self._steps = 0
         self._rows: list[float] = []
         self._seconds: list[float] = []
@@ -65,23 +44,15 @@ class StepTimes:
 
     def observe(self, rows: int, seconds: float) -> None:
         """Take in a step of ``rows`` rows (Eq. 2). A time that cannot be one is ignored."""
-        if rows < 1 or not 0 < seconds < math.inf:
+        if not possible(rows, seconds):
             return
         self._steps += 1
         self._fitted = False
-        bucket = min(bisect_left(EDGES, rows), len(EDGES) - 1)
-        mean = self._means.get(bucket)
-        # The first steps are slow by accident (memory, kernels), never fast by accident.
-        if mean is None or (mean.observations < SETTLED and seconds * OUTLIER < mean.seconds):
-            self._means[bucket] = _Mean(rows, seconds, 1, self._steps)
-            return
-        if mean.observations >= SETTLED:
-            seconds = min(seconds, OUTLIER * mean.seconds)
-        mean.observations += 1
-        mean.step = self._steps
-        part = max(1 - ALPHA, 1 / mean.observations)
-        mean.rows += part * (rows - mean.rows)
-        mean.seconds += part * (seconds - mean.seconds)
+        mean = self._means.get(size_class(rows))
+        if mean is None:
+            self._means[size_class(rows)] = StepMean(rows, seconds, self._steps)
+        else:
+            mean.take(rows, seconds, self._steps)
 
     def __call__(self, rows: float) -> float:
         """Seconds that a step of ``rows`` rows is expected to take."""
@@ -106,8 +77,7 @@ class StepTimes:
         means = [self._means[bucket] for bucket in sorted(self._means)]
         pools: list[tuple[float, float, int]] = []  # seconds, weight, means in it
         for mean in means:
-            age = self._steps - mean.step
-            weight = min(mean.observations, MOST_WEIGHT) / (1 + age / FRESH_STEPS) ** 3
+            weight = mean.weight(self._steps, FRESH_STEPS, 3)
             seconds, count = mean.seconds, 1
             while pools and pools[-1][0] > seconds:
                 before_s, before, members = pools.pop()
@@ -130,22 +100,26 @@ class StepTimes:
 
 @dataclass
 class LoadMonitor:
-    """The load of the cloud: moving means of a step's rows (mu, Eq. 1) and seconds (eta), and the step times g (Eq. 2).
-
-    Both means are 0 until the first step.
+    """The load of the cloud: moving means of a step's rows (mu, Eq. 1), reads and seconds (eta), all 0 until the first
+    step; what a single step takes (g, Eq. 2); and, for looking at many that never were, what steps cost.
     """
 
     g: StepTimes = field(default_factory=StepTimes)
+    costs: StepCosts = field(default_factory=lambda: StepCosts(StepCost(BASE_S, ROW_S)))
     mu: float = 0.0
+    reads: float = 0.0
     eta: float = 0.0
     _observed: bool = field(default=False, repr=False)
 
-    def observe(self, rows: int, seconds: float) -> None:
-        """Take in one step. A time that cannot be one is ignored."""
-        if rows < 1 or not 0 < seconds < math.inf:
+    def observe(self, rows: int, seconds: float, pairs: float = 0.0, reads: float = 0.0) -> None:
+        """Take in one step of ``rows`` rows, with pairs and reads as in ``step_cost``. A time that cannot be one is
+        ignored."""
+        if not possible(rows, seconds):
             return
         self.g.observe(rows, seconds)
+        self.costs.observe(rows, seconds, pairs, reads)
         past = ALPHA if self._observed else 0.0
         self.mu = past * self.mu + (1 - past) * rows
+        self.reads = past * self.reads + (1 - past) * reads
         self.eta = past * self.eta + (1 - past) * seconds
         self._observed = True

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from device_agent.chunking import DEFAULT_CHUNK, Chunker
+from device_agent.chunking import DEFAULT_CHUNK, Chunker, begins_small
 from device_agent.local import Compute, LocalSession, LocalSubmodel
 from device_agent.parts import DeviceParts
 from device_agent.remote_session import RemoteSession
@@ -164,9 +164,10 @@ class ChainSession:
         limit = self.chain.front.max_rows
         if self.chain.middle is not None:
             limit = min(limit, self.chain.middle.max_rows)
-        chunker = Chunker(len(ids), self.chain.default_chunk, limit)
+        follows = self.waits and not self.chain.chunk
+        chunker = Chunker(len(ids), self.chain.default_chunk, limit, growing=follows and self._begins_small(len(ids)))
         start = self.position
-        if self._middle is not None and len(ids) > 1 and not self.chain.chunk:
+        if self._middle is not None and follows and len(ids) > 1:
             self._middle.advised = lambda begin, sizes: chunker.advise(begin - start, sizes)
         on_the_way: deque[tuple[Awaitable[torch.Tensor], int]] = deque()
         outputs: list[Awaitable[torch.Tensor]] = []
@@ -184,6 +185,12 @@ class ChainSession:
             outputs.append(await self._to_back(*on_the_way.popleft()))
         rows = [await output for output in outputs]  # All of them: a failure anywhere is a hole in a cache.
         return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+    def _begins_small(self, rows: int) -> bool:
+        pace = self.chain.middle.pace if self.chain.middle is not None else None
+        front = self.chain.parts.front
+        row_bytes = front.spec.hidden_size * front.dtype.itemsize
+        return pace is None or begins_small(rows, row_bytes, pace.up_bytes_s, pace.step_s)
 
     def deepen(
         self, shallow: torch.Tensor, wanted: int, parents: Sequence[int] | None = None

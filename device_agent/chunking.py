@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from wire.limits import FIRST_CHUNK, LEAST_CHUNK
+
 DEFAULT_CHUNK = 128
-"""Tokens in a chunk before the cloud has advised anything."""
+"""Most tokens in a chunk before the cloud has advised anything."""
 
-FIRST_CHUNK = 64
-"""Rows of the first chunk where the cloud advises more: the link is idle until the device has computed it, and how long
-that takes the cloud does not know."""
-
-GROWTH = 2
-"""An advised chunk has at most this many times the rows before it: it is computed while those are on their way."""
-
-LEAST_CHUNK = 16
-"""A shorter piece that late advice would leave between two chunks is joined to the second."""
+GROWTH = 3
+"""A later one has at most this many times the rows before it: it is computed while those are on their way."""
 
 
 def chunk_sizes(tokens: int, chunk: int) -> list[int]:
@@ -32,6 +27,16 @@ def chunk_sizes(tokens: int, chunk: int) -> list[int]:
     return [size + 1] * larger + [size] * (count - larger)
 
 
+def begins_small(rows: int, row_bytes: int, up_bytes_s: float | None, step_s: float | None) -> bool:
+    """Whether a prompt's first chunks had better be small: unless its upload is known to take less than a step of the
+    cloud, which every further chunk costs. The cloud does the same sum when it advises (``advising``).
+
+    Args:
+        row_bytes: of one row on its way; ``up_bytes_s``: the link's bytes a second; ``step_s``: seconds of a step.
+    """
+    return up_bytes_s is None or step_s is None or rows * row_bytes > step_s * up_bytes_s
+
+
 class Chunker:
     """Cuts one prefill chunk by chunk, so that advice from the cloud takes effect from the next chunk on.
 
@@ -39,14 +44,17 @@ class Chunker:
         rows: rows of this prefill.
         default: rows of a chunk where no advice says otherwise.
         limit: rows no chunk may exceed, whatever is advised.
+        growing: chunks begin with at most ``FIRST_CHUNK`` rows and grow by ``GROWTH`` at most; else they have their
+            sizes from the first on.
     """
 
-    def __init__(self, rows: int, default: int, limit: int) -> None:
+    def __init__(self, rows: int, default: int, limit: int, *, growing: bool = True) -> None:
         assert limit > 0 and default > 0
         self._rows = rows
         self._default = min(default, limit)
         self._limit = limit
         self._cut = 0
+        self._growing = growing
         self._advised = False
         self._sizes = deque(chunk_sizes(rows, self._default))
 
@@ -55,8 +63,7 @@ class Chunker:
 
         What is cut already stays, so of late advice only the boundaries ahead are kept. Rows before ``begin`` and
         behind the last size are cut evenly by the default; sizes below 1 are left out, sizes above the limit are cut
-        evenly. Advice that says nothing about the rows ahead changes nothing. The first chunks may be shorter than
-        advised, see ``FIRST_CHUNK`` and ``GROWTH``.
+        evenly. Advice that says nothing about the rows ahead changes nothing.
         """
         boundaries, end = [begin], begin
         for size in sizes:
@@ -79,8 +86,11 @@ class Chunker:
         """Rows of the next chunk, which counts as cut from now on; 0 when nothing is left."""
         size = self._sizes.popleft() if self._sizes else 0
         most = max(FIRST_CHUNK, GROWTH * self._cut)
-        if self._advised and size >= most + LEAST_CHUNK:
-            self._sizes.appendleft(size - most)
-            size = most
+        if self._growing and size >= most + LEAST_CHUNK:
+            size, left = most, size - most
+            if self._advised:
+                self._sizes.appendleft(left)
+            else:
+                self._sizes = deque(chunk_sizes(self._rows - self._cut - size, self._default))
         self._cut += size
         return size

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_server.advice import (
-    FEW_CHUNKS,
     LATE,
     MIN_CHUNK,
     UNKNOWN_LINK_ROWS,
@@ -23,9 +22,9 @@ from cloud_server.advice import (
     differs,
     eq3_rows,
     ready_s,
-    schedule,
 )
 from cloud_server.monitor import StepTimes
+from cloud_server.schedules import FEW_CHUNKS, schedule
 
 ROW_BYTES = 2 * 4096
 WIFI, FAST = 7.5e6, 100e6
@@ -54,14 +53,9 @@ def of_size(rows: int, size: int) -> list[int]:
     return [size] * (rows // size) + ([rows % size] if rows % size else [])
 
 
-def late(conditions: Conditions) -> Conditions:
-    """The same with steps ``LATE`` times as long."""
-    return replace(conditions, g=lambda rows: LATE * conditions.g(rows))
-
-
 def regrets(conditions: Conditions, cuts: Sequence[Sequence[int]]) -> list[float]:
     """How much later each cut is than the soonest of them, as a ratio, on average over steps as expected and late."""
-    times = [(ready_s(conditions, cut), ready_s(late(conditions), cut)) for cut in cuts]
+    times = [(ready_s(conditions, cut), ready_s(conditions.late(), cut)) for cut in cuts]
     soonest, soonest_late = (min(each) for each in zip(*times, strict=True))
     return [(in_time / soonest + delayed / soonest_late) / 2 for in_time, delayed in times]
 
@@ -137,7 +131,7 @@ def test_a_slow_link_leaves_time_for_late_steps(up_bytes_s: float, rows: int, at
     sizes = schedule(conditions, rows)
     tight = min(([rows - last, last] for last in range(1, rows)), key=lambda cut: ready_s(conditions, cut))
     assert ready_s(conditions, sizes) <= ready_s(conditions, tight) * 1.01
-    assert ready_s(late(conditions), tight) >= ready_s(late(conditions), sizes) * at_least
+    assert ready_s(conditions.late(), tight) >= ready_s(conditions.late(), sizes) * at_least
 
 
 def test_a_cloud_in_use() -> None:
@@ -164,6 +158,28 @@ def test_a_pipeline_is_a_flow_shop() -> None:
                 done = max(done, free[stage]) + conditions.g(size) / stages
                 free[stage] = done
         assert ready_s(conditions, sizes) == pytest.approx(free[-1])
+
+
+def test_attention_makes_later_chunks_dearer() -> None:
+    """Each chunk takes what its rows attend to on top: the same in one chunk as in many, more behind a long session."""
+    conditions = replace(alone(FAST), pair_s=1e-6)
+    assert conditions.late().attention_s(10) == pytest.approx(LATE * conditions.attention_s(10))
+    without_s = [ready_s(alone(1e12), sizes) for sizes in ([400], [100] * 4)]
+    with_s = [ready_s(replace(alone(1e12), pair_s=1e-6), sizes, begin=1000) for sizes in ([400], [100] * 4)]
+    assert [one - other for one, other in zip(with_s, without_s, strict=True)] == pytest.approx([0.48] * 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("begin", [0, 3000])
+def test_near_the_best_with_attention(begin: int) -> None:
+    """Against every cut of 8 units, where attention costs as much as all else: within 2 %."""
+    cuts = every_cut(1024, 128)
+    for exponent in range(12, 19):
+        conditions = replace(alone(10 ** (exponent / 2)), pair_s=3e-7)
+        found = schedule(conditions, 1024, begin)
+        times = [(ready_s(conditions, cut, begin), ready_s(conditions.late(), cut, begin)) for cut in [found, *cuts]]
+        soonest, soonest_late = (min(each) for each in zip(*times, strict=True))
+        first, *others = [(in_time / soonest + delayed / soonest_late) / 2 for in_time, delayed in times]
+        assert first <= min(others) * 1.02
 
 
 def test_one_size() -> None:
@@ -216,6 +232,7 @@ def any_conditions(draw: st.DrawFn, known: bool = True) -> Conditions:
         draw(st.floats(1e5, 1e10)) if known else None,
         draw(st.integers(1, 64) | st.sampled_from([128, 512, 4096, NO_CAP])),
         draw(st.sampled_from([0.0, 0.0, 0.0005, 0.02])),
+        draw(st.sampled_from([0.0, 0.0, 1e-7, 1e-5])),
     )
 
 
@@ -273,7 +290,7 @@ def test_near_the_best_there_is(pipeline: int) -> None:
         sizes = schedule(conditions, rows)
         found, *others = regrets(conditions, [sizes, *cuts])
         assert found <= min(others) * 1.02
-        for case in (conditions, late(conditions)):
+        for case in (conditions, conditions.late()):
             assert ready_s(case, sizes) <= min(ready_s(case, cut) for cut in cuts) * 1.12
         as_good = [len(cut) for cut, other in zip(cuts, others, strict=True) if other <= found]
         assert not as_good or len(sizes) <= min(as_good)

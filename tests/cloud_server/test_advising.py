@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_server.advice import UNKNOWN_LINK_ROWS, Conditions, chunk_rows, schedule
+from cloud_server.advice import UNKNOWN_LINK_ROWS, Conditions, chunk_rows
 from cloud_server.advising import DRIFT, SCHEDULES, Advising
-from wire.limits import MAX_CHUNKS
+from cloud_server.schedules import schedule
+from device_agent.chunking import Chunker, begins_small
+from wire.limits import FIRST_CHUNK, LEAST_CHUNK, MAX_CHUNKS
 from wire.messages import Advice, LinkState
 
 ROW_BYTES = 8192
@@ -63,17 +65,37 @@ def test_a_device_that_comes_is_told_one_size() -> None:
 
 @given(st.integers(1, 20_000), st.sampled_from([0.0, SLOW_BYTES_S, FAST_BYTES_S]), st.integers(16, 512))
 def test_a_prompt_gets_sizes_that_add_up(prompt: int, up_bytes_s: float, cap_rows: int) -> None:
-    """A prompt of more than one chunk is told at once how to be cut, within what one message holds; another one gets
-    nothing, since it is one chunk anyway."""
+    """A prompt is told at once how to be cut, within what one message holds; one that is cut before that can come is
+    told nothing."""
     cloud = Cloud(cap_rows=cap_rows)
     cloud.advising(up_bytes_s).opened(7, prompt)
-    if prompt <= chunk_rows(cloud.conditions(up_bytes_s or None)):
-        assert cloud.posted == []
+    if not cloud.posted:
+        assert prompt < FIRST_CHUNK + LEAST_CHUNK or (up_bytes_s == FAST_BYTES_S and prompt <= cap_rows)
         return
     (advice,) = cloud.posted
     assert advice.session == 7 and advice.begin == 0
     assert all(0 < size <= cap_rows for size in advice.sizes) and len(advice.sizes) <= MAX_CHUNKS
     assert sum(advice.sizes) == prompt or (len(advice.sizes) == MAX_CHUNKS and sum(advice.sizes) < prompt)
+
+
+@given(st.integers(1, 8000), st.sampled_from([0.0, 1e5, SLOW_BYTES_S, 1e8, FAST_BYTES_S]), st.integers(64, 512))
+def test_a_device_can_follow(prompt: int, up_bytes_s: float, cap_rows: int) -> None:
+    """The advice that comes when the first chunk has been cut begins where that ends, so no chunk is cut twice."""
+    cloud = Cloud(cap_rows=cap_rows)
+    advising = Advising(cloud.conditions, cloud.posted.append)
+    advising.measured(LinkState(int(up_bytes_s), 0))
+    advising.connected()
+    ((default,),) = [advice.sizes for advice in cloud.posted]
+    cloud.posted.clear()
+    small = begins_small(prompt, ROW_BYTES, up_bytes_s or None, cloud.base_s + cloud.row_s)
+    chunker = Chunker(prompt, default, cap_rows, growing=small)
+    first = chunker.next()
+    advising.opened(7, prompt)
+    if not cloud.posted:
+        assert first == prompt
+        return
+    (advice,) = cloud.posted
+    assert first == advice.sizes[0]
 
 
 @given(st.integers(1, 20_000), st.sampled_from([0.0, SLOW_BYTES_S, FAST_BYTES_S]))
@@ -165,9 +187,9 @@ def test_what_has_not_changed_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     otherwise."""
     scheduled: list[int] = []
 
-    def counted(conditions: Conditions, rows: int) -> list[int]:
+    def counted(conditions: Conditions, rows: int, begin: int) -> list[int]:
         scheduled.append(rows)
-        return schedule(conditions, rows)
+        return schedule(conditions, rows, begin)
 
     monkeypatch.setattr("cloud_server.advising.schedule", counted)
     cloud = Cloud()
@@ -175,9 +197,10 @@ def test_what_has_not_changed_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     advising.opened(7, 6000)
     for _ in range(3):
         list(advising.look_again({7: 0}.get))
-    assert scheduled == [6000]
+    left = 6000 - cloud.posted[0].sizes[0]
+    assert scheduled == [left]
     list(advising.look_again({7: 512}.get))
-    assert scheduled == [6000, 5488]
+    assert scheduled == [left, 5488]
     steps = 0
     while len(scheduled) == 2:
         cloud.base_s *= 1 + DRIFT / 4

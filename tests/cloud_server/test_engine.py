@@ -241,6 +241,21 @@ async def test_a_step_that_fails_ends_those_whose_nodes_it_should_have_moved(
         assert caller.ended is not None and caller.ended.code is Code.INTERNAL
 
 
+async def test_what_rows_attend_to_is_counted(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what steps cost: of a chunk as pairs, of short work as reads, with all positions before them."""
+    async with engine_here(tiny) as engine:
+        observed: list[tuple[int, float, float]] = []
+
+        def observe(rows: int, seconds: float, pairs: float, reads: float) -> None:
+            observed.append((rows, pairs, reads))
+
+        monkeypatch.setattr(engine.load, "observe", observe)
+        caller = Caller(engine, (1, 1)).open(200)
+        for rows in (40, 60, 4):
+            await caller.send(hidden(rows, rows))
+        assert observed == [(40, 800, 0), (60, 60 * 70, 0), (4, 0, 4 * 102)]
+
+
 async def test_decoders_gather_into_full_steps(tiny: Path) -> None:
     """Eight decoders that come back at once are answered eight at a time, not one and then seven."""
     async with engine_here(tiny) as engine:

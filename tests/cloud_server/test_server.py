@@ -21,9 +21,11 @@ from structlog.typing import EventDict
 from tiny_models import build_tiny
 from websockets.asyncio.client import connect
 
-from cloud_server.advice import Conditions, schedule
+from cloud_server.advice import Conditions
 from cloud_server.app import CloudServer
 from cloud_server.device_link import APART_BYTES, TIMINGS, DeviceLink
+from cloud_server.schedules import schedule
+from cloud_server.step_cost import StepCost, StepCosts
 from device_agent.local import Compute
 from split_model.packed_rows import pack, unpack
 from split_model.tensor_bytes import from_bytes, to_bytes
@@ -375,6 +377,21 @@ async def test_many_frames_of_one_device_hold_nobody_up(
     assert max(handled.values()) == 1
 
 
+async def test_what_advice_goes_by(tiny: Path) -> None:
+    """The cost of a step as it is known, with what others read where there are others."""
+    async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
+        load = cloud.server.engine.load
+        load.costs, load.mu, load.reads = StepCosts(StepCost(0.1, 0.001, 1e-6, 1e-5)), 7.0, 1000.0
+        alone = cloud.server._conditions(1e6)
+        assert (alone.g(0), alone.g(10), alone.pair_s, alone.mu) == (0.1, 0.11, 1e-6, 0.0)
+        for session in range(2):
+            stream.post(Open(session, 200, prompt=100))
+        await until(lambda: cloud.server._running() == 2)
+        beside = cloud.server._conditions(1e6)
+        assert beside.g(0) == pytest.approx(0.11)
+        assert (beside.pair_s, beside.mu) == (1e-6, 7.0)
+
+
 async def test_all_devices_are_advised_a_little_at_a_time(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, turns: Callable[[], int]
 ) -> None:
@@ -383,9 +400,9 @@ async def test_all_devices_are_advised_a_little_at_a_time(
     counts = []
     running = CloudServer._running
 
-    def counted(conditions: Conditions, prompt: int) -> list[int]:
+    def counted(conditions: Conditions, prompt: int, begin: int) -> list[int]:
         scheduled[turns()] += 1
-        return schedule(conditions, prompt)
+        return schedule(conditions, prompt, begin)
 
     def running_counted(server: CloudServer) -> int:
         counts.append(server)

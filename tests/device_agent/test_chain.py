@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,11 @@ from clouds import chain_over, until
 from tiny_models import build_tiny
 
 from device_agent.chain import MAX_AHEAD, WHOLE_PROMPT, ChainSession
-from device_agent.local import Compute
+from device_agent.local import Compute, LocalSession, LocalSubmodel
+from split_model.checkpoint import Checkpoint
+from split_model.slices import middle_slice
+from split_model.stack import Stack
+from split_model.submodel import Pace
 from wire.errors import Code, SessionFailed
 
 
@@ -24,9 +29,9 @@ class SlowMiddle:
     max_rows = 512
     max_positions = sys.maxsize
     nbytes = 0
-    pace = None
 
     def __init__(self) -> None:
+        self.pace: Pace | None = None
         self.chunk: int | None = None
         self.advised: Callable[[int, Sequence[int]], None] | None = None
         self.asked: list[tuple[torch.Tensor, int, asyncio.Future[torch.Tensor]]] = []
@@ -168,6 +173,49 @@ async def test_advice_cuts_the_chunks_that_come(path: Path) -> None:
         assert [len(hidden) for hidden, _, _ in middle.asked[1:]] == sizes
         session.close()
         compute.stop()
+
+
+@pytest.mark.parametrize(
+    ("pace", "expected"),
+    [
+        (Pace(), [64, 36]),
+        (Pace(0.02, 1e5), [64, 36]),
+        (Pace(0.02, 1e9), [100]),
+        (Pace(None, 1e9), [64, 36]),
+    ],
+)
+async def test_first_chunks_are_small_where_that_hides_something(path: Path, pace: Pace, expected: list[int]) -> None:
+    """On a link that is slow or not known, and not where all rows are up before a step of the cloud is over."""
+    middle, compute = SlowMiddle(), Compute()
+    middle.pace, middle.chunk = pace, 512
+    session = session_over(path, middle, compute, 0, chunk=0)
+    prefill = asyncio.create_task(session.forward([5] * 100, 1, torch.clone))
+    for number in range(len(expected)):
+        await until(lambda: len(middle.asked) > number)  # noqa: B023
+        middle.answer(number)
+    await prefill
+    assert [len(hidden) for hidden, _, _ in middle.asked] == expected
+    session.close()
+    compute.stop()
+
+
+async def test_layers_that_are_all_here_have_even_chunks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no link to hide anything behind."""
+    compute, checkpoint = Compute(), Checkpoint.open(path)
+    middle = LocalSubmodel(Stack.load(checkpoint, middle_slice(checkpoint.spec, 1, 1), torch.float32), compute)
+    forwarded: list[int] = []
+    forward = LocalSession.forward
+
+    def counted(session: LocalSession, hidden: torch.Tensor, *more: Any) -> Any:
+        forwarded.append(len(hidden))
+        return forward(session, hidden, *more)
+
+    monkeypatch.setattr(LocalSession, "forward", counted)
+    session = chain_over(path, 1, 1, middle, compute, 0).open(200)
+    await session.forward([5] * 150, 1, torch.clone)
+    assert 75 in forwarded and 64 not in forwarded, forwarded
+    session.close()
+    compute.stop()
 
 
 @pytest.mark.parametrize("tail", [0, 1])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.chunking import FIRST_CHUNK, GROWTH, LEAST_CHUNK, Chunker, chunk_sizes
+from device_agent.chunking import GROWTH, Chunker, begins_small, chunk_sizes
+from wire.limits import FIRST_CHUNK, LEAST_CHUNK
 
 
 def rest(chunker: Chunker) -> list[int]:
@@ -18,9 +20,30 @@ def rest(chunker: Chunker) -> list[int]:
 @given(st.integers(0, 3000), st.integers(1, 600), st.integers(1, 600))
 def test_without_advice(rows: int, default: int, limit: int) -> None:
     """Even chunks of the default, or of the limit where that is smaller; then 0, however often it is asked."""
-    chunker = Chunker(rows, default, limit)
+    chunker = Chunker(rows, default, limit, growing=False)
     assert rest(chunker) == chunk_sizes(rows, min(default, limit))
     assert chunker.next() == 0
+
+
+def test_before_any_advice() -> None:
+    """What follows the cloud begins small: its advice for this prompt comes while the first chunk is on its way."""
+    chunker = Chunker(1000, 512, 512)
+    assert chunker.next() == FIRST_CHUNK
+    chunker.advise(0, [100, 200, 700])
+    assert rest(chunker) == [36, 200, 350, 350]
+    assert rest(Chunker(1000, 512, 512)) == [64, 192, 372, 372]
+    assert rest(Chunker(500, 128, 512)) == [64, 109, 109, 109, 109]
+
+
+@pytest.mark.parametrize(
+    ("up_bytes_s", "step_s", "small"),
+    [(None, 0.02, True), (1e6, None, True), (1e6, 0.02, True), (100e6, 0.02, True), (300e6, 0.02, False)],
+)
+def test_small_chunks_where_the_upload_is_worth_hiding(
+    up_bytes_s: float | None, step_s: float | None, small: bool
+) -> None:
+    """500 rows of 8 KiB: not where they are up before a step is over, which every chunk would cost."""
+    assert begins_small(500, 8192, up_bytes_s, step_s) is small
 
 
 def test_advice_before_the_first_chunk() -> None:
@@ -31,10 +54,10 @@ def test_advice_before_the_first_chunk() -> None:
 
 
 def test_a_schedule_that_begins_large() -> None:
-    """Its first chunks are cut shorter, until what is on its way is half as long as the next; the boundaries stay."""
+    """Its first chunks are cut shorter, until what is on its way is a third of the next; the boundaries stay."""
     chunker = Chunker(1000, 128, 512)
     chunker.advise(0, [500, 450, 50])
-    assert rest(chunker) == [64, 128, 308, 450, 50]
+    assert rest(chunker) == [64, 192, 244, 450, 50]
 
 
 def test_hardly_more_than_a_first_chunk() -> None:
@@ -48,7 +71,7 @@ def test_hardly_more_than_a_first_chunk() -> None:
 
 def test_late_advice() -> None:
     """What is cut stays; of the schedule the boundaries ahead are kept."""
-    chunker = Chunker(351, 100, 512)
+    chunker = Chunker(351, 100, 512, growing=False)
     assert chunker.next() == 88
     chunker.advise(0, [40, 200, 87, 24])
     assert rest(chunker) == [152, 87, 24]
@@ -56,11 +79,11 @@ def test_late_advice() -> None:
 
 def test_late_advice_leaves_no_crumbs() -> None:
     """A piece before a boundary just ahead is joined to the chunk behind it, unless the schedule ends there."""
-    chunker = Chunker(351, 100, 512)
+    chunker = Chunker(351, 100, 512, growing=False)
     assert chunker.next() == 88
     chunker.advise(0, [100, 100, 151])
     assert rest(chunker) == [112, 151]
-    chunker = Chunker(351, 180, 512)
+    chunker = Chunker(351, 180, 512, growing=False)
     assert chunker.next() == 176
     chunker.advise(0, [180])
     assert rest(chunker) == [4, 171]
@@ -68,7 +91,7 @@ def test_late_advice_leaves_no_crumbs() -> None:
 
 def test_advice_for_rows_ahead() -> None:
     """Rows before its begin are cut by the default."""
-    chunker = Chunker(1000, 100, 512)
+    chunker = Chunker(1000, 100, 512, growing=False)
     assert chunker.next() == 100
     chunker.advise(300, [300, 400])
     assert rest(chunker) == [100, 100, 300, 400]
@@ -86,13 +109,13 @@ def test_the_latest_advice_counts() -> None:
 
 def test_advice_that_says_nothing_about_what_is_ahead() -> None:
     """Empty, all zero, passed already, or beyond the end: the advice before it stays."""
-    chunker = Chunker(600, 100, 512)
+    chunker = Chunker(600, 100, 512, growing=False)
     chunker.advise(0, [60, 120, 300, 120])
     assert [chunker.next(), chunker.next()] == [60, 120]
     for begin, sizes in ((0, []), (400, [0, -5]), (0, [100, 80]), (600, [10]), (9000, [10])):
         chunker.advise(begin, sizes)
     assert rest(chunker) == [300, 120]
-    chunker = Chunker(600, 300, 512)
+    chunker = Chunker(600, 300, 512, growing=False)
     chunker.advise(0, [0])
     assert rest(chunker) == [300, 300]
 
@@ -100,7 +123,7 @@ def test_advice_that_says_nothing_about_what_is_ahead() -> None:
 def test_bad_sizes() -> None:
     """Above the limit: cut evenly. Not a size: left out. Too few rows: the default goes on. Too many: cut short."""
     for sizes, expected in (([-3, 500, 0, 100], [250, 250, 100, 114]), ([300, 10**12], [300, 207, 207])):
-        chunker = Chunker(1000, 150, 400)
+        chunker = Chunker(1000, 150, 400, growing=False)
         assert [chunker.next(), chunker.next()] == [143, 143]
         chunker.advise(286, sizes)
         assert rest(chunker) == expected
@@ -115,19 +138,18 @@ def test_bad_sizes() -> None:
 def test_any_advice_at_any_time(
     rows: int, default: int, limit: int, events: list[tuple[int, list[int]] | None]
 ) -> None:
-    """Chunks add up to the rows, each is within 1 and the limit, and none that was advised is much longer than the link
-    gives time for."""
-    chunker, advised = Chunker(rows, default, limit), False
+    """Chunks add up to the rows, each is within 1 and the limit, and none is much longer than the link gives time
+    for."""
+    chunker = Chunker(rows, default, limit)
     sizes: list[int] = []
     for advice in [*events, *[None] * rows]:
         cut = sum(sizes)
         if advice is not None:
             begin, wanted = advice
             chunker.advise(begin, wanted)
-            advised |= min(begin + sum(size for size in wanted if size > 0), rows) > max(begin, cut)
         elif size := chunker.next():
             assert size <= limit
-            assert not advised or size < max(FIRST_CHUNK, GROWTH * cut) + LEAST_CHUNK
+            assert size < max(FIRST_CHUNK, GROWTH * cut) + LEAST_CHUNK
             sizes.append(size)
         else:
             break

@@ -84,7 +84,7 @@ async def test_rows_are_packed_for_a_slow_link(slow: bool, tiny: Path, monkeypat
         async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, hello, may_pack=may_pack) as remote:
             await check_submodel(remote, middle_of(tiny))
             (link,) = remote.links
-            link.monitor._up.observe(10**6, 0.01)  # As measured: before that, nobody knows that a link is fast.
+            link.monitor._up.observe(10**6, 0.01, alone=True)  # Before that, nobody knows that a link is fast.
             await check_submodel(remote, middle_of(tiny))
             before = link.stream.sent_bytes, link.stream.received_bytes  # type: ignore[union-attr]
             session = remote.open(200)
