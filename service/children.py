@@ -23,6 +23,7 @@ class Children:
 
     def __init__(self) -> None:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._ready: set[str] = set()
 
     def start(self, name: str, arguments: list[str]) -> None:
         """Start a process. Ctrl-C in the terminal reaches only the parent, which then stops all in order."""
@@ -33,6 +34,10 @@ class Children:
             start_new_session=True,
             preexec_fn=_die_with(os.getpid()),
         )
+
+    def ready(self, name: str) -> None:
+        """This process answers: it takes signals itself from now on."""
+        self._ready.add(name)
 
     def ended(self) -> tuple[str, int] | None:
         """The first process that is not running any more, and its exit status."""
@@ -52,9 +57,10 @@ class Children:
 
     def stop(self) -> None:
         """Stop all, kindly first."""
-        for process in reversed(self._processes.values()):
+        for name, process in reversed(self._processes.items()):
             if process.poll() is None:
-                process.send_signal(signal.SIGINT)
+                # Python answers SIGINT with a traceback as long as nobody takes it; SIGTERM ends it without a word.
+                process.send_signal(signal.SIGINT if name in self._ready else signal.SIGTERM)
         deadline = time.monotonic() + STOP_WITHIN_S
         for process in self._processes.values():
             try:

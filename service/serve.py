@@ -138,6 +138,7 @@ def _await(name: str, children: Children, ready: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise SystemExit(f"The {name} process was not ready within {START_WITHIN_S:.0f} s.")
         time.sleep(POLL_S)
+    children.ready(name)
     click.echo(" ready")
 
 

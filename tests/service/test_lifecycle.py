@@ -70,11 +70,26 @@ def test_children_are_stopped_kindly_then_killed(tmp_path: Path, monkeypatch: py
     while not all(each.exists() for each in ready):
         assert children.ended() is None
         os.sched_yield()
+    for each in ready:
+        children.ready(each.name)
     started = [psutil.Process(process.pid) for process in children._processes.values()]
     children.stop()
     assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in started)
     codes = {process.returncode for process in children._processes.values()}
     assert -signal.SIGKILL in codes and len(codes) == 2
+
+
+def test_children_that_only_begin_end_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nobody who stops a start half-way wants to read a traceback of each."""
+    children, begun = Children(), tmp_path / "begun"
+    wait = "import sys, time, pathlib; pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
+    children.start("one", [sys.executable, "-c", wait, str(begun)])
+    while not begun.exists():
+        assert children.ended() is None
+        os.sched_yield()
+    children.stop()
+    assert children.ended() == ("one", -signal.SIGTERM)
+    assert capfd.readouterr().err == ""
 
 
 async def test_small_messages_do_not_wait_for_acknowledgements() -> None:
