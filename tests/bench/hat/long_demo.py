@@ -2,7 +2,8 @@
 
 The demo model was trained on texts of a few hundred tokens. Behind longer prompts, as the paper's sets have them, it
 ends its answers early or babbles; with its rotations stretched it goes on telling stories, and no weight is trained for
-it. Its drafters and the small model are the shipped ones, stretched in the same way.
+it. Its drafters and the small model are the shipped ones, stretched in the same way, until ``long_drafters`` trains
+others.
 """
 
 from __future__ import annotations

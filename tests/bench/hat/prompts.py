@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -21,7 +21,7 @@ from checkpoints import DATA, DEMO
 from device_agent.tokenizer import Tokenizer
 from models.demo.recipe import stories
 from models.demo.recipe.chat import memory
-from models.demo.recipe.sample import Message, is_heldout, pick
+from models.demo.recipe.sample import Message, Sample, is_heldout, pick
 from models.demo.recipe.stories import ANY
 from wire.messages import ChatTurn
 
@@ -77,8 +77,7 @@ def demo_prompts(lengths: Sequence[int], seed: int) -> list[Prompt]:
     """
     if any(each < SHORTEST for each in lengths):
         raise ValueError(f"a demo prompt has at least {SHORTEST} tokens, not {min(lengths)}")
-    rng = random.Random(f"prompts-{seed}")
-    author = _Author(rng)
+    author = _Author(random.Random(f"prompts-{seed}"))
     begun: set[tuple[int, ...]] = set()
     prompts = []
     for wanted in lengths:
@@ -95,11 +94,22 @@ def demo_prompts(lengths: Sequence[int], seed: int) -> list[Prompt]:
     return prompts
 
 
-class _Author:
-    """Writes conversations. Turns are apart by special tokens, so their lengths add up."""
+def taught_conversations(lengths: Sequence[int], seed: int) -> Iterator[list[Message]]:
+    """A conversation of about each of these lengths in tokens, request last, with nothing in it that is held out."""
+    author = _Author(random.Random(f"taught-{seed}"), taught=True)
+    for wanted in lengths:
+        yield author.conversation(max(wanted, SHORTEST))
 
-    def __init__(self, rng: random.Random) -> None:
+
+class _Author:
+    """Writes conversations. Turns are apart by special tokens, so their lengths add up.
+
+    taught: all requests, and all stories, are of the side that training may see; else the last request is held out.
+    """
+
+    def __init__(self, rng: random.Random, taught: bool = False) -> None:
         self._rng = rng
+        self._taught = taught
         silent = {"role": "user", "content": ""}
         self._turn = counted([silent, silent]) - counted([silent])
         self._around = counted([silent]) - self._turn
@@ -139,14 +149,20 @@ class _Author:
         return [text for length, text in takewhile(lambda each: each[0] <= tokens + TOLERANCE, self._requests[at:])]
 
     def _told(self) -> tuple[str, list[str]]:
+        if self._taught:
+            sample = self._sample()
+            return sample.prompt[-1]["content"], _sentences(sample.answer)
         ask, told, _, _ = stories.with_gist(self._rng)
         return ask, _sentences(told)
 
     def _request(self) -> str:
+        return self._sample().prompt[-1]["content"]
+
+    def _sample(self) -> Sample:
         while True:
             sample = stories.make(self._rng)
-            if sample.key != "any" and is_heldout(sample.key):
-                return sample.prompt[-1]["content"]
+            if sample.key != "any" and is_heldout(sample.key) != self._taught:
+                return sample
 
     def _tokens(self, text: str) -> int:
         return len(demo_tokenizer().text(text)) + self._turn

@@ -61,7 +61,10 @@ def of_prompts(setting: str, dataset: str) -> str:
             "It was recorded along the short prompts that the demo model's training held out, where more is accepted "
             "than behind long ones."
         )
-    stretched = "For their length its positions are stretched by YaRN, without training (tests/bench/hat/long_demo.py)."
+    stretched = (
+        "For their length its positions are stretched by YaRN, without training (tests/bench/hat/long_demo.py); all "
+        "drafters, Medusa's heads and the small model too, are trained for it on such lengths (long_drafters.py)."
+    )
     if dataset == "real":
         return (
             "The demo model with its own acceptance. Prompts are SpecBench's own texts, first turns, without those too "

@@ -74,12 +74,14 @@ class Setup:
 
 
 def setup(name: str, cache: Path) -> Setup:
-    """The demo model for long prompts, or the wide one, made in ``cache`` first where it is not there."""
+    """The demo model for long prompts with drafters made for it, or the wide one; made in ``cache`` first where it is
+    not there."""
     # Only here, since both import PyTorch, which takes seconds that whoever lists cells need not wait.
     if name == "demo":
         from bench.hat.long_demo import long_demo
+        from bench.hat.long_drafters import drafted
 
-        return Setup("demo", long_demo(cache / "long-demo"), 2, 256 * ITEM_BYTES, 0.25, "device_agent")
+        return Setup("demo", drafted(long_demo(cache / "long-demo")), 2, 256 * ITEM_BYTES, 0.25, "device_agent")
     from bench.hat.wide_model import WIDE, made
 
     return Setup("wide", made(cache / "wide"), 1, WIDE.hidden * ITEM_BYTES, 0.9, "bench.hat.replay_device")

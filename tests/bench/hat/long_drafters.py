@@ -1,0 +1,96 @@
+"""Drafters for the demo model with stretched positions: as its own were made, of text as long as its prompts.
+
+A drafter is made for a model. Stretched and behind a thousand tokens of stories the demo model says other things than
+it was taught, and drafters that have seen it behind a hundred tokens at most guess them badly: all of them, ours and
+those of the methods that ours is compared with. So all are trained anew, for as long and in the same way
+(``models/demo/recipe/drafters.py``), on conversations of the side that training may see, their answers being the
+stretched model's own. That takes half an hour of one core, once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from bench.hat.lengths import CNN_DM, POSITIONS, SPECBENCH, draw
+from bench.hat.long_demo import KINDS, SMALL
+from bench.hat.prompts import demo_prompts, taught_conversations
+from rich.console import Console
+
+from drafting.distill.bars import Bars
+from drafting.distill.making import Described, make_drafter
+from drafting.distill.network import FrozenHead
+from drafting.distill.preparation import Renewal, Source
+from drafting.distill.text import Document
+from drafting.distill.training import Plan
+from models.demo.recipe.drafters import LOSSES, RATES
+from models.demo.recipe.sample import Message
+from models.demo.recipe.small import save_small, small_model, train_small
+
+SPLIT: Final = 2
+ANSWER_TOKENS: Final = 128
+CONVERSATIONS: Final = 1000
+MEASURED_ON: Final = 40
+TOKENS: Final = 2_200_000
+"""Read by each drafter, as by those of the demo model."""
+
+BATCH_TOKENS: Final = 2048
+SMALL_SHAPE: Final = "body"
+SEED: Final = 7000
+"""Of the text; no seed of a measured prompt is near it."""
+
+
+def drafted(
+    model: Path, *, conversations: int = CONVERSATIONS, tokens: int = TOKENS, measured_on: int = MEASURED_ON
+) -> Path:
+    """The same folder, its drafters trained for it, unless they are; what was done when it was stopped is kept beside.
+
+    Args:
+        conversations: of the text; ``tokens``: read by each drafter; ``measured_on``: prompts that it is measured on.
+    """
+    done, run = model / "drafters" / "distilled", model.with_name(f"{model.name}-drafters")
+    if done.is_file():
+        return model
+    source, console = Source(model, POSITIONS), Console(stderr=True)
+    console.print("Training drafters for long prompts: half an hour, once.")
+    with Bars(console) as bars:
+        texts = source.answered(_texts(source, conversations), Renewal((0.0, 1.0), ANSWER_TOKENS, SEED), run, bars)
+        files = source.features(texts, SPLIT, run / "features", bars)
+        asked = [_document(source, prompt.messages) for prompt in demo_prompts(_lengths(measured_on), SEED)]
+        greedy = Renewal((0.0,), ANSWER_TOKENS, SEED)
+        measured = source.answered(asked, greedy, run, bars, source.exact_model())
+        words = Described("stories of the recipe, long, the last one as the model says it", "prompts as measured")
+        for kind in KINDS:
+            plan = Plan(LOSSES[kind], tokens=tokens, batch_tokens=BATCH_TOKENS, rate=RATES[kind])
+            made = make_drafter(source, kind, files, measured, plan, run / kind, run / "made", words, bars)
+            bars.console.print(f"{kind}: tau {made.acceptance.tau:.2f}")
+        small = small_model(SMALL_SHAPE, source.spec, 0)
+        with bars.training(tokens) as told:
+            train_small(small, FrozenHead.load(source.checkpoint), files, tokens, 0, lambda read: told(read, ""))
+        save_small(small, model, run / "made" / SMALL)
+    for each in (run / "made").iterdir():
+        kept = model / "drafters" / each.name
+        if kept.is_dir():
+            shutil.rmtree(kept)
+        shutil.move(each, kept)
+    done.touch()
+    shutil.rmtree(run)
+    return model
+
+
+def _lengths(count: int) -> list[int]:
+    """As the prompts that are measured: of both sets in equal parts, with room for the answer."""
+    most = POSITIONS - ANSWER_TOKENS - 16
+    return [length for each in (SPECBENCH, CNN_DM) for length in draw(each, -(-count // 2), SEED, most)]
+
+
+def _texts(source: Source, count: int) -> list[Document]:
+    return [_document(source, messages) for messages in taught_conversations(_lengths(count), SEED)]
+
+
+def _document(source: Source, messages: list[Message]) -> Document:
+    """A conversation with a place for the answer that the model will give."""
+    found = source.writer.conversation([*messages, {"role": "assistant", "content": "Once"}])
+    assert found is not None
+    return found
