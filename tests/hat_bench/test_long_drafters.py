@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 from bench.hat.long_demo import KINDS, SMALL, long_demo
-from bench.hat.long_drafters import drafted
+from bench.hat.long_drafters import MADE, drafted, fitting, trained
 from bench.hat.prompts import _Author, counted, taught_conversations
+from checkpoints import DEMO
 
 from device_agent.drafters import load_drafters
 from device_agent.parts import DeviceParts
 from models.demo.recipe.sample import is_heldout
 from split_model.checkpoint import Checkpoint
+
+FILE = "model.safetensors"
 
 
 def test_what_is_taught_is_not_held_out() -> None:
@@ -33,22 +36,44 @@ def test_taught_conversations_are_as_long_as_wanted() -> None:
         assert messages[-1]["role"] == "user"
 
 
-def test_they_are_made_once_and_fit(tmp_path: Path) -> None:
-    """All kinds and the small model, in place of those of the short model; a second call finds them there."""
+def test_training_makes_all_that_a_model_needs(tmp_path: Path) -> None:
+    """All kinds and the small model, in place of those of the short model; a second call leaves them."""
     model = long_demo(tmp_path / "long")
-    before = {name: (model / "drafters" / f"{name}.safetensors").read_bytes() for name in KINDS}
+    before = written(model)
     threads = torch.get_num_threads()
     try:
-        assert drafted(model, conversations=2, tokens=1000, measured_on=2) == model
+        made = trained(model, tmp_path / "run", conversations=2, tokens=1000, measured_on=2)
     finally:
         torch.set_num_threads(threads)
-    after = {name: (model / "drafters" / f"{name}.safetensors").read_bytes() for name in KINDS}
-    assert all(before[name] != after[name] for name in KINDS)
-    assert [each.name for each in tmp_path.iterdir()] == ["long"]
+    assert drafted(model, made) == model
+    after = written(model)
+    assert before.keys() == after.keys() and all(before[name] != after[name] for name in before)
+    assert after == written(drafted(model))
+    assert loaded(model) == len(KINDS) + 1
+
+
+def test_those_that_are_kept_fit(tmp_path: Path) -> None:
+    """They are of the stretched model, not of the one that is shipped, and nothing is trained."""
+    model = long_demo(tmp_path / "long")
+    assert fitting(MADE, model) and not fitting(MADE, DEMO) and not fitting(tmp_path, model)
     drafted(model)
-    assert {name: (model / "drafters" / f"{name}.safetensors").read_bytes() for name in KINDS} == after
+    assert [each.name for each in tmp_path.iterdir()] == ["long"]
+    assert loaded(model) == len(KINDS) + 1
+    assert all(
+        (MADE / f"{name}.safetensors").read_bytes() == data for name, data in written(model).items() if name in KINDS
+    )
+
+
+def written(model: Path) -> dict[str, bytes]:
+    """The drafters of a model, by name."""
+    files = {name: model / "drafters" / f"{name}.safetensors" for name in KINDS}
+    return {name: file.read_bytes() for name, file in {**files, SMALL: model / "drafters" / SMALL / FILE}.items()}
+
+
+def loaded(model: Path) -> int:
+    """How many drafters a device gets from there."""
     checkpoint = Checkpoint.open(model)
     parts = DeviceParts.load(checkpoint, 2, 0, torch.bfloat16)
     wanted = (*KINDS, str(model / "drafters" / SMALL))
-    loaded = load_drafters(wanted, model / "drafters", checkpoint, 2, torch.bfloat16, parts)
-    assert sum(loaded.get(name) is not None for name in loaded.names) == len(wanted)
+    found = load_drafters(wanted, model / "drafters", checkpoint, 2, torch.bfloat16, parts)
+    return sum(found.get(name) is not None for name in found.names)

@@ -4,17 +4,22 @@ A drafter is made for a model. Stretched and behind a thousand tokens of stories
 it was taught, and drafters that have seen it behind a hundred tokens at most guess them badly: all of them, ours and
 those of the methods that ours is compared with. So all are trained anew, for as long and in the same way
 (``models/demo/recipe/drafters.py``), on conversations of the side that training may see, their answers being the
-stretched model's own. That takes half an hour of one core, once.
+stretched model's own. The folder ``drafters`` has them.
+
+    PYTHONPATH=tests python -m bench.hat.long_drafters
+
+makes that folder again, in half an hour of one core.
 """
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Final
 
 from bench.hat.lengths import CNN_DM, POSITIONS, SPECBENCH, draw
-from bench.hat.long_demo import KINDS, SMALL
+from bench.hat.long_demo import KINDS, SMALL, long_demo
 from bench.hat.prompts import demo_prompts, taught_conversations
 from rich.console import Console
 
@@ -24,10 +29,13 @@ from drafting.distill.network import FrozenHead
 from drafting.distill.preparation import Renewal, Source
 from drafting.distill.text import Document
 from drafting.distill.training import Plan
+from drafting.drafter_file import read_drafter
 from models.demo.recipe.drafters import LOSSES, RATES
 from models.demo.recipe.sample import Message
 from models.demo.recipe.small import save_small, small_model, train_small
+from split_model.checkpoint import Checkpoint
 
+MADE: Final = Path(__file__).with_name("drafters")
 SPLIT: Final = 2
 ANSWER_TOKENS: Final = 128
 CONVERSATIONS: Final = 1000
@@ -41,18 +49,40 @@ SEED: Final = 7000
 """Of the text; no seed of a measured prompt is near it."""
 
 
-def drafted(
-    model: Path, *, conversations: int = CONVERSATIONS, tokens: int = TOKENS, measured_on: int = MEASURED_ON
+def drafted(model: Path, made: Path = MADE) -> Path:
+    """The same folder with drafters for it, unless it has them: copies of ``made`` where that fits, or else trained."""
+    done = model / "drafters" / "distilled"
+    if done.is_file():
+        return model
+    run = model.with_name(f"{model.name}-drafters")
+    if not fitting(made, model):
+        made = trained(model, run)
+    for each in (*(made / f"{kind}.safetensors" for kind in KINDS), made / SMALL):
+        _put(each, model / "drafters" / each.name)
+    done.touch()
+    if run.exists():
+        shutil.rmtree(run)
+    return model
+
+
+def fitting(made: Path, model: Path) -> bool:
+    """Whether a folder has every drafter, each trained for this very model."""
+    files = [made / f"{kind}.safetensors" for kind in KINDS]
+    if not all(file.is_file() for file in (*files, made / SMALL / "model.safetensors")):
+        return False
+    digest = Checkpoint.open(model).digest()
+    return all((found.digest, found.split) == (digest, SPLIT) for found in map(read_drafter, files))
+
+
+def trained(
+    model: Path, run: Path, *, conversations: int = CONVERSATIONS, tokens: int = TOKENS, measured_on: int = MEASURED_ON
 ) -> Path:
-    """The same folder, its drafters trained for it, unless they are; what was done when it was stopped is kept beside.
+    """Train all of them; the folder within ``run`` that they are in. What was done when it was stopped is kept there.
 
     Args:
         conversations: of the text; ``tokens``: read by each drafter; ``measured_on``: prompts that it is measured on.
     """
-    done, run = model / "drafters" / "distilled", model.with_name(f"{model.name}-drafters")
-    if done.is_file():
-        return model
-    source, console = Source(model, POSITIONS), Console(stderr=True)
+    source, console, made = Source(model, POSITIONS), Console(stderr=True), run / "made"
     console.print("Training drafters for long prompts: half an hour, once.")
     with Bars(console) as bars:
         texts = source.answered(_texts(source, conversations), Renewal((0.0, 1.0), ANSWER_TOKENS, SEED), run, bars)
@@ -63,20 +93,29 @@ def drafted(
         words = Described("stories of the recipe, long, the last one as the model says it", "prompts as measured")
         for kind in KINDS:
             plan = Plan(LOSSES[kind], tokens=tokens, batch_tokens=BATCH_TOKENS, rate=RATES[kind])
-            made = make_drafter(source, kind, files, measured, plan, run / kind, run / "made", words, bars)
-            bars.console.print(f"{kind}: tau {made.acceptance.tau:.2f}")
+            drafter = make_drafter(source, kind, files, measured, plan, run / kind, made, words, bars)
+            bars.console.print(f"{kind}: tau {drafter.acceptance.tau:.2f}")
         small = small_model(SMALL_SHAPE, source.spec, 0)
         with bars.training(tokens) as told:
             train_small(small, FrozenHead.load(source.checkpoint), files, tokens, 0, lambda read: told(read, ""))
-        save_small(small, model, run / "made" / SMALL)
-    for each in (run / "made").iterdir():
-        kept = model / "drafters" / each.name
-        if kept.is_dir():
-            shutil.rmtree(kept)
-        shutil.move(each, kept)
-    done.touch()
-    shutil.rmtree(run)
-    return model
+        save_small(small, model, made / SMALL)
+    return made
+
+
+def main() -> None:
+    """Train, and put what was made where it is kept."""
+    with tempfile.TemporaryDirectory(prefix="long-drafters.") as folder:
+        for each in trained(long_demo(Path(folder) / "model"), Path(folder) / "run").iterdir():
+            _put(each, MADE / each.name)
+
+
+def _put(each: Path, there: Path) -> None:
+    if each.is_dir():
+        shutil.rmtree(there, ignore_errors=True)
+        shutil.copytree(each, there)
+    else:
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(each, there)
 
 
 def _lengths(count: int) -> list[int]:
@@ -94,3 +133,7 @@ def _document(source: Source, messages: list[Message]) -> Document:
     found = source.writer.conversation([*messages, {"role": "assistant", "content": "Once"}])
     assert found is not None
     return found
+
+
+if __name__ == "__main__":
+    main()
