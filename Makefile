@@ -7,8 +7,9 @@
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
 #                     ARGS=--ablate too) do the same for their sections; bench-gpu prints
-#   make bench-hat    the HAT paper's evaluation on an emulated network, many hours (ARGS=--quick: less of it; ARGS=--list:
-#                     what is missing), into docs/results/; as root, with iproute2 and util-linux
+#   make bench-hat    the HAT paper's evaluation on an emulated network, many hours (ARGS=--quick: less of it; --list:
+#                     what is missing; --published: on top of what is published), into docs/results/; as root, with
+#                     iproute2 and util-linux
 #   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock from pyproject.toml
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)

@@ -11,8 +11,9 @@ import pytest
 from bench.hat import prose
 from bench.hat.cells import WIDE_RATES, all_cells
 from bench.hat.gains import CHAINS, gain
-from bench.hat.page import main, page_text
-from bench.hat.records import load, planned
+from bench.hat.page import RECORDS, main, page_text
+from bench.hat.page import write as write_page
+from bench.hat.records import load, planned, unpack
 from bench.hat.results import as_json, summary
 from bench.hat.summary import Measured
 from click.testing import CliRunner
@@ -99,6 +100,32 @@ def test_the_summary_has_no_raw_record() -> None:
     one = next(each for each in found["conditions"] if each["experiment"] == "unloaded" and each["method"] == "hat")
     median, low, high = one["measured"]["latency.ttft.mean"]
     assert low == median == high and one["repeats"] == 1
+
+
+def test_the_page_can_be_made_of_what_is_kept_beside_it(docs: Path, tmp_path: Path) -> None:
+    """The records of the page, in one file, give the same page, less what was left out; and the same file."""
+    kept = docs / RECORDS
+    assert write_page(kept, make(tmp_path / "docs")).parent == tmp_path / "docs"
+    assert (tmp_path / "docs" / RECORDS).read_bytes() == kept.read_bytes()
+    one, other = ((each / "hat.md").read_text(encoding="utf-8").splitlines() for each in (docs, tmp_path / "docs"))
+    assert [line for line in one if "rate77" not in line and line] == [line for line in other if line]
+
+
+def test_published_records_are_taken_over_once(docs: Path, tmp_path: Path) -> None:
+    """Each becomes a file again, as good as it was; one that is there is left as it is."""
+    folder = make(tmp_path / "records")
+    records = load(docs / RECORDS)
+    mine = folder / f"{records[0].cell.name}.json"
+    mine.write_text("mine", encoding="utf-8")
+    assert unpack(docs / RECORDS, folder) == len(records) - 1 and mine.read_text(encoding="utf-8") == "mine"
+    mine.unlink()
+    assert [unpack(docs / RECORDS, folder) for _ in range(2)] == [1, 0]
+    assert load(folder) == records
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_a_bad_folder_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
     PYTHONPATH=tests python -m bench.hat --quick
     PYTHONPATH=tests python -m bench.hat --only rates --only single --setting demo
 
-What is measured already is kept: after an interruption the same command goes on where it was.
+What is measured already is kept: after an interruption the same command goes on where it was. With ``--published`` it
+goes on from the records of the published page, which another machine may have measured.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from bench.hat.cells import RIVALS, Cell, all_cells
 from bench.hat.llama import measure_llama
 from bench.hat.llama_split import LlamaSplit, unavailable
 from bench.hat.measure import calibrated, link_of, measure, processes_of
-from bench.hat.page import write
+from bench.hat.page import DOCS, RECORDS, write
+from bench.hat.records import unpack
 from bench.hat.serving import Processes, Serving
 from bench.hat.setups import Setup, setup
 from bench.page import ROOT
@@ -30,7 +32,6 @@ from bench.testbed.possible import NotPossible, check_possible
 from tqdm import tqdm
 
 CACHE: Final = ROOT / "build" / "bench-hat"
-PAGE: Final = ROOT / "docs" / "results"
 
 
 def missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
@@ -98,6 +99,7 @@ def _processes(cell: Cell, setups: dict[str, Setup]) -> tuple[str, Processes | N
 @click.option("--repeats", default=0, help="so many; 0: three, or with --quick one")
 @click.option("--list", "listed", is_flag=True, help="say what would be measured, and measure nothing")
 @click.option("--again", is_flag=True, help="measure also what has a record")
+@click.option("--published", is_flag=True, help="measure only what the published page's records lack, and add to them")
 def main(
     quick: bool,
     settings: tuple[str, ...],
@@ -106,9 +108,13 @@ def main(
     repeats: int,
     listed: bool,
     again: bool,
+    published: bool,
 ) -> None:
     """Measure what is missing, and write the page."""
     records = CACHE / ("quick" if quick else "records")
+    if published:
+        records.mkdir(parents=True, exist_ok=True)
+        click.echo(f"{unpack(DOCS / RECORDS, records)} published records taken over.")
     cells = [
         cell
         for cell in all_cells(quick, settings, rivals=True)
@@ -134,7 +140,7 @@ def main(
     if left:
         setups = {name: setup(name, CACHE) for name in dict.fromkeys(cell.setting for cell in left)}
         failures = run(left, records, setups)
-    page = write(records, CACHE / "page" if quick else PAGE)
+    page = write(records, CACHE / "page" if quick else DOCS)
     click.echo(f"See {page}")
     if failures:
         sys.exit("Not measured; the same command tries again: " + "; ".join(failures))

@@ -1,6 +1,6 @@
-"""Writes docs/results/hat.md, its plots and hat.json from the records of a folder: `python -m bench.hat.page FOLDER`.
+"""Writes docs/results/hat.md, its plots and hat.json from records: `python -m bench.hat.page RECORDS`.
 
-Nothing is measured here, so the page can be made anew at any time.
+Nothing is measured here, so the page can be made anew at any time; the records it was made of are kept beside it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from bench.hat.gains import CHAINS, gain, gains
 from bench.hat.goals import judge
 from bench.hat.latency import DECODE_SLA_S, PREFILL_SLA_S
 from bench.hat.plots import draw_all
-from bench.hat.records import BadRecord, Place, Record, load, planned
+from bench.hat.records import BadRecord, Place, Record, load, packed, planned
 from bench.hat.results import as_json, summary
 from bench.hat.summary import Measured
 from bench.page import ROOT
 
 DOCS = ROOT / "docs" / "results"
+RECORDS = "hat-records.jsonl"
+"""Beside the page: what it was made of, one record a line."""
 Plots = Mapping[tuple[str, str, str], str]
 Section = tuple[str, str, str, Callable[[Measured, str, str], str], str]
 BATCHES = (
@@ -66,7 +68,8 @@ def page_text(records: Sequence[Record], plots: Plots, left_out: Sequence[Record
     judged = judge(measured)
     parts = [
         "# HAT's evaluation on a real testbed",
-        "Written by `python -m bench.hat.page FOLDER` from the records that `make bench-hat` leaves; edits are lost.",
+        f"Written by `python -m bench.hat.page docs/results/{RECORDS}` from the records that `make bench-hat` left "
+        "there; edits are lost.",
         f"Measured: {prose.measured_when(records)}",
         prose.left_out(left_out),
         "## Goals",
@@ -164,34 +167,37 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def write(folder: Path, docs: Path = DOCS) -> Path:
-    """Write page, plots and summary; the page's path. Plots that are no longer made are removed.
+def write(source: Path, docs: Path = DOCS) -> Path:
+    """Write page, plots, summary and the records that are shown; the page's path. Plots that are no longer made are
+    removed.
 
     Raises:
         BadRecord: see ``load`` and ``planned`` of ``bench.hat.records``; then nothing was written.
     """
-    records, left_out = planned(load(folder))
+    records, left_out = planned(load(source))
+    lines = packed(source, records)
     measured = Measured(records)
     pictures = docs / "hat"
     plots = draw_all(measured, pictures)
     for stale in set(pictures.glob("*.png")) - {pictures / name for name in plots.values()}:
         stale.unlink()
     (docs / "hat.json").write_text(as_json(summary(records, left_out)), encoding="utf-8")
+    (docs / RECORDS).write_text(lines, encoding="utf-8")
     page = docs / "hat.md"
     page.write_text(page_text(records, plots, left_out), encoding="utf-8")
     return page
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("records", type=click.Path(exists=True, path_type=Path))
 @click.option("--docs", type=click.Path(file_okay=False, path_type=Path), default=DOCS, show_default="docs/results")
-def main(folder: Path, docs: Path) -> None:
-    """Write the page, its plots and its summary from the records in FOLDER.
+def main(records: Path, docs: Path) -> None:
+    """Write the page, its plots and its summary from RECORDS, a folder of them or a file with one on each line.
 
-    Example: python -m bench.hat.page build/bench-hat
+    Example: python -m bench.hat.page build/bench-hat/records
     """
     try:
-        click.echo(f"Wrote {write(folder, docs)}.")
+        click.echo(f"Wrote {write(records, docs)}.")
     except BadRecord as error:
         raise click.ClickException(str(error)) from error
 

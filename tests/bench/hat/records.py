@@ -1,11 +1,11 @@
-"""What was measured, read back: one JSON record for each cell."""
+"""What was measured, read back: one JSON record for each cell, in a file of its own or on a line of one for all."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -68,29 +68,66 @@ class Record:
         return Cell(**asdict(self.place), repeat=self.repeat, requests=self.requests, tokens=self.tokens)
 
 
-def load(folder: Path) -> list[Record]:
-    """Every record of a folder (``*.json``), by name; objects without a ``cell`` are something else and left out.
+def load(source: Path) -> list[Record]:
+    """Every record of a folder (``*.json``) or of a file as ``packed`` makes it, by name; objects without a ``cell``
+    are something else and left out.
 
     Raises:
         BadRecord: there is none, one is malformed, or two are of the same cell and repeat.
     """
-    found: dict[tuple[Place, int], Path] = {}
+    found: dict[tuple[Place, int], str] = {}
     records = []
-    for file in sorted(folder.glob("*.json")):
+    for name, _, record in _parsed(source):
+        twin = found.setdefault((record.place, record.repeat), name)
+        if twin != name:
+            raise BadRecord(f"{name} and {twin} are of the same cell and repeat")
+        records.append(record)
+    if not records:
+        raise BadRecord(f"{source} has no records")
+    return records
+
+
+def packed(source: Path, kept: Iterable[Record]) -> str:
+    """The records of ``source`` that are kept, each on a line, by name. Raises as ``load`` does."""
+    names = {record.cell.name for record in kept}
+    lines = {record.cell.name: json.dumps(read, separators=(",", ":")) for _, read, record in _parsed(source)}
+    return "".join(f"{line}\n" for name, line in sorted(lines.items()) if name in names)
+
+
+def unpack(source: Path, folder: Path) -> int:
+    """Give each record of ``source`` a file in ``folder``, unless one of its name is there; how many were given.
+
+    Raises:
+        BadRecord: see ``load``.
+    """
+    given = 0
+    for _, read, record in _parsed(source):
+        path = folder / f"{record.cell.name}.json"
+        if not path.exists():
+            path.write_text(json.dumps(read, indent=1), encoding="utf-8")
+            given += 1
+    return given
+
+
+def _parsed(source: Path) -> Iterator[tuple[str, dict[str, Any], Record]]:
+    for name, text in _texts(source):
         try:
-            read = json.loads(file.read_text(encoding="utf-8"))
+            read = json.loads(text)
             if isinstance(read, dict) and "cell" not in read:
                 continue
             record = parse(read)
         except (ValueError, RecursionError) as error:
-            raise BadRecord(f"{file.name}: {error}") from error
-        twin = found.setdefault((record.place, record.repeat), file)
-        if twin is not file:
-            raise BadRecord(f"{file.name} and {twin.name} are of the same cell and repeat")
-        records.append(record)
-    if not records:
-        raise BadRecord(f"{folder} has no records")
-    return records
+            raise BadRecord(f"{name}: {error}") from error
+        yield name, read, record
+
+
+def _texts(source: Path) -> Iterator[tuple[str, str]]:
+    if source.is_dir():
+        for file in sorted(source.glob("*.json")):
+            yield file.name, file.read_text(encoding="utf-8")
+    else:
+        for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
+            yield f"{source.name}, line {number}", line
 
 
 def planned(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
