@@ -1,8 +1,9 @@
 """What a step costs by its rows and by what they attend to: one plane through all step times. Pure.
 
-A *pair* is a row and a position that it attends to. Those of chunks are counted apart from those of short work, the
-*reads*: a chunk's rows share the keys and values that they read, a decode row has them for itself. Windows are not
-known here: beyond one, pairs count that are none.
+A *pair* is a row and a position that it attends to. Those of spans of more than ``SHORT_ROWS`` rows are counted apart
+from those of short ones, the *reads*: a chunk's rows share the keys and values that they read, a decode row has them
+for itself. Where slack cuts a chunk into short portions, those are reads too. Windows are not known here: beyond one,
+pairs count that are none.
 
 The paper's g is a mean for each size of batch (see ``monitor``). For looking at a single step that is right; a search
 for the best of many sizes finds the size whose mean is low by accident, and takes chunks far into a long prompt, which

@@ -29,7 +29,8 @@ def chunk_sizes(tokens: int, chunk: int) -> list[int]:
 
 def begins_small(rows: int, row_bytes: int, up_bytes_s: float | None, step_s: float | None) -> bool:
     """Whether a prompt's first chunks had better be small: unless its upload is known to take less than a step of the
-    cloud, which every further chunk costs. The cloud does the same sum when it advises (``advising``).
+    cloud, which every further chunk costs. The cloud does this sum with its own numbers when it advises (``advising``);
+    where the two disagree, its first schedule is for a chunk that was cut otherwise.
 
     Args:
         row_bytes: of one row on its way; ``up_bytes_s``: the link's bytes a second; ``step_s``: seconds of a step.
