@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from bench.hat import __main__ as command
 from bench.hat.__main__ import main, missing
 from bench.hat.cells import ABLATION, METHODS, QUICK_REPEATS, RATES, REPEATS, Cell, all_cells, middle
 from bench.hat.conditions import TRACES
@@ -17,6 +19,7 @@ from bench.hat.lengths import DATASETS
 from bench.hat.looks import DATASETS as SHOWN
 from bench.hat.looks import LOOKS, SETTINGS, STRATEGIES
 from bench.hat.methods import METHODS as SERVED
+from bench.hat.page import RECORDS
 from bench.hat.records import EXPERIMENTS, Place, parse
 from bench.hat.scaling import PAPER
 from click.testing import CliRunner
@@ -115,12 +118,25 @@ def test_the_middle_rate() -> None:
 
 
 def test_what_has_a_record_is_not_missing(tmp_path: Path) -> None:
-    """So that an interrupted measurement goes on where it was."""
-    cells = LISTS["quick"][:5]
+    """So that an interrupted measurement goes on where it was; other requests of the same name are none of it."""
+    cells = LISTS["quick"][:6]
     for cell in cells[1:3]:
-        (tmp_path / f"{cell.name}.json").write_text("{}")
-    (tmp_path / f".{cells[4].name}.part").write_text("{}")
+        (tmp_path / f"{cell.name}.json").write_text(json.dumps({"cell": cell.as_dict()}))
+    (tmp_path / f"{cells[3].name}.json").write_text(json.dumps({"cell": replace(cells[3], requests=1).as_dict()}))
+    (tmp_path / f"{cells[4].name}.json").write_text("{")
+    (tmp_path / f".{cells[5].name}.part").write_text("{}")
     assert missing(cells, tmp_path) == [cells[0], *cells[3:]]
+
+
+def test_nothing_published_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no file to go on from, or a damaged one."""
+    monkeypatch.setattr(command, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(command, "DOCS", tmp_path)
+    for text in (None, "{"):
+        if text is not None:
+            (tmp_path / RECORDS).write_text(text)
+        result = CliRunner().invoke(main, ["--published", "--list"])
+        assert result.exit_code == 1 and result.output.startswith("Nothing can be added to what is published: ")
 
 
 def test_the_command_lists_what_it_would_measure() -> None:

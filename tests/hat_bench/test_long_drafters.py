@@ -48,13 +48,14 @@ def test_training_makes_all_that_a_model_needs(tmp_path: Path) -> None:
     assert drafted(model, made) == model
     after = written(model)
     assert before.keys() == after.keys() and all(before[name] != after[name] for name in before)
-    assert after == written(drafted(model))
+    assert after == written(drafted(model, made))
     assert loaded(model) == len(KINDS) + 1
 
 
 def test_those_that_are_kept_fit(tmp_path: Path) -> None:
-    """They are of the stretched model, not of the one that is shipped, and nothing is trained."""
+    """They are of the stretched model, not of the one that is shipped, and nothing is trained; they replace others."""
     model = long_demo(tmp_path / "long")
+    (model / "drafters" / "distilled").write_text("others")
     assert fitting(MADE, model) and not fitting(MADE, DEMO) and not fitting(tmp_path, model)
     drafted(model)
     assert [each.name for each in tmp_path.iterdir()] == ["long"]

@@ -24,7 +24,7 @@ from bench.hat.llama import measure_llama
 from bench.hat.llama_split import LlamaSplit, unavailable
 from bench.hat.measure import calibrated, link_of, measure, processes_of
 from bench.hat.page import DOCS, RECORDS, write
-from bench.hat.records import unpack
+from bench.hat.records import BadRecord, parse, unpack
 from bench.hat.serving import Processes, Serving
 from bench.hat.setups import Setup, setup
 from bench.page import ROOT
@@ -35,8 +35,16 @@ CACHE: Final = ROOT / "build" / "bench-hat"
 
 
 def missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
-    """Those that have no record yet."""
-    return [cell for cell in cells if not (folder / f"{cell.name}.json").is_file()]
+    """Those that have no record yet, or under their name one of other requests, or none that can be read."""
+    return [cell for cell in cells if recorded(folder / f"{cell.name}.json") != cell]
+
+
+def recorded(file: Path) -> Cell | None:
+    """What a record is of; None where there is none that can be read."""
+    try:
+        return parse(json.loads(file.read_text(encoding="utf-8"))).cell
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def run(cells: Sequence[Cell], records: Path, setups: dict[str, Setup]) -> list[str]:
@@ -114,7 +122,10 @@ def main(
     records = CACHE / ("quick" if quick else "records")
     if published:
         records.mkdir(parents=True, exist_ok=True)
-        click.echo(f"{unpack(DOCS / RECORDS, records)} published records taken over.")
+        try:
+            click.echo(f"{unpack(DOCS / RECORDS, records)} published records taken over.")
+        except (OSError, BadRecord) as error:
+            sys.exit(f"Nothing can be added to what is published: {error}")
     cells = [
         cell
         for cell in all_cells(quick, settings, rivals=True)

@@ -13,6 +13,7 @@ makes that folder again, in half an hour of one core.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -50,16 +51,16 @@ SEED: Final = 7000
 
 
 def drafted(model: Path, made: Path = MADE) -> Path:
-    """The same folder with drafters for it, unless it has them: copies of ``made`` where that fits, or else trained."""
-    done = model / "drafters" / "distilled"
-    if done.is_file():
+    """The same folder with drafters for it: copies of ``made`` where that fits, or else trained, once."""
+    done, fits = model / "drafters" / "distilled", fitting(made, model)
+    if done.is_file() and (not fits or done.read_text(encoding="utf-8") == digest(made)):
         return model
     run = model.with_name(f"{model.name}-drafters")
-    if not fitting(made, model):
+    if not fits:
         made = trained(model, run)
     for each in (*(made / f"{kind}.safetensors" for kind in KINDS), made / SMALL):
         _put(each, model / "drafters" / each.name)
-    done.touch()
+    done.write_text(digest(made), encoding="utf-8")
     if run.exists():
         shutil.rmtree(run)
     return model
@@ -67,11 +68,23 @@ def drafted(model: Path, made: Path = MADE) -> Path:
 
 def fitting(made: Path, model: Path) -> bool:
     """Whether a folder has every drafter, each trained for this very model."""
-    files = [made / f"{kind}.safetensors" for kind in KINDS]
-    if not all(file.is_file() for file in (*files, made / SMALL / "model.safetensors")):
+    files = _files(made)
+    if not all(file.is_file() for file in files):
         return False
-    digest = Checkpoint.open(model).digest()
-    return all((found.digest, found.split) == (digest, SPLIT) for found in map(read_drafter, files))
+    wanted = Checkpoint.open(model).digest(), SPLIT
+    return all((found.digest, found.split) == wanted for found in map(read_drafter, files[:-1]))
+
+
+def digest(made: Path) -> str:
+    """Of the weights of all drafters in a folder."""
+    found = hashlib.sha256()
+    for file in _files(made):
+        found.update(hashlib.sha256(file.read_bytes()).digest())
+    return f"sha256:{found.hexdigest()}"
+
+
+def _files(made: Path) -> list[Path]:
+    return [*(made / f"{kind}.safetensors" for kind in KINDS), made / SMALL / "model.safetensors"]
 
 
 def trained(

@@ -104,7 +104,9 @@ def unpack(source: Path, folder: Path) -> int:
     for _, read, record in _parsed(source):
         path = folder / f"{record.cell.name}.json"
         if not path.exists():
-            path.write_text(json.dumps(read, indent=1), encoding="utf-8")
+            part = folder / f".{record.cell.name}.part"
+            part.write_text(json.dumps(read, indent=1), encoding="utf-8")
+            part.replace(path)
             given += 1
     return given
 
