@@ -67,8 +67,8 @@ def test_what_is_not_planned_is_named_and_not_counted(docs: Path) -> None:
 def test_each_model_has_its_own_words(docs: Path) -> None:
     """The wide model's page says that acceptance is replayed and nothing of the demo model's world."""
     text = (docs / "hat.md").read_text(encoding="utf-8")
-    assert "recorded on the demo model and is replayed" in text and "small world" not in text
-    assert "than behind long ones" in text
+    assert "recorded on the demo model, behind prompts as long as these, and is replayed" in text
+    assert "small world" not in text
     demo = page_text(parsed(record("single", "hat")), {})
     assert "small world" in demo and "replayed" not in demo
 
@@ -182,11 +182,14 @@ def test_a_loss_is_called_one() -> None:
 
 
 def test_limits_are_those_of_the_records() -> None:
-    """Failures, a short machine and few repeats are said where they were, and nowhere else."""
+    """Failures, a short machine, few repeats and several machines are said where they were, and nowhere else."""
     good = parsed(*(record("rates", "hat", repeat) for repeat in range(3)))
     bad = parsed(
-        record("rates", "hat", setting="wide", latency__failed=2, machine__bottleneck="disk was slow"),
-    )
+        record(
+            "rates", "hat", setting="wide", latency__failed=2, machine__bottleneck="disk was slow",
+            machine__name="another",
+        ),
+    )  # fmt: skip
     plain, said = (" ".join(prose.limits(Measured(each), each)) for each in (good, [*good, *bad]))
-    for words in ("requests failed", "disk was slow", "fewer than 3"):
+    for words in ("requests failed", "disk was slow", "fewer than 3", "2 different machines"):
         assert words in said and words not in plain

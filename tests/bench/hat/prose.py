@@ -57,9 +57,8 @@ def of_prompts(setting: str, dataset: str) -> str:
     if setting == "wide":
         return (
             "A Llama of 200 M random weights, with times nearer to the paper's. Its prompts are random words. What is "
-            "accepted of a draft was recorded on the demo model and is replayed; drafters do their work all the same. "
-            "It was recorded along the short prompts that the demo model's training held out, where more is accepted "
-            "than behind long ones."
+            "accepted of a draft was recorded on the demo model, behind prompts as long as these, and is replayed; "
+            "drafters do their work all the same."
         )
     stretched = (
         "For their length its positions are stretched by YaRN, without training (tests/bench/hat/long_demo.py); all "
@@ -162,14 +161,18 @@ def limits(measured: Measured, records: Sequence[Record]) -> list[str]:
         )
     if absent := never_measured(measured):
         said.append(f"Not measured at all: {', '.join(absent)}.")
-    if mixed := _mixed(records):
-        said.append(mixed)
+    return said + _mixed(records)
+
+
+def _mixed(records: Sequence[Record]) -> list[str]:
+    commits, machines = ({getattr(each, name) for each in records} - {""} for name in ("commit", "machine"))
+    said = [f"The runs are of {len(commits)} different commits."] if len(commits) > 1 else []
+    if len(machines) > 1:
+        said.append(
+            f"They were measured on {len(machines)} different machines, where links and quotas follow each machine's "
+            "own speed; ratios within a repeat may be of runs on two of them."
+        )
     return said
-
-
-def _mixed(records: Sequence[Record]) -> str:
-    commits = {each.commit for each in records if each.commit}
-    return f"The runs are of {len(commits)} different commits." if len(commits) > 1 else ""
 
 
 def where(setting: str, dataset: str) -> str:

@@ -1,11 +1,11 @@
 """Records what the demo model's drafters say along its own greedy answers, to be replayed on a model that costs more.
 
-    PYTHONPATH=tests python -m bench.hat.recording [--every 1] [--tokens 128] [--small FOLDER] [--out FILE]
+    PYTHONPATH=tests python -m bench.hat.recording [--prompts 24] [--tokens 128] [--out FILE]
 
-Behind every token of every answer to the held-out prompts each drafter drafts as it would in service, with the
+The model is the one with stretched positions, its drafters those that were made for it, and the prompts are as long as
+those that are measured. Behind every token of every answer each drafter drafts as it would in service, with the
 product's own arithmetic, but as deep as anybody might want. Answers are token for token the model's own; float32, split
-behind layer 2. The independent small model is one that ``python -m models.demo.recipe.drafters --small`` trains,
-``small-counted``; where there is none the file keeps what it has of it.
+behind layer 2.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -23,8 +23,12 @@ import torch
 from bench.draft_models import Target, drafters_of
 from bench.draft_runs import answer, chain_here
 from bench.draft_texts import end_ids
+from bench.hat.lengths import CNN_DM, POSITIONS, SPECBENCH, draw
+from bench.hat.long_demo import long_demo
+from bench.hat.long_drafters import digest, drafted
+from bench.hat.prompts import TOLERANCE, demo_prompts
 from bench.hat.tape import DEEPEST, LEAST_CHANCE, LEAST_DEEP, RECORDED, RUNNERS_UP, Draft, Heads, encoded, likely
-from bench.hat.wide_model import SMALL, small_model
+from bench.hat.wide_model import small_model
 from checkpoints import DEMO
 from tqdm import tqdm
 
@@ -33,14 +37,13 @@ from device_agent.draft_making import SIBLINGS
 from device_agent.tokenizer import Tokenizer
 from drafting.drafter import Drafter, TreeDraftSession
 from drafting.proposing import Proposer
-from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 from split_model.tree import TRUNK
 from wire.messages import ChatTurn
 
 SPLIT = 2
-ORDER_SEED = 5
-"""Of the answers' order: texts of one skill lie together in the file, and an answer is played over several of them."""
+SEED = 9000
+"""Of prompts; no seed of a measured prompt is near it."""
 
 
 class Recorder:
@@ -165,32 +168,28 @@ def _at(share: Sequence[float], rank: int) -> float:
     return share[rank] if rank < len(share) else 0.0
 
 
-def demo_prompts(every: int) -> list[list[int]]:
-    """One in so many of the held-out prompts, all skills mixed."""
-    lines = [json.loads(line) for line in (DEMO / "heldout.jsonl").read_text(encoding="utf-8").splitlines()]
-    random.Random(ORDER_SEED).shuffle(lines)
+def asked(lengths: Sequence[int]) -> list[list[int]]:
+    """Prompts of about so many tokens."""
     tokenizer = Tokenizer.load(DEMO, ())
-    turns = [[ChatTurn(turn["role"], turn["content"]) for turn in line["messages"]] for line in lines[::every]]
+    turns = [[ChatTurn(**turn) for turn in prompt.messages] for prompt in demo_prompts(lengths, SEED)]
     return [tokenizer.chat(each) for each in turns]
 
 
-async def recorded(every: int, tokens: int, small: Path | None) -> dict[str, Any]:
+async def recorded(model: Path, prompts: int, tokens: int) -> dict[str, Any]:
     """What the file has."""
-    target = Target("demo", DEMO, SPLIT, [], [])
-    drafters, missing = drafters_of(target, small=[small] if small else [])
+    drafters, missing = drafters_of(Target("demo", model, SPLIT, [], []), small=[small_model(model)])
     if missing:
         raise SystemExit(f"cannot record without {'; '.join(missing)}")
-    if small:
-        drafters[SMALL] = drafters.pop(small.name)
-    async with chain_here(DEMO, SPLIT) as chain:
-        found = await record(chain, drafters, demo_prompts(every), tokens, end_ids(DEMO))
+    each = [draw(lengths, prompts // 2, SEED, POSITIONS - tokens - TOLERANCE) for lengths in (SPECBENCH, CNN_DM)]
+    async with chain_here(model, SPLIT) as chain:
+        mixed = asked([length for pair in zip(*each, strict=True) for length in pair])
+        found = await record(chain, drafters, mixed, tokens, end_ids(model))
     return {
-        "about": "What drafters of the demo model say along its greedy answers to its held-out prompts; see tape.py",
-        "model": "models/demo",
-        "digest": Checkpoint.open(DEMO).digest(),
+        "about": "What drafters of the stretched demo model say along its greedy answers to long prompts; see tape.py",
+        "digest": digest(model / "drafters"),
         "split": SPLIT,
         "tokens": tokens,
-        "every": every,
+        "prompts": prompts,
         "drafters": found,
     }
 
@@ -198,20 +197,14 @@ async def recorded(every: int, tokens: int, small: Path | None) -> dict[str, Any
 def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--every", type=int, default=1, help="one in so many of the prompts")
+    parser.add_argument("--prompts", type=int, default=24, help="how many, an even number")
     parser.add_argument("--tokens", type=int, default=128, help="most tokens of an answer")
-    parser.add_argument(
-        "--small", type=Path, default=small_model(DEMO), help="an independent small model (default: %(default)s)"
-    )
     parser.add_argument("--out", type=Path, default=RECORDED)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    small = options.small if options.small.is_dir() else None
-    found = asyncio.run(recorded(options.every, options.tokens, small))
-    if small is None and options.out.exists():
-        before = json.loads(options.out.read_text(encoding="utf-8"))
-        if all(before[each] == found[each] for each in ("digest", "tokens", "every")) and SMALL in before["drafters"]:
-            found["drafters"][SMALL] = before["drafters"][SMALL]
+    with tempfile.TemporaryDirectory(prefix="recording.") as folder:
+        model = drafted(long_demo(Path(folder) / "model"))
+        found = asyncio.run(recorded(model, options.prompts, options.tokens))
     options.out.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What drafters said along the demo model's answers, as it is kept in ``recorded.json``. Pure.
+"""What drafters said along the answers of the demo model for long prompts, as ``recorded.json`` has it. Pure.
 
 A *tape* is one drafter's: all answers, one after the other. Its places are the tokens that something was drafted
 behind: at each place it has the draft that would be begun there, in weights of its tokens, how many of them the text
