@@ -128,6 +128,15 @@ def test_what_has_a_record_is_not_missing(tmp_path: Path) -> None:
     assert missing(cells, tmp_path) == [cells[0], *cells[3:]]
 
 
+def test_what_was_measured_on_a_short_machine_may_be_measured_again(tmp_path: Path) -> None:
+    """Where that is asked for."""
+    cells = LISTS["quick"][:2]
+    for cell, said in zip(cells, ("", "Other machines took 9% of this one's cores."), strict=True):
+        record = {"cell": cell.as_dict(), "machine": {"bottleneck": said}}
+        (tmp_path / f"{cell.name}.json").write_text(json.dumps(record))
+    assert missing(cells, tmp_path) == [] and missing(cells, tmp_path, short=True) == cells[1:]
+
+
 def test_nothing_published_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no file to go on from, or a damaged one."""
     monkeypatch.setattr(command, "CACHE", tmp_path / "cache")

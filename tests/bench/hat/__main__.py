@@ -24,7 +24,7 @@ from bench.hat.llama import measure_llama
 from bench.hat.llama_split import LlamaSplit, unavailable
 from bench.hat.measure import calibrated, link_of, measure, processes_of
 from bench.hat.page import DOCS, RECORDS, write
-from bench.hat.records import BadRecord, parse, unpack
+from bench.hat.records import BadRecord, Record, parse, unpack
 from bench.hat.serving import Processes, Serving
 from bench.hat.setups import Setup, setup
 from bench.page import ROOT
@@ -34,15 +34,18 @@ from tqdm import tqdm
 CACHE: Final = ROOT / "build" / "bench-hat"
 
 
-def missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
-    """Those that have no record yet, or under their name one of other requests, or none that can be read."""
-    return [cell for cell in cells if recorded(folder / f"{cell.name}.json") != cell]
+def missing(cells: Sequence[Cell], folder: Path, short: bool = False) -> list[Cell]:
+    """Those that have no record yet, or under their name one of other requests, or none that can be read.
+
+    short: also those in whose run the machine itself was short of something.
+    """
+    found = ((cell, _recorded(folder / f"{cell.name}.json")) for cell in cells)
+    return [cell for cell, record in found if not record or record.cell != cell or (short and record.bottleneck)]
 
 
-def recorded(file: Path) -> Cell | None:
-    """What a record is of; None where there is none that can be read."""
+def _recorded(file: Path) -> Record | None:
     try:
-        return parse(json.loads(file.read_text(encoding="utf-8"))).cell
+        return parse(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -107,6 +110,7 @@ def _processes(cell: Cell, setups: dict[str, Setup]) -> tuple[str, Processes | N
 @click.option("--repeats", default=0, help="so many; 0: three, or with --quick one")
 @click.option("--list", "listed", is_flag=True, help="say what would be measured, and measure nothing")
 @click.option("--again", is_flag=True, help="measure also what has a record")
+@click.option("--short", is_flag=True, help="measure also what was measured while the machine itself was short")
 @click.option("--published", is_flag=True, help="measure only what the published page's records lack, and add to them")
 def main(
     quick: bool,
@@ -116,6 +120,7 @@ def main(
     repeats: int,
     listed: bool,
     again: bool,
+    short: bool,
     published: bool,
 ) -> None:
     """Measure what is missing, and write the page."""
@@ -133,7 +138,7 @@ def main(
         and (not methods or cell.method in methods)
         and (not repeats or cell.repeat < repeats)
     ]
-    left = cells if again else missing(cells, records)
+    left = cells if again else missing(cells, records, short)
     if any(cell.method in RIVALS for cell in left) and (reason := unavailable()):
         click.echo(f"Without {', '.join(RIVALS)}: {reason}")
         left = [cell for cell in left if cell.method not in RIVALS]
