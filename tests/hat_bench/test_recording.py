@@ -11,8 +11,8 @@ from bench.draft_models import Target, drafters_of
 from bench.draft_runs import CountedLength, answer, chain_here
 from bench.draft_texts import end_ids
 from bench.hat import tape
-from bench.hat.long_drafters import MADE, digest
-from bench.hat.recording import SPLIT, asked, record
+from bench.hat.long_drafters import MADE, SPLIT, digest
+from bench.hat.recording import asked, record
 from bench.hat.tape import Draft, Heads, Tape, decoded, encoded, level, load, read, weight_of
 from bench.hat.tape_rounds import chain as chain_of
 from bench.hat.tape_rounds import rounds, tau, tree

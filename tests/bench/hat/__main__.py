@@ -24,7 +24,7 @@ from bench.hat.llama import measure_llama
 from bench.hat.llama_split import LlamaSplit, unavailable
 from bench.hat.measure import calibrated, link_of, measure, processes_of
 from bench.hat.page import DOCS, RECORDS, write
-from bench.hat.records import BadRecord, Record, parse, unpack
+from bench.hat.records import BadRecord, Record, parse, put, unpack
 from bench.hat.serving import Processes, Serving
 from bench.hat.setups import Setup, setup
 from bench.page import ROOT
@@ -93,9 +93,7 @@ def _together(
                 tqdm.write(f"{cell.name}: {record['machine']['bottleneck']}")
             if record["errors"]:
                 tqdm.write(f"{cell.name}: {record['latency']['failed']} failed: {record['errors'][0]}")
-            part = records / f".{cell.name}.part"
-            part.write_text(json.dumps(record, indent=1))
-            part.replace(records / f"{cell.name}.json")
+            put(record, cell, records)
 
 
 def _processes(cell: Cell, setups: dict[str, Setup]) -> tuple[str, Processes | None]:

@@ -118,7 +118,7 @@ def trained(
 def main() -> None:
     """Train, and put what was made where it is kept."""
     with tempfile.TemporaryDirectory(prefix="long-drafters.") as folder:
-        for each in trained(long_demo(Path(folder) / "model"), Path(folder) / "run").iterdir():
+        for each in trained(long_demo(Path(folder) / "long-demo"), Path(folder) / "run").iterdir():
             _put(each, MADE / each.name)
 
 

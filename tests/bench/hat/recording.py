@@ -25,7 +25,7 @@ from bench.draft_runs import answer, chain_here
 from bench.draft_texts import end_ids
 from bench.hat.lengths import CNN_DM, POSITIONS, SPECBENCH, draw
 from bench.hat.long_demo import long_demo
-from bench.hat.long_drafters import digest, drafted
+from bench.hat.long_drafters import SPLIT, digest, drafted
 from bench.hat.prompts import TOLERANCE, demo_prompts
 from bench.hat.tape import DEEPEST, LEAST_CHANCE, LEAST_DEEP, RECORDED, RUNNERS_UP, Draft, Heads, encoded, likely
 from bench.hat.wide_model import small_model
@@ -41,7 +41,6 @@ from split_model.sampling import SamplingParams
 from split_model.tree import TRUNK
 from wire.messages import ChatTurn
 
-SPLIT = 2
 SEED = 9000
 """Of prompts; no seed of a measured prompt is near it."""
 

@@ -102,13 +102,17 @@ def unpack(source: Path, folder: Path) -> int:
     """
     given = 0
     for _, read, record in _parsed(source):
-        path = folder / f"{record.cell.name}.json"
-        if not path.exists():
-            part = folder / f".{record.cell.name}.part"
-            part.write_text(json.dumps(read, indent=1), encoding="utf-8")
-            part.replace(path)
+        if not (folder / f"{record.cell.name}.json").exists():
+            put(read, record.cell, folder)
             given += 1
     return given
+
+
+def put(record: Mapping[str, Any], cell: Cell, folder: Path) -> None:
+    """Write the record of a cell, whole or not at all."""
+    part = folder / f".{cell.name}.part"
+    part.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    part.replace(folder / f"{cell.name}.json")
 
 
 def _parsed(source: Path) -> Iterator[tuple[str, dict[str, Any], Record]]:
