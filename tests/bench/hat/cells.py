@@ -60,7 +60,7 @@ RATES: Final = {"specbench": (0.25, 0.4, 0.6), "cnndm": (0.12, 0.18, 0.27), "rea
 """Requests a second: at the lowest the demo model's cloud has time to spare, at the highest U-shape keeps it busy.
 Beyond that whoever is served slower has more requests at a time, which are served slower still: then it is the machine
 of the day that is measured."""
-WIDE_RATES: Final = {"specbench": (0.15,), "cnndm": (0.09,)}
+WIDE_RATES: Final = {"specbench": (0.12,), "cnndm": (0.07,)}
 ROUND_TRIPS_MS: Final = (0.0, 10.0, 20.0, 50.0, 80.0)
 TRACES: Final = ("mahimahi-lte", "hsdpa-3g", "lumos-5g")
 REQUESTS: Final = 8

@@ -84,4 +84,4 @@ def setup(name: str, cache: Path) -> Setup:
         return Setup("demo", drafted(long_demo(cache / "long-demo")), 2, 256 * ITEM_BYTES, 0.25, "device_agent")
     from bench.hat.wide_model import WIDE, made
 
-    return Setup("wide", made(cache / "wide"), 1, WIDE.hidden * ITEM_BYTES, 0.9, "bench.hat.replay_device")
+    return Setup("wide", made(cache / "wide"), 1, WIDE.hidden * ITEM_BYTES, 0.6, "bench.hat.replay_device")
