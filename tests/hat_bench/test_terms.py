@@ -29,3 +29,17 @@ def test_limits_of_goodput_are_as_long_as_our_steps() -> None:
     made["scaling"] |= {"paper_chunk_ms": 43.5, "our_chunk_ms": 87.0}
     line = terms.goodput_limits(Measured(parsed(made))).splitlines()[-1]
     assert [cell.strip() for cell in line.strip("|").split("|")][2:] == ["700", "154"]
+
+
+def test_a_drafted_token_stands_beside_a_token_of_u_shape() -> None:
+    """Rounds of 5.5 tokens, each in 20 ms where U-shape takes 55, are two of its tokens long: of five drafted tokens
+    each adds a fifth of one. In Table 4 2.06 tokens at 1.65 times the speed leave 0.23 for each that was accepted."""
+    drafted = {"latency__tau": 5.5, "latency__tokens": 2224, "latency__proposed": 2000}
+    made = [record("rates", "ushape", rate=2.0), record("rates", "hat-paper", rate=2.0, **drafted)]
+    line = terms.drafted_tokens(Measured(parsed(*made))).splitlines()[-1]
+    assert [cell.strip() for cell in line.strip("|").split("|")][2:] == ["middle rate", "0.20", "0.23"]
+    alone = [record("single", "ushape"), record("single", "hat-paper", **drafted)]
+    assert "one device" in terms.drafted_tokens(Measured(parsed(*made, *alone)))
+    assert not terms.drafted_tokens(Measured(parsed(made[0])))
+    nothing = record("rates", "hat-paper", rate=2.0, **(drafted | {"latency__proposed": 0}))
+    assert "–" in terms.drafted_tokens(Measured(parsed(made[0], nothing)))

@@ -1,14 +1,15 @@
-"""The terms methods were compared on: lengths of prompts beside Table 3, ratios of the links, limits of goodput."""
+"""The terms methods were compared on: lengths of prompts beside Table 3, links, devices, limits of goodput."""
 
 from __future__ import annotations
 
+from bench.hat import paper
 from bench.hat.latency import DECODE_SLA_S, PREFILL_SLA_S
 from bench.hat.lengths import DATASETS, POSITIONS, describe, draw
 from bench.hat.looks import dataset_label, setting_label
 from bench.hat.prompts import TOLERANCE
 from bench.hat.records import Record
-from bench.hat.shown import MISSING, between, number
-from bench.hat.summary import Measured
+from bench.hat.shown import MISSING, around, between, number
+from bench.hat.summary import TBT, Measured
 from bench.hat.tables import span
 from bench.page import table
 
@@ -59,6 +60,34 @@ def ratios(measured: Measured) -> str:
             row.append(" / ".join(span(measured, places, f"scaling.{whose}_{name}") for whose in ("our", "paper")))
         rows.append(row)
     return table(["prompts", "model", *(f"{label}, ours / paper" for label in RATIO_LABELS)], rows)
+
+
+def drafted_tokens(measured: Measured) -> str:
+    """How fast devices are beside the cloud: what a drafted token adds to a round, over a whole token of U-shape's."""
+    rows = []
+    for setting, dataset in measured.pairs():
+        alone = measured.select(experiment="single", setting=setting, dataset=dataset)
+        here = {each.method: each for each in alone} or measured.middle(setting, dataset)
+        if not {"ushape", "hat-paper"} <= here.keys():
+            continue
+        ours = measured.over_repeats([here["ushape"], here["hat-paper"]], _drafted_token)
+        theirs = paper.TABLE_4.get(dataset, {}).get("hat")
+        most = MISSING if theirs is None else number((theirs.accept / theirs.speedup - 1) / (theirs.accept - 1), 2)
+        where = "one device" if alone else "middle rate"
+        rows.append([dataset_label(dataset), setting_label(setting).split(",")[0], where, around(ours, digits=2), most])
+    columns = ["prompts", "model", "measured at", "HAT as in the paper, ours", "the paper's, at most"]
+    return table(columns, rows) if rows else ""
+
+
+def _drafted_token(plain: Record, drafting: Record) -> float | None:
+    """A round takes as many of U-shape's tokens as it brings over how many times as fast they come, as in Table 4."""
+    names = ("tau", "tokens", "proposed", "requests", "failed")
+    tau, tokens, proposed, requests, failed = (drafting.numbers.get(f"latency.{name}", 0.0) for name in names)
+    plain_s = plain.numbers.get(TBT)
+    if not (tau and proposed and plain_s and TBT in drafting.numbers):
+        return None
+    rounds = (tokens - (requests - failed)) / tau  # The first token of an answer is of no round.
+    return (tau * drafting.numbers[TBT] / plain_s - 1) * rounds / proposed
 
 
 def goodput_limits(measured: Measured) -> str:
