@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from bench.hat import __main__ as command
 from bench.hat.__main__ import main, missing
-from bench.hat.cells import ABLATION, METHODS, QUICK_REPEATS, RATES, REPEATS, Cell, all_cells, middle
+from bench.hat.cells import ABLATION, CHUNKS, METHODS, QUICK_REPEATS, RATES, REPEATS, Cell, all_cells, middle
 from bench.hat.conditions import TRACES
 from bench.hat.lengths import DATASETS
+from bench.hat.looks import CHUNKS as CUT
 from bench.hat.looks import DATASETS as SHOWN
 from bench.hat.looks import LOOKS, SETTINGS, STRATEGIES
 from bench.hat.methods import METHODS as SERVED
@@ -68,12 +69,12 @@ def test_all_that_a_cell_names_is_known(cells: list[Cell]) -> None:
     """Methods, data sets, settings and traces, to what serves them and to what shows them."""
     for cell in cells:
         assert cell.method in SERVED
-        assert cell.method in (STRATEGIES if cell.experiment == "ablation" else LOOKS)
+        assert cell.method in {"ablation": STRATEGIES, "chunks": CUT}.get(cell.experiment, LOOKS)
         assert cell.dataset in SHOWN and (cell.dataset in DATASETS or cell.dataset == "real")
         assert cell.setting in SETTINGS
         assert not cell.trace or cell.trace in TRACES
-    assert set(METHODS) | set(ABLATION) == set(SERVED)
-    assert set(ABLATION) == set(STRATEGIES) and set(METHODS) <= set(LOOKS)
+    assert set(METHODS) | set(ABLATION) | set(CHUNKS) == set(SERVED)
+    assert set(ABLATION) == set(STRATEGIES) and set(CHUNKS) == set(CUT) and set(METHODS) <= set(LOOKS)
     assert set(PAPER) == set(DATASETS)
 
 
@@ -96,17 +97,17 @@ def test_repeats_are_the_same_cells(cells: list[Cell]) -> None:
 
 @each_list
 def test_methods_are_compared_under_one_condition(cells: list[Cell]) -> None:
-    """Within an experiment every method has the same conditions; HAT with its rows not packed has some of them.
+    """In an experiment on a data set every method has the same conditions; HAT with its rows not packed some of them.
 
     The wide model is left out: it has no cloud that is sent text.
     """
-    for experiment in {cell.experiment for cell in cells}:
+    for experiment, dataset in {(cell.experiment, cell.dataset) for cell in cells}:
         conditions: dict[str, set[Cell]] = {}
         for cell in cells:
-            if cell.experiment == experiment and cell.setting == "demo":
+            if (cell.experiment, cell.dataset, cell.setting) == (experiment, dataset, "demo"):
                 conditions.setdefault(cell.method, set()).add(replace(cell, method=""))
         plain = conditions.pop("hat-plain", set())
-        assert len(set(map(frozenset, conditions.values()))) == 1, experiment
+        assert len(set(map(frozenset, conditions.values()))) == 1, (experiment, dataset)
         assert plain <= conditions.get("hat", set())
 
 

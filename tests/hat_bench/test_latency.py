@@ -103,7 +103,7 @@ def test_one_by_hand() -> None:
     assert found.tbt_request.mean == pytest.approx(0.9 / 6) and found.tbt_chunk.p50 == pytest.approx(0.45)
     assert prefill_unit(one) == pytest.approx(0.25) and decode_unit(one) == pytest.approx(1.5)
     assert found.prefill_unit.mean == pytest.approx(0.25) and found.decode_unit.mean == pytest.approx(1.5)
-    assert found.span_s == pytest.approx(1.5) and found.tokens_s == pytest.approx(7 / 1.5)
+    assert found.span_s == pytest.approx(2.5) and found.tokens_s == pytest.approx(7 / 2.5)
     assert (found.proposed, found.accepted, found.tau) == (8, 4, 3.0)
 
 
@@ -124,6 +124,12 @@ def test_limits() -> None:
     # Of four requests due from 0 on, the last token at 1.4 s, two keep both limits.
     assert goodput(records, 0.2, 2.0) == pytest.approx(2 / 1.4) and span(records) == pytest.approx(1.4)
     assert goodput(records, 0.2, 0.5) == pytest.approx(1 / 1.4)
+
+
+def test_a_load_begins_before_its_first_request() -> None:
+    """Two requests in two seconds, the first due after one: that is one a second, not two."""
+    late = [record([(1.1, 1)], due=1.0), record([(2.0, 1)], due=1.9)]
+    assert span(late) == pytest.approx(2.0) and goodput(late, 0.2, 2.0) == pytest.approx(1.0)
 
 
 @given(st.lists(answers(), min_size=1, max_size=6), st.lists(st.floats(0, 100), min_size=2, max_size=5))

@@ -12,7 +12,7 @@ from bench.hat import __main__ as command
 from bench.hat import measure as measuring
 from bench.hat import page
 from bench.hat import records as reading
-from bench.hat.cells import Cell
+from bench.hat.cells import RATES, Cell
 from bench.hat.conditions import VARY
 from bench.hat.latency import Record
 from bench.hat.long_demo import long_demo
@@ -22,7 +22,9 @@ from bench.hat.measure import (
     arrivals,
     calibrated,
     calibration_of,
+    costs_of,
     latency_table,
+    link_of,
     processes_of,
     upload_bound,
 )
@@ -131,6 +133,28 @@ def test_pipelines_of_every_length_have_the_same_stages(tmp_path: Path) -> None:
         found = processes_of(replace(CELL, experiment="stages", stages=stages), setup)
         assert (found.stages, found.cores) == (stages, STAGE_CORES)
     assert processes_of(CELL, setup).cores == 0.4 and processes_of(CELL, setup).stages == 1
+
+
+def test_links_follow_the_stages_own_speed(tmp_path: Path) -> None:
+    """A step of slower stages takes longer, so the link is slowed with it and an upload's share of a step is kept."""
+    setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
+    cell = replace(CELL, experiment="stages", stages=4)
+    slower = costs_of(cell, setup, COSTS)
+    assert slower.base_s == pytest.approx(COSTS.base_s * 0.4 / STAGE_CORES)
+    link, usual = link_of(cell, setup, COSTS), link_of(CELL, setup, COSTS)
+    assert link.up_bytes_s * slower.chunk_s == pytest.approx(usual.up_bytes_s * COSTS.chunk_s)
+    assert costs_of(CELL, setup, COSTS) == COSTS
+
+
+def test_prompts_are_the_same_at_every_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one repeat, or a curve over rates would be one over texts too; another repeat has others."""
+    setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
+    drawn: list[int] = []
+    monkeypatch.setattr(Setup, "texts", lambda self, lengths, seed: drawn.append(seed) or [])
+    for repeat, rate in ((0, RATES["cnndm"][0]), (0, RATES["cnndm"][2]), (1, RATES["cnndm"][0]), (0, 0.0)):
+        setup.prompts(replace(CELL, dataset="cnndm", rate=rate, repeat=repeat))
+    low, high, other, alone = drawn
+    assert low == high and len({low, other, alone}) == 3
 
 
 def know(cache: Path, setup: Setup) -> None:

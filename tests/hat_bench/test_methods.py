@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.hat.cells import ABLATION, all_cells
+from bench.hat.cells import ABLATION, CHUNKS, all_cells
 from bench.hat.measure import processes_of
 from bench.hat.methods import METHODS, SARATHI_ROWS
 from bench.hat.setups import Setup
@@ -86,6 +86,9 @@ PAIRS = {
     ("sd+pc+pd", "hat-paper"): {"download", "hat_paper"},
     ("hat-paper", "hat"): {"hat_paper", *HAT_PAPER} - {"draft_threshold"},  # Which says what is the default.
     ("hat-plain", "hat"): {"pack_rows"},
+    ("ushape", "chunk-auto"): {"mode", "whole_prompts"},
+    ("chunk-auto", "chunk-64"): {"chunk"},
+    ("pc", "chunk-auto"): {"download"},
 }
 """Settings of the device in which two methods differ."""
 
@@ -108,6 +111,13 @@ def test_strategies_are_what_their_names_say(name: str) -> None:
         paper = {**HAT_PAPER, "prepare": "last" if "pd" in parts else "none"}
         assert {key: getattr(found, key) for key in paper} == paper
     assert found.download == "all"
+
+
+@pytest.mark.parametrize("name", CHUNKS)
+def test_chunks_are_of_the_size_they_are_named_after(name: str) -> None:
+    """And nothing else is different; 0: as the cloud advises."""
+    size = name.removeprefix("chunk-")
+    assert device(name).chunk == (0 if size == "auto" else int(size))
 
 
 def test_cells_are_served_as_they_say() -> None:

@@ -83,7 +83,7 @@ def _together(
             measured = partial(measure_llama, split)
         else:
             serving = stack.enter_context(Serving(setup, processes, folder))
-            link = link_of(cells[0], costs)
+            link = link_of(cells[0], setup, costs)
             serving.warm(link.up_bytes_s, link.down_bytes_s)
             measured = partial(measure, serving)
         for cell in cells:

@@ -56,6 +56,8 @@ METHODS: Final = ("ushape-full", "ushape", "u-sarathi", "u-medusa", "u-small", "
 RIVALS: Final = ("llama-rpc",)
 """Other programs, in the same experiments as methods where one device is measured alone."""
 ABLATION: Final = ("none", "pc", "sd", "sd+pd", "sd+pc", "sd+pc+pd")
+CHUNKS: Final = ("chunk-512", "chunk-256", "chunk-128", "chunk-64", "chunk-auto")
+"""Prompts in chunks of so many rows, or as the cloud advises, and nothing else: what their number alone is worth."""
 RATES: Final = {"specbench": (0.25, 0.4, 0.6), "cnndm": (0.12, 0.18, 0.27), "real": (0.4,)}
 """Requests a second: at the lowest the demo model's cloud has time to spare, at the highest U-shape keeps it busy.
 Beyond that whoever is served slower has more requests at a time, which are served slower still: then it is the machine
@@ -67,6 +69,8 @@ REQUESTS: Final = 8
 """Of a cell in an open loop; their lengths are those of the data set in every repeat, see lengths.py."""
 STAGES: Final = (1, 2, 4)
 PIPELINED: Final = ("ushape-full", "u-sarathi", "u-medusa", "hat")
+PIPELINED_LONG: Final = ("ushape-full", "hat")
+"""With prompts as long as CNN/DM's."""
 
 
 def middle(rates: Sequence[float]) -> float:
@@ -84,13 +88,18 @@ def demo_cells(quick: bool) -> Iterator[Cell]:
                 yield Cell("rates", "demo", dataset, method, rate, requests=requests)
         for method in ABLATION:
             yield Cell("ablation", "demo", dataset, method, middle(RATES[dataset]), requests=requests)
+        for method in CHUNKS[-1:] if quick else CHUNKS:
+            yield Cell("chunks", "demo", dataset, method, middle(RATES[dataset]), requests=requests)
         for method in ("ushape", "u-medusa", "u-small", "hat-paper", "hat"):
             yield Cell("single", "demo", dataset, method, 0.0, requests=3)
         for method in ("ushape-full", "ushape", "hat-plain", "hat"):
             yield Cell("unloaded", "demo", dataset, method, 0.0, requests=4, tokens=1)
-    for method in PIPELINED:
-        for stages in (1, 2) if quick else STAGES:
-            yield Cell("stages", "demo", "specbench", method, RATES["specbench"][0], stages=stages, requests=requests)
+    for dataset, methods in (
+        (("specbench", PIPELINED),) if quick else (("specbench", PIPELINED), ("cnndm", PIPELINED_LONG))
+    ):
+        for method in methods:
+            for stages in (1, 2) if quick else STAGES:
+                yield Cell("stages", "demo", dataset, method, RATES[dataset][0], stages=stages, requests=requests)
     for method in ("ushape", "hat-paper", "hat"):
         for rtt_ms in (0.0, 20.0, 50.0) if quick else ROUND_TRIPS_MS:
             yield Cell("rtt", "demo", "specbench", method, 0.0, rtt_ms=rtt_ms, requests=3)

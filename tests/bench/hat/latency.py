@@ -167,9 +167,9 @@ def latency(records: Sequence[Record]) -> Latency:
 
 
 def span(records: Sequence[Record]) -> float:
-    """From the first request due to the last token of any."""
-    ends = [each.chunks[-1][0] for each in records if each.chunks]
-    return max(ends) - min(each.due_s for each in records) if ends else 0.0
+    """From the load's begin, before the first request, to the last token of any: else few requests would come at more
+    than their rate."""
+    return max((each.chunks[-1][0] for each in records if each.chunks), default=0.0)
 
 
 def ttft(record: Record) -> float:

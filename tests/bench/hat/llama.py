@@ -27,7 +27,7 @@ def measure_llama(split: LlamaSplit, cell: Cell, costs: Costs, sent: Callable[[i
 
     Raises RuntimeError where llama.cpp fails or does not answer in time.
     """
-    bed, paper, link = split.bed, paper_of(cell), link_of(cell, costs)
+    bed, paper, link = split.bed, paper_of(cell), link_of(cell, split.setup, costs)
     split.set_link(link.up_bytes_s, link.down_bytes_s)
     prompts = [split.ids(each) for each in split.setup.prompts(cell)]
     quotas = {host.name: bed.host(host.name).cores for host in bed.scenario.hosts}

@@ -44,6 +44,13 @@ STRATEGIES: Mapping[str, Look] = {
     "sd+pc": Look("SD + PC", "#E69F00", "s"),
     "sd+pc+pd": Look("SD + PC + PD", "#D55E00", "o"),
 }
+CHUNKS: Mapping[str, Look] = {
+    "chunk-512": Look("chunks of 512 rows", "#0072B2", "D"),
+    "chunk-256": Look("chunks of 256 rows", "#009E73", "P"),
+    "chunk-128": Look("chunks of 128 rows", "#CC79A7", "X"),
+    "chunk-64": Look("chunks of 64 rows", "#E69F00", "s"),
+    "chunk-auto": Look("chunks as advised", "#D55E00", "o"),
+}
 DATASETS: Mapping[str, str] = {
     "specbench": "SpecBench lengths",
     "cnndm": "CNN/DM lengths",
@@ -57,12 +64,12 @@ SETTINGS: Mapping[str, str] = {
 
 def look(method: str) -> Look:
     """A method's look; one that is not known here is grey and called by its name."""
-    return LOOKS.get(method) or STRATEGIES.get(method) or Look(method, "#555555", ".")
+    return LOOKS.get(method) or STRATEGIES.get(method) or CHUNKS.get(method) or Look(method, "#555555", ".")
 
 
 def ordered(methods: Iterable[str]) -> list[str]:
     """Methods in the order of the tables, unknown ones last."""
-    ranks = {name: rank for rank, name in enumerate([*LOOKS, *STRATEGIES])}
+    ranks = {name: rank for rank, name in enumerate([*LOOKS, *STRATEGIES, *CHUNKS])}
     return sorted(set(methods), key=lambda name: (ranks.get(name, len(ranks)), name))
 
 

@@ -75,15 +75,20 @@ def _counted(serving: Serving, load: Callable[[], object]) -> Counted:
     return serving.counted().since(before)
 
 
-def link_of(cell: Cell, costs: Costs) -> ScaledLink:
+def costs_of(cell: Cell, setup: Setup, costs: Costs) -> Costs:
+    """What steps take in a cell whose cloud has another quota than the one that ``costs`` were measured under."""
+    return costs.slower(setup.cloud_cores / setup.cores_of(cell))
+
+
+def link_of(cell: Cell, setup: Setup, costs: Costs) -> ScaledLink:
     """The link of every device in a cell."""
-    return scaled_link(paper_of(cell), costs)
+    return scaled_link(paper_of(cell), costs_of(cell, setup, costs))
 
 
 def measure(serving: Serving, cell: Cell, costs: Costs, sent: Callable[[int], None]) -> dict[str, Any]:
     """A cell's record."""
     setup, bed = serving.setup, serving.bed
-    paper, link = paper_of(cell), link_of(cell, costs)
+    paper, link, costs = paper_of(cell), link_of(cell, setup, costs), costs_of(cell, setup, costs)
     scenario = conditions(bed.scenario, cell, link)
     serving.set_links(link.up_bytes_s, link.down_bytes_s, cell.rtt_ms)
     serving.reset_modes()

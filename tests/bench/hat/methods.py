@@ -23,6 +23,9 @@ _PAPER_DRAFTS: Final = {
 _AS_THEY_ARE: Final = {"pack_rows": "off"}
 _NO_DRAFTS: Final = {"draft": ("none",), **_AS_THEY_ARE}
 
+CHUNK_SIZES: Final = (512, 256, 128, 64)
+"""Rows of the chunks that prompts are cut into where their number is compared."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -79,6 +82,12 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "sd+pd": Method("and parallel drafting", "hat", {**_PAPER_DRAFTS, "prepare": "last", **_WHOLE, **_ALL_DOWN}),
         "sd+pc": Method("drafting and chunking", "hat", {**_PAPER_DRAFTS, "prepare": "none", **_ALL_DOWN}),
         "sd+pc+pd": Method("all three", "hat", {**_PAPER_DRAFTS, "prepare": "last", **_ALL_DOWN}),
+        # Chunks alone, the one row that is needed downloaded.
+        **{
+            f"chunk-{rows}": Method(f"prompts in chunks of {rows} rows", "hat", {**_NO_DRAFTS, "chunk": rows})
+            for rows in CHUNK_SIZES
+        },
+        "chunk-auto": Method("prompts in chunks as the cloud advises", "hat", _NO_DRAFTS),
     }
 )
 

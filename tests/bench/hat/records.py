@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.hat.cells import Cell, all_cells
 
-EXPERIMENTS = ("rates", "single", "ablation", "stages", "rtt", "traces", "unloaded", "real", "arrivals")
+EXPERIMENTS = ("rates", "single", "ablation", "chunks", "stages", "rtt", "traces", "unloaded", "real", "arrivals")
 
 DATE = re.compile(r", \d{4}-\d\d-\d\d$")
 """What the machine's name ends with; ``began`` says it too."""

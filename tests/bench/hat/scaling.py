@@ -35,6 +35,10 @@ class Costs:
         """What a row more costs a step."""
         return (self.chunk_s - self.base_s) / CHUNK_ROWS
 
+    def slower(self, times: float) -> Costs:
+        """Of a cloud that takes so many times as long for everything."""
+        return Costs(self.row_bytes, times * self.base_s, times * self.chunk_s)
+
 
 @dataclass(frozen=True)
 class Reference:

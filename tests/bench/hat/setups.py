@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.hat.cells import Cell
+from bench.hat.cells import RATES, WIDE_RATES, Cell, middle
 from bench.hat.lengths import DATASETS, POSITIONS, draw
 from bench.hat.methods import Method
 from bench.hat.prompts import TOLERANCE, Prompt, demo_prompts, real_prompts
@@ -16,7 +16,10 @@ SCENARIOS: Final = Path(__file__).resolve().parents[1] / "testbed" / "scenarios"
 
 STAGE_CORES: Final = 0.12
 """Quota of each stage of a pipeline, of whatever length: four of them and the demo model's three devices, each in its
-fastest mode, fit two cores."""
+fastest mode, fit two cores. As in the paper a step takes as long as all stages together do, however many they are."""
+
+CLOUD_CORES: Final = {"demo": 0.25, "wide": 0.6}
+"""Quota of the cloud, by model."""
 
 ITEM_BYTES: Final = 2
 """Both are served in bfloat16."""
@@ -45,8 +48,9 @@ class Setup:
         return STAGE_CORES if cell.experiment == "stages" else self.cloud_cores
 
     def prompts(self, cell: Cell) -> list[Prompt]:
-        """The prompts of a cell, the same for every method."""
-        seed = 1000 * cell.repeat + round(100 * cell.rate) + 1
+        """The prompts of a cell, the same for every method, and at every rate above 0."""
+        rates = (RATES if cell.setting == "demo" else WIDE_RATES)[cell.dataset]
+        seed = 1000 * cell.repeat + (round(100 * middle(rates)) if cell.rate else 0) + 1
         most = POSITIONS - cell.tokens - TOLERANCE
         if cell.dataset == "real":
             return real_prompts("spec_bench", cell.requests, seed, most).prompts
@@ -81,7 +85,10 @@ def setup(name: str, cache: Path) -> Setup:
         from bench.hat.long_demo import long_demo
         from bench.hat.long_drafters import drafted
 
-        return Setup("demo", drafted(long_demo(cache / "long-demo")), 2, 256 * ITEM_BYTES, 0.25, "device_agent")
+        return Setup(
+            "demo", drafted(long_demo(cache / "long-demo")), 2, 256 * ITEM_BYTES, CLOUD_CORES[name], "device_agent"
+        )
     from bench.hat.wide_model import WIDE, made
 
-    return Setup("wide", made(cache / "wide"), 1, WIDE.hidden * ITEM_BYTES, 0.6, "bench.hat.replay_device")
+    wide = made(cache / "wide")
+    return Setup("wide", wide, 1, WIDE.hidden * ITEM_BYTES, CLOUD_CORES[name], "bench.hat.replay_device")
