@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from bench.hat.cells import middle
+from bench.hat.looks import CHUNKS, LOOKS, STRATEGIES
 from bench.hat.records import Record, parse
 
 TTFT_S: Mapping[str, float] = {
     "hat": 0.30, "hat-plain": 0.32, "hat-paper": 0.34, "ushape-full": 0.80, "ushape": 0.50, "u-sarathi": 0.66,
     "u-medusa": 0.79, "u-small": 0.52, "cloud": 0.10, "llama-rpc": 0.60,
     "none": 0.80, "pc": 0.42, "sd": 0.79, "sd+pd": 0.81, "sd+pc": 0.43, "sd+pc+pd": 0.42,
+    "chunk-512": 0.48, "chunk-256": 0.45, "chunk-128": 0.42, "chunk-64": 0.46, "chunk-auto": 0.41,
 }  # fmt: skip
 TBT_S: Mapping[str, float] = {
     "hat": 0.010, "hat-plain": 0.012, "hat-paper": 0.020, "ushape-full": 0.060, "ushape": 0.055,
     "u-sarathi": 0.045, "u-medusa": 0.040, "u-small": 0.042, "cloud": 0.020, "llama-rpc": 0.080,
     "none": 0.060, "pc": 0.050, "sd": 0.040, "sd+pd": 0.035, "sd+pc": 0.030, "sd+pc+pd": 0.022,
+    "chunk-512": 0.054, "chunk-256": 0.052, "chunk-128": 0.050, "chunk-64": 0.050, "chunk-auto": 0.048,
 }  # fmt: skip
 
 
@@ -86,12 +89,13 @@ def campaign(repeats: int = 3, noise: float = 0.06) -> Iterator[dict[str, Any]]:
     for repeat in range(repeats):
         for setting, dataset, rates in RATES:
             common: dict[str, Any] = {"repeat": repeat, "noise": noise, "setting": setting, "dataset": dataset}
-            for method in list(TTFT_S)[:10]:
+            for method in LOOKS:
                 for rate in rates if method != "hat-plain" else [middle(rates)]:
                     yield record("rates", method, rate=rate, **common)
             if setting == "demo":
-                for method in list(TTFT_S)[10:]:
-                    yield record("ablation", method, rate=rates[1], **common)
+                for experiment, methods in (("ablation", STRATEGIES), ("chunks", CHUNKS)):
+                    for method in methods:
+                        yield record(experiment, method, rate=rates[1], **common)
                 for method in ("ushape", "u-medusa", "u-small", "hat-paper", "hat"):
                     yield record("single", method, **common)
                 for method in ("ushape-full", "ushape", "hat-plain", "hat"):

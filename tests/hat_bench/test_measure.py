@@ -150,7 +150,12 @@ def test_prompts_are_the_same_at_every_rate(tmp_path: Path, monkeypatch: pytest.
     """Of one repeat, or a curve over rates would be one over texts too; another repeat has others."""
     setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
     drawn: list[int] = []
-    monkeypatch.setattr(Setup, "texts", lambda self, lengths, seed: drawn.append(seed) or [])
+
+    def texts(self: Setup, lengths: list[int], seed: int) -> list[Prompt]:
+        drawn.append(seed)
+        return []
+
+    monkeypatch.setattr(Setup, "texts", texts)
     for repeat, rate in ((0, RATES["cnndm"][0]), (0, RATES["cnndm"][2]), (1, RATES["cnndm"][0]), (0, 0.0)):
         setup.prompts(replace(CELL, dataset="cnndm", rate=rate, repeat=repeat))
     low, high, other, alone = drawn

@@ -95,7 +95,7 @@ def test_the_summary_has_no_raw_record() -> None:
     text = as_json(summary(parsed(*campaign(1))))
     found = json.loads(text)
     assert len(found["conditions"]) == len(list(campaign(1)))
-    assert len(found["goals"]) == 23 and len(found["gains"]) == 3 * 2 * len(CHAINS)
+    assert len(found["goals"]) == 25 and len(found["gains"]) == 2 * (2 * len(CHAINS) + 1)
     assert "prefill_sla" not in text and len(text) < 300_000
     one = next(each for each in found["conditions"] if each["experiment"] == "unloaded" and each["method"] == "hat")
     median, low, high = one["measured"]["latency.ttft.mean"]
@@ -179,6 +179,24 @@ def test_a_loss_is_called_one() -> None:
         "With our drafting and scheduling, which the paper has not, TTFT is 13.6 % higher.",
         "With rows packed, which the paper has not, TTFT is 4.0 % lower.",
     ]
+
+
+def test_what_is_the_same_shows_what_noise_is() -> None:
+    """No strategies are U-shape with all rows down, measured twice."""
+    made = [record("ablation", "none", rate=2.0), record("rates", "ushape-full", rate=2.0)]
+    for each, ttft, tbt in zip(made, (1.1, 1.0), (0.04, 0.05), strict=True):
+        each["latency"]["ttft"]["mean"], each["latency"]["tbt"]["mean"] = ttft, tbt
+    assert "has TTFT 1.10 times and TBT 0.80 times what" in prose.of_twins(Measured(parsed(*made)), "demo", "specbench")
+    assert prose.of_twins(Measured(parsed(made[0])), "demo", "specbench") == ""
+
+
+@pytest.mark.parametrize(("std", "said"), [(0.5, True), (0.1, False)])
+def test_uneven_steps_are_told(std: float, said: bool) -> None:
+    """Where they are less even beside U-shape's than the paper's, whose are 0.18 times as uneven."""
+    made = [record("rates", method, rate=2.0) for method in ("hat", "ushape-full")]
+    made[0]["cloud"]["step_std_s"], made[1]["cloud"]["step_std_s"] = std, 1.0
+    found = prose.of_evenness(Measured(parsed(*made)), "demo", "specbench")
+    assert bool(found) == said and ("ours 0.50 times" in found) == said
 
 
 def test_limits_are_those_of_the_records() -> None:

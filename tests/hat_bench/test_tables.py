@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bench.hat import method_tables, spent, tables
 from bench.hat.gains import CHAINS, gains
-from bench.hat.looks import BASELINES, LOOKS, STRATEGIES, look, ordered
+from bench.hat.looks import BASELINES, CHUNKS, LOOKS, STRATEGIES, look, ordered
 from bench.hat.shown import MISSING, around, number, percent_below
 from bench.hat.summary import TBT, TTFT, Measured, Spread
 from hat_bench.invented import TBT_S, TTFT_S, campaign, parsed, record
@@ -38,9 +38,20 @@ def test_a_row_has_ours_and_the_paper_s() -> None:
 
 
 def test_a_method_without_its_base_has_no_percentage() -> None:
-    """What was not measured is a dash."""
-    found = rows(tables.rates(Measured(parsed(record("rates", "hat", rate=2.0))), "demo", "specbench"))
-    assert found["HAT, ours"][3:5] == [MISSING, MISSING]
+    """What was not measured at this rate is a dash, and what was measured at none has no column."""
+    alone = record("rates", "hat", rate=2.0)
+    found = rows(tables.rates(Measured(parsed(alone, record("rates", "ushape", rate=3.0))), "demo", "specbench"))
+    assert found["HAT, ours"][3] == MISSING and len(found["HAT, ours"]) == 8
+    assert len(rows(tables.rates(Measured(parsed(alone)), "demo", "specbench"))["HAT, ours"]) == 6
+
+
+def test_chunks_are_counted_and_held_against_whole_prompts(measured: Measured) -> None:
+    """More of them the smaller they are; how many the cloud advises is not recorded."""
+    found = rows(tables.chunks(measured, "demo", "cnndm"))
+    assert found["whole prompts (U-shape)"][1] == "1" and found["whole prompts (U-shape)"][3] == MISSING
+    counts = [float(found[f"chunks of {size} rows"][1]) for size in (512, 256, 128, 64)]
+    assert counts == sorted(counts) and 1036 / 64 <= counts[-1] <= 1036 / 64 + 1
+    assert found["chunks as advised"][1] == MISSING and found["chunks as advised"][3] != MISSING
 
 
 def test_only_the_middle_rate_stands_beside_the_paper(measured: Measured) -> None:
@@ -123,8 +134,15 @@ def test_what_grew_is_said_where_table_5_is_not_reproduced(measured: Measured) -
         made["breakdown"]["prompt"] = dict(zip(("device_s", "link_s", "queue_s", "step_s"), parts[1:], strict=True))
     said = spent.why_not_table_5(Measured(parsed(none, pc)), "demo", "specbench").splitlines()
     assert said[2:] == [
-        "- PC to none: TTFT 1692 → 1888 ms: device +10, link −300, queue +470, step +16, rest +0; most of it queue."
+        "- PC to none: TTFT 1692 → 1888 ms: device +10, link −300, queue +470, step +16, rest +0; "
+        "the largest part more is queue's."
     ]
+    pc["machine"]["bottleneck"] = "cores were full"
+    assert spent.why_not_table_5(Measured(parsed(none, pc)), "demo", "specbench").endswith("in one of these runs).")
+    later = [record("ablation", "pc", rate=2.0), record("ablation", "sd+pc", rate=2.0)]
+    later[1]["latency"]["ttft"]["mean"] = 0.7 * later[0]["latency"]["ttft"]["mean"]
+    [line] = spent.why_not_table_5(Measured(parsed(*later)), "demo", "specbench").splitlines()[2:]
+    assert line.startswith("- SD to PC: TTFT ") and " less is " in line
     del pc["breakdown"]
     assert "was not recorded" in spent.why_not_table_5(Measured(parsed(none, pc)), "demo", "specbench")
 
@@ -176,9 +194,9 @@ def test_spread_is_shown_with_one_measure() -> None:
 
 def test_every_method_has_its_own_look() -> None:
     """One colour and one marker each, in one order; none of ours is a baseline, nor what stands apart."""
-    for group in (LOOKS, STRATEGIES):
+    for group in (LOOKS, STRATEGIES, CHUNKS):
         assert len({each.colour for each in group.values()}) == len(group)
         assert len({each.marker for each in group.values()}) == len(group)
-    assert set(LOOKS) | set(STRATEGIES) == set(TTFT_S) == set(TBT_S)
+    assert set(LOOKS) | set(STRATEGIES) | set(CHUNKS) == set(TTFT_S) == set(TBT_S)
     assert BASELINES == ("ushape-full", "ushape", "u-sarathi", "u-medusa", "u-small")
     assert ordered(["zeta", "cloud", "hat"]) == ["hat", "cloud", "zeta"] and look("zeta").label == "zeta"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bench.hat import terms
 from bench.hat.lengths import CNN_DM, POSITIONS, draw
 from bench.hat.prompts import TOLERANCE
+from bench.hat.setups import CLOUD_CORES
 from bench.hat.summary import Measured
 from hat_bench.invented import parsed, record
 
@@ -34,7 +37,7 @@ def test_limits_of_goodput_are_as_long_as_our_steps() -> None:
 def test_a_drafted_token_stands_beside_a_token_of_u_shape() -> None:
     """Rounds of 5.5 tokens, each in 20 ms where U-shape takes 55, are two of its tokens long: of five drafted tokens
     each adds a fifth of one. In Table 4 2.06 tokens at 1.65 times the speed leave 0.23 for each that was accepted."""
-    drafted = {"latency__tau": 5.5, "latency__tokens": 2224, "latency__proposed": 2000}
+    drafted: dict[str, Any] = {"latency__tau": 5.5, "latency__tokens": 2224, "latency__proposed": 2000}
     made = [record("rates", "ushape", rate=2.0), record("rates", "hat-paper", rate=2.0, **drafted)]
     line = terms.drafted_tokens(Measured(parsed(*made))).splitlines()[-1]
     assert [cell.strip() for cell in line.strip("|").split("|")][2:] == ["middle rate", "0.20", "0.23"]
@@ -43,3 +46,12 @@ def test_a_drafted_token_stands_beside_a_token_of_u_shape() -> None:
     assert not terms.drafted_tokens(Measured(parsed(made[0])))
     nothing = record("rates", "hat-paper", rate=2.0, **(drafted | {"latency__proposed": 0}))
     assert "–" in terms.drafted_tokens(Measured(parsed(made[0], nothing)))
+
+
+def test_an_installation_is_told_as_it_is_declared() -> None:
+    """Devices, their modes, and the cloud's cores."""
+    made = [record("rates", "hat", setting=setting, rate=2.0) for setting in ("demo", "wide")]
+    lines = terms.installations(Measured(parsed(*made))).splitlines()[2:]
+    demo, wide = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    assert demo[1:] == ["3", "0.5 / 0.4 / 0.3", f"{CLOUD_CORES['demo']:g}"]
+    assert wide[1:] == ["3", "0.4 / 0.32 / 0.24", f"{CLOUD_CORES['wide']:g}"]

@@ -59,28 +59,31 @@ def test_bad_scenario(possible: None, tmp_path: Path) -> None:
     assert "is not NAME=VALUE" in run("up", str(path), "--set", "cores").stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_up(possible: None, tmp_path: Path, number: signal.Signals) -> None:
-    """It says how to reach the hosts, keeps everything up, and removes it when asked to end."""
+@pytest.mark.parametrize(("number", "cores"), [(signal.SIGINT, 0.5), (signal.SIGTERM, 1000.0)])
+def test_up(possible: None, tmp_path: Path, number: signal.Signals, cores: float) -> None:
+    """It says how to reach the hosts, and when the machine is smaller than they are together, keeps everything up, and
+    removes it when asked to end."""
     path = tmp_path / "two.toml"
     path.write_text(
-        '[hosts.a]\ncores = 0.5\n[hosts.b]\n[links.l]\nbetween = ["a", "b"]\n'
+        f'[hosts.a]\ncores = {cores}\n[hosts.b]\n[links.l]\nbetween = ["a", "b"]\n'
         '[processes.p]\non = "b"\ncommand = "/bin/sleep {long}"\n'
     )
     line = [sys.executable, "-m", "bench.testbed", "up", str(path), "--set", "long=1000", "--folder", str(tmp_path)]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as command:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT) as command:
         try:
-            assert command.stdout is not None
+            assert command.stdout is not None and command.stderr is not None
             said: list[str] = []
             while not said or not said[-1].startswith("Up;"):
                 said.append(command.stdout.readline())
                 assert said[-1], said
             prefix = leftovers.prefix_of(command.pid)
             assert list(leftovers.NAMESPACES.glob(f"{prefix}-*"))
-            assert said[0].startswith(f"a: 0.5 cores; nsenter --net=/run/netns/{prefix}-")
+            assert said[0].startswith(f"a: {cores:g} cores; nsenter --net=/run/netns/{prefix}-")
             assert said[2].startswith("a reaches b at 10.")
             command.send_signal(number)
             assert command.wait(WITHIN_S) == 0
+            assert ("1000.00 cores together" in command.stderr.read()) == (cores == 1000)
             assert not list(leftovers.NAMESPACES.glob(f"{prefix}-*"))
         finally:
             command.kill()

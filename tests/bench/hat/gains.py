@@ -28,7 +28,8 @@ CHAINS: Mapping[str, tuple[tuple[str, tuple[str, str], tuple[str, str]], ...]] =
     ),
     "the download first": (
         (DOWNLOAD, ("rates", "ushape-full"), ("rates", "ushape")),
-        ("chunks and drafting (PC, SD, PD)", ("rates", "ushape"), ("rates", "hat-paper")),
+        ("prompt chunks (PC)", ("rates", "ushape"), ("chunks", "chunk-auto")),
+        ("drafting, and on while waiting (SD, PD)", ("chunks", "chunk-auto"), ("rates", "hat-paper")),
         (OURS, ("rates", "hat-paper"), ("rates", "hat-plain")),
         (PACKED, ("rates", "hat-plain"), ("rates", "hat")),
     ),
@@ -48,22 +49,24 @@ DELAYS: Mapping[str, str] = {"TTFT": TTFT, "TBT": TBT}
 class Term:
     """One choice: seconds it takes away, per cent of what was there before it, and its share of the whole gain.
 
-    The share is ``None`` where there is no gain to share: see ``Gain.shared``.
+    The share is ``None`` where there is no gain to share: see ``Gain.shared``. ``doubted``: the machine itself was
+    short in a run it rests on.
     """
 
     choice: str
     seconds: Spread
     own_percent: Spread | None
     share_percent: Spread | None
+    doubted: bool = False
 
 
 @dataclass(frozen=True)
 class Gain:
     """From U-shape with full download (``before``) to HAT (``after``), in seconds, at ``rate`` requests/s.
 
-    ``whole`` is the seconds between them. ``terms`` has the rest at its end where every choice was measured, unless the
-    chain starts at ``before`` itself. ``missing`` names the choices that were not measured. ``shared``: the gain is at
-    least ``LEAST_GAIN`` of the delay in every repeat.
+    ``whole`` is the seconds between them, ``below`` per cent of before. ``terms`` has the rest at its end where every
+    choice was measured, unless the chain starts at ``before`` itself. ``missing`` names the choices that were not
+    measured. ``shared``: the gain is at least ``LEAST_GAIN`` of the delay in every repeat.
     """
 
     chain: str
@@ -72,6 +75,7 @@ class Gain:
     before: Spread
     after: Spread
     whole: Spread
+    below: Spread
     terms: tuple[Term, ...]
     missing: tuple[str, ...]
     shared: bool
@@ -92,9 +96,9 @@ def gain(measured: Measured, setting: str, dataset: str, chain: str, delay: str)
 
     full, hat = place(("rates", "ushape-full")), place(("rates", "hat"))
     before, after = measured.spread(full, name), measured.spread(hat, name)
-    wholes = _falls(measured, full, hat, name)
+    wholes, over = _falls(measured, full, hat, name), measured.ratio(hat, full, name)
     whole = spread(wholes.values())
-    if before is None or after is None or whole is None:
+    if before is None or after is None or whole is None or over is None:
         return None
     befores = measured.numbers(full, name)
     shared = all(whole_s >= LEAST_GAIN * befores[repeat] for repeat, whole_s in wholes.items())
@@ -109,7 +113,8 @@ def gain(measured: Measured, setting: str, dataset: str, chain: str, delay: str)
             missing.append(choice)
             continue
         ratio = measured.ratio(place(given), place(without), name)
-        terms.append(Term(choice, seconds, ratio.below if ratio else None, _share(fall, wholes) if shared else None))
+        own, share = ratio.below if ratio else None, _share(fall, wholes) if shared else None
+        terms.append(Term(choice, seconds, own, share, bool(measured.bottlenecks([place(without), place(given)]))))
     if not missing and place(CHAINS[chain][0][1]) != full:
         rest = {
             repeat: whole_s - sum(fall[repeat] for fall in falls)
@@ -117,14 +122,23 @@ def gain(measured: Measured, setting: str, dataset: str, chain: str, delay: str)
             if all(repeat in fall for fall in falls)
         }
         if left := spread(rest.values()):
-            terms.append(Term(REST, left, None, _share(rest, wholes) if shared else None))
-    return Gain(chain, delay, rate, before, after, whole, tuple(terms), tuple(missing), shared)
+            doubted = any(term.doubted for term in terms)
+            terms.append(Term(REST, left, None, _share(rest, wholes) if shared else None, doubted))
+    return Gain(chain, delay, rate, before, after, whole, over.below, tuple(terms), tuple(missing), shared)
 
 
 def gains(measured: Measured, setting: str, dataset: str) -> list[Gain]:
-    """Every chain in every delay, as far as measured."""
+    """Every chain in every delay, of those of which at least half the choices were measured."""
     found = (gain(measured, setting, dataset, chain, delay) for chain in CHAINS for delay in DELAYS)
-    return [each for each in found if each is not None]
+    return [each for each in found if each is not None and 2 * len(each.missing) <= len(CHAINS[each.chain])]
+
+
+def rests_on(measured: Measured, setting: str, dataset: str) -> list[Place]:
+    """The places that the chains are made of, as far as measured."""
+    rate = measured.middle_rate(setting, dataset)
+    ends = {end for chain in CHAINS.values() for _, *both in chain for end in both} | {("rates", "hat")}
+    places = (Place(experiment, setting, dataset, method, rate or 0.0) for experiment, method in sorted(ends))
+    return [place for place in places if measured.repeats(place)]
 
 
 def _falls(measured: Measured, without: Place, given: Place, name: str) -> dict[int, float]:

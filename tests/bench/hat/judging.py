@@ -1,9 +1,10 @@
 """How a goal is judged from comparisons. Pure.
 
 A goal is judged on medians of ratios within repeats, and every comparison of it has to be good enough. One that is not,
-beyond doubt, makes it missed. It is not measured when any cell it needs is missing. It is in doubt where a comparison
-that decides it is: the spread of its repeats reaches over the bar, or the machine itself was short in one of its runs;
-and where it would be met but more than ``FEW`` of HAT's requests failed, since the slow ones may be those missing.
+beyond doubt, makes it missed. It is not measured when any cell it needs is missing, as planned. It is in doubt where a
+comparison that decides it is: the spread of its repeats reaches over the bar, or the machine itself was short in one of
+its runs; and where it would be met but more than ``FEW`` of HAT's requests failed, since the slow ones may be those
+missing.
 """
 
 from __future__ import annotations
@@ -93,18 +94,21 @@ def judged(
     failed, requests = measured.failed(ours)
     if verdict == MET and failed > FEW * requests:
         verdict = DOUBTED
-    bad = [check for check in checks if check.ratio is None or not check.good(check.ratio.median)]
-    said = (bad or _nearest(checks)) if worst else checks
-    shown = "; ".join(check.said() for check in said) or "nothing"
-    if worst and checks and not bad:
-        shown = f"of {len(checks)} the nearest is {shown}"
+    shown = (_worst(checks) if worst else "; ".join(check.said() for check in checks)) or "nothing"
     doubts = _doubts(measured, checks, places, failed, requests)
     repeats = min((check.ratio.count for check in checks if check.ratio is not None), default=0)
     return Goal(setting, dataset, name, wanted, shown, verdict, repeats, (*notes, *doubts))
 
 
-def _nearest(checks: Sequence[Check]) -> list[Check]:
-    return sorted(checks, key=lambda each: -each.ratio.median if each.ratio else 0.0)[:1]
+def _worst(checks: Sequence[Check]) -> str:
+    known = [(check, check.ratio) for check in checks if check.ratio is not None]
+    said = [check.said() for check, ratio in known if not check.good(ratio.median)]
+    if known and not said:
+        nearest, _ = max(known, key=lambda each: each[1].median)
+        said = [f"of {len(known)} the nearest is {nearest.said()}"]
+    if absent := len(checks) - len(known):
+        said.append(f"{absent} of {len(checks)} not measured")
+    return "; ".join(said)
 
 
 def _doubts(

@@ -9,12 +9,15 @@ from bench.hat.gains import CHAINS, REST, Gain
 from bench.hat.goals import ROUND_TRIPS
 from bench.hat.judging import Goal
 from bench.hat.looks import dataset_label, look, ordered, setting_label
-from bench.hat.records import Place
-from bench.hat.shown import MISSING, around, milliseconds, percent_below
+from bench.hat.records import BOUND, SENT, Place
+from bench.hat.shown import MISSING, around, milliseconds, number, percent_below
 from bench.hat.summary import DECODE_TOKENS_S, MEANS, STEP, TBT, TOKENS_S, TTFT, Measured, Spread
+from bench.hat.trained import parameters
 from bench.page import table
 
 TAU = "latency.tau"
+IN_DOUBT = " (in doubt)"
+"""Behind a choice that rests on a run in which the machine itself was short."""
 
 
 def speculation(measured: Measured, setting: str, dataset: str) -> str:
@@ -34,12 +37,17 @@ def speculation(measured: Measured, setting: str, dataset: str) -> str:
                 around(faster, digits=2, bold=method == "hat"),
                 f"{theirs.speedup:.2f}" if theirs else MISSING,
                 milliseconds(measured.spread(here[method], TBT)),
-                f"{theirs.parameters / 1e6:.0f} M" if theirs and theirs.parameters else MISSING,
+                _millions(parameters(method) if setting == "demo" else None),
+                _millions(theirs.parameters if theirs else None),
             ]
         )
     columns = ["method", "τ", "paper: accept", "speedup", "paper: speedup"]
-    columns += [f"{MEANS['TBT']}, ms", "paper: trained parameters"]
+    columns += [f"{MEANS['TBT']}, ms", "trained parameters", "paper: trained parameters"]
     return table(columns, rows)
+
+
+def _millions(count: int | None) -> str:
+    return f"{number(count / 1e6)} M" if count else MISSING
 
 
 def ablation(measured: Measured, setting: str, dataset: str) -> str:
@@ -104,12 +112,19 @@ def unloaded(measured: Measured, setting: str, dataset: str) -> str:
         [
             look(method).label,
             milliseconds(measured.spread(here[method], TTFT), bold=method == "hat"),
-            milliseconds(measured.spread(here[method], "upload_bound_s")),
-            around(measured.ratio(here[method], here[method], TTFT, under="upload_bound_s"), digits=2),
+            *(
+                cell
+                for bound in (BOUND, SENT)
+                for cell in (
+                    milliseconds(measured.spread(here[method], bound)),
+                    around(measured.ratio(here[method], here[method], TTFT, under=bound), digits=2),
+                )
+            ),
         ]
         for method in ordered(here)
     ]
-    return table(["method", f"{MEANS['TTFT']}, ms", "upload bound, ms", "TTFT / bound"], rows)
+    columns = ["method", f"{MEANS['TTFT']}, ms", "upload of rows as they are, ms", "TTFT / that"]
+    return table([*columns, "upload of what it sends, ms", "TTFT / that"], rows)
 
 
 def details(measured: Measured, setting: str, dataset: str) -> str:
@@ -141,7 +156,7 @@ def details(measured: Measured, setting: str, dataset: str) -> str:
         )
     columns = [
         "method", "TTFT of requests, p50 / p90 / p99, ms", "TBT of single tokens, p50 / p90 / p99, ms", "tokens/s",
-        "goodput, requests/s", "τ", "kB up a token", "kB down a token", "machine busy", "failed",
+        "goodput, requests/s", "τ", "kB up / generated token", "kB down / generated token", "machine busy", "failed",
         "same text as U-shape",
     ]  # fmt: skip
     return table(columns, rows)
@@ -173,6 +188,7 @@ def parts(found: Sequence[Gain]) -> str:
         row = ["what these leave over" if choice == REST else choice]
         for each in by_delay.values():
             term = next((term for term in each.terms if term.choice == choice), None)
+            row[0] += IN_DOUBT * bool(term and term.doubted and not row[0].endswith(IN_DOUBT))
             row += [
                 milliseconds(term.seconds if term else None),
                 around(term.own_percent if term else None, digits=1),
@@ -181,14 +197,8 @@ def parts(found: Sequence[Gain]) -> str:
         rows.append(row)
     whole = ["all: U-shape, all rows down, to HAT"]
     for each in by_delay.values():
-        part = measured_part(each)
-        whole += [milliseconds(each.whole), f"{part:.1f}", "100" if each.shared else MISSING]
+        whole += [milliseconds(each.whole), around(each.below, digits=1), "100" if each.shared else MISSING]
     return table(columns, [*rows, whole])
-
-
-def measured_part(found: Gain) -> float:
-    """Per cent of the delay that the whole gain is, of medians."""
-    return 100 * found.whole.median / found.before.median if found.before.median else 0.0
 
 
 def goals(judged: Sequence[Goal]) -> str:

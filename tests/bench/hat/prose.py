@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
+from bench.hat import paper
 from bench.hat.gains import DOWNLOAD, LEAST_GAIN, OURS, PACKED, REST, Gain, Term
 from bench.hat.goals import never_measured
 from bench.hat.judging import DOUBTED, ENOUGH_REPEATS, FEW, MET, MISSED, UNMEASURED, VERDICTS, Goal
@@ -13,7 +14,12 @@ from bench.hat.looks import dataset_label, look, setting_label
 from bench.hat.methods import RIVALS
 from bench.hat.records import Place, Record
 from bench.hat.shown import around, number
-from bench.hat.summary import QUARTILES_FROM, Measured, Spread
+from bench.hat.summary import QUARTILES_FROM, STEP_STD, TBT, TTFT, Measured, Spread
+
+APART = 5.0
+"""Shares of a gain, in per cent, that are farther apart than this in every repeat are told apart."""
+
+RESTS_ON_SHORT = " (The machine itself was short in a run that this rests on.)"
 
 
 def measured_when(records: Sequence[Record]) -> str:
@@ -21,7 +27,7 @@ def measured_when(records: Sequence[Record]) -> str:
     machines = sorted({each.machine for each in records if each.machine}) or ["a machine that is not named"]
     days = sorted({each.began[:10] for each in records if each.began})
     commits = sorted({each.commit[:12] for each in records if each.commit})
-    when = f", from {days[0]} to {days[-1]}" if days else ""
+    when = f", {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
     of = f", commit {', '.join(commits)}" if commits else ""
     return f"{len(records)} runs on {'; '.join(machines)}{when}{of}."
 
@@ -56,7 +62,8 @@ def of_prompts(setting: str, dataset: str) -> str:
     """What is asked of a model, and whose acceptance its drafts have."""
     if setting == "wide":
         return (
-            "A Llama of 200 M random weights, with times nearer to the paper's. Its prompts are random words. What is "
+            "A Llama of 200 M random weights, so large that steps are products of matrices and little else, as the "
+            "paper's are; two cores take longer for them. Its prompts are random words. What is "
             "accepted of a draft was recorded on the demo model, behind prompts as long as these, and is replayed; "
             "drafters do their work all the same."
         )
@@ -83,7 +90,7 @@ def of_rivals(places: Sequence[Place]) -> str:
 
 def of_gain(gain: Gain) -> str:
     """One chain in one delay as prose: the whole, then the choices from the largest to the smallest."""
-    whole = 100 * gain.whole.median / gain.before.median if gain.before.median else 0.0
+    whole = gain.below.median
     change = f"{number(abs(whole), 1)} % {'below' if whole >= 0 else 'above'}"
     parts = [
         f"{gain.delay}, {gain.chain}: HAT takes {around(gain.after, 1e3)} ms where U-shape with all rows down takes "
@@ -109,18 +116,57 @@ def of_download(paper_order: Gain | None, download_first: Gain | None) -> str:
     alone, hidden = (_term(gain, DOWNLOAD) for gain in (download_first, paper_order))
     if alone is None or hidden is None or alone.share_percent is None or hidden.share_percent is None:
         return ""
-    first, last = alone.share_percent.median, hidden.share_percent.median
+    first, last = alone.share_percent, hidden.share_percent
     sentence = (
         f"Leaving out the download of rows nobody needs is {_share(alone.share_percent)} of the gain in TTFT when it "
         f"comes first, and {_share(hidden.share_percent)} when chunks and drafting are there before it."
     )
-    if first > last + 5:
+    if first.low > last.high + APART:
         sentence += " So much of what chunks gain against that U-shape is a download that need not be."
-    elif last > first + 5:
+    elif last.low > first.high + APART:
         sentence += " So chunks do not hide that download: it costs more where they are."
-    else:
+    elif max(first.high, last.high) < min(first.low, last.low) + 2 * APART:
         sentence += " So chunks and that download hardly touch each other."
-    return sentence
+    return sentence + (RESTS_ON_SHORT if alone.doubted or hidden.doubted else "")
+
+
+def of_twins(measured: Measured, setting: str, dataset: str) -> str:
+    """How far apart what is the same is: no strategies, and U-shape with all rows down."""
+    rate = measured.middle_rate(setting, dataset) or 0.0
+    one, other = (
+        Place("ablation", setting, dataset, "none", rate),
+        Place("rates", setting, dataset, "ushape-full", rate),
+    )
+    said = [
+        f"{delay} {around(ratio, digits=2)} times"
+        for delay, name in (("TTFT", TTFT), ("TBT", TBT))
+        if (ratio := measured.ratio(one, other, name))
+    ]
+    if not said:
+        return ""
+    return (
+        "Table 5's first row and U-shape with all rows down are the same, processes and requests and all, and measured "
+        f"twice: the first has {' and '.join(said)} what the second has. Differences of that size say nothing."
+    )
+
+
+def of_evenness(measured: Measured, setting: str, dataset: str) -> str:
+    """Where steps are less even beside U-shape's than the paper's are, and what differs."""
+    here = measured.middle(setting, dataset)
+    theirs = [paper.value(paper.FIGURE_8, dataset, method, "step_std_ms") for method in ("hat", paper.BASE)]
+    hat, base = here.get("hat"), here.get(paper.BASE)
+    if hat is None or base is None or theirs[0] is None or theirs[1] is None:
+        return ""
+    ours, share = measured.ratio(hat, base, STEP_STD), theirs[0].value / theirs[1].value
+    rows = measured.ratio(hat, hat, "scaling.our_row_per_base", under="scaling.paper_row_per_base")
+    if ours is None or ours.low <= share or rows is None:
+        return ""
+    return (
+        f"The paper's HAT makes the cloud's steps {share:.2f} times as uneven as U-shape's are, ours "
+        f"{around(ours, digits=2)} times. A row more costs a step of ours {around(rows, digits=1)} times as much "
+        "beside one that decodes as the paper's, so that verifications and chunks are seen in it; and where nobody "
+        "decodes meanwhile a prompt is given larger chunks, since there is no one to wait for them."
+    )
 
 
 def of_ours(gains: Sequence[Gain]) -> list[str]:
@@ -131,12 +177,15 @@ def of_ours(gains: Sequence[Gain]) -> list[str]:
         if term is None or term.own_percent is None:
             continue
         own, added = term.own_percent, f"{choice}, which the paper has not,"
+        behind = RESTS_ON_SHORT if term.doubted else ""
         if own.low > 0:
-            found.append(f"With {added} {gain.delay} is {around(own, digits=1)} % lower.")
+            found.append(f"With {added} {gain.delay} is {around(own, digits=1)} % lower.{behind}")
         elif own.high < 0:
-            found.append(f"With {added} {gain.delay} is {around(own.line(-1.0), digits=1)} % higher.")
+            found.append(f"With {added} {gain.delay} is {around(own.line(-1.0), digits=1)} % higher.{behind}")
         else:
-            found.append(f"Whether {gain.delay} is lower with {added} is not sure: {around(own, digits=1)} % below.")
+            found.append(
+                f"Whether {gain.delay} is lower with {added} is not sure: {around(own, digits=1)} % below.{behind}"
+            )
     return list(dict.fromkeys(found))
 
 
@@ -145,7 +194,8 @@ def limits(measured: Measured, records: Sequence[Record]) -> list[str]:
     said = [
         "Spread is the lowest and the highest of the repeats, or their quartiles where there are at least "
         f"{QUARTILES_FROM}; ratios are taken within a repeat and then summarised.",
-        "The paper's figures are those its text and tables print; nothing was read off its plots. Its U-shape stands "
+        "The paper's figures are those its text and tables print, and what follows from them where it is said; nothing "
+        "was read off its plots. Its U-shape stands "
         "beside ours that downloads every deep row of the prompt, as its times suggest; it does not say so.",
         "Models, links and machines are smaller than the paper's: its ratios are kept, its milliseconds are not.",
     ]

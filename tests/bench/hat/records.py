@@ -21,6 +21,11 @@ MEANS = {"latency.ttft.": "latency.ttft.mean", "latency.tbt.": "latency.tbt.mean
 """Times, and their mean, which is 0 only where nothing was counted."""
 
 
+BOUND, SENT = "upload_bound_s", "upload_sent_s"
+"""What the upload of a prompt's rows takes at least, as they are, and that of all that was sent up for a request: of
+cells whose links do not change, and whose answers are single tokens."""
+
+
 class BadRecord(ValueError):
     """A record that is not one: the message names the file and what is wrong with it."""
 
@@ -212,6 +217,9 @@ def _seconds(latency: Mapping[str, Any], name: str) -> tuple[float, ...]:
 def _measured(numbers: list[tuple[str, float]]) -> dict[str, float]:
     """Without the distributions of nothing: a cell in which every request failed has no TTFT of 0."""
     found = dict(numbers)
+    answered = found.get("latency.requests", 0.0) - found.get("latency.failed", 0.0)
+    if BOUND in found and answered and found.get("link.up_mb_s"):
+        found[SENT] = found.get("cloud.up_bytes", 0.0) / answered / (1e6 * found["link.up_mb_s"])
     empty = tuple(way for way, mean in MEANS.items() if not found.get(mean))
     return {name: value for name, value in found.items() if not name.startswith(empty)}
 

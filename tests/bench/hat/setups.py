@@ -11,6 +11,7 @@ from bench.hat.cells import RATES, WIDE_RATES, Cell, middle
 from bench.hat.lengths import DATASETS, POSITIONS, draw
 from bench.hat.methods import Method
 from bench.hat.prompts import TOLERANCE, Prompt, demo_prompts, real_prompts
+from bench.testbed.scenario import Scenario, load
 
 SCENARIOS: Final = Path(__file__).resolve().parents[1] / "testbed" / "scenarios"
 
@@ -75,6 +76,12 @@ class Setup:
         """The flags of the device, the small model being this model's."""
         small = str(self.model / "drafters" / "small")
         return method.device([small] if method.drafter == "small" else [])
+
+
+def declared(name: str) -> Scenario:
+    """The hosts and links that a model is served on, as they are declared."""
+    variables = dict.fromkeys(("model", "device_module", "device_flags", "cloud_flags"), "given")
+    return load(SCENARIOS / f"hat_{name}.toml", {**variables, "split": "1", "delay_ms": "0"})
 
 
 def setup(name: str, cache: Path) -> Setup:

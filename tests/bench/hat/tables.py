@@ -8,11 +8,14 @@ repeats, or their quartiles from five on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from bench.hat import paper
+from bench.hat.lengths import DATASETS, POSITIONS, draw
 from bench.hat.looks import look, ordered
+from bench.hat.prompts import TOLERANCE
 from bench.hat.records import Place, Record
-from bench.hat.shown import MISSING, around, between, milliseconds, percent_below
+from bench.hat.shown import MISSING, around, between, milliseconds, number, percent_below
 from bench.hat.summary import MEANS, STEP, STEP_STD, TBT, TTFT, Measured, Spread, compliance, met_by
 from bench.page import table
 
@@ -20,6 +23,10 @@ RATIOS = {
     "upload_per_step": "upload of a row / step of the cloud with a chunk",
     "row_per_base": "a row more / step that decodes",
 }
+
+
+BASES = {"ushape-full": "% below U-shape, all rows", "ushape": "% below last row"}
+"""What methods are held against, and the columns' heads."""
 
 
 def conditions(measured: Measured, places: Sequence[Place]) -> str:
@@ -52,6 +59,38 @@ def rates(measured: Measured, setting: str, dataset: str) -> str:
     return _delays(measured, measured.select(experiment="rates", setting=setting, dataset=dataset), "rate")
 
 
+def chunks(measured: Measured, setting: str, dataset: str) -> str:
+    """What the number of a prompt's chunks alone is worth: no drafts, rows as they are, the last row downloaded."""
+    rate = measured.middle_rate(setting, dataset)
+    whole = Place("rates", setting, dataset, "ushape", rate or 0.0)
+    places = {"ushape": whole} if measured.repeats(whole) else {}
+    places |= {each.method: each for each in measured.select(experiment="chunks", setting=setting, dataset=dataset)}
+    rows = []
+    for method in ordered(places):
+        place = places[method]
+        row = ["whole prompts (U-shape)" if method == "ushape" else look(method).label, _chunk_count(measured, place)]
+        for name in (TTFT, TBT):
+            row.append(milliseconds(measured.spread(place, name), bold=method == "chunk-auto"))
+            row.append(_below(measured, places.get("ushape"), place, name))
+        rows.append([*row, *(milliseconds(measured.spread(place, name)) for name in (STEP, STEP_STD))])
+    columns = ["prompts", "chunks of a prompt, mean"]
+    columns += [each for title in MEANS.values() for each in (f"{title}, ms", "% below whole")]
+    return table([*columns, "step, ms", "std, ms"], rows)
+
+
+def _chunk_count(measured: Measured, place: Place) -> str:
+    """Of chunks of a fixed size; how the cloud advised is in no record."""
+    size = place.method.removeprefix("chunk-")
+    lengths = {each.requests: each.tokens for each in measured.repeats(place).values()}
+    if place.method == "ushape":
+        return "1"
+    if not size.isdigit() or place.dataset not in DATASETS:
+        return MISSING
+    [(requests, tokens), *_] = lengths.items()
+    drawn = draw(DATASETS[place.dataset], requests, 0, POSITIONS - tokens - TOLERANCE)
+    return number(fmean(-(-each // int(size)) for each in drawn), 1)
+
+
 def stages(measured: Measured, setting: str, dataset: str) -> str:
     """Figures 11 and 12: delays against the length of the cloud's pipeline."""
     return _delays(measured, measured.select(experiment="stages", setting=setting, dataset=dataset), "stages")
@@ -66,8 +105,9 @@ def others(measured: Measured, experiment: str, setting: str, dataset: str) -> s
 def _delays(measured: Measured, places: Sequence[Place], field: str) -> str:
     heads = {"rate": "requests/s", "stages": "stages", "trace": "bandwidth trace"}
     columns = [heads[field], "method"]
+    bases = [name for name in BASES if any(place.method == name for place in places)]
     for delay in ("TTFT", "TBT"):
-        columns += [f"{MEANS[delay]}, ms", "% below U-shape, all rows", "% below last row"]
+        columns += [f"{MEANS[delay]}, ms", *(BASES[name] for name in bases)]
         columns += [f"paper: {delay}, % below"] * (field != "trace")
     rows = []
     for at in sorted({getattr(each, field) for each in places}):
@@ -76,7 +116,7 @@ def _delays(measured: Measured, places: Sequence[Place], field: str) -> str:
             row = [at if isinstance(at, str) else f"{at:g}", look(method).label]
             for delay, name in (("ttft", TTFT), ("tbt", TBT)):
                 row.append(milliseconds(measured.spread(here[method], name), bold=method == "hat"))
-                for base in ("ushape-full", "ushape"):
+                for base in bases:
                     row.append(_below(measured, here.get(base), here[method], name))
                 if field != "trace":
                     row.append(_paper_below(measured, here[method], delay))
@@ -106,7 +146,7 @@ def _paper_below(measured: Measured, place: Place, delay: str) -> str:
 def steps(measured: Measured, setting: str, dataset: str) -> str:
     """Figure 8: what a step of the cloud takes, and how evenly, at the middle rate."""
     columns = ["method", "step, ms", "std, ms", "rows a step", "std / U-shape's, all rows"]
-    columns += ["paper: step, ms", "std, ms", "std / U-shape's"]
+    columns += ["paper: one of four GPUs, ms", "std, ms", "std / U-shape's"]
     rows = []
     here = measured.middle(setting, dataset)
     for method in ordered(here):
@@ -130,8 +170,9 @@ def steps(measured: Measured, setting: str, dataset: str) -> str:
 def slas(measured: Measured, setting: str, dataset: str) -> str:
     """Figures 9 and 10: prefill by what HAT's slowest request meets, decode by what half or nine of ten meet."""
     figure, share = (paper.FIGURE_10, 0.9) if dataset == "cnndm" else (paper.FIGURE_9, 0.5)
+    within = next((each.at for each in figure if each.quantity == "compliance_percent"), 0.0)
     columns = [
-        "method", "% that meet the prefill SLA all of HAT's meet", "paper",
+        "method", "% as soon as the last of HAT's, prefill", f"paper: % within {within:g} ms",
         f"decode SLA met by {share:.0%}, ms", "% below U-shape, all rows", "paper: ms", "% below",
     ]  # fmt: skip
     here, rows = measured.middle(setting, dataset), []

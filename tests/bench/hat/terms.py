@@ -8,6 +8,7 @@ from bench.hat.lengths import DATASETS, POSITIONS, describe, draw
 from bench.hat.looks import dataset_label, setting_label
 from bench.hat.prompts import TOLERANCE
 from bench.hat.records import Record
+from bench.hat.setups import declared
 from bench.hat.shown import MISSING, around, between, number
 from bench.hat.summary import TBT, Measured
 from bench.hat.tables import span
@@ -48,6 +49,18 @@ def prompt_lengths(measured: Measured) -> str:
         "std, ours / Table 3", "cut to the model's room", "mean as served",
     ]  # fmt: skip
     return table(columns, rows) if rows else ""
+
+
+def installations(measured: Measured) -> str:
+    """What each model is served on, as its scenario declares it."""
+    rows = []
+    for setting in sorted({each.setting for each in measured.places}):
+        hosts = declared(setting).hosts
+        devices = [each for each in hosts if each.kind == "device"]
+        cloud = next(each for each in hosts if each.kind == "cloud")
+        modes = " / ".join(f"{each:g}" for each in devices[0].modes)
+        rows.append([setting_label(setting).split(",")[0], str(len(devices)), modes, f"{cloud.cores:g}"])
+    return table(["model", "devices", "cores of a device, by mode", "cores of the cloud"], rows)
 
 
 def ratios(measured: Measured) -> str:

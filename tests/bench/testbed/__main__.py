@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import click
 from bench.testbed.bed import Testbed
 from bench.testbed.leftovers import clean as clean_leftovers
+from bench.testbed.machine import too_large
 from bench.testbed.possible import NotPossible, check_possible, obstacle
 from bench.testbed.scenario import BadScenario, load
 
@@ -55,7 +57,10 @@ def up(file: Path, given: tuple[str, ...], folder: Path, bare: bool) -> None:
     variables = dict(each.split("=", 1) for each in given)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Testbed(load(file, variables), folder) as bed:
+        scenario = load(file, variables)
+        if large := too_large(scenario.cores_total, os.cpu_count() or 1):
+            click.echo(f"{large} No host is sure to get what it is given.", err=True)
+        with Testbed(scenario, folder) as bed:
             for host in bed.scenario.hosts:
                 quota = f"{host.cores:g} cores" if host.cores else "no CPU quota"
                 click.echo(f"{host.name}: {quota}; nsenter --net=/run/netns/{bed.namespace(host.name)} bash")
