@@ -156,6 +156,14 @@ def test_the_parts_have_every_choice_and_the_whole(measured: Measured) -> None:
         assert found["all: U-shape, all rows down, to HAT"][-1] == "100"
 
 
+def test_the_headline_is_of_the_middle_rates(measured: Measured) -> None:
+    """HAT below U-shape both ways, and below whichever baseline is nearest to it; nothing where it did not run."""
+    lines = [line.split("|")[1:-1] for line in method_tables.headline(measured).splitlines()[2:]]
+    assert len(lines) == 3 and all("(" in cell for line in lines for cell in line[2:])
+    assert all(line[-1].strip().startswith("U-Medusa: 7") for line in lines)
+    assert method_tables.headline(Measured(parsed(record("rates", "ushape", rate=2.0)))) == ""
+
+
 def test_conditions_name_cores_ratios_and_failures(measured: Measured) -> None:
     """Above every table; what was not recorded is a dash."""
     places = measured.select(experiment="rates", setting="demo", dataset="specbench")

@@ -8,7 +8,7 @@ from bench.hat import paper
 from bench.hat.gains import CHAINS, REST, Gain
 from bench.hat.goals import ROUND_TRIPS
 from bench.hat.judging import Goal
-from bench.hat.looks import dataset_label, look, ordered, setting_label
+from bench.hat.looks import BASELINES, dataset_label, look, ordered, setting_label
 from bench.hat.records import BOUND, SENT, Place
 from bench.hat.shown import MISSING, around, milliseconds, number, percent_below
 from bench.hat.summary import DECODE_TOKENS_S, MEANS, STEP, TBT, TOKENS_S, TTFT, Measured, Spread
@@ -199,6 +199,27 @@ def parts(found: Sequence[Gain]) -> str:
     for each in by_delay.values():
         whole += [milliseconds(each.whole), around(each.below, digits=1), "100" if each.shared else MISSING]
     return table(columns, [*rows, whole])
+
+
+def headline(measured: Measured) -> str:
+    """HAT against what it is compared with, at the middle rates; '' where nothing was measured there."""
+    rows = []
+    for setting, dataset in measured.pairs():
+        here = measured.middle(setting, dataset)
+        if "hat" not in here:
+            continue
+        row = [dataset_label(dataset), setting_label(setting).split(",")[0]]
+        for name in (TTFT, TBT):
+            for base in (paper.BASE, "ushape"):
+                ratio = measured.ratio(here["hat"], here[base], name) if base in here else None
+                row.append(percent_below(ratio))
+        others = {base: measured.ratio(here["hat"], here[base], TBT) for base in BASELINES if base in here}
+        known = {base: ratio for base, ratio in others.items() if ratio is not None}
+        nearest = max(known, key=lambda base: known[base].median, default="")
+        rows.append([*row, f"{look(nearest).label}: {percent_below(known[nearest])}" if nearest else MISSING])
+    columns = ["prompts", "model"]
+    columns += [f"{delay}: % below {of}" for delay in ("TTFT", "TBT") for of in ("U-shape, all rows down", "last row")]
+    return table([*columns, "TBT: % below the nearest of all baselines"], rows) if rows else ""
 
 
 def goals(judged: Sequence[Goal]) -> str:

@@ -17,7 +17,7 @@ from bench.hat.plots import draw_all
 from bench.hat.records import BadRecord, Record, load, packed, planned
 from bench.hat.results import as_json, summary
 from bench.hat.summary import Measured
-from bench.page import ROOT
+from bench.page import ROOT, write_section
 
 DOCS = ROOT / "docs" / "results"
 RECORDS = "hat-records.jsonl"
@@ -198,9 +198,15 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def section(records: Sequence[Record]) -> str:
+    """What docs/benchmarks.md has of it."""
+    measured = Measured(records)
+    return "\n\n".join([f"Measured: {prose.measured_when(records)}", method_tables.headline(measured)])
+
+
 def write(source: Path, docs: Path = DOCS) -> Path:
     """Write page, plots, summary and the records that are shown; the page's path. Plots that are no longer made are
-    removed.
+    removed. What is published stands in docs/benchmarks.md too.
 
     Raises:
         BadRecord: see ``load`` and ``planned`` of ``bench.hat.records``; then nothing was written.
@@ -216,6 +222,8 @@ def write(source: Path, docs: Path = DOCS) -> Path:
     (docs / RECORDS).write_text(lines, encoding="utf-8")
     page = docs / "hat.md"
     page.write_text(page_text(records, plots, left_out), encoding="utf-8")
+    if docs == DOCS:
+        write_section("hat", section(records))
     return page
 
 
