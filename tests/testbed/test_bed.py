@@ -98,14 +98,19 @@ def bandwidth(bed: Testbed, source: str, sink: str, port: int, size: int) -> flo
     return float(rate) / 1e6
 
 
-def round_trip_ms(bed: Testbed, source: str, sink: str, port: int) -> float:
-    """The median time of one byte to the other host and back."""
+def round_trips_ms(bed: Testbed, source: str, sink: str, port: int) -> list[float]:
+    """The times of single bytes to the other host and back."""
     echo = listening(bed, sink, ECHO.format(port=port))
     address, at = bed.endpoint(source, sink, port).split(":")
     asker = run(bed, source, ASK.format(address=address, port=at))
     times, _ = asker.communicate(timeout=WITHIN_S)
     end(echo)
-    return statistics.median(map(float, times.split())) * 1e3
+    return [float(each) * 1e3 for each in times.split()]
+
+
+def round_trip_ms(bed: Testbed, source: str, sink: str, port: int) -> float:
+    """The median of these."""
+    return statistics.median(round_trips_ms(bed, source, sink, port))
 
 
 def test_bandwidth(bed: Testbed) -> None:
@@ -137,6 +142,17 @@ def test_delay(bed: Testbed) -> None:
     assert bed.endpoint("aside", "far", 7013) == bed.endpoint("aside", "far", 7013)
     with pytest.raises(ValueError, match="relay = true"):
         bed.link("near", "far").set(delay_ms=5)
+
+
+def test_jitter(bed: Testbed) -> None:
+    """With jitter every byte is later by another time, each way, and never sooner than the delay."""
+    link = bed.link("aside", "far")
+    try:
+        link.set(delay_ms=5, jitter_ms=30)
+        found = round_trips_ms(bed, "aside", "far", 7014)
+        assert min(found) >= 10 and max(found) > min(found) + 10
+    finally:
+        link.set(delay_ms=20, jitter_ms=0)
 
 
 def test_only_over_links(bed: Testbed) -> None:
