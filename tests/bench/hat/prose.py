@@ -164,8 +164,8 @@ def of_evenness(measured: Measured, setting: str, dataset: str) -> str:
     return (
         f"The paper's HAT makes the cloud's steps {share:.2f} times as uneven as U-shape's are, ours "
         f"{around(ours, digits=2)} times. A row more costs a step of ours {around(rows, digits=1)} times as much "
-        "beside one that decodes as the paper's, so that verifications and chunks are seen in it; and where nobody "
-        "decodes meanwhile a prompt is given larger chunks, since there is no one to wait for them."
+        "beside one that decodes as the paper's, so that verifications and chunks are seen in it; and of three devices "
+        "few decode, or none, while a prompt waits: then it is given larger chunks, for the sake of its first token."
     )
 
 
