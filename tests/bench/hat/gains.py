@@ -143,8 +143,7 @@ def rests_on(measured: Measured, setting: str, dataset: str) -> list[Place]:
 
 def _falls(measured: Measured, without: Place, given: Place, name: str) -> dict[int, float]:
     """How much lower a number is with a choice than without it, by repeat."""
-    first, second = measured.numbers(without, name), measured.numbers(given, name)
-    return {repeat: first[repeat] - second[repeat] for repeat in sorted(first.keys() & second.keys())}
+    return {repeat: -more for repeat, more in measured.changes(without, given, name).items()}
 
 
 def _share(parts: Mapping[int, float], wholes: Mapping[int, float]) -> Spread | None:

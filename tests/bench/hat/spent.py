@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from bench.hat.breakdown import PARTS
 from bench.hat.goals import HELPS, LEAVES
@@ -123,12 +124,12 @@ def _changes(measured: Measured, without: Place, given: Place, delay: str) -> di
     """Seconds that each part of a delay grew by, the rest last; none where that was not recorded."""
     found: dict[str, float] = {}
     for part in PARTS:
-        name = f"breakdown.{PHASES[delay]}.{part}_s"
-        if (change := measured.change(without, given, name)) is None:
+        changes = measured.changes(without, given, f"breakdown.{PHASES[delay]}.{part}_s")
+        if not changes:
             return {}
-        found[part] = change.median
-    whole = measured.change(without, given, delay)
-    return {**found, "rest": whole.median - sum(found.values())} if whole else {}
+        found[part] = median(changes.values())
+    whole = measured.changes(without, given, delay)
+    return {**found, "rest": median(whole.values()) - sum(found.values())} if whole else {}
 
 
 def _signed(milliseconds: float) -> str:

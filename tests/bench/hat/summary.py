@@ -104,10 +104,10 @@ class Measured:
         ours, others = self.numbers(place, name), self.numbers(base, under or name)
         return spread(ours[each] / others[each] for each in sorted(ours.keys() & others.keys()) if others[each] > 0)
 
-    def change(self, without: Place, given: Place, name: str) -> Spread | None:
-        """How much more a number is in ``given``, within each repeat that has both."""
+    def changes(self, without: Place, given: Place, name: str) -> dict[int, float]:
+        """How much more a number is in ``given``, by repeat, of those that have both."""
         first, second = self.numbers(without, name), self.numbers(given, name)
-        return spread(second[each] - first[each] for each in sorted(first.keys() & second.keys()))
+        return {each: second[each] - first[each] for each in sorted(first.keys() & second.keys())}
 
     def same_texts(self, place: Place, base: Place) -> tuple[int, int]:
         """How many requests were answered the same text in both, and of how many that both answered."""
