@@ -209,5 +209,5 @@ def test_limits_are_those_of_the_records() -> None:
         ),
     )  # fmt: skip
     plain, said = (" ".join(prose.limits(Measured(each), each)) for each in (good, [*good, *bad]))
-    for words in ("requests failed", "disk was slow", "fewer than 3", "2 different machines"):
+    for words in ("a choice, made after", "requests failed", "disk was slow", "fewer than 3", "2 different machines"):
         assert words in said and words not in plain
