@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("possible")]
 SPIN = "while True: pass"
 GREED = "held = []\nwhile True: held.append(bytearray(b'x') * 1_000_000)"
 WITHIN_S = 60.0
+TRIES = 3
+"""Of a bandwidth."""
 
 TAKE = """
 import socket, time
@@ -98,6 +100,21 @@ def bandwidth(bed: Testbed, source: str, sink: str, port: int, size: int) -> flo
     return float(rate) / 1e6
 
 
+def best_bandwidth(bed: Testbed, source: str, sink: str, port: int, size: int, set_mb_s: float) -> tuple[float, int]:
+    """MB a second of the first try that comes near what is set, else of the best; and how many tries that took.
+
+    A busy machine can only make bytes later, so one slow try says nothing of the link; no try may be faster than it.
+    """
+    best = 0.0
+    for tries in range(1, TRIES + 1):
+        reached = bandwidth(bed, source, sink, port + tries, size)
+        assert reached < 1.1 * set_mb_s
+        best = max(best, reached)
+        if best > 0.8 * set_mb_s:
+            break
+    return best, tries
+
+
 def round_trips_ms(bed: Testbed, source: str, sink: str, port: int) -> list[float]:
     """The times of single bytes to the other host and back."""
     echo = listening(bed, sink, ECHO.format(port=port))
@@ -116,14 +133,15 @@ def round_trip_ms(bed: Testbed, source: str, sink: str, port: int) -> float:
 def test_bandwidth(bed: Testbed) -> None:
     """Each way of a link has its own, it can be changed, and the link's counters have seen every byte."""
     before = bed.bytes("near", "far")
-    assert 0.8 * 2.0 < bandwidth(bed, "near", "far", 7001, 2_000_000) < 1.1 * 2.0
-    assert 0.8 * 1.0 < bandwidth(bed, "far", "near", 7002, 1_000_000) < 1.1 * 1.0
+    up_mb_s, ups = best_bandwidth(bed, "near", "far", 7100, 2_000_000, 2.0)
+    down_mb_s, downs = best_bandwidth(bed, "far", "near", 7200, 1_000_000, 1.0)
+    assert up_mb_s > 0.8 * 2.0 and down_mb_s > 0.8 * 1.0
     up, down = (now - then for now, then in zip(bed.bytes("far", "near"), before, strict=True))
-    assert 2_000_000 <= up < 2_100_000 and 1_000_000 <= down < 1_050_000
+    assert 2_000_000 * ups <= up < 2_100_000 * ups and 1_000_000 * downs <= down < 1_050_000 * downs
     link = bed.link("near", "far")
     try:
         link.set(down_mb_s=3.0)
-        assert 0.8 * 3.0 < bandwidth(bed, "far", "near", 7003, 2_000_000) < 1.1 * 3.0
+        assert best_bandwidth(bed, "far", "near", 7300, 2_000_000, 3.0)[0] > 0.8 * 3.0
         assert (link.up_mb_s, link.down_mb_s) == (2.0, 3.0)
     finally:
         link.set(down_mb_s=1.0)
