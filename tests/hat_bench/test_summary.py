@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.hat.cells import RATES, Cell, all_cells
-from bench.hat.gains import CHAINS, DOWNLOAD, OURS, PACKED, REST, gain, gains
+from bench.hat.gains import DEMO, DOWNLOAD, DOWNLOAD_FIRST, OURS, PACKED, PAPER_ORDER, REST, gain, gains
 from bench.hat.goals import judge, never_measured
 from bench.hat.judging import DOUBTED, MET, MISSED, UNMEASURED, Goal
 from bench.hat.records import BadRecord, Place, load, parse, planned
@@ -213,7 +213,7 @@ def test_table_5_is_missed_when_one_strategy_does_not_help() -> None:
     assert goal(judge(Measured(parsed(*records[:5]))), "SD, PC and PD").verdict == UNMEASURED
     records[2]["latency"]["tbt"]["mean"] = 0.5
     found = goal(judge(Measured(parsed(*records))), "SD, PC and PD")
-    assert found.verdict == MISSED and "SD to none, TBT: -" in found.measured
+    assert found.verdict == MISSED and "SD added to none, TBT: -" in found.measured
 
 
 def test_round_trips_are_held_against_our_own() -> None:
@@ -229,13 +229,49 @@ def test_round_trips_are_held_against_our_own() -> None:
 def test_the_terms_of_a_gain_are_the_whole_gain() -> None:
     """Both chains add up, the paper's with its rest, in every repeat, and so do shares."""
     measured = Measured(parsed(*campaign(repeats=1)))
-    for chain in CHAINS:
+    for chain in DEMO:
         found = gain(measured, "demo", "specbench", chain, "TTFT")
         assert found is not None and not found.missing
         assert sum(each.seconds.median for each in found.terms) == pytest.approx(found.whole.median)
         assert sum(each.share_percent.median for each in found.terms if each.share_percent) == pytest.approx(100)
-        assert (found.terms[-1].choice == REST) == (chain == "the paper's order")
+        assert (found.terms[-1].choice == REST) == (chain == PAPER_ORDER)
         assert found.before.median - found.after.median == pytest.approx(found.whole.median)
+
+
+def test_the_means_of_several_repeats_add_up() -> None:
+    """Of the repeats that have every term; one that lacks some is left out of the chain altogether."""
+    records = list(campaign(repeats=4, noise=0.3))
+    gone = [each for each in records if each["cell"]["method"] == "chunk-auto" and each["cell"]["repeat"] == 3]
+    measured = Measured(parsed(*(each for each in records if each not in gone)))
+    for chain, repeats in ((PAPER_ORDER, 4), (DOWNLOAD_FIRST, 3)):
+        found = gain(measured, "demo", "specbench", chain, "TTFT")
+        assert found is not None and not found.missing and found.whole.count == repeats
+        assert all(each.seconds.count == repeats for each in found.terms)
+        assert sum(each.mean_s for each in found.terms) == pytest.approx(found.before_s - found.after_s)
+
+
+def test_runs_on_cores_of_different_speeds_leave_doubt() -> None:
+    """Work that is always the same took longer in one of two that are compared: neither met nor missed beyond doubt."""
+    for other, doubted in ((0.0021, False), (0.0026, True)):
+        records = [record("rates", method, rate=2.0) for method in ("hat", "ushape-full", "ushape")]
+        for made, work_s in zip(records, (0.002, other, 0.002), strict=True):
+            made["machine"]["work_s"] = work_s
+        goals = judge(Measured(parsed(*records)))
+        first = goal(goals, "TTFT below U-shape, all")
+        assert (first.verdict == DOUBTED) == doubted
+        assert any("its cores took 1.30 times as long" in note for note in first.notes) == doubted
+        assert goal(goals, "TTFT below U-shape, last").verdict != DOUBTED
+
+
+def test_what_two_machines_measured_is_not_compared() -> None:
+    """Their links follow each machine's own speed, so that within a repeat only what one of them measured counts."""
+    records = [record("rates", method, repeat, 2.0) for repeat in range(2) for method in ("hat", "ushape-full")]
+    records[0]["machine"]["name"] = "another"
+    measured = Measured(parsed(*records))
+    ratio = measured.ratio(HAT, FULL, TTFT)
+    assert ratio is not None and ratio.count == 1 and list(measured.changes(FULL, HAT, TTFT)) == [1]
+    both = measured.over_repeats([HAT, FULL], lambda *found: float(len(found)))
+    assert both is not None and both.count == 1
 
 
 def test_no_gain_is_not_shared_out() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench.hat import method_tables, spent, tables
-from bench.hat.gains import CHAINS, gains
+from bench.hat.gains import DEMO, gains
 from bench.hat.looks import BASELINES, CHUNKS, LOOKS, STRATEGIES, look, ordered
 from bench.hat.shown import MISSING, around, number, percent_below
 from bench.hat.summary import TBT, TTFT, Measured, Spread
@@ -32,7 +32,7 @@ def test_a_row_has_ours_and_the_paper_s() -> None:
         made["latency"]["ttft"]["mean"], made["latency"]["tbt"]["mean"] = ttft, tbt
     found = rows(tables.rates(Measured(parsed(*both)), "demo", "specbench"))
     assert found["HAT, ours"] == [
-        "2", "HAT, ours", "**200**", "75.0", "50.0", "40.5 at 6/s", "**10.0**", "87.5", "75.0", "41.3 at 4/s",
+        "2", "HAT, ours", "200", "75.0", "50.0", "40.5 at 6/s", "10.0", "87.5", "75.0", "41.3 at 4/s",
     ]  # fmt: skip
     assert found["U-shape, all rows down"][3:6] == [MISSING, "-100.0", MISSING]
 
@@ -83,7 +83,7 @@ def test_table_4_is_against_u_shape_while_decoding() -> None:
     for each, tbt in zip(made, (0.08, 0.05, 0.05, 0.02), strict=True):
         each["latency"]["tbt"]["mean"] = tbt
     found = rows(method_tables.speculation(Measured(parsed(*made)), "demo", "specbench"))
-    assert found["HAT, ours"][3:5] == ["**4.00**", "1.65"] and found["HAT as in the paper"][3:5] == ["1.60", "1.65"]
+    assert found["HAT, ours"][3:5] == ["4.00", "1.65"] and found["HAT as in the paper"][3:5] == ["1.60", "1.65"]
     assert found["U-shape, small drafter"][3:5] == ["1.60", MISSING]
     assert found["U-shape, last row down"][2:5] == ["1.00", "1.00", "1.00"]
 
@@ -134,7 +134,7 @@ def test_what_grew_is_said_where_table_5_is_not_reproduced(measured: Measured) -
         made["breakdown"]["prompt"] = dict(zip(("device_s", "link_s", "queue_s", "step_s"), parts[1:], strict=True))
     said = spent.why_not_table_5(Measured(parsed(none, pc)), "demo", "specbench").splitlines()
     assert said[2:] == [
-        "- PC to none: TTFT 1692 → 1888 ms: device +10, link −300, queue +470, step +16, rest +0; "
+        "- PC added to none: TTFT 1692 → 1888 ms: device +10, link −300, queue +470, step +16, rest +0; "
         "the largest part more is queue's."
     ]
     pc["machine"]["bottleneck"] = "cores were full"
@@ -142,14 +142,14 @@ def test_what_grew_is_said_where_table_5_is_not_reproduced(measured: Measured) -
     later = [record("ablation", "pc", rate=2.0), record("ablation", "sd+pc", rate=2.0)]
     later[1]["latency"]["ttft"]["mean"] = 0.7 * later[0]["latency"]["ttft"]["mean"]
     [line] = spent.why_not_table_5(Measured(parsed(*later)), "demo", "specbench").splitlines()[2:]
-    assert line.startswith("- SD to PC: TTFT ") and " less is " in line
+    assert line.startswith("- SD added to PC: TTFT ") and " less is " in line
     del pc["breakdown"]
     assert "was not recorded" in spent.why_not_table_5(Measured(parsed(none, pc)), "demo", "specbench")
 
 
 def test_the_parts_have_every_choice_and_the_whole(measured: Measured) -> None:
     """A row each, and a dash where a share is of no gain."""
-    for chain, choices in CHAINS.items():
+    for chain, choices in DEMO.items():
         here = [each for each in gains(measured, "demo", "specbench") if each.chain == chain]
         found = rows(method_tables.parts(here))
         assert [choice for choice, _, _ in choices] == list(found)[: len(choices)]

@@ -38,6 +38,7 @@ def test_what_the_kernel_says_is_read() -> None:
     with pytest.raises(ValueError, match="procs_running"):
         parse_sample("cpu 1 2 3 4 5 6 7 8\n", None)
     now = sample()
+    assert 0 < now.work_s < 1
     assert 0 < now.busy <= now.total and now.running >= 1
 
 
@@ -68,17 +69,18 @@ def test_the_verdict(quota: float, used: float, full: float, steal: float, says:
 def test_a_report_sums_samples_up() -> None:
     """Shares of all cores between samples; what hosts used between beginning and end; two looks in one tick are one."""
     samples = [
-        Sample(0.0, 0.0, 0.0, 1, 1.0),
-        Sample(50.0, 100.0, 0.0, 2, 1.0),
-        Sample(50.0, 100.0, 0.0, 2, 1.5),
-        Sample(148.0, 200.0, 2.0, 5, 2.0),
-        Sample(158.0, 300.0, 2.0, 1, 3.0),
+        Sample(0.0, 0.0, 0.0, 1, 1.0, 0.001),
+        Sample(50.0, 100.0, 0.0, 2, 1.0, 0.004),
+        Sample(50.0, 100.0, 0.0, 2, 1.5, 0.002),
+        Sample(148.0, 200.0, 2.0, 5, 2.0, 0.001),
+        Sample(158.0, 300.0, 2.0, 1, 3.0, 0.002),
     ]
     first = {"cloud": Used(1.0, 0.5), "load": Used(0.0, 0.0)}
     last = {"cloud": Used(5.0, 2.5), "load": Used(3.0, 0.0)}
     made = report(samples, 10.0, {"cloud": 0.5, "load": 0.0}, first, last)
     assert (made.busy_median, made.busy_p90, made.running_p90) == (0.5, 0.98, 5)
     assert (made.full, made.steal, made.waiting) == pytest.approx((1 / 3, 2 / 300, 0.2))
+    assert made.work_s == 0.002
     assert (made.quota_cores, made.used_cores, made.throttled) == (0.5, 0.4, {"cloud": 0.2, "load": 0.0})
     assert made.cores == os.cpu_count() and made.seconds == 10.0 and "for 33% of the run" in made.bottleneck
     assert set(asdict(made)) >= {"cores", "quota_cores", "busy_median", "busy_p90", "steal", "throttled", "bottleneck"}

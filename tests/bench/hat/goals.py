@@ -38,6 +38,11 @@ LEAVES = (
 """What it leaves as it is."""
 
 
+def added(strategy: str, without: str) -> str:
+    """A strategy on top of others, in words."""
+    return f"{strategy} added to {look(without).label}"
+
+
 def judge(measured: Measured) -> list[Goal]:
     """Every goal, for every setting and data set where it applies."""
     goals: list[Goal] = []
@@ -160,7 +165,7 @@ def _strategies(measured: Measured, setting: str, dataset: str) -> list[Goal]:
             delay = "TTFT" if name == TTFT else "TBT"
             checks.append(
                 Check(
-                    f"{strategy} to {without}, {delay}",
+                    f"{added(strategy, without)}, {delay}",
                     (ours, other),
                     measured.ratio(ours, other, name),
                     lambda median: median < 1,

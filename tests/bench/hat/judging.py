@@ -3,8 +3,8 @@
 A goal is judged on medians of ratios within repeats, and every comparison of it has to be good enough. One that is not,
 beyond doubt, makes it missed. It is not measured when any cell it needs is missing, as planned. It is in doubt where a
 comparison that decides it is: the spread of its repeats reaches over the bar, or the machine itself was short in one of
-its runs; and where it would be met but more than ``FEW`` of HAT's requests failed, since the slow ones may be those
-missing.
+its runs, or of another speed in one than in the other; and where it would be met but more than ``FEW`` of HAT's
+requests failed, since the slow ones may be those missing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Check:
         """Of this comparison alone."""
         if self.ratio is None:
             return UNMEASURED
-        if self.straddles or measured.bottlenecks(self.places):
+        if self.straddles or measured.doubts(self.places):
             return DOUBTED
         return MET if self.good(self.ratio.median) else MISSED
 
@@ -125,4 +125,7 @@ def _doubts(
     records = sum(len(measured.repeats(place)) for place in places)
     if short := measured.bottlenecks(places):
         notes.append(f"in {len(short)} of {records} runs the machine itself was short: {short[0]}")
+    doubts = [each for check in checks for each in measured.doubts(check.places)]
+    if uneven := [each for each in doubts if each not in short]:
+        notes.append(f"the machine's speed changed: {max(uneven)}")
     return notes

@@ -108,7 +108,7 @@ class Latency:
     Attributes:
         requests, failed: failed ones are in no distribution.
         tokens: of the answered requests.
-        span_s: from the first request due to the last token.
+        span_s: from the load's begin to the last token.
         tokens_s: tokens a second of it.
         ttft, ttft_due: to the first token, from when the request was sent, and from when it was due.
         tbt_request, tbt_token, tbt_chunk: see above.

@@ -7,22 +7,24 @@ from pathlib import Path
 
 from bench.hat.breakdown import PARTS
 from bench.hat.canvas import legend, panels, save
-from bench.hat.gains import CHAINS, REST, gains
+from bench.hat.gains import DEMO, REST, WIDE, gains
 from bench.hat.looks import look, ordered, place_label
 from bench.hat.shown import number
 from bench.hat.spent import at_the_middle, name_of
 from bench.hat.summary import MEANS, STEP, STEP_STD, TBT, TTFT, Measured, Spread
 
+CHOICES = tuple(dict.fromkeys(choice for each in (DEMO, WIDE) for chain in each.values() for choice, _, _ in chain))
 PART_COLOURS: Mapping[str, str] = dict(
     zip(
-        dict.fromkeys(choice for chain in CHAINS.values() for choice, _, _ in chain),
-        ("#0072B2", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#E69F00", "#56B4E9"),
+        CHOICES,
+        ("#44AA99", "#332288", "#88CCEE", "#DDCC77", "#AA4499", "#CC6677", "#117733", "#999933"),
         strict=True,
     )
 )
+"""Tol's, which people who see few colours can tell apart too, so that no choice has a method's colour."""
 
 SPENT_COLOURS: Mapping[str, str] = dict(
-    zip((*PARTS, "rest"), ("#E69F00", "#0072B2", "#D55E00", "#009E73", "#BBBBBB"), strict=True)
+    zip((*PARTS, "rest"), ("#DDCC77", "#332288", "#CC6677", "#44AA99", "#BBBBBB"), strict=True)
 )
 
 
@@ -98,19 +100,22 @@ def slas(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
 
 
 def parts(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
-    """What in the gain comes from which choice: what is left of U-shape's delay, and what each choice took away."""
+    """What in the gain comes from which choice: what is left of U-shape's delay, and what each choice took away.
+
+    Of means over repeats, since medians would not add up.
+    """
     found = gains(measured, setting, dataset)
     figure, (panel,) = panels(1)
     labels = []
     for row, each in enumerate(found):
         labels.append(f"{each.delay}, {each.chain}")
-        unit = 100 / each.before.median
+        unit = 100 / each.before_s
         right = left = 0.0
-        hat = each.after.median * unit
+        hat = each.after_s * unit
         panel.barh(row, hat, color="#333333", height=0.6, label="what HAT takes" if row == 0 else None)
         right = hat
         for term in each.terms:
-            wide = term.seconds.median * unit
+            wide = term.mean_s * unit
             colour = PART_COLOURS.get(term.choice, "#BBBBBB")
             name = "left over" if term.choice == REST else term.choice
             if wide >= 0:
@@ -122,7 +127,7 @@ def parts(measured: Measured, setting: str, dataset: str, file: Path) -> bool:
     panel.axvline(0, color="#333333", linewidth=0.8)
     panel.set_yticks(range(len(labels)), labels)
     panel.invert_yaxis()
-    panel.set_xlabel("% of the delay of U-shape with all rows down (left of 0: a choice that costs)")
+    panel.set_xlabel("% of the delay of U-shape with all rows down, mean of repeats (left of 0: a choice that costs)")
     legend(figure, panel, columns=3)
     title = f"{place_label(setting, dataset)}: what each choice takes away from U-shape's delay"
     return save(figure, file, title, None, bool(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.hat import paper
-from bench.hat.gains import CHAINS, REST, Gain
+from bench.hat.gains import REST, Gain
 from bench.hat.goals import ROUND_TRIPS
 from bench.hat.judging import Goal
 from bench.hat.looks import BASELINES, dataset_label, look, ordered, setting_label
@@ -17,7 +17,7 @@ from bench.page import table
 
 TAU = "latency.tau"
 IN_DOUBT = " (in doubt)"
-"""Behind a choice that rests on a run in which the machine itself was short."""
+"""Behind a choice that rests on a run in which the machine itself was short, or of another speed."""
 
 
 def speculation(measured: Measured, setting: str, dataset: str) -> str:
@@ -34,7 +34,7 @@ def speculation(measured: Measured, setting: str, dataset: str) -> str:
                 look(method).label,
                 around(measured.spread(here[method], TAU), digits=2),
                 f"{theirs.accept:.2f}" if theirs else MISSING,
-                around(faster, digits=2, bold=method == "hat"),
+                around(faster, digits=2),
                 f"{theirs.speedup:.2f}" if theirs else MISSING,
                 milliseconds(measured.spread(here[method], TBT)),
                 _millions(parameters(method) if setting == "demo" else None),
@@ -64,7 +64,7 @@ def ablation(measured: Measured, setting: str, dataset: str) -> str:
             row = [look(method).label]
             for name, kind in ((TTFT, "ttft_ms"), (TBT, "tbt_ms")):
                 none = here.get("none")
-                row.append(milliseconds(measured.spread(here[method], name), bold=method == "sd+pc+pd"))
+                row.append(milliseconds(measured.spread(here[method], name)))
                 ratio = measured.ratio(here[method], none, name) if none and method != "none" else None
                 row.append(percent_below(ratio))
                 row += _paper_ablation(dataset, method, kind)
@@ -93,7 +93,7 @@ def round_trips(measured: Measured, setting: str, dataset: str) -> str:
             near = Place("rtt", setting, dataset, method, here[method].rate)
             row = [f"{rtt_ms:g}", look(method).label]
             for name in (DECODE_TOKENS_S, TOKENS_S):
-                row.append(around(measured.spread(here[method], name), bold=method == "hat"))
+                row.append(around(measured.spread(here[method], name)))
                 row.append(around(measured.ratio(here[method], near, name), digits=2) if rtt_ms else MISSING)
                 if name == DECODE_TOKENS_S:
                     goal = rtt_ms in ROUND_TRIPS and method == "hat"
@@ -111,7 +111,7 @@ def unloaded(measured: Measured, setting: str, dataset: str) -> str:
     rows = [
         [
             look(method).label,
-            milliseconds(measured.spread(here[method], TTFT), bold=method == "hat"),
+            milliseconds(measured.spread(here[method], TTFT)),
             *(
                 cell
                 for bound in (BOUND, SENT)
@@ -181,7 +181,7 @@ def parts(found: Sequence[Gain]) -> str:
     columns = ["choice"]
     for delay in by_delay:
         columns += [f"{MEANS[delay]}: ms less", "% of what was there before it", "% of the whole gain"]
-    choices = dict.fromkeys(choice for each in found for choice, _, _ in CHAINS[each.chain])
+    choices = dict.fromkeys(choice for each in found for choice in each.choices)
     rest = [REST] if any(term.choice == REST for each in found for term in each.terms) else []
     rows = []
     for choice in [*choices, *rest]:

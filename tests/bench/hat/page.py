@@ -6,16 +6,18 @@ Nothing is measured here, so the page can be made anew at any time; the records 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from bench.hat import method_tables, prose, spent, tables, terms
-from bench.hat.gains import CHAINS, gain, gains, rests_on
+from bench.hat.gains import DOWNLOAD_FIRST, PAPER_ORDER, chains, gain, gains, rests_on
 from bench.hat.goals import judge
 from bench.hat.latency import DECODE_SLA_S, PREFILL_SLA_S
 from bench.hat.plots import draw_all
-from bench.hat.records import BadRecord, Record, load, packed, planned
+from bench.hat.records import BadRecord, Place, Record, load, packed, planned
 from bench.hat.results import as_json, summary
+from bench.hat.setups import STAGE_CORES
 from bench.hat.summary import Measured
 from bench.page import ROOT, write_section
 
@@ -23,41 +25,84 @@ DOCS = ROOT / "docs" / "results"
 RECORDS = "hat-records.jsonl"
 """Beside the page: what it was made of, one record a line."""
 Plots = Mapping[tuple[str, str, str], str]
-Section = tuple[str, str, str, Callable[[Measured, str, str], str], str]
+Table = Callable[[Measured, str, str], str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with a table of one experiment, for each setting and data set in which it was measured.
+
+    ``plot``: its name, '' for none; ``below``: what is said under it; ``middle``: only the middle rate is shown.
+    """
+
+    heading: str
+    experiment: str
+    make: Table
+    plot: str = ""
+    below: str = ""
+    middle: bool = False
+
+    def places(self, measured: Measured, setting: str, dataset: str) -> list[Place]:
+        """What the table shows."""
+        if self.middle:
+            return list(measured.middle(setting, dataset).values())
+        return measured.select(experiment=self.experiment, setting=setting, dataset=dataset)
+
+
+def _others(experiment: str) -> Table:
+    return lambda measured, setting, dataset: tables.others(measured, experiment, setting, dataset)
+
+
 BATCHES = (
-    "All are greedy and lose nothing, so texts would be the same in exact arithmetic; rows of bfloat16 are rounded "
-    "otherwise in another batch, and where two tokens are all but equally likely the text may go another way."
+    "kB of a generated token are all that was sent for it, the prompt's rows too. Machine busy: the median share of "
+    "all its cores. All methods are greedy and lose nothing, so texts would be the same in exact arithmetic; rows of "
+    "bfloat16 are rounded otherwise in another batch, and where two tokens are all but equally likely the text may go "
+    "another way."
 )
 PARTS_MEAN = (
     "Medians of means over requests, ms. Device: until it had sent all that was asked; link: both ways, and whatever "
     "else is none of the other three, as waiting behind other requests' bytes, or for either end to read; queue: "
     "waiting in the cloud for a step; step: computing there; rest: what clients see beyond these, as gateway and "
-    "head, which of means by two clocks may also be a little less than nothing."
+    "head, which of means by two clocks may also be a little less than nothing. Medians need not add up."
 )
 CHUNKS_MEAN = (
     "No drafts, rows sent as they are, and only the row that is needed downloaded. The device goes on with the next "
     "chunk while one is on the link or in the cloud. As advised: the cloud says how to cut each prompt, by what its "
     "steps and the link take."
 )
+SLAS_MEAN = (
+    "Prefill: the strictest SLA that all of HAT's own requests meet, so HAT's share is 100 by construction; decode: of "
+    "so few requests the SLA that nine of ten meet is the slowest one's. The table takes each repeat by itself, the "
+    "plot all their requests together. The paper's cloud is a pipeline of one here, as ours is, and of four in Figures "
+    "6 to 8."
+)
+ROUND_TRIPS_MEAN = (
+    "Quotas are of periods of 10 ms: whoever has used up theirs waits for the next period anyway, so that a few "
+    "milliseconds of round trip may cost a method less than they take, or nothing."
+)
 ONE_DEVICE = "Speedup: U-shape's TBT over the method's."
 EVENNESS = "A step of the cloud (Figure 8), at the middle rate"
 SECTIONS: Sequence[Section] = (
-    ("Delay against request rate (Figures 6 and 7)", "rates", "rates", tables.rates, ""),
-    ("Where the time goes, at the middle rate", "rates", "spent", spent.tables, PARTS_MEAN),
-    (EVENNESS, "rates", "steps", tables.steps, ""),
-    ("Requests within an SLA (Figures 9 and 10), at the middle rate", "rates", "slas", tables.slas, ""),
-    ("All other figures at the middle rate", "rates", "", method_tables.details, BATCHES),
-    ("Speculative decoding, one device (Table 4)", "single", "", method_tables.speculation, ONE_DEVICE),
-    ("Strategies one by one (Table 5)", "ablation", "", method_tables.ablation, ""),
-    ("Number of a prompt's chunks, and nothing else", "chunks", "", tables.chunks, CHUNKS_MEAN),
-    ("Length of the cloud's pipeline (Figures 11 and 12)", "stages", "stages", tables.stages, ""),
-    ("One unloaded device against its upload", "unloaded", "", method_tables.unloaded, ""),
-    ("Round trips", "rtt", "round-trips", method_tables.round_trips, ""),
-    ("Bandwidth traces", "traces", "traces", lambda *at: tables.others(at[0], "traces", at[1], at[2]), ""),
-    ("Delay", "real", "", lambda *at: tables.others(at[0], "real", at[1], at[2]), ""),
-    ("Arrivals of a trace", "arrivals", "", lambda *at: tables.others(at[0], "arrivals", at[1], at[2]), ""),
-)
-"""Heading, experiment, plot ('' for none), table, what is said below it."""
+    Section("Delay against request rate (Figures 6 and 7)", "rates", tables.rates, "rates"),
+    Section("Where the time goes, at the middle rate", "rates", spent.tables, "spent", PARTS_MEAN, middle=True),
+    Section(EVENNESS, "rates", tables.steps, "steps", middle=True),
+    Section(
+        "Requests within an SLA (Figures 9 and 10), at the middle rate", "rates", tables.slas, "slas", SLAS_MEAN, True
+    ),
+    Section("All other figures at the middle rate", "rates", method_tables.details, below=BATCHES, middle=True),
+    Section("Speculative decoding, one device (Table 4)", "single", method_tables.speculation, below=ONE_DEVICE),
+    Section("Strategies one by one (Table 5)", "ablation", method_tables.ablation),
+    Section("Number of a prompt's chunks, and nothing else", "chunks", tables.chunks, below=CHUNKS_MEAN),
+    Section(
+        "Length of the cloud's pipeline (Figures 11 and 12)", "stages", tables.stages, "stages",
+        f"At the lowest rate; each stage has {STAGE_CORES:g} of a core, elsewhere the cloud is one process.",
+    ),
+    Section("One unloaded device against its upload", "unloaded", method_tables.unloaded),
+    Section("Round trips", "rtt", method_tables.round_trips, "round-trips", ROUND_TRIPS_MEAN),
+    Section("Bandwidth traces", "traces", _others("traces"), "traces"),
+    Section("Delay", "real", _others("real")),
+    Section("Arrivals of a trace", "arrivals", _others("arrivals")),
+)  # fmt: skip
 
 ALT = {
     "rates": "TTFT and TBT against requests a second, a line for each method",
@@ -85,6 +130,7 @@ def page_text(records: Sequence[Record], plots: Plots, left_out: Sequence[Record
         prose.counted(judged),
         method_tables.goals(judged) if judged else "",
         prose.VERDICTS_MEAN if judged else "",
+        prose.bars() if judged else "",
         *_how(measured),
     ]
     for setting, dataset in measured.pairs():
@@ -107,11 +153,13 @@ def _how(measured: Measured) -> list[str]:
         "set of flags of the product (tests/bench/hat/methods.py), so only the method differs.",
         terms.installations(measured),
         "A device begins in its fastest mode, and after every five requests a mode is drawn anew for each: of eight "
-        "requests the last three may find other ones. Paper: 30 devices in modes up to ten times apart, four GPUs.",
+        "requests the last three may find other ones, of six the last. Paper: 30 devices in modes up to ten times "
+        "apart, four GPUs.",
         "Requests arrive whether or not earlier ones are answered (open loop), as a Poisson process has them when it "
         "is known how many come; or as a trace of Azure's had them, stretched to the same rate. Rates are ours: a "
-        "row with a figure of the paper names the rate that it is of. Of so few requests a p99 is all but the "
-        "longest. Bandwidth traces are scaled so that their mean is the link's. Where one device's own speed is "
+        "row with a figure of the paper names the rate that it is of. Of so few requests a p99 is little "
+        "less than the longest. Bandwidth traces are scaled so that the mean of a minute of them is the link's; most "
+        "cells are shorter, and may find much less or more. Where one device's own speed is "
         "asked for, they come one at a time instead, shown as rate 0, and neither links nor devices change.",
         "TTFT is from sending a request to its first token. TBT of a request is the time from its first to its last "
         "token over the tokens behind the first; shown is its mean over requests, as in the paper. Percentiles of TBT "
@@ -131,7 +179,11 @@ def _how(measured: Measured) -> list[str]:
             if drafted
             else []
         ),
-        *(["Prompts are as long as the paper's sets have them:", lengths] if lengths else []),
+        *(
+            ["Prompts are as long as the paper's sets have them, less so where few are asked for:", lengths]
+            if lengths
+            else []
+        ),
         *(
             [
                 f"Goodput is requests a second that keep two limits: for the first token, {PREFILL_SLA_S:g} s for "
@@ -148,15 +200,17 @@ def _how(measured: Measured) -> list[str]:
 
 
 def _section(measured: Measured, setting: str, dataset: str, section: Section, plots: Plots) -> list[str]:
-    heading, experiment, plot, make, below = section
-    places = measured.select(experiment=experiment, setting=setting, dataset=dataset)
-    if not places or not (made := make(measured, setting, dataset)):
+    places = section.places(measured, setting, dataset)
+    if not places or not (made := section.make(measured, setting, dataset)):
         return []
-    parts = [f"### {heading}", tables.conditions(measured, places), *_picture(plots, setting, dataset, plot), made]
-    parts += [below, prose.of_rivals(places)]
-    if experiment == "ablation":
+    conditions = tables.conditions(measured, places)
+    parts = [f"### {section.heading}", conditions, *_picture(plots, setting, dataset, section.plot), made]
+    parts += [section.below, prose.of_rivals(places)]
+    if section.plot == "rates":
+        parts.append(prose.of_paper_settings(measured, setting, dataset))
+    if section.experiment == "ablation":
         parts += [prose.of_twins(measured, setting, dataset), spent.why_not_table_5(measured, setting, dataset)]
-    if heading == EVENNESS:
+    if section.heading == EVENNESS:
         parts.append(prose.of_evenness(measured, setting, dataset))
     return parts
 
@@ -167,7 +221,9 @@ def _second_look(measured: Measured, plots: Plots) -> list[str]:
         "## What in the gain comes from which choice",
         "From U-shape that downloads every deep row of the prompt to HAT as it is here: what each choice takes away on "
         "top of those above it, within one repeat. Order matters, so there are two: the paper's, where the download of "
-        "unneeded rows is left out last, and the one where it is left out first. All at the middle rate.",
+        "unneeded rows is left out last, and the one where it is left out first. All at the middle rate; the wide "
+        "model was measured with fewer choices alone. Within a repeat the parts add up, and so do means over repeats, "
+        "which are drawn; medians need not.",
     ]
     headings = len(parts)
     for setting, dataset in measured.pairs():
@@ -177,14 +233,14 @@ def _second_look(measured: Measured, plots: Plots) -> list[str]:
         parts.append(f"### {_capital(prose.where(setting, dataset))}")
         parts.append(tables.conditions(measured, rests_on(measured, setting, dataset)))
         parts += _picture(plots, setting, dataset, "parts")
-        for chain in CHAINS:
+        for chain in chains(setting):
             here = [each for each in found if each.chain == chain]
             if not here:
                 continue
             parts += [f"{_capital(chain)}:", method_tables.parts(here)]
             parts.append("\n".join(f"- {prose.of_gain(each)}" for each in here))
-        chains = [gain(measured, setting, dataset, chain, "TTFT") for chain in CHAINS]
-        said = [prose.of_download(*chains), *prose.of_ours(found)]
+        both = [gain(measured, setting, dataset, chain, "TTFT") for chain in (PAPER_ORDER, DOWNLOAD_FIRST)]
+        said = [prose.of_download(*both), *prose.of_ours(found, prose.noise(measured, setting, dataset))]
         parts.append(" ".join(each for each in said if each))
     return parts if len(parts) > headings else []
 

@@ -99,7 +99,6 @@ def _reduced(
 FIGURE_6: tuple[Said, ...] = (
     *_all("Fig. 6(a)", "specbench", "ttft_ms", 6, hat=384.2, sarathi=609.2, medusa=644.6, ushape=646.2),
     *_reduced("Fig. 6(b)", "specbench", "tbt_percent_below", 4, 31.9, 22.5, 41.3),
-    *_all("Fig. 6(b)", "specbench", "tbt_percent_above_4", 9, hat=5.3, sarathi=7.8, medusa=64.5, ushape=44.0),
 )
 FIGURE_7: tuple[Said, ...] = (
     *_all("Fig. 7(a)", "cnndm", "ttft_ms", 4, hat=1027.4, sarathi=1750.6, medusa=2214.8, ushape=2140.8),
@@ -135,7 +134,6 @@ class Below:
 
     percent: float
     at: float
-    where: str
 
 
 def value(figure: tuple[Said, ...], dataset: str, method: str, quantity: str) -> Said | None:
@@ -154,7 +152,7 @@ def below_base(figure: tuple[Said, ...], dataset: str, method: str, delay: str) 
     method = SAME.get(method, method)
     ours, base = (value(figure, dataset, name, f"{delay}_ms") for name in (method, BASE))
     if ours is not None and base is not None:
-        return Below(100 * (1 - ours.value / base.value), ours.at, ours.where)
+        return Below(100 * (1 - ours.value / base.value), ours.at)
     reduced = {
         each.than: each
         for each in figure
@@ -164,4 +162,4 @@ def below_base(figure: tuple[Said, ...], dataset: str, method: str, delay: str) 
         return None
     hat = 1 - reduced[BASE].value / 100
     share = hat if method == "hat" else hat / (1 - reduced[method].value / 100)
-    return Below(100 * (1 - share), reduced[BASE].at, reduced[BASE].where)
+    return Below(100 * (1 - share), reduced[BASE].at)

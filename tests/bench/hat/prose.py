@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import product
 
 from bench.hat import paper
-from bench.hat.gains import DOWNLOAD, LEAST_GAIN, OURS, PACKED, REST, Gain, Term
-from bench.hat.goals import never_measured
+from bench.hat.gains import DELAYS, DOWNLOAD, LEAST_GAIN, OURS, PACKED, REST, Gain, Term
+from bench.hat.goals import TBT_BELOW, TTFT_BELOW, never_measured
 from bench.hat.judging import DOUBTED, ENOUGH_REPEATS, FEW, MET, MISSED, UNMEASURED, VERDICTS, Goal
 from bench.hat.looks import dataset_label, look, setting_label
 from bench.hat.methods import RIVALS
 from bench.hat.records import Place, Record
-from bench.hat.shown import around, number
-from bench.hat.summary import QUARTILES_FROM, STEP_STD, TBT, TTFT, Measured, Spread
+from bench.hat.shown import around, number, percent_below
+from bench.hat.summary import QUARTILES_FROM, STEP_STD, TBT, UNEVEN, WORK, Measured, Spread
 
 APART = 5.0
 """Shares of a gain, in per cent, that are farther apart than this in every repeat are told apart."""
 
 WIDE_DEVICES = (
     "How fast the 200 M model's devices are beside its cloud is a choice, made after a first one had been measured: "
-    "the paper's Table 4 says how slow they may be at most, not how fast they were. With devices of 0.12 to 0.2 of a "
-    "core beside a cloud of 0.9 HAT's TBT was 23 % (SpecBench lengths) and 18 % (CNN/DM lengths) below U-shape's "
-    "with all rows down, one repeat of each, and the paper's own settings were ahead of ours; the records are those "
-    "of commit 0abbff2. Where a drafted token takes a device so long, drafts bring little."
+    "the paper's Table 4 bounds what a drafted token may add to a round, not how fast its devices were, and ours stay "
+    "far below that bound. With four devices of 0.12 to 0.2 of a core beside a cloud of 0.9, at 0.15 and 0.09 "
+    "requests/s, a drafted token added 0.4, more than the bound, and HAT's TBT was 23 % (SpecBench lengths) and 18 % "
+    "(CNN/DM lengths) below U-shape's with all rows down, one repeat of each; the records are those of commit 0abbff2. "
+    "Where a drafted token takes a device so long, drafts bring little."
 )
 """Of records that are kept in this page's history and not beside it: what was chosen after seeing them must be told."""
 
-RESTS_ON_SHORT = " (The machine itself was short in a run that this rests on.)"
+RESTS_ON_SHORT = " (The machine itself was short, or of another speed, in a run that this rests on.)"
 
 
 def measured_when(records: Sequence[Record]) -> str:
@@ -55,10 +57,24 @@ def counted(goals: Sequence[Goal]) -> str:
 VERDICTS_MEAN = (
     f"A goal is judged on the median of ratios, each taken within one repeat. **{MET}**, **{MISSED}**: the spread of "
     f"the repeats is on that side of the bar. **{DOUBTED}**: it reaches over the bar, or the machine itself was short "
-    f"of something in a run it rests on, or it would be met but more than {100 * FEW:g} % of HAT's requests failed "
-    f"there. **{UNMEASURED}**: a run it needs is missing. In brackets: how many repeats it rests on, where they are "
-    f"fewer than {ENOUGH_REPEATS}. Delays are means over requests."
+    "of something in a run it rests on, or one of two runs that are compared had cores that took more than "
+    f"{UNEVEN:g} times as long for the same work, or it would be met but more than {100 * FEW:g} % of HAT's requests "
+    f"failed there. **{UNMEASURED}**: a run it needs is missing. In brackets: how many repeats it rests on, where they "
+    f"are fewer than {ENOUGH_REPEATS}. Delays are means over requests."
 )
+
+
+def bars() -> str:
+    """Where the bars of the first goals come from."""
+    said = []
+    for dataset, figures in (("specbench", paper.FIGURE_6), ("cnndm", paper.FIGURE_7)):
+        delays = {name: paper.below_base(figures, dataset, "hat", name.lower()) for name in ("TTFT", "TBT")}
+        known = [f"{name} {each.percent:.1f} % at {each.at:g} requests/s" for name, each in delays.items() if each]
+        said.append(f"{' and '.join(known)} with {dataset_label(dataset)}")
+    return (
+        f"{TTFT_BELOW:g} and {TBT_BELOW:g} % are the most that the paper has against any baseline, U-Medusa with "
+        f"CNN/DM. Below its U-shape it has {'; '.join(said)}."
+    )
 
 
 def left_out(records: Sequence[Record]) -> str:
@@ -74,7 +90,8 @@ def of_prompts(setting: str, dataset: str) -> str:
             "A Llama of 200 M random weights, so large that steps are products of matrices and little else, as the "
             "paper's are; two cores take longer for them. Its prompts are random words. What is "
             "accepted of a draft was recorded on the demo model, behind prompts as long as these, and is replayed; "
-            "drafters do their work all the same."
+            "drafters do their work all the same. What token comes next is laid down beforehand, so that texts are "
+            "the same says little here."
         )
     stretched = (
         "For their length its positions are stretched by YaRN, without training (tests/bench/hat/long_demo.py); all "
@@ -139,18 +156,20 @@ def of_download(paper_order: Gain | None, download_first: Gain | None) -> str:
     return sentence + (RESTS_ON_SHORT if alone.doubted or hidden.doubted else "")
 
 
-def of_twins(measured: Measured, setting: str, dataset: str) -> str:
-    """How far apart what is the same is: no strategies, and U-shape with all rows down."""
+def twins(measured: Measured, setting: str, dataset: str, name: str) -> Spread | None:
+    """A delay of no strategies over that of U-shape with all rows down, which is the same measured once more."""
     rate = measured.middle_rate(setting, dataset) or 0.0
     one, other = (
         Place("ablation", setting, dataset, "none", rate),
-        Place("rates", setting, dataset, "ushape-full", rate),
+        Place("rates", setting, dataset, paper.BASE, rate),
     )
-    said = [
-        f"{delay} {around(ratio, digits=2)} times"
-        for delay, name in (("TTFT", TTFT), ("TBT", TBT))
-        if (ratio := measured.ratio(one, other, name))
-    ]
+    return measured.ratio(one, other, name)
+
+
+def of_twins(measured: Measured, setting: str, dataset: str) -> str:
+    """How far apart what is the same is."""
+    ratios = {delay: twins(measured, setting, dataset, name) for delay, name in DELAYS.items()}
+    said = [f"{delay} {around(ratio, digits=2)} times" for delay, ratio in ratios.items() if ratio]
     if not said:
         return ""
     return (
@@ -159,8 +178,31 @@ def of_twins(measured: Measured, setting: str, dataset: str) -> str:
     )
 
 
+def noise(measured: Measured, setting: str, dataset: str) -> dict[str, float]:
+    """By delay, how many per cent apart the same was when it was measured twice; 0 where it was not."""
+    found = {delay: twins(measured, setting, dataset, name) for delay, name in DELAYS.items()}
+    return {
+        delay: 100 * max(abs(ratio.low - 1), abs(ratio.high - 1)) if ratio else 0.0 for delay, ratio in found.items()
+    }
+
+
+def of_paper_settings(measured: Measured, setting: str, dataset: str) -> str:
+    """HAT as it is here beside HAT as in the paper, at every rate."""
+    rates = measured.values("rate", experiment="rates", setting=setting, dataset=dataset)
+    said = []
+    for delay, name in DELAYS.items():
+        known = []
+        for rate in rates:
+            ours, theirs = (Place("rates", setting, dataset, each, rate) for each in ("hat", "hat-paper"))
+            if ratio := measured.ratio(ours, theirs, name):
+                known.append(f"{around(ratio, digits=2)} at {rate:g} requests/s")
+        if known:
+            said.append(f"{delay} {', '.join(known)}")
+    return f"Ours over HAT as in the paper: {'; '.join(said)}." if said else ""
+
+
 def of_evenness(measured: Measured, setting: str, dataset: str) -> str:
-    """Where steps are less even beside U-shape's than the paper's are, and what differs."""
+    """Where steps are less even beside U-shape's than the paper's are."""
     here = measured.middle(setting, dataset)
     theirs = [paper.value(paper.FIGURE_8, dataset, method, "step_std_ms") for method in ("hat", paper.BASE)]
     hat, base = here.get("hat"), here.get(paper.BASE)
@@ -173,29 +215,44 @@ def of_evenness(measured: Measured, setting: str, dataset: str) -> str:
     return (
         f"The paper's HAT makes the cloud's steps {share:.2f} times as uneven as U-shape's are, ours "
         f"{around(ours, digits=2)} times. A row more costs a step of ours {around(rows, digits=1)} times as much "
-        "beside one that decodes as the paper's, so that verifications and chunks are seen in it; and of three devices "
-        "few decode, or none, while a prompt waits: then it is given larger chunks, for the sake of its first token."
+        "beside one that decodes as the paper's, so that verifications and chunks are seen in it."
     )
 
 
-def of_ours(gains: Sequence[Gain]) -> list[str]:
-    """What we add to the paper, by delay."""
+def of_ours(gains: Sequence[Gain], apart: Mapping[str, float]) -> list[str]:
+    """What we add to the paper, by delay.
+
+    apart: by delay, per cent by which the same differed from itself; less than that, or one repeat, tells nothing.
+    """
     found = []
     for gain, choice in product(gains, (OURS, PACKED)):
         term = _term(gain, choice)
         if term is None or term.own_percent is None:
             continue
-        own, added = term.own_percent, f"{choice}, which the paper has not,"
-        behind = RESTS_ON_SHORT if term.doubted else ""
-        if own.low > 0:
-            found.append(f"With {added} {gain.delay} is {around(own, digits=1)} % lower.{behind}")
-        elif own.high < 0:
-            found.append(f"With {added} {gain.delay} is {around(own.line(-1.0), digits=1)} % higher.{behind}")
+        own, bar = term.own_percent, apart.get(gain.delay, 0.0)
+        added = f"{choice}, which the paper has not,"
+        if own.count > 1 and own.low > bar:
+            said = f"With {added} {gain.delay} is {around(own, digits=1)} % lower."
+        elif own.count > 1 and own.high < -bar:
+            said = f"With {added} {gain.delay} is {around(own.line(-1.0), digits=1)} % higher."
         else:
-            found.append(
-                f"Whether {gain.delay} is lower with {added} is not sure: {around(own, digits=1)} % below.{behind}"
-            )
+            said = f"Whether {gain.delay} is lower with {added} is not sure: {around(own, digits=1)} % below."
+        found.append(said + (RESTS_ON_SHORT if term.doubted else ""))
     return list(dict.fromkeys(found))
+
+
+def of_real(measured: Measured) -> str:
+    """What drafts are worth on texts that the demo model was not trained on; '' where that was not measured."""
+    for place in measured.select(experiment="real", method="hat"):
+        base = Place(**{**asdict(place), "method": paper.BASE})
+        ratio, tau = measured.ratio(place, base, TBT), measured.spread(place, "latency.tau")
+        if ratio and tau:
+            return (
+                f"On real prompts, which are not of the demo model's small world, few drafts are accepted (τ "
+                f"{around(tau, digits=2)}): there HAT's TBT is {percent_below(ratio)} % below U-shape's with all rows "
+                "down, on answers of few tokens."
+            )
+    return ""
 
 
 def limits(measured: Measured, records: Sequence[Record]) -> list[str]:
@@ -211,6 +268,8 @@ def limits(measured: Measured, records: Sequence[Record]) -> list[str]:
     few = sum(len(measured.repeats(place)) < ENOUGH_REPEATS for place in measured.places)
     if measured.select(setting="wide"):
         said.append(WIDE_DEVICES)
+    if real := of_real(measured):
+        said.append(real)
     if few:
         said.append(f"{few} of {len(measured.places)} conditions were measured fewer than {ENOUGH_REPEATS} times.")
     failed, requests = measured.failed(measured.places)
@@ -219,6 +278,11 @@ def limits(measured: Measured, records: Sequence[Record]) -> list[str]:
     if short := measured.bottlenecks(measured.places):
         said.append(
             f"In {len(short)} of {len(records)} runs the machine itself was short of something, first: {short[0]}"
+        )
+    if unknown := sum(WORK not in record.numbers for record in records):
+        said.append(
+            f"Of {unknown} of {len(records)} runs it was not recorded how fast the machine's cores were. Where it "
+            "shares them with others that changes, and what was compared then is not marked."
         )
     if absent := never_measured(measured):
         said.append(f"Not measured at all: {', '.join(absent)}.")
@@ -230,8 +294,8 @@ def _mixed(records: Sequence[Record]) -> list[str]:
     said = [f"The runs are of {len(commits)} different commits."] if len(commits) > 1 else []
     if len(machines) > 1:
         said.append(
-            f"They were measured on {len(machines)} different machines, where links and quotas follow each machine's "
-            "own speed; ratios within a repeat may be of runs on two of them."
+            f"They were measured on {len(machines)} different machines, where links follow each machine's own speed; "
+            "what two of them measured is never compared, but medians of milliseconds are of both."
         )
     return said
 

@@ -70,7 +70,7 @@ class Setup:
 
     def scenario(self, sends_text: bool) -> Path:
         """What is built: where tokens are sent, no device is needed."""
-        return SCENARIOS / (f"hat_{self.name}_cloud.toml" if sends_text else f"hat_{self.name}.toml")
+        return _scenario(self.name, sends_text)
 
     def device_flags(self, method: Method) -> list[str]:
         """The flags of the device, the small model being this model's."""
@@ -78,10 +78,14 @@ class Setup:
         return method.device([small] if method.drafter == "small" else [])
 
 
-def declared(name: str) -> Scenario:
+def _scenario(name: str, sends_text: bool) -> Path:
+    return SCENARIOS / (f"hat_{name}_cloud.toml" if sends_text else f"hat_{name}.toml")
+
+
+def declared(name: str, sends_text: bool = False) -> Scenario:
     """The hosts and links that a model is served on, as they are declared."""
     variables = dict.fromkeys(("model", "device_module", "device_flags", "cloud_flags"), "given")
-    return load(SCENARIOS / f"hat_{name}.toml", {**variables, "split": "1", "delay_ms": "0"})
+    return load(_scenario(name, sends_text), {**variables, "split": "1", "delay_ms": "0"})
 
 
 def setup(name: str, cache: Path) -> Setup:

@@ -24,7 +24,7 @@ def between(values: Collection[float], digits: int | None = None) -> str:
     return "–".join(dict.fromkeys(number(each, digits) for each in (min(values), max(values))))
 
 
-def around(found: Spread | None, factor: float = 1.0, digits: int | None = None, bold: bool = False) -> str:
+def around(found: Spread | None, factor: float = 1.0, digits: int | None = None) -> str:
     """``median (low … high)``, all times ``factor``; without spread where there is one repeat."""
     if found is None:
         return MISSING
@@ -32,17 +32,16 @@ def around(found: Spread | None, factor: float = 1.0, digits: int | None = None,
     if digits is None:
         digits = max(0, min(len(number(each).partition(".")[2]) for each in (scaled.median, scaled.high)))
     middle = number(scaled.median, digits)
-    middle = f"**{middle}**" if bold else middle
     if found.count == 1:
         return middle
     return f"{middle} ({number(scaled.low, digits)} … {number(scaled.high, digits)})"
 
 
-def milliseconds(seconds: Spread | None, bold: bool = False) -> str:
+def milliseconds(seconds: Spread | None) -> str:
     """Seconds as milliseconds."""
-    return around(seconds, 1e3, bold=bold)
+    return around(seconds, 1e3)
 
 
-def percent_below(ratio: Spread | None, bold: bool = False) -> str:
+def percent_below(ratio: Spread | None) -> str:
     """A ratio as per cent below 1; a minus stands before what is above it."""
-    return around(None if ratio is None else ratio.below, digits=1, bold=bold)
+    return around(None if ratio is None else ratio.below, digits=1)

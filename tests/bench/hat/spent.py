@@ -1,7 +1,7 @@
 """Where the time to a token went: on the device, on the link, waiting in the cloud, in its steps. Pure.
 
 Parts are of ``bench.hat.breakdown``; what they leave of the delay the client saw (gateway, tokenising, head) is the
-rest. All are means over requests, and medians over repeats.
+rest. All are means over requests, and medians over repeats; so with several repeats they need not add up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from bench.hat.breakdown import PARTS
-from bench.hat.goals import HELPS, LEAVES
+from bench.hat.goals import HELPS, LEAVES, added
 from bench.hat.looks import look, ordered
 from bench.hat.records import Place
 from bench.hat.shown import MISSING, number
@@ -27,6 +27,9 @@ LEFT = 0.1
 """Share of a TTFT by which a strategy may change it and still leave it as it is: so far apart are equal runs."""
 
 
+NOT_SURE = " Not sure: in some repeats it is less, in others more."
+
+
 @dataclass(frozen=True)
 class Spent:
     """One delay of one place in seconds: all of it, and its parts by name, the rest last."""
@@ -38,12 +41,18 @@ class Spent:
 
 def spent(measured: Measured, place: Place, delay: str) -> Spent | None:
     """Where ``delay`` (``TTFT`` or ``TBT``) went, or ``None`` where that was not recorded."""
-    names = [f"breakdown.{PHASES[delay]}.{part}_s" for part in PARTS]
-    whole, *known = (measured.spread(place, name) for name in (delay, *names))
-    parts = {part: each.median for part, each in zip(PARTS, known, strict=True) if each is not None}
-    if whole is None or len(parts) < len(PARTS):
+    whole, *parts = (measured.numbers(place, name) for name in (delay, *_names(delay)))
+    known = sorted(whole.keys() & set.intersection(*(set(part) for part in parts)))
+    if not known:
         return None
-    return Spent(place, whole.median, {**parts, "rest": whole.median - sum(parts.values())})
+    found = {name: median(part[each] for each in known) for name, part in zip(PARTS, parts, strict=True)}
+    rest = median(whole[each] - sum(part[each] for part in parts) for each in known)
+    return Spent(place, median(whole[each] for each in known), {**found, "rest": rest})
+
+
+def _names(delay: str) -> list[str]:
+    """Of the parts' numbers in a record."""
+    return [f"breakdown.{PHASES[delay]}.{part}_s" for part in PARTS]
 
 
 def at_the_middle(measured: Measured, setting: str, dataset: str, delay: str) -> list[Spent]:
@@ -97,7 +106,8 @@ def why_not_table_5(measured: Measured, setting: str, dataset: str) -> str:
             else:
                 other = ratio.median >= 1
             if other:
-                lines.append(f"- {_change(measured, strategy, places[0], places[1], delay)}")
+                line = _change(measured, strategy, places[0], places[1], delay)
+                lines.append(f"- {line}{NOT_SURE if ratio.low < 1 <= ratio.high else ''}")
     heading = (
         f"Where Table 5 is not reproduced (SD and PD leave TTFT as it is there; told are changes of over {LEFT:.0%} in "
         "every repeat), and what became of each part, medians of changes within a repeat:"
@@ -108,7 +118,7 @@ def why_not_table_5(measured: Measured, setting: str, dataset: str) -> str:
 def _change(measured: Measured, strategy: str, without: Place, given: Place, delay: str) -> str:
     medians = [found.median for place in (without, given) if (found := measured.spread(place, delay))]
     title, times = "TTFT" if delay == TTFT else "TBT", " → ".join(number(1e3 * each) for each in medians)
-    said = f"{strategy} to {look(without.method).label}: {title} {times} ms: "
+    said = f"{added(strategy, without.method)}: {title} {times} ms: "
     changes = _changes(measured, without, given, delay)
     if not changes:
         return f"{said}where its time went was not recorded."
@@ -116,20 +126,18 @@ def _change(measured: Measured, strategy: str, without: Place, given: Place, del
     grew, most = sum(changes.values()) >= 0, (max if sum(changes.values()) >= 0 else min)
     part = most(changes, key=lambda each: changes[each])
     said += f"{listed}; the largest part {'more' if grew else 'less'} is {part}'s"
-    short = measured.bottlenecks([without, given])
-    return said + (" (the machine itself was short in one of these runs)." if short else ".")
+    doubts = measured.doubts([without, given])
+    return said + (" (the machine itself was short, or of another speed, in one of these runs)." if doubts else ".")
 
 
 def _changes(measured: Measured, without: Place, given: Place, delay: str) -> dict[str, float]:
     """Seconds that each part of a delay grew by, the rest last; none where that was not recorded."""
-    found: dict[str, float] = {}
-    for part in PARTS:
-        changes = measured.changes(without, given, f"breakdown.{PHASES[delay]}.{part}_s")
-        if not changes:
-            return {}
-        found[part] = median(changes.values())
-    whole = measured.changes(without, given, delay)
-    return {**found, "rest": median(whole.values()) - sum(found.values())} if whole else {}
+    whole, *parts = (measured.changes(without, given, name) for name in (delay, *_names(delay)))
+    known = whole.keys() & set.intersection(*(set(part) for part in parts))
+    if not known:
+        return {}
+    found = {name: median(part[each] for each in known) for name, part in zip(PARTS, parts, strict=True)}
+    return {**found, "rest": median(whole[each] - sum(part[each] for part in parts) for each in known)}
 
 
 def _signed(milliseconds: float) -> str:

@@ -1,14 +1,15 @@
 """Records over their repeats: medians with spread, and ratios taken within each repeat. Pure.
 
 Machines are noisy, and what is compared was measured side by side; so a ratio is taken between two cells of the same
-repeat, and only the ratios are summarised over repeats. What was not measured is ``None``, never guessed.
+repeat, and only the ratios are summarised over repeats. Two cells of a repeat that different machines measured are not
+compared at all: links and quotas follow each machine's own speed. What was not measured is ``None``, never guessed.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
@@ -58,6 +59,12 @@ def spread(values: Iterable[float]) -> Spread | None:
     return Spread(median(ordered), low, high, len(ordered))
 
 
+UNEVEN = 1.1
+"""Runs of a repeat in which the cores took so many times as long for the same work are not run side by side."""
+
+WORK = "machine.work_s"
+
+
 class Measured:
     """All records, by place and repeat."""
 
@@ -102,12 +109,20 @@ class Measured:
     def ratio(self, place: Place, base: Place, name: str, under: str = "") -> Spread | None:
         """A number over the same (or the number ``under``) of ``base``, within each repeat that has both."""
         ours, others = self.numbers(place, name), self.numbers(base, under or name)
-        return spread(ours[each] / others[each] for each in sorted(ours.keys() & others.keys()) if others[each] > 0)
+        return spread(ours[each] / others[each] for each in self._shared(place, base, ours, others) if others[each] > 0)
 
     def changes(self, without: Place, given: Place, name: str) -> dict[int, float]:
         """How much more a number is in ``given``, by repeat, of those that have both."""
         first, second = self.numbers(without, name), self.numbers(given, name)
-        return {each: second[each] - first[each] for each in sorted(first.keys() & second.keys())}
+        return {each: second[each] - first[each] for each in self._shared(without, given, first, second)}
+
+    def _shared(
+        self, one: Place, other: Place, numbers: Mapping[int, float], others: Mapping[int, float]
+    ) -> Iterator[int]:
+        """The repeats of which both have a number that the same machine measured."""
+        for repeat in sorted(numbers.keys() & others.keys()):
+            if self._at[one][repeat].machine == self._at[other][repeat].machine:
+                yield repeat
 
     def same_texts(self, place: Place, base: Place) -> tuple[int, int]:
         """How many requests were answered the same text in both, and of how many that both answered."""
@@ -130,9 +145,10 @@ class Measured:
         }
 
     def over_repeats(self, places: Sequence[Place], count: Callable[..., float | None]) -> Spread | None:
-        """What ``count`` makes of the records of all ``places`` in one repeat, over the repeats that have them all."""
+        """What ``count`` makes of the records of all ``places`` in one repeat, where the same machine measured them."""
         shared = set.intersection(*(set(self.repeats(each)) for each in places))
-        found = [count(*(self.repeats(each)[repeat] for each in places)) for repeat in sorted(shared)]
+        together = ([self.repeats(each)[repeat] for each in places] for repeat in sorted(shared))
+        found = [count(*records) for records in together if len({each.machine for each in records}) == 1]
         return spread(each for each in found if each is not None)
 
     def failed(self, places: Iterable[Place]) -> tuple[int, int]:
@@ -152,6 +168,20 @@ class Measured:
             for _, record in sorted(self.repeats(place).items())
             if record.bottleneck
         ]
+
+    def doubts(self, places: Sequence[Place]) -> list[str]:
+        """Why what is compared may be the machine's doing: where it was short, and where its speed was not the same."""
+        by_repeat: dict[int, list[float]] = {}
+        for place in places:
+            for repeat, work_s in self.numbers(place, WORK).items():
+                by_repeat.setdefault(repeat, []).append(work_s)
+        slower = [max(each) / min(each) for each in by_repeat.values() if min(each) > 0]
+        uneven = [
+            f"in one run its cores took {times:.2f} times as long for the same work as in another"
+            for times in slower
+            if times > UNEVEN
+        ]
+        return [*self.bottlenecks(places), *uneven]
 
 
 def compliance(record: Record, phase: str, seconds: float) -> float | None:

@@ -70,7 +70,7 @@ def chunks(measured: Measured, setting: str, dataset: str) -> str:
         place = places[method]
         row = ["whole prompts (U-shape)" if method == "ushape" else look(method).label, _chunk_count(measured, place)]
         for name in (TTFT, TBT):
-            row.append(milliseconds(measured.spread(place, name), bold=method == "chunk-auto"))
+            row.append(milliseconds(measured.spread(place, name)))
             row.append(_below(measured, places.get("ushape"), place, name))
         rows.append([*row, *(milliseconds(measured.spread(place, name)) for name in (STEP, STEP_STD))])
     columns = ["prompts", "chunks of a prompt, mean"]
@@ -105,23 +105,33 @@ def others(measured: Measured, experiment: str, setting: str, dataset: str) -> s
 def _delays(measured: Measured, places: Sequence[Place], field: str) -> str:
     heads = {"rate": "requests/s", "stages": "stages", "trace": "bandwidth trace"}
     columns = [heads[field], "method"]
+    paper_has = all(each.experiment in ("rates", "stages") for each in places)
     bases = [name for name in BASES if any(place.method == name for place in places)]
     for delay in ("TTFT", "TBT"):
         columns += [f"{MEANS[delay]}, ms", *(BASES[name] for name in bases)]
-        columns += [f"paper: {delay}, % below"] * (field != "trace")
+        columns += [f"paper: {delay}, % below"] * paper_has
+    columns += ["τ", "tokens of an answer"] * (not paper_has)
     rows = []
     for at in sorted({getattr(each, field) for each in places}):
         here = {each.method: each for each in places if getattr(each, field) == at}
         for method in ordered(here):
             row = [at if isinstance(at, str) else f"{at:g}", look(method).label]
             for delay, name in (("ttft", TTFT), ("tbt", TBT)):
-                row.append(milliseconds(measured.spread(here[method], name), bold=method == "hat"))
+                row.append(milliseconds(measured.spread(here[method], name)))
                 for base in bases:
                     row.append(_below(measured, here.get(base), here[method], name))
-                if field != "trace":
+                if paper_has:
                     row.append(_paper_below(measured, here[method], delay))
+            if not paper_has:
+                row.append(around(measured.spread(here[method], "latency.tau"), digits=2))
+                row.append(around(measured.over_repeats([here[method]], _tokens_of_an_answer), digits=0))
             rows.append(row)
     return table(columns, rows)
+
+
+def _tokens_of_an_answer(record: Record) -> float | None:
+    tokens, requests, failed = (record.numbers.get(f"latency.{each}", 0.0) for each in ("tokens", "requests", "failed"))
+    return tokens / (requests - failed) if requests > failed else None
 
 
 def _below(measured: Measured, base: Place | None, place: Place, name: str) -> str:
@@ -145,7 +155,7 @@ def _paper_below(measured: Measured, place: Place, delay: str) -> str:
 
 def steps(measured: Measured, setting: str, dataset: str) -> str:
     """Figure 8: what a step of the cloud takes, and how evenly, at the middle rate."""
-    columns = ["method", "step, ms", "std, ms", "rows a step", "std / U-shape's, all rows"]
+    columns = ["method", "step, ms", "std, ms", "std / mean", "rows a step", "std / U-shape's, all rows"]
     columns += ["paper: one of four GPUs, ms", "std, ms", "std / U-shape's"]
     rows = []
     here = measured.middle(setting, dataset)
@@ -158,6 +168,7 @@ def steps(measured: Measured, setting: str, dataset: str) -> str:
             [
                 look(method).label,
                 *(milliseconds(measured.spread(here[method], name)) for name in (STEP, STEP_STD)),
+                around(measured.ratio(here[method], here[method], STEP_STD, under=STEP), digits=2),
                 around(measured.spread(here[method], "cloud.rows_mean")),
                 MISSING if full is None else around(measured.ratio(here[method], full, STEP_STD), digits=2),
                 *(f"{each.value:.1f}" if each else MISSING for each in theirs),

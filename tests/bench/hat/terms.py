@@ -59,7 +59,12 @@ def installations(measured: Measured) -> str:
         devices = [each for each in hosts if each.kind == "device"]
         cloud = next(each for each in hosts if each.kind == "cloud")
         modes = " / ".join(f"{each:g}" for each in devices[0].modes)
-        rows.append([setting_label(setting).split(",")[0], str(len(devices)), modes, f"{cloud.cores:g}"])
+        label = setting_label(setting).split(",")[0]
+        rows.append([label, str(len(devices)), modes, f"{cloud.cores:g}"])
+        if setting == "demo" and measured.select(setting=setting, method="cloud"):
+            front = next(each for each in declared(setting, sends_text=True).hosts if each.name == "front")
+            row = [f"{label}, text sent", "none", f"beside the cloud, for gateway and head: {front.cores:g}"]
+            rows.append([*row, f"{cloud.cores:g}"])
     return table(["model", "devices", "cores of a device, by mode", "cores of the cloud"], rows)
 
 

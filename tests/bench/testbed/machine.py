@@ -62,6 +62,8 @@ class MachineReport:
         steal: share of all cores' time that went to other machines.
         running_p90: programs that ran or could have.
         waiting: share of time in which some program waited for a core; None where the kernel does not say.
+        work_s: seconds of a core that work took which is always the same, the median of samples: two runs in which
+            it differs had cores of different speeds.
         throttled: seconds that the threads of each host were held back by its quota, in each second of the run.
         bottleneck: '' or, in a sentence, how the machine itself limited the run.
     """
@@ -76,6 +78,7 @@ class MachineReport:
     steal: float
     running_p90: float
     waiting: float | None
+    work_s: float
     throttled: dict[str, float]
     bottleneck: str
 
@@ -185,6 +188,7 @@ def report(
         steal=steal,
         running_p90=_p90([each.running for each in samples]),
         waiting=None if began is None or ended is None else (ended - began) / seconds,
+        work_s=statistics.median(each.work_s for each in samples),
         throttled={name: (last[name].throttled_s - first[name].throttled_s) / seconds for name in quotas},
         bottleneck=bottleneck(quota_cores, cores, used_cores, full, steal),
     )

@@ -1,9 +1,13 @@
-"""Looks at this machine's cores, by what the kernel says in /proc."""
+"""Looks at this machine's cores: by what the kernel says in /proc, and by how long a little work takes them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import thread_time
+
+WORK = 20_000
+"""Additions: one or two milliseconds."""
 
 STAT, PRESSURE = Path("/proc/stat"), Path("/proc/pressure/cpu")
 
@@ -17,6 +21,8 @@ class Sample:
         steal: time the machine below gave to others.
         running: programs that ran or could have.
         waited_s: time in which some program waited for a core; None where the kernel does not say.
+        work_s: of a core, in seconds, that work took which is always the same; 0 where none was done. Waiting for the
+            core is not in it: what makes it longer is a slower clock, or neighbours that share core or caches.
     """
 
     busy: float
@@ -24,6 +30,7 @@ class Sample:
     steal: float
     running: int
     waited_s: float | None
+    work_s: float = 0.0
 
 
 def parse_sample(stat: str, pressure: str | None) -> Sample:
@@ -42,4 +49,13 @@ def parse_sample(stat: str, pressure: str | None) -> Sample:
 
 def sample() -> Sample:
     """The machine now."""
-    return parse_sample(STAT.read_text(), PRESSURE.read_text() if PRESSURE.exists() else None)
+    looked = parse_sample(STAT.read_text(), PRESSURE.read_text() if PRESSURE.exists() else None)
+    return replace(looked, work_s=work_s())
+
+
+def work_s() -> float:
+    """Seconds of a core that ``WORK`` additions take this thread."""
+    began, total = thread_time(), 0
+    for each in range(WORK):
+        total += each
+    return thread_time() - began
