@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from bench.hat import prose
+from bench.hat import gain_prose, prose
 from bench.hat.cells import WIDE_RATES, all_cells
 from bench.hat.gains import DEMO, DOWNLOAD_FIRST, WIDE, gain
 from bench.hat.page import RECORDS, main, page_text
@@ -166,8 +166,8 @@ def test_what_is_said_of_the_download_follows_from_both_orders(last_row: float, 
     """Worth more alone, worth more behind chunks, or as much."""
     measured = changed(ushape=last_row, pc=0.5, sd_pc=0.5, sd_pc_pd=0.5, hat_paper=hat_paper, hat=hat_paper - 0.05)
     chains = [gain(measured, "demo", "specbench", chain, "TTFT") for chain in DEMO]
-    assert said in prose.of_download(*chains)
-    assert prose.of_download(None, chains[1]) == ""
+    assert said in gain_prose.of_download(*chains)
+    assert gain_prose.of_download(None, chains[1]) == ""
 
 
 def test_a_loss_is_called_one() -> None:
@@ -175,9 +175,9 @@ def test_a_loss_is_called_one() -> None:
     measured = changed(2, hat=1.2, hat_plain=1.25, hat_paper=1.1)
     found = gain(measured, "demo", "specbench", "the download first", "TTFT")
     assert found is not None
-    assert "20.0 % above" in prose.of_gain(found).replace("20.0 (20.0 … 20.0)", "20.0")
-    assert "no gain to share out" in prose.of_gain(found)
-    slower, faster = prose.of_ours([found], {})
+    assert "20.0 % above" in gain_prose.of_gain(found).replace("20.0 (20.0 … 20.0)", "20.0")
+    assert "no gain to share out" in gain_prose.of_gain(found)
+    slower, faster = gain_prose.of_ours([found], {})
     assert slower.startswith("With our drafting and scheduling, which the paper has not, TTFT is 13.6 (")
     assert slower.endswith("% higher.") and faster.endswith("% lower.")
 
@@ -187,7 +187,7 @@ def test_what_noise_or_one_repeat_may_have_made_is_not_sure(repeats: int, apart:
     """13.6 and 4 % are told by neither one repeat nor where the same differed from itself by 15 %."""
     found = gain(changed(repeats, hat=1.2, hat_plain=1.25, hat_paper=1.1), "demo", "specbench", DOWNLOAD_FIRST, "TTFT")
     assert found is not None
-    assert all("is not sure" in said for said in prose.of_ours([found], {"TTFT": apart}))
+    assert all("is not sure" in said for said in gain_prose.of_ours([found], {"TTFT": apart}))
 
 
 def test_ours_is_held_against_the_papers_settings() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from bench.hat import method_tables, prose, spent, tables, terms
+from bench.hat import gain_prose, method_tables, prose, spent, tables, terms
 from bench.hat.gains import DOWNLOAD_FIRST, PAPER_ORDER, chains, gain, gains, rests_on
 from bench.hat.goals import judge
 from bench.hat.latency import DECODE_SLA_S, PREFILL_SLA_S
@@ -238,9 +238,9 @@ def _second_look(measured: Measured, plots: Plots) -> list[str]:
             if not here:
                 continue
             parts += [f"{_capital(chain)}:", method_tables.parts(here)]
-            parts.append("\n".join(f"- {prose.of_gain(each)}" for each in here))
+            parts.append("\n".join(f"- {gain_prose.of_gain(each)}" for each in here))
         both = [gain(measured, setting, dataset, chain, "TTFT") for chain in (PAPER_ORDER, DOWNLOAD_FIRST)]
-        said = [prose.of_download(*both), *prose.of_ours(found, prose.noise(measured, setting, dataset))]
+        said = [gain_prose.of_download(*both), *gain_prose.of_ours(found, prose.noise(measured, setting, dataset))]
         parts.append(" ".join(each for each in said if each))
     return parts if len(parts) > headings else []
 
