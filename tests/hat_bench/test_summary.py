@@ -261,6 +261,8 @@ def test_runs_on_cores_of_different_speeds_leave_doubt() -> None:
         assert (first.verdict == DOUBTED) == doubted
         assert any("its cores took 1.30 times as long" in note for note in first.notes) == doubted
         assert goal(goals, "TTFT below U-shape, last").verdict != DOUBTED
+        records[1]["machine"]["name"] = "another"
+        assert Measured(parsed(*records)).doubts([HAT, FULL]) == []  # They are not compared.
 
 
 def test_what_two_machines_measured_is_not_compared() -> None:

@@ -172,11 +172,11 @@ class Measured:
 
     def doubts(self, places: Sequence[Place]) -> list[str]:
         """Why what is compared may be the machine's doing: where it was short, and where its speed was not the same."""
-        by_repeat: dict[int, list[float]] = {}
+        compared: dict[tuple[int, str], list[float]] = {}
         for place in places:
             for repeat, work_s in self.numbers(place, WORK).items():
-                by_repeat.setdefault(repeat, []).append(work_s)
-        slower = [max(each) / min(each) for each in by_repeat.values() if min(each) > 0]
+                compared.setdefault((repeat, self._at[place][repeat].machine), []).append(work_s)
+        slower = [max(each) / min(each) for each in compared.values() if min(each) > 0]
         uneven = [
             f"in one run its cores took {times:.2f} times as long for the same work as in another"
             for times in slower

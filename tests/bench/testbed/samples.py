@@ -7,7 +7,7 @@ from pathlib import Path
 from time import thread_time
 
 WORK = 20_000
-"""Additions: one or two milliseconds."""
+"""Additions: about a millisecond."""
 
 STAT, PRESSURE = Path("/proc/stat"), Path("/proc/pressure/cpu")
 
