@@ -95,6 +95,12 @@ def test_repeats_are_the_same_cells(cells: list[Cell]) -> None:
     assert max(repeats) + 1 == (QUICK_REPEATS if cells is LISTS["quick"] else REPEATS)
 
 
+def test_more_repeats_can_be_asked_for() -> None:
+    """Than planned, or fewer; what there is already stays the same."""
+    assert {cell.repeat for cell in all_cells(False, repeats=REPEATS + 2)} == set(range(REPEATS + 2))
+    assert [cell for cell in LISTS["full"] if not cell.repeat] == all_cells(False, repeats=1)
+
+
 @each_list
 def test_methods_are_compared_under_one_condition(cells: list[Cell]) -> None:
     """In an experiment on a data set every method has the same conditions; HAT with its rows not packed some of them.

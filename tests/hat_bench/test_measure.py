@@ -217,6 +217,6 @@ def test_two_cells_from_the_testbed_to_the_page(tmp_path: Path, monkeypatch: pyt
     # All deep rows of a prompt come down where that is what is compared; only one of the two drafts.
     assert found["ushape-full"]["cloud.down_bytes"] > prompt_bytes
     assert found["ushape-full"]["latency.proposed"] == 0 < found["hat-paper"]["latency.proposed"]
-    monkeypatch.setattr(reading, "all_cells", lambda quick, rivals: cells)  # Smaller cells than are planned.
+    monkeypatch.setattr(reading, "all_cells", lambda quick, rivals, repeats: cells)  # Smaller cells than are planned.
     text = page.write(records, docs).read_text(encoding="utf-8")
     assert look("hat-paper").label in text and "U-shape, all rows down" in text and (docs / "hat.json").is_file()

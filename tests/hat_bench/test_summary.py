@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from bench.hat.cells import RATES, Cell, all_cells
+from bench.hat.cells import RATES, REPEATS, Cell, all_cells
 from bench.hat.gains import DEMO, DOWNLOAD, DOWNLOAD_FIRST, OURS, PACKED, PAPER_ORDER, REST, gain, gains
 from bench.hat.goals import judge, never_measured
 from bench.hat.judging import DOUBTED, MET, MISSED, UNMEASURED, Goal
@@ -147,10 +147,12 @@ def test_a_short_machine_leaves_a_miss_in_doubt_too() -> None:
 
 
 def test_only_what_is_planned_counts() -> None:
-    """A record of another rate, or of fewer requests than planned, is left out; none planned at all is refused."""
+    """A record of another rate, or of fewer requests than planned, is left out, one repeat more than planned is not;
+    none planned at all is refused."""
     cell = asdict(all_cells(False)[0])
     good, rate, few = parsed(record(**cell), record(**{**cell, "rate": 77.0}), record(**{**cell, "requests": 1}))
-    assert planned([rate, good, few]) == ([good], [rate, few])
+    [more] = parsed(record(**{**cell, "repeat": REPEATS}))
+    assert planned([rate, good, few, more]) == ([good, more], [rate, few])
     assert [each.cell.name for each in (good, rate)] == [Cell(**cell).name, Cell(**{**cell, "rate": 77.0}).name]
     with pytest.raises(BadRecord, match="planned"):
         planned([rate])

@@ -105,7 +105,7 @@ def _processes(cell: Cell, setups: dict[str, Setup]) -> tuple[str, Processes | N
 @click.option("--setting", "settings", multiple=True, default=("demo", "wide"), type=click.Choice(["demo", "wide"]))
 @click.option("--only", multiple=True, help="an experiment; several times; all where none is named")
 @click.option("--method", "methods", multiple=True, help="a method; several times; all where none is named")
-@click.option("--repeats", default=0, help="so many; 0: three, or with --quick one")
+@click.option("--repeats", default=0, type=click.IntRange(min=0), help="so many; 0: three, or with --quick one")
 @click.option("--list", "listed", is_flag=True, help="say what would be measured, and measure nothing")
 @click.option("--again", is_flag=True, help="measure also what has a record")
 @click.option("--short", is_flag=True, help="measure also what was measured while the machine itself was short")
@@ -131,10 +131,8 @@ def main(
             sys.exit(f"Nothing can be added to what is published: {error}")
     cells = [
         cell
-        for cell in all_cells(quick, settings, rivals=True)
-        if (not only or cell.experiment in only)
-        and (not methods or cell.method in methods)
-        and (not repeats or cell.repeat < repeats)
+        for cell in all_cells(quick, settings, rivals=True, repeats=repeats)
+        if (not only or cell.experiment in only) and (not methods or cell.method in methods)
     ]
     left = cells if again else missing(cells, records, short)
     if any(cell.method in RIVALS for cell in left) and (reason := unavailable()):

@@ -128,12 +128,14 @@ def rival_cells(quick: bool) -> Iterator[Cell]:
             yield from (replace(cell, method=rival) for rival in RIVALS)
 
 
-def all_cells(quick: bool, settings: Sequence[str] = ("demo", "wide"), rivals: bool = False) -> list[Cell]:
+def all_cells(
+    quick: bool, settings: Sequence[str] = ("demo", "wide"), rivals: bool = False, repeats: int = 0
+) -> list[Cell]:
     """Every method of a repeat before the next repeat, and in every other repeat the last one first.
 
-    rivals: theirs too.
+    rivals: theirs too. repeats: so many; 0: ``REPEATS``, or ``QUICK_REPEATS``.
     """
     every = [*demo_cells(quick), *wide_cells(quick), *(rival_cells(quick) if rivals else ())]
     once = [cell for cell in every if cell.setting in settings]
-    repeats = range(QUICK_REPEATS if quick else REPEATS)
-    return [replace(cell, repeat=repeat) for repeat in repeats for cell in (once[::-1] if repeat % 2 else once)]
+    numbers = range(repeats or (QUICK_REPEATS if quick else REPEATS))
+    return [replace(cell, repeat=repeat) for repeat in numbers for cell in (once[::-1] if repeat % 2 else once)]

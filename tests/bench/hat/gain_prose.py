@@ -58,25 +58,26 @@ def of_download(paper_order: Gain | None, download_first: Gain | None) -> str:
 
 
 def of_ours(gains: Sequence[Gain], apart: Mapping[str, float]) -> list[str]:
-    """What we add to the paper, by delay.
+    """What we add to the paper, by delay, of the chain that has it in most repeats.
 
     apart: by delay, per cent by which the same differed from itself; less than that, or one repeat, tells nothing.
     """
     found = []
-    for gain, choice in product(gains, (OURS, PACKED)):
-        term = _term(gain, choice)
-        if term is None or term.own_percent is None:
+    for delay, choice in product(dict.fromkeys(gain.delay for gain in gains), (OURS, PACKED)):
+        terms = [_term(gain, choice) for gain in gains if gain.delay == delay]
+        known = [(term.own_percent, term.doubted) for term in terms if term is not None and term.own_percent]
+        if not known:
             continue
-        own, bar = term.own_percent, apart.get(gain.delay, 0.0)
-        added = f"{choice}, which the paper has not,"
+        own, doubted = max(known, key=lambda each: each[0].count)
+        bar, added = apart.get(delay, 0.0), f"{choice}, which the paper has not,"
         if own.count > 1 and own.low > bar:
-            said = f"With {added} {gain.delay} is {around(own, digits=1)} % lower."
+            said = f"With {added} {delay} is {around(own, digits=1)} % lower."
         elif own.count > 1 and own.high < -bar:
-            said = f"With {added} {gain.delay} is {around(own.line(-1.0), digits=1)} % higher."
+            said = f"With {added} {delay} is {around(own.line(-1.0), digits=1)} % higher."
         else:
-            said = f"Whether {gain.delay} is lower with {added} is not sure: {around(own, digits=1)} % below."
-        found.append(said + (RESTS_ON_SHORT if term.doubted else ""))
-    return list(dict.fromkeys(found))
+            said = f"Whether {delay} is lower with {added} is not sure: {around(own, digits=1)} % below."
+        found.append(said + (RESTS_ON_SHORT if doubted else ""))
+    return found
 
 
 def _term(gain: Gain | None, choice: str) -> Term | None:

@@ -241,7 +241,7 @@ def _second_look(measured: Measured, plots: Plots) -> list[str]:
             parts.append("\n".join(f"- {gain_prose.of_gain(each)}" for each in here))
         both = [gain(measured, setting, dataset, chain, "TTFT") for chain in (PAPER_ORDER, DOWNLOAD_FIRST)]
         said = [gain_prose.of_download(*both), *gain_prose.of_ours(found, prose.noise(measured, setting, dataset))]
-        parts.append(" ".join(each for each in said if each))
+        parts.append("\n".join(f"- {each}" for each in said if each))
     return parts if len(parts) > headings else []
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,15 +142,15 @@ def _texts(source: Path) -> Iterator[tuple[str, str]]:
 
 
 def planned(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """Those that the plan of cells has, and those that it has not, or no longer.
+    """Those that the plan of cells has, in whatever repeat, and those that it has not, or no longer.
 
     It is the full plan or the quick one, whichever has more of them.
 
     Raises:
         BadRecord: neither has any.
     """
-    plans = [{cell.name: cell for cell in all_cells(quick, rivals=True)} for quick in (False, True)]
-    known = [[each for each in records if plan.get(each.cell.name) == each.cell] for plan in plans]
+    plans = [set(all_cells(quick, rivals=True, repeats=1)) for quick in (False, True)]
+    known = [[each for each in records if replace(each.cell, repeat=0) in plan] for plan in plans]
     most = max(known, key=len)
     if not most:
         raise BadRecord(f"none of {len(records)} records is of a cell that is planned")
