@@ -13,7 +13,15 @@ from typing import Final
 
 from wire.errors import Code, ConnectionFailed, LocalMistake
 from wire.frames import Frame, Tensor, decode, encode, header_bytes
-from wire.limits import DEAD_AFTER_S, HEARTBEAT_S, HELLO_WITHIN_S, MAX_TEXT, LinkLimits
+from wire.limits import (
+    ANNOUNCED_BYTES,
+    DEAD_AFTER_S,
+    HEARTBEAT_S,
+    HELLO_WITHIN_S,
+    MAX_TEXT,
+    SLOWEST_BYTES_S,
+    LinkLimits,
+)
 from wire.messages import (
     HELLOS,
     Accepted,
@@ -105,6 +113,7 @@ class Connection:
         self._limits = limits
         self._began = now
         self._received_at = now
+        self._dead_after_s = DEAD_AFTER_S
         self._sent_at = now
         self._said_hello_at: float | None = None
         self._heard_hello = False
@@ -112,6 +121,13 @@ class Connection:
         self._peer_sent_at = now
         self._sent_frames = 0
         self._received_frames = 0
+
+    def announcement(self, tensors: Sequence[Tensor], now: float) -> bytes | None:
+        """What goes ahead of a message with these tensors; None where they are short, or nothing can be sent."""
+        coming = sum(memoryview(tensor.data).nbytes for tensor in tensors)
+        if coming < ANNOUNCED_BYTES or self.state is not State.OPEN:
+            return None
+        return self.send(Heartbeat(0, coming_bytes=coming), (), now)
 
     def send(self, message: Message, tensors: Sequence[Tensor], now: float) -> bytes:
         """The bytes that carry ``message``.
@@ -148,7 +164,7 @@ class Connection:
             return None
         try:
             frame = decode(data, self._limits)
-            self._received_at = now
+            self._received_at, self._dead_after_s = now, DEAD_AFTER_S
             self._check_number(frame.number)
             return self._accept(frame, now)
         except ConnectionFailed as failure:
@@ -162,8 +178,8 @@ class Connection:
         if self.state is State.GREETING and now - self._began >= HELLO_WITHIN_S:
             self.fail(ConnectionFailed(Code.TIMEOUT, f"no hello within {HELLO_WITHIN_S:g} s"))
             return None
-        if now - self._received_at >= DEAD_AFTER_S:
-            self.fail(ConnectionFailed(Code.TIMEOUT, f"the peer has been silent for {DEAD_AFTER_S:g} s"))
+        if now - self._received_at >= self._dead_after_s:
+            self.fail(ConnectionFailed(Code.TIMEOUT, f"the peer has been silent for {self._dead_after_s:g} s"))
             return None
         if self.state is State.OPEN and now - self._sent_at >= HEARTBEAT_S:
             held = int((now - self._peer_sent_at) * 1e6) if self._peer_sent_us else 0
@@ -174,7 +190,7 @@ class Connection:
         """When ``tick`` must next be called."""
         if self.state is State.GREETING:
             return self._began + HELLO_WITHIN_S
-        return min(self._received_at + DEAD_AFTER_S, self._sent_at + HEARTBEAT_S)
+        return min(self._received_at + self._dead_after_s, self._sent_at + HEARTBEAT_S)
 
     def fail(self, failure: ConnectionFailed) -> None:
         """End the connection with ``failure``; the first one stays."""
@@ -197,6 +213,9 @@ class Connection:
 
     def _accept(self, frame: Frame, now: float) -> Frame | None:
         message = frame.message
+        if isinstance(message, Heartbeat) and message.coming_bytes:
+            self._dead_after_s += min(message.coming_bytes, self._limits.frame_bytes) / SLOWEST_BYTES_S
+            return None
         if isinstance(message, Heartbeat):
             self._peer_sent_us, self._peer_sent_at = message.sent_us, now
             if message.echo_us:

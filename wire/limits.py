@@ -42,7 +42,8 @@ HEARTBEAT_S: Final = 5.0
 """A peer that has sent nothing else for this long sends a heartbeat."""
 
 DEAD_AFTER_S: Final = 15.0
-"""A peer that has been silent for this long is taken for dead (uvicorn alone needs 40 to 50 s)."""
+"""A peer that has been silent for this long is taken for dead (uvicorn alone needs 40 to 50 s). A message counts once
+all of it is there, so it may take longer where it was announced."""
 
 HELLO_WITHIN_S: Final = 10.0
 """A new connection must have introduced itself within this time."""
@@ -51,7 +52,10 @@ SEND_WITHIN_S: Final = 10.0
 """One message must have left within this time, or the connection is given up: a peer that never reads holds nothing."""
 
 SLOWEST_BYTES_S: Final = 50_000
-"""A long message gets as much more as a link of this bandwidth takes for it."""
+"""A long message gets as much more as a link of this bandwidth takes for it, to leave and to arrive."""
+
+ANNOUNCED_BYTES: Final = 2**18
+"""A message with tensors of so many bytes is announced: on the slowest link it takes about a heartbeat."""
 
 MAX_QUEUED_BYTES: Final = 64 * 2**20
 """Bytes waiting to be sent on one connection before it is given up."""

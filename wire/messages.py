@@ -34,11 +34,15 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
 
 class Heartbeat(_Message, frozen=True, tag=1):
     """I am alive. ``sent_us`` is the sender's clock; ``echo_us`` is the newest one received from the peer (0 = none),
-    and ``held_us`` how long it was kept, so that the peer can subtract it from the round trip it measures."""
+    and ``held_us`` how long it was kept, so that the peer can subtract it from the round trip it measures.
+
+    ``coming_bytes``: the next message has tensors of so many bytes, and is no silence while it is on its way; such a
+    heartbeat is no part of a round trip."""
 
     sent_us: int
     echo_us: int = 0
     held_us: int = 0
+    coming_bytes: Size = 0
 
 
 class Failed(_Message, frozen=True, tag=2):

@@ -77,6 +77,9 @@ class Stream:
         """
         if self._connection.failure is not None:
             raise self._connection.failure
+        ahead = self._connection.announcement(tensors, self._clock())
+        if ahead is not None:
+            self._queue(ahead)
         self._queue(self._connection.send(message, tensors, self._clock()))
 
     async def receive(self) -> Frame:

@@ -7,7 +7,15 @@ import pytest
 from wire.connection import Connection, Role, State
 from wire.errors import Code, LocalMistake
 from wire.frames import Frame, Tensor, decode, encode
-from wire.limits import CLOUD_LINK, DEAD_AFTER_S, GATEWAY_LINK, HEARTBEAT_S, HELLO_WITHIN_S
+from wire.limits import (
+    ANNOUNCED_BYTES,
+    CLOUD_LINK,
+    DEAD_AFTER_S,
+    GATEWAY_LINK,
+    HEARTBEAT_S,
+    HELLO_WITHIN_S,
+    SLOWEST_BYTES_S,
+)
 from wire.messages import (
     Advice,
     AgentHello,
@@ -190,6 +198,51 @@ def test_silence_is_death() -> None:
     assert pair.cloud.failure is None
     pair.cloud.tick(55.0 + DEAD_AFTER_S)
     assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.TIMEOUT
+
+
+def long_rows(size: int = ANNOUNCED_BYTES) -> tuple[Tensor, ...]:
+    """A tensor of so many bytes."""
+    return (Tensor("float32", (size // 16, 4), bytes(size)),)
+
+
+def test_a_long_message_that_was_announced_is_no_silence() -> None:
+    """For as long as the slowest link takes for it, and until it is there; short ones are not announced."""
+    pair = Pair().greeted()
+    rows = long_rows()
+    ahead = pair.device.announcement(rows, 1.0)
+    assert ahead is not None and pair.cloud.receive(ahead, 1.0) is None
+    message = pair.device.send(Forward(1, 0, 0, 1), rows, 1.0)
+    late = 1.0 + DEAD_AFTER_S + ANNOUNCED_BYTES / SLOWEST_BYTES_S
+    pair.cloud.tick(late - 0.1)
+    assert pair.cloud.failure is None
+    assert pair.cloud.receive(message, late - 0.1) is not None
+    pair.cloud.tick(late + DEAD_AFTER_S - 0.2)
+    assert pair.cloud.failure is None
+    pair.cloud.tick(late + DEAD_AFTER_S)
+    assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.TIMEOUT
+    assert pair.device.announcement(long_rows(ANNOUNCED_BYTES - 16), 1.0) is None
+    assert Pair().device.announcement(rows, 0.0) is None  # Nothing goes ahead of a hello.
+
+
+def test_what_never_comes_is_waited_for_within_bounds() -> None:
+    """However much is announced: no longer than for the largest frame, and not longer for announcing it twice."""
+    pair = Pair().greeted()
+    for now in (0.0, 1.0):
+        pair.cloud.receive(pair.device.send(Heartbeat(0, coming_bytes=2**50), (), now), now)
+    pair.cloud.tick(1.0 + DEAD_AFTER_S + CLOUD_LINK.frame_bytes / SLOWEST_BYTES_S)
+    assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.TIMEOUT
+
+
+def test_an_announcement_measures_no_round_trip() -> None:
+    """It may stand in a queue that heartbeats of idle links do not know."""
+    pair = Pair().greeted()
+    pair.cloud.receive(pair.device.send(Heartbeat(5_000_000), (), 5.0), 5.01)
+    ahead = pair.device.announcement(long_rows(), 6.0)
+    assert ahead is not None
+    pair.cloud.receive(ahead, 9.0)
+    answer = pair.cloud.tick(10.0)
+    assert answer is not None and pair.device.receive(answer, 10.01) is None
+    assert pair.device.rtt_s == pytest.approx(0.02, abs=1e-3)
 
 
 def test_the_peer_learns_why() -> None:

@@ -42,7 +42,7 @@ messages = st.one_of(
     st.builds(Keep, counts, nodes),
     st.builds(Result, counts, counts, counts, counts, counts),
     st.builds(Truncate, counts, counts),
-    st.builds(Heartbeat, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**40)),
+    st.builds(Heartbeat, *(st.integers(0, 2**top) for top in (62, 62, 40, 50))),
     st.builds(
         Finished,
         counts,

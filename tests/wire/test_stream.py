@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvicorn
+from bench.testbed.relay import Relay
 from clouds import until
 from fastapi import FastAPI, WebSocket
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+import wire.connection
 import wire.stream
 from wire.connection import Connection, Role
 from wire.errors import Code, ConnectionFailed, SessionFailed
@@ -90,6 +92,28 @@ async def test_the_largest_frame_passes() -> None:
         await greeted(stream)
         stream.post(Forward(1, 0, 0, rows), [Tensor("float32", (rows, 4), bytes(rows * 16))])
         assert (await stream.receive()).tensors[0].shape == (rows, 4)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_message_that_takes_long_to_arrive(announced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a link that takes longer for it than silence may last it arrives; unannounced it would have been silence."""
+    monkeypatch.setattr(wire.connection, "DEAD_AFTER_S", 0.6)
+    monkeypatch.setattr(wire.connection, "HEARTBEAT_S", 0.15)
+    if not announced:
+        monkeypatch.setattr(Connection, "announcement", lambda *_: None)
+    rows = Tensor("float32", (2**16, 4), bytes(2**20))
+    async with served(echo) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        with Relay("", "127.0.0.1", port, 0.0, bytes_s=2**19) as relay:
+            async with dial(f"ws://127.0.0.1:{relay.port}/device", Role.DEVICE, CLOUD_LINK) as stream:
+                await greeted(stream)
+                stream.post(Forward(1, 0, 0, 1), [rows])
+                if announced:
+                    assert (await asyncio.wait_for(stream.receive(), 20)).tensors[0].shape == rows.shape
+                    return
+                with pytest.raises(ConnectionFailed) as failure:
+                    await asyncio.wait_for(stream.receive(), 20)
+                assert failure.value.code is Code.TIMEOUT
 
 
 async def test_the_reason_of_a_refusal_reaches_the_other_side() -> None:
