@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from bench.hat import paper
-from bench.hat.cells import REPEATS
 from bench.hat.gains import DELAYS
 from bench.hat.goals import TBT_BELOW, TTFT_BELOW, never_measured
 from bench.hat.judging import DOUBTED, ENOUGH_REPEATS, FEW, MET, MISSED, UNMEASURED, VERDICTS, Goal
@@ -36,12 +35,14 @@ REMEASURED = (
 )
 """As ``WIDE_DEVICES``: of records that this page no longer has."""
 
-FOURTH = (
-    "The 200 M model's first repeat was cut short, and the machine was another one when it could go on. So there is a "
-    "fourth of what the first lacks and of what that is held against: those conditions have one repeat more than the "
-    "others, decided on before any of it was seen."
+MENDED = (
+    "With the 200 M model and CNN/DM lengths five runs first lost a request each (both U-shapes in the second repeat; "
+    "U-shape with all rows down, U-Medusa and the small drafter in the third): where a prompt goes whole and its "
+    "upload took longer than 15 s, the cloud took the message that was still arriving for a silent peer. That was "
+    "mended (commit 7e4bbb5), and the five were measured anew. Without the request that it had lost, U-shape's TBT "
+    "with all rows down had been 234 and 152 ms."
 )
-"""Of what was measured more often than planned."""
+"""As ``WIDE_DEVICES``."""
 
 
 def measured_when(records: Sequence[Record]) -> str:
@@ -215,8 +216,8 @@ def limits(measured: Measured, records: Sequence[Record]) -> list[str]:
     few = sum(len(measured.repeats(place)) < ENOUGH_REPEATS for place in measured.places)
     if measured.select(setting="wide"):
         said.append(WIDE_DEVICES)
-    if any(REPEATS in measured.repeats(place) for place in measured.select(setting="wide")):
-        said.append(FOURTH)
+    if any(1 in measured.repeats(place) for place in measured.select(setting="wide")):
+        said.append(MENDED)
     if any(1 in measured.repeats(place) for place in measured.select(setting="demo", experiment="rates")):
         said.append(REMEASURED)
     if real := of_real(measured):
