@@ -40,8 +40,9 @@ MENDED = (
     "took longer than 15 s, the cloud took the message that was still arriving for a silent peer, and it was sent "
     "again: in five runs until the request failed (both U-shapes in the second repeat; U-shape with all rows down, "
     "U-Medusa and the small drafter in the third), in three once (U-Sarathi, U-Medusa and the small drafter in the "
-    "second). That was mended (commit 7e4bbb5). Without the request that it had lost, U-shape's TBT with all rows down "
-    "had been 234 and 152 ms; in the three that sent twice, TTFT had been 16.3, 15.7 and 15.6 s, TBT 230, 86 and 58 ms."
+    "second). That was mended (commit 7e4bbb5). Runs without the request that they had lost are no longer to be had; "
+    "the three that sent twice are records of commit da4477c, with TTFT 16.3, 15.7 and 15.6 s and TBT 230, 86 and "
+    "58 ms."
 )
 """As ``WIDE_DEVICES``."""
 
