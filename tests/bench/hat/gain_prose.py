@@ -64,8 +64,8 @@ def of_ours(gains: Sequence[Gain], apart: Mapping[str, float]) -> list[str]:
     """
     found = []
     for delay, choice in product(dict.fromkeys(gain.delay for gain in gains), (OURS, PACKED)):
-        terms = [_term(gain, choice) for gain in gains if gain.delay == delay]
-        known = [(each.own_percent, each.doubted) for each in terms if each is not None and each.own_percent is not None]
+        terms = [term for gain in gains if gain.delay == delay and (term := _term(gain, choice)) is not None]
+        known = [(each.own_percent, each.doubted) for each in terms if each.own_percent is not None]
         if not known:
             continue
         own, doubted = max(known, key=lambda each: each[0].count)
