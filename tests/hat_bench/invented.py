@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.hat.cells import middle
+from bench.hat.cells import STAGES, middle
 from bench.hat.looks import CHUNKS, LOOKS, STRATEGIES
 from bench.hat.records import Record, parse
 
@@ -102,7 +102,7 @@ def campaign(repeats: int = 3, noise: float = 0.06) -> Iterator[dict[str, Any]]:
                     yield record("unloaded", method, **common)
         common = {"repeat": repeat, "noise": noise}
         for method in ("ushape-full", "u-sarathi", "u-medusa", "hat"):
-            for stages in (1, 2, 4):
+            for stages in STAGES:
                 yield record("stages", method, rate=2.0, stages=stages, **common)
             for trace in ("mahimahi-lte", "hsdpa-3g", "lumos-5g"):
                 yield record("traces", method, rate=2.0, trace=trace, **common)

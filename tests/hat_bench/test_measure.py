@@ -12,7 +12,7 @@ from bench.hat import __main__ as command
 from bench.hat import measure as measuring
 from bench.hat import page
 from bench.hat import records as reading
-from bench.hat.cells import RATES, Cell
+from bench.hat.cells import RATES, STAGES, Cell
 from bench.hat.conditions import VARY
 from bench.hat.latency import Record
 from bench.hat.long_demo import long_demo
@@ -129,7 +129,7 @@ def test_a_calibration_is_of_a_machine_and_a_model(tmp_path: Path, monkeypatch: 
 def test_pipelines_of_every_length_have_the_same_stages(tmp_path: Path) -> None:
     """So many more cores in all, each stage with its own; all other cells have the model's own quota."""
     setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
-    for stages in (1, 2, 4):
+    for stages in STAGES:
         found = processes_of(replace(CELL, experiment="stages", stages=stages), setup)
         assert (found.stages, found.cores) == (stages, STAGE_CORES)
     assert processes_of(CELL, setup).cores == 0.4 and processes_of(CELL, setup).stages == 1

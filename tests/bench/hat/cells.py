@@ -67,7 +67,7 @@ ROUND_TRIPS_MS: Final = (0.0, 10.0, 20.0, 50.0, 80.0)
 TRACES: Final = ("mahimahi-lte", "hsdpa-3g", "lumos-5g")
 REQUESTS: Final = 8
 """Of a cell in an open loop; their lengths are those of the data set in every repeat, see lengths.py."""
-STAGES: Final = (1, 2, 4)
+STAGES: Final = (1, 2, 3, 4)
 PIPELINED: Final = ("ushape-full", "u-sarathi", "u-medusa", "hat")
 PIPELINED_LONG: Final = ("ushape-full", "hat")
 """With prompts as long as CNN/DM's."""
