@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from bench.hat import __main__ as command
-from bench.hat.__main__ import main, missing
+from bench.hat.__main__ import main, missing, page_folder
 from bench.hat.cells import ABLATION, CHUNKS, METHODS, QUICK_REPEATS, RATES, REPEATS, Cell, all_cells, middle
 from bench.hat.conditions import TRACES
 from bench.hat.lengths import DATASETS
@@ -21,7 +21,7 @@ from bench.hat.looks import DATASETS as SHOWN
 from bench.hat.looks import LOOKS, SETTINGS, STRATEGIES
 from bench.hat.methods import METHODS as SERVED
 from bench.hat.page import RECORDS
-from bench.hat.records import EXPERIMENTS, Place, parse
+from bench.hat.records import EXPERIMENTS, Place, parse, put
 from bench.hat.scaling import PAPER
 from click.testing import CliRunner
 
@@ -142,6 +142,25 @@ def test_what_was_measured_on_a_short_machine_may_be_measured_again(tmp_path: Pa
         record = {"cell": cell.as_dict(), "machine": {"bottleneck": said}}
         (tmp_path / f"{cell.name}.json").write_text(json.dumps(record))
     assert missing(cells, tmp_path) == [] and missing(cells, tmp_path, short=True) == cells[1:]
+
+
+def test_what_is_published_is_not_replaced_by_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A page of fewer runs goes elsewhere, with the reason; one of as many, or where nothing is published, does not."""
+    monkeypatch.setattr(command, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(command, "DOCS", tmp_path)
+    cells = LISTS["quick"][:2]
+    assert page_folder(tmp_path, quick=False) == tmp_path
+    records = tmp_path / "records"
+    records.mkdir()
+    (tmp_path / RECORDS).write_text("".join(json.dumps({"cell": cell.as_dict()}) + "\n" for cell in cells))
+    put({"cell": cells[0].as_dict()}, cells[0], records)
+    assert page_folder(records, quick=True) == tmp_path / "cache" / "page" and not capsys.readouterr().out
+    assert page_folder(records, quick=False) == tmp_path / "cache" / "page"
+    assert capsys.readouterr().out.startswith("1 published runs are not in ")
+    put({"cell": cells[1].as_dict()}, cells[1], records)
+    assert page_folder(records, quick=False) == tmp_path and not capsys.readouterr().out
 
 
 def test_nothing_published_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

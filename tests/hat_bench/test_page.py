@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 from bench.hat import gain_prose, prose
-from bench.hat.cells import WIDE_RATES, all_cells
-from bench.hat.gains import DEMO, DOWNLOAD_FIRST, WIDE, gain
+from bench.hat.cells import REPEATS, WIDE_RATES, all_cells
+from bench.hat.gains import DEMO, DOWNLOAD, DOWNLOAD_FIRST, WIDE, gain
+from bench.hat.judging import DOUBTED, MET, Goal, Shortfall
 from bench.hat.page import RECORDS, main, page_text
 from bench.hat.page import write as write_page
 from bench.hat.records import load, planned, unpack
@@ -170,6 +171,25 @@ def test_what_is_said_of_the_download_follows_from_both_orders(last_row: float, 
     assert gain_prose.of_download(None, chains[1]) == ""
 
 
+def test_the_second_look_begins_with_what_it_comes_to() -> None:
+    """For each delay and order the choices from the largest share to the smallest, a figure for each place."""
+    found = [gain(changed(ushape=last_row, hat_paper=0.4, hat=0.2), "demo", "specbench", DOWNLOAD_FIRST, "TTFT")
+             for last_row in (0.8, 0.5)]  # fmt: skip
+    (said,) = gain_prose.in_short([each for each in found if each is not None])
+    assert said.startswith("TTFT, 80, 80 % below U-shape with all rows down, the download first: ")
+    assert f"{DOWNLOAD} 25, 62 %" in said
+    assert said.index("rows packed") < said.index(DOWNLOAD) < said.index("our drafting")
+    assert gain_prose.in_short([]) == []
+
+
+def test_goals_in_doubt_whose_median_is_short_are_counted() -> None:
+    """Doubt must not hide a miss."""
+    goals = [Goal("demo", "specbench", "a", "", "", verdict, 3) for verdict in (MET, DOUBTED, DOUBTED)]
+    assert prose.counted(goals) == "Of 3 goals: 1 met, 2 in doubt."
+    goals[1] = replace(goals[1], shortfalls=(Shortfall("one", (), None),))
+    assert prose.counted(goals) == "Of 3 goals: 1 met, 2 in doubt (1 of them with a median short of the bar)."
+
+
 def test_a_loss_is_called_one() -> None:
     """HAT above U-shape has no gain to share, and what we add can make it slower."""
     measured = changed(2, hat=1.2, hat_plain=1.25, hat_paper=1.1)
@@ -245,7 +265,20 @@ def test_limits_are_those_of_the_records() -> None:
             "rates", "hat", setting="wide", latency__failed=2, machine__bottleneck="disk was slow",
             machine__name="another",
         ),
+        record("rates", "hat", repeat=REPEATS, setting="wide"),
     )  # fmt: skip
     plain, said = (" ".join(prose.limits(Measured(each), each)) for each in (good, [*good, *bad]))
-    for words in ("a choice, made after", "requests failed", "disk was slow", "fewer than 3", "2 different machines"):
+    assert "A run has 24 requests" in plain
+    for words in (
+        "a choice, made after", "requests failed", "disk was slow", "fewer than 3", "2 different machines",
+        "decided on before",
+    ):  # fmt: skip
         assert words in said and words not in plain
+
+
+@pytest.mark.parametrize(("ours", "said"), [(0.15, "3.0 times the paper's"), (0.04, "")])
+def test_links_that_are_slower_beside_a_step_are_told(ours: float, said: str) -> None:
+    """An upload over a step that decodes, ours and the paper's; nothing where ours is no slower."""
+    records = parsed(record("rates", "hat", scaling__our_upload_per_base=ours, scaling__paper_upload_per_base=0.05))
+    limits = " ".join(prose.limits(Measured(records), records))
+    assert ("Beside a step that decodes" in limits) == bool(said) and said in limits

@@ -12,7 +12,7 @@ import pytest
 from bench.hat.cells import Cell, all_cells
 from bench.hat.prompts import demo_prompts
 from bench.hat.serving import Counted, Processes, Serving, quotas_of
-from bench.hat.setups import CLOUD_CORES, STAGE_CORES, Setup
+from bench.hat.setups import STAGE_CORES, Setup, cloud_cores
 from bench.testbed.leaf import pids_in
 from bench.testbed.possible import obstacle
 from bench.testbed.scenario import load
@@ -80,8 +80,8 @@ def test_processes_are_the_same_by_what_they_are() -> None:
 
 
 SETUPS = {
-    "demo": Setup("demo", DEMO, 2, 512, CLOUD_CORES["demo"], "device_agent"),
-    "wide": Setup("wide", Path("wide"), 1, 1536, CLOUD_CORES["wide"], "bench.hat.replay_device"),
+    "demo": Setup("demo", DEMO, 2, 512, cloud_cores("demo"), "device_agent"),
+    "wide": Setup("wide", Path("wide"), 1, 1536, cloud_cores("wide"), "bench.hat.replay_device"),
 }
 VARIABLES = {"model": "m", "split": "2", "device_module": "d", "device_flags": "", "cloud_flags": "", "delay_ms": "0"}
 
@@ -100,7 +100,7 @@ def test_the_quotas_of_every_cell_fit_two_cores() -> None:
     stages = [cell for cell in cells if cell.experiment == "stages"]
     assert {cell.stages for cell in stages} == {1, 2, 3, 4}
     assert {SETUPS[cell.setting].cores_of(cell) for cell in stages} == {STAGE_CORES}
-    assert {SETUPS["demo"].cores_of(cell) for cell in cells if cell.experiment != "stages"} == {CLOUD_CORES["demo"]}
+    assert {SETUPS["demo"].cores_of(cell) for cell in cells if cell.experiment != "stages"} == {cloud_cores("demo")}
 
 
 def test_quotas_that_do_not_fit_start_nothing(tmp_path: Path) -> None:

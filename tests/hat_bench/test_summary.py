@@ -44,6 +44,19 @@ def test_a_ratio_is_taken_within_a_repeat() -> None:
     assert measured.numbers(HAT, TTFT) == pytest.approx({0: 0.2, 1: 0.8, 2: 0.22})
 
 
+def test_one_repeat_is_the_median_of_the_ratios() -> None:
+    """Of an even number the higher of the two in the middle; none where nothing can be compared."""
+    records = []
+    for repeat, ttft in enumerate((0.5, 0.2, 0.3, 0.4)):
+        for method, seconds in (("hat", 10.0**repeat * ttft), ("ushape-full", 10.0**repeat)):
+            made = record("rates", method, repeat, rate=2.0)
+            made["latency"]["ttft"]["mean"] = seconds
+            records.append(made)
+    assert Measured(parsed(*records[:6])).middle_repeat(HAT, FULL, TTFT) == 2
+    assert Measured(parsed(*records)).middle_repeat(HAT, FULL, TTFT) == 3
+    assert Measured(parsed(records[0], records[3])).middle_repeat(HAT, FULL, TTFT) is None
+
+
 def test_repeats_that_lack_one_side_are_left_out() -> None:
     """Nothing is made up for what is missing, and nothing at all is a missing ratio."""
     measured = Measured(
@@ -100,6 +113,10 @@ def test_one_rate_that_misses_is_a_missed_goal() -> None:
     records[2]["latency"]["tbt"]["mean"] = 0.9
     missed = goal(judge(Measured(parsed(*records))), "TBT below U-shape, all")
     assert missed.verdict == MISSED and "3 requests/s: -" in missed.measured
+    (short,) = missed.shortfalls
+    assert short.label == "3 requests/s" and [place.method for place in short.places] == ["hat", "ushape-full"]
+    assert short.bar is not None and (short.bar.delay, short.bar.under) == (TBT, TBT)
+    assert short.bar.most == pytest.approx(0.23)
 
 
 def test_a_baseline_that_was_not_measured_is_named_and_one_that_wins_is_said() -> None:
@@ -206,6 +223,11 @@ def test_rows_that_are_not_packed_stand_beside_the_goal() -> None:
         each["latency"]["ttft"]["mean"] = ttft
     found = goal(judge(Measured(parsed(*made))), "TTFT below U-shape, all")
     assert found.notes == ("with its rows not packed: 25.0 % below",)
+    made = [record("unloaded", method) for method in ("hat", "hat-plain")]
+    made[1]["latency"]["ttft"]["mean"] = 0.3
+    # 0.28 s for rows as they are, a quarter of a second for what was sent.
+    for found, times in zip(judge(Measured(parsed(*made))), ("1.07", "1.20"), strict=True):
+        assert found.notes == (f"with its rows not packed: {times} times",)
 
 
 def test_table_5_is_missed_when_one_strategy_does_not_help() -> None:

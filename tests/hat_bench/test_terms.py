@@ -7,7 +7,6 @@ from typing import Any
 from bench.hat import terms
 from bench.hat.lengths import CNN_DM, POSITIONS, draw
 from bench.hat.prompts import TOLERANCE
-from bench.hat.setups import CLOUD_CORES
 from bench.hat.summary import Measured
 from hat_bench.invented import parsed, record
 
@@ -20,10 +19,12 @@ def test_lengths_stand_beside_table_3() -> None:
     ]
     lines = terms.prompt_lengths(Measured(parsed(*made))).splitlines()[2:]
     news, bench = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    assert bench[:3] == ["SpecBench lengths", "rates", "24"] and bench[3].endswith(" / 351.2")
-    assert bench[6:] == ["0", "350.0"]
+    assert bench[:4] == ["SpecBench lengths", "rates", "24", "128"] and bench[4].endswith(" / 351.2")
+    assert bench[7:] == ["0", "350.0"]
     cut = sum(each > POSITIONS - 500 - TOLERANCE for each in draw(CNN_DM, 24, 3))
-    assert news[4].endswith(" / 1772.0") and news[6] == str(cut) and cut > 0
+    assert news[5].endswith(" / 1772.0") and news[7] == str(cut) and cut > 0
+    (real,) = terms.prompt_lengths(Measured(parsed(record("real", "hat", dataset="real")))).splitlines()[2:]
+    assert [cell.strip() for cell in real.strip("|").split("|")][2:] == ["24", "128", *"––––", "350.0"]
 
 
 def test_limits_of_goodput_are_as_long_as_our_steps() -> None:
@@ -53,5 +54,5 @@ def test_an_installation_is_told_as_it_is_declared() -> None:
     made = [record("rates", "hat", setting=setting, rate=2.0) for setting in ("demo", "wide")]
     lines = terms.installations(Measured(parsed(*made))).splitlines()[2:]
     demo, wide = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    assert demo[1:] == ["3", "0.5 / 0.4 / 0.3", f"{CLOUD_CORES['demo']:g}"]
-    assert wide[1:] == ["3", "0.4 / 0.32 / 0.24", f"{CLOUD_CORES['wide']:g}"]
+    assert demo[1:] == ["3", "0.5 / 0.4 / 0.3", "0.25"]
+    assert wide[1:] == ["3", "0.4 / 0.32 / 0.24", "0.6"]

@@ -4,7 +4,8 @@
     PYTHONPATH=tests python -m bench.hat --only rates --only single --setting demo
 
 What is measured already is kept: after an interruption the same command goes on where it was. With ``--published`` it
-goes on from the records of the published page, which another machine may have measured.
+goes on from the records of the published page, which another machine may have measured. Without it, the page of fewer
+runs than are published goes to build/bench-hat/page.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bench.hat.llama import measure_llama
 from bench.hat.llama_split import LlamaSplit, unavailable
 from bench.hat.measure import calibrated, link_of, measure, processes_of
 from bench.hat.page import DOCS, RECORDS, write
-from bench.hat.records import BadRecord, Record, parse, put, unpack
+from bench.hat.records import BadRecord, Record, lacking, parse, put, unpack
 from bench.hat.serving import Processes, Serving
 from bench.hat.setups import Setup, setup
 from bench.page import ROOT
@@ -41,6 +42,16 @@ def missing(cells: Sequence[Cell], folder: Path, short: bool = False) -> list[Ce
     """
     found = ((cell, _recorded(folder / f"{cell.name}.json")) for cell in cells)
     return [cell for cell, record in found if not record or record.cell != cell or (short and record.bottleneck)]
+
+
+def page_folder(records: Path, quick: bool) -> Path:
+    """Where the page of these records goes: what is published is replaced only by what has all of it. Raises
+    BadRecord."""
+    if quick:
+        return CACHE / "page"
+    if lost := lacking(records, DOCS / RECORDS):
+        click.echo(f"{lost} published runs are not in {records}: what is published stays (--published adds to it).")
+    return CACHE / "page" if lost else DOCS
 
 
 def _recorded(file: Path) -> Record | None:
@@ -152,7 +163,10 @@ def main(
     if left:
         setups = {name: setup(name, CACHE) for name in dict.fromkeys(cell.setting for cell in left)}
         failures = run(left, records, setups)
-    page = write(records, CACHE / "page" if quick else DOCS)
+    try:
+        page = write(records, page_folder(records, quick))
+    except BadRecord as error:
+        sys.exit(f"No page: {error}")
     click.echo(f"See {page}")
     if failures:
         sys.exit("Not measured; the same command tries again: " + "; ".join(failures))

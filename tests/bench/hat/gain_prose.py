@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from statistics import fmean
 
 from bench.hat.gains import DOWNLOAD, LEAST_GAIN, OURS, PACKED, REST, Gain, Term
 from bench.hat.shown import around, number
@@ -36,6 +37,32 @@ def of_gain(gain: Gain) -> str:
     if gain.missing:
         parts.append(f"Not measured: {', '.join(gain.missing)}.")
     return " ".join(parts)
+
+
+def in_short(found: Sequence[Gain]) -> list[str]:
+    """For each delay and order the median shares that each choice has of the gain, largest first; with ``*`` where a
+    run was in doubt.
+
+    found: of all models and prompts together, in their order, which is that of the figures.
+    """
+    said = []
+    delays, orders = (dict.fromkeys(getattr(each, name) for each in found) for name in ("delay", "chain"))
+    for delay, chain in product(delays, orders):
+        here = [each for each in found if (each.delay, each.chain) == (delay, chain) and each.shared]
+        shares: dict[str, list[tuple[float, bool]]] = {}
+        for each in here:
+            for term in each.terms:
+                if term.share_percent is not None and term.choice != REST:
+                    shares.setdefault(term.choice, []).append((term.share_percent.median, term.doubted))
+        ranked = sorted(shares.items(), key=lambda each: -fmean(median for median, _ in each[1]))
+        listed = [
+            f"{choice} {', '.join(number(median, 0) + '*' * doubted for median, doubted in of)} %"
+            for choice, of in ranked
+        ]
+        if listed:
+            below = ", ".join(number(each.below.median, 0) for each in here)
+            said.append(f"{delay}, {below} % below U-shape with all rows down, {chain}: {'; '.join(listed)}.")
+    return said
 
 
 def of_download(paper_order: Gain | None, download_first: Gain | None) -> str:

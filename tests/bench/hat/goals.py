@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.hat.cells import RATES, WIDE_RATES
-from bench.hat.judging import Check, Goal, judged
+from bench.hat.judging import Bar, Check, Goal, judged
 from bench.hat.looks import BASELINES, look
 from bench.hat.records import BOUND, SENT, Place
 from bench.hat.shown import around, number, percent_below
@@ -75,6 +75,7 @@ def _against(
                 measured.ratio(ours, other, name),
                 lambda median: 100 * (1 - median) >= floor if floor else median < 1,
                 lambda ratio: f"{percent_below(ratio)} %",
+                Bar(name, name, 1 - floor / 100),
             )
         )
     return found
@@ -87,8 +88,13 @@ def _rates(measured: Measured, setting: str, dataset: str) -> list[float]:
     return sorted({*rates, *planned}) if set(planned) & set(rates) else rates
 
 
+def _at(which: str, rates: Sequence[float]) -> str:
+    """``every`` or ``the middle`` of these rates; of one there is neither."""
+    return f"at {which} rate" if len(rates) > 1 else "at the one rate measured"
+
+
 def _below(measured: Measured, setting: str, dataset: str) -> list[Goal]:
-    middle = measured.middle_rate(setting, dataset)
+    middle, rates = measured.middle_rate(setting, dataset), _rates(measured, setting, dataset)
     assert middle is not None
     first = (
         ("ushape-full", f"at least {TTFT_BELOW:g} % below", TTFT_BELOW),
@@ -97,7 +103,7 @@ def _below(measured: Measured, setting: str, dataset: str) -> list[Goal]:
     label = "{rate:g} requests/s"
     goals = [
         judged(
-            measured, setting, dataset, f"TTFT below {look(base).label}, at the middle rate", wanted,
+            measured, setting, dataset, f"TTFT below {look(base).label}, {_at('the middle', rates)}", wanted,
             _against(measured, base, setting, dataset, [middle], TTFT, floor, label),
             _unpacked(measured, base, setting, dataset, middle),
         )
@@ -105,9 +111,9 @@ def _below(measured: Measured, setting: str, dataset: str) -> list[Goal]:
     ]  # fmt: skip
     return goals + [
         judged(
-            measured, setting, dataset, f"TBT below {look(base).label}, at every rate",
+            measured, setting, dataset, f"TBT below {look(base).label}, {_at('every', rates)}",
             f"at least {TBT_BELOW:g} % below",
-            _against(measured, base, setting, dataset, _rates(measured, setting, dataset), TBT, TBT_BELOW, label),
+            _against(measured, base, setting, dataset, rates, TBT, TBT_BELOW, label),
         )
         for base in ("ushape-full", "ushape")
     ]  # fmt: skip
@@ -123,10 +129,10 @@ def _unpacked(measured: Measured, base: str, setting: str, dataset: str, rate: f
 def _best(measured: Measured, setting: str, dataset: str) -> list[Goal]:
     """TBT against all baselines, and against the cloud that is sent text, where it was measured, too."""
     rates = _rates(measured, setting, dataset)
-    groups = [("TBT best of all baselines that keep text on the device, at every rate", list(BASELINES))]
+    groups = [(f"TBT best of all baselines that keep text on the device, {_at('every', rates)}", list(BASELINES))]
     if measured.select(experiment="rates", setting=setting, dataset=dataset, method=SENDS_TEXT):
         also = look(SENDS_TEXT).label
-        groups.append((f"TBT best of all baselines and of {also}, at every rate", [*BASELINES, SENDS_TEXT]))
+        groups.append((f"TBT best of all baselines and of {also}, {_at('every', rates)}", [*BASELINES, SENDS_TEXT]))
     goals = []
     for name, bases in groups:
         checks = [
@@ -142,7 +148,7 @@ def _best(measured: Measured, setting: str, dataset: str) -> list[Goal]:
 
 def _unloaded(measured: Measured, setting: str, dataset: str) -> list[Goal]:
     """Against the upload of rows as they are, which whoever does not pack them needs, and of what is really sent."""
-    ours, goals = Place("unloaded", setting, dataset, "hat"), []
+    (ours, plain), goals = (Place("unloaded", setting, dataset, each) for each in ("hat", "hat-plain")), []
     for bound, of in ((BOUND, "the prompt's rows as they are"), (SENT, "what it sends")):
         check = Check(
             "one device",
@@ -150,10 +156,13 @@ def _unloaded(measured: Measured, setting: str, dataset: str) -> list[Goal]:
             measured.ratio(ours, ours, TTFT, under=bound),
             lambda median: median <= UNLOADED_OVER_BOUND,
             lambda ratio: f"{around(ratio, digits=2)} times",
+            Bar(TTFT, bound, UNLOADED_OVER_BOUND),
         )
         name = f"TTFT of one unloaded device over the upload of {of}"
         wanted = f"at most {number(UNLOADED_OVER_BOUND, 2)} times"
-        goals.append(judged(measured, setting, dataset, name, wanted, [check]))
+        unpacked = measured.ratio(plain, plain, TTFT, under=bound)
+        notes = [f"with its rows not packed: {around(unpacked, digits=2)} times"] if unpacked else []
+        goals.append(judged(measured, setting, dataset, name, wanted, [check], notes))
     return goals
 
 

@@ -23,12 +23,31 @@ VERDICTS = (MET, MISSED, DOUBTED, UNMEASURED)
 
 
 @dataclass(frozen=True)
+class Bar:
+    """A delay (``TTFT`` or ``TBT``) may be ``most`` times the number ``under`` of what it is held against."""
+
+    delay: str
+    under: str
+    most: float
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """A comparison that is short of its bar: its label and places as ``Check`` has them."""
+
+    label: str
+    places: tuple[Place, ...]
+    bar: Bar | None
+
+
+@dataclass(frozen=True)
 class Goal:
     """One goal for one setting and data set.
 
     Attributes:
         repeats: of the comparison that has fewest; 0: none was measured.
         notes: what speaks against relying on it, and what stands beside it.
+        shortfalls: the comparisons whose median is not good enough, be it beyond doubt or not.
     """
 
     setting: str
@@ -39,6 +58,7 @@ class Goal:
     verdict: str
     repeats: int
     notes: tuple[str, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
 
     @property
     def said(self) -> str:
@@ -50,13 +70,17 @@ class Goal:
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: what is compared (two places, ours first), the ratio of both, and whether it is good enough."""
+    """One comparison: what is compared (two places, ours first), the ratio of both, and whether it is good enough.
+
+    ``bar`` says the same of a delay whose parts can be told.
+    """
 
     label: str
     places: tuple[Place, ...]
     ratio: Spread | None
     good: Callable[[float], bool]
     show: Callable[[Spread], str]
+    bar: Bar | None = None
 
     @property
     def straddles(self) -> bool:
@@ -97,7 +121,12 @@ def judged(
     shown = (_worst(checks) if worst else "; ".join(check.said() for check in checks)) or "nothing"
     doubts = _doubts(measured, checks, places, failed, requests)
     repeats = min((check.ratio.count for check in checks if check.ratio is not None), default=0)
-    return Goal(setting, dataset, name, wanted, shown, verdict, repeats, (*notes, *doubts))
+    short = tuple(
+        Shortfall(check.label, check.places, check.bar)
+        for check in checks
+        if check.ratio is not None and not check.good(check.ratio.median)
+    )
+    return Goal(setting, dataset, name, wanted, shown, verdict, repeats, (*notes, *doubts), short)
 
 
 def _worst(checks: Sequence[Check]) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from bench.hat import paper
+from bench.hat.cells import REPEATS
 from bench.hat.gains import DELAYS
 from bench.hat.goals import TBT_BELOW, TTFT_BELOW, never_measured
 from bench.hat.judging import DOUBTED, ENOUGH_REPEATS, FEW, MET, MISSED, UNMEASURED, VERDICTS, Goal
 from bench.hat.looks import dataset_label, look, setting_label
 from bench.hat.methods import RIVALS
 from bench.hat.records import Place, Record
-from bench.hat.shown import around, percent_below
+from bench.hat.shown import around, between, percent_below
 from bench.hat.summary import QUARTILES_FROM, STEP_STD, TBT, UNEVEN, WORK, Measured, Spread
 
 WIDE_DEVICES = (
@@ -28,12 +29,22 @@ WIDE_DEVICES = (
 
 
 REMEASURED = (
-    "The demo model's second repeat was begun on one machine and measured anew on another, whole but for Table 5 and "
-    "llama.cpp, after its first figures had been seen. Those it replaces are records of commit 17afd81: at the middle "
-    "rate HAT's TTFT was 57.0 % (SpecBench lengths) and 43.4 % (CNN/DM lengths) below U-shape's with all rows down, "
-    "its TBT 72.1 and 71.0 %."
+    "The demo model's second repeat was begun on one machine and measured anew on another, after its first figures had "
+    "been seen. Those it replaces are records of commit 17afd81, Table 5's of commit 6d314a6: at the middle rate HAT's "
+    "TTFT was 57.0 % (SpecBench lengths) and 43.4 % (CNN/DM lengths) below U-shape's with all rows down, its TBT 72.1 "
+    "and 71.0 %; with PC alone TTFT was 27.8 and 33.7 % below none's, TBT 7.6 and 18.7 %, with SD alone TBT 70.3 and "
+    "68.9 %, and PD took another 16.9 and 9.5 % off that."
 )
 """As ``WIDE_DEVICES``: of records that this page no longer has."""
+
+OUR_UPLOAD, PAPER_UPLOAD = "scaling.our_upload_per_base", "scaling.paper_upload_per_base"
+
+FOURTH = (
+    "The 200 M model's first repeat was cut short, and the machine was another one when it could go on. So there is a "
+    "fourth of what the first lacks and of what that is held against, decided on before any of it was seen: what it is "
+    "held against has one repeat more than the others."
+)
+"""Of what was measured more often than planned."""
 
 MENDED = (
     "With the 200 M model and CNN/DM lengths eight runs were measured anew. Where a prompt goes whole and its upload "
@@ -62,7 +73,9 @@ def counted(goals: Sequence[Goal]) -> str:
     if not goals:
         return "No goal could be judged: nothing was measured for one."
     count = Counter(goal.verdict for goal in goals)
-    said = [f"{count[verdict]} {verdict}" for verdict in VERDICTS if count[verdict]]
+    short = sum(goal.verdict == DOUBTED and bool(goal.shortfalls) for goal in goals)
+    which = {DOUBTED: f" ({short} of them with a median short of the bar)"} if short else {}
+    said = [f"{count[verdict]} {verdict}{which.get(verdict, '')}" for verdict in VERDICTS if count[verdict]]
     few = sum(0 < goal.repeats < ENOUGH_REPEATS for goal in goals)
     rest = f" {few} of them rest on fewer than {ENOUGH_REPEATS} repeats." if few else ""
     return f"Of {len(goals)} goals: {', '.join(said)}.{rest}"
@@ -214,12 +227,16 @@ def limits(measured: Measured, records: Sequence[Record]) -> list[str]:
         "was read off its plots. Its U-shape stands "
         "beside ours that downloads every deep row of the prompt, as its times suggest; it does not say so.",
         "Models, links and machines are smaller than the paper's: its ratios are kept, its milliseconds are not.",
+        *_few_requests(measured),
+        *_ratios_apart(measured),
     ]
     few = sum(len(measured.repeats(place)) < ENOUGH_REPEATS for place in measured.places)
     if measured.select(setting="wide"):
         said.append(WIDE_DEVICES)
     if any(1 in measured.repeats(place) for place in measured.select(setting="wide")):
         said.append(MENDED)
+    if any(REPEATS in measured.repeats(place) for place in measured.select(setting="wide")):
+        said.append(FOURTH)
     if any(1 in measured.repeats(place) for place in measured.select(setting="demo", experiment="rates")):
         said.append(REMEASURED)
     if real := of_real(measured):
@@ -257,3 +274,28 @@ def _mixed(records: Sequence[Record]) -> list[str]:
 def where(setting: str, dataset: str) -> str:
     """A heading's words."""
     return f"{dataset_label(dataset)}, {setting_label(setting)}"
+
+
+def _few_requests(measured: Measured) -> list[str]:
+    """How few requests a run has."""
+    records = (record for place in measured.places for record in measured.repeats(place).values())
+    counts = [record.requests for record in records if record.requests]
+    if not counts:
+        return []
+    return [f"A run has {between(counts, 0)} requests (see the lengths of prompts): a slow one moves its means."]
+
+
+def _ratios_apart(measured: Measured) -> list[str]:
+    """Which of the paper's ratios the links do not keep: that to a step that decodes follows from the machine."""
+    over = [
+        ratio.median
+        for place in measured.places
+        if (ratio := measured.ratio(place, place, OUR_UPLOAD, under=PAPER_UPLOAD))
+    ]
+    if not over or min(over) <= 1:
+        return []
+    return [
+        f"Links keep the paper's upload of a row beside a step with a chunk. Beside a step that decodes it is "
+        f"{between(over, 1)} times the paper's, since a chunk makes our steps longer by more: rounds of drafts, "
+        "which carry several rows up, have a slower link here than there."
+    ]

@@ -158,6 +158,18 @@ def planned(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
     return most, [each for each in records if id(each) not in kept]
 
 
+def lacking(source: Path, published: Path) -> int:
+    """How many of the published records ``source`` has none of, of those that are planned; 0 where none is published.
+
+    Raises:
+        BadRecord: as ``load`` and ``planned`` do, of either.
+    """
+    if not published.exists():
+        return 0
+    there, here = ({(each.place, each.repeat) for each in planned(load(each))[0]} for each in (published, source))
+    return len(there - here)
+
+
 def parse(record: object) -> Record:
     """A record from its JSON.
 

@@ -19,9 +19,6 @@ STAGE_CORES: Final = 0.12
 """Quota of each stage of a pipeline, of whatever length: four of them and the demo model's three devices, each in its
 fastest mode, fit two cores. As in the paper a step takes as long as all stages together do, however many they are."""
 
-CLOUD_CORES: Final = {"demo": 0.25, "wide": 0.6}
-"""Quota of the cloud, by model."""
-
 ITEM_BYTES: Final = 2
 """Both are served in bfloat16."""
 
@@ -88,6 +85,11 @@ def declared(name: str, sends_text: bool = False) -> Scenario:
     return load(_scenario(name, sends_text), {**variables, "split": "1", "delay_ms": "0"})
 
 
+def cloud_cores(name: str) -> float:
+    """Quota of a model's cloud."""
+    return next(host.cores for host in declared(name).hosts if host.kind == "cloud")
+
+
 def setup(name: str, cache: Path) -> Setup:
     """The demo model for long prompts with drafters made for it, or the wide one; made in ``cache`` first where it is
     not there."""
@@ -97,9 +99,9 @@ def setup(name: str, cache: Path) -> Setup:
         from bench.hat.long_drafters import drafted
 
         return Setup(
-            "demo", drafted(long_demo(cache / "long-demo")), 2, 256 * ITEM_BYTES, CLOUD_CORES[name], "device_agent"
+            "demo", drafted(long_demo(cache / "long-demo")), 2, 256 * ITEM_BYTES, cloud_cores(name), "device_agent"
         )
     from bench.hat.wide_model import WIDE, made
 
     wide = made(cache / "wide")
-    return Setup("wide", wide, 1, WIDE.hidden * ITEM_BYTES, CLOUD_CORES[name], "bench.hat.replay_device")
+    return Setup("wide", wide, 1, WIDE.hidden * ITEM_BYTES, cloud_cores(name), "bench.hat.replay_device")

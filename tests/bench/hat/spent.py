@@ -1,7 +1,7 @@
 """Where the time to a token went: on the device, on the link, waiting in the cloud, in its steps. Pure.
 
 Parts are of ``bench.hat.breakdown``; what they leave of the delay the client saw (gateway, tokenising, head) is the
-rest. All are means over requests, and medians over repeats; so with several repeats they need not add up.
+rest. All are means over requests. Medians over repeats need not add up; what is told of one repeat does.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from bench.hat import paper
 from bench.hat.breakdown import PARTS
 from bench.hat.goals import HELPS, LEAVES, added
 from bench.hat.looks import look, ordered
 from bench.hat.records import Place
-from bench.hat.shown import MISSING, number
+from bench.hat.shown import MISSING, number, percent_below
 from bench.hat.summary import MEANS, TBT, TTFT, Measured
 from bench.page import table
 
@@ -48,6 +49,15 @@ def spent(measured: Measured, place: Place, delay: str) -> Spent | None:
     found = {name: median(part[each] for each in known) for name, part in zip(PARTS, parts, strict=True)}
     rest = median(whole[each] - sum(part[each] for part in parts) for each in known)
     return Spent(place, median(whole[each] for each in known), {**found, "rest": rest})
+
+
+def spent_in(measured: Measured, place: Place, delay: str, repeat: int) -> Spent | None:
+    """The same of one repeat, where the parts add up."""
+    whole, *parts = (measured.numbers(place, name).get(repeat) for name in (delay, *_names(delay)))
+    known = [part for part in parts if part is not None]
+    if whole is None or len(known) < len(PARTS):
+        return None
+    return Spent(place, whole, {**dict(zip(PARTS, known, strict=True)), "rest": whole - sum(known)})
 
 
 def _names(delay: str) -> list[str]:
@@ -110,34 +120,53 @@ def why_not_table_5(measured: Measured, setting: str, dataset: str) -> str:
                 lines.append(f"- {line}{NOT_SURE if ratio.low < 1 <= ratio.high else ''}")
     heading = (
         f"Where Table 5 is not reproduced (SD and PD leave TTFT as it is there; told are changes of over {LEFT:.0%} in "
-        "every repeat), and what became of each part, medians of changes within a repeat:"
+        "every repeat), and what became of each part, of the repeat whose ratio is the median (of two in the middle "
+        "the higher), so that they add up:"
     )
     return "\n".join([heading, "", *lines] * bool(lines))
 
 
 def _change(measured: Measured, strategy: str, without: Place, given: Place, delay: str) -> str:
-    medians = [found.median for place in (without, given) if (found := measured.spread(place, delay))]
-    title, times = "TTFT" if delay == TTFT else "TBT", " → ".join(number(1e3 * each) for each in medians)
-    said = f"{added(strategy, without.method)}: {title} {times} ms: "
-    changes = _changes(measured, without, given, delay)
-    if not changes:
+    said = f"{added(strategy, without.method)}: {'TTFT' if delay == TTFT else 'TBT'}"
+    repeat = measured.middle_repeat(given, without, delay)
+    assert repeat is not None  # There is a ratio of both.
+    ends = [1e3 * measured.numbers(place, delay)[repeat] for place in (without, given)]
+    said = f"{said} {' → '.join(number(each) for each in ends)} ms: "
+    before, after = (spent_in(measured, place, delay, repeat) for place in (without, given))
+    if before is None or after is None:
         return f"{said}where its time went was not recorded."
+    changes = {part: seconds - before.parts[part] for part, seconds in after.parts.items()}
+    grew = after.whole >= before.whole
+    part = (max if grew else min)(changes, key=lambda each: changes[each])
     listed = ", ".join(f"{part} {_signed(1e3 * change)}" for part, change in changes.items())
-    grew, most = sum(changes.values()) >= 0, (max if sum(changes.values()) >= 0 else min)
-    part = most(changes, key=lambda each: changes[each])
     said += f"{listed}; the largest part {'more' if grew else 'less'} is {part}'s"
     doubts = measured.doubts([without, given])
     return said + (" (the machine itself was short, or of another speed, in one of these runs)." if doubts else ".")
 
 
-def _changes(measured: Measured, without: Place, given: Place, delay: str) -> dict[str, float]:
-    """Seconds that each part of a delay grew by, the rest last; none where that was not recorded."""
-    whole, *parts = (measured.changes(without, given, name) for name in (delay, *_names(delay)))
-    known = whole.keys() & set.intersection(*(set(part) for part in parts))
-    if not known:
-        return {}
-    found = {name: median(part[each] for each in known) for name, part in zip(PARTS, parts, strict=True)}
-    return {**found, "rest": median(whole[each] - sum(part[each] for part in parts) for each in known)}
+def of_waiting(measured: Measured, setting: str, dataset: str) -> str:
+    """What chunks alone do to TBT beside the paper's Table 5, and to the two parts that whole prompts make longer; ''
+    where that was not measured."""
+    theirs = paper.TABLE_5.get(dataset, {})
+    if not {"none", "pc"} <= theirs.keys():
+        return ""
+    percent = number(100 * (1 - theirs["pc"].tbt_ms / theirs["none"].tbt_ms), 1)
+    for rate in measured.values("rate", experiment="ablation", setting=setting, dataset=dataset):
+        none, given = (Place("ablation", setting, dataset, method, rate) for method in ("none", "pc"))
+        ratio, repeat = measured.ratio(given, none, TBT), measured.middle_repeat(given, none, TBT)
+        if ratio is None or repeat is None:
+            continue
+        before, after = (spent_in(measured, place, TBT, repeat) for place in (none, given))
+        if before is None or after is None:
+            continue
+        times = {each: (before.parts[each], after.parts[each]) for each in ("queue", "step")}
+        said = ", ".join(f"{part} {number(1e3 * one)} → {number(1e3 * two)}" for part, (one, two) in times.items())
+        return (
+            f"With PC alone TBT is {percent_below(ratio)} % below none's, in the paper {percent}. Tokens wait for "
+            "others' whole prompts, or share a step with them; chunks can spare no more than that. Of the repeat whose "
+            f"ratio is the median: {number(1e3 * before.whole)} → {number(1e3 * after.whole)} ms, of which {said}."
+        )
+    return ""
 
 
 def _signed(milliseconds: float) -> str:

@@ -112,6 +112,16 @@ class Measured:
         ours, others = self.numbers(place, name), self.numbers(base, under or name)
         return spread(ours[each] / others[each] for each in self._shared(place, base, ours, others) if others[each] > 0)
 
+    def middle_repeat(self, place: Place, base: Place, name: str, under: str = "") -> int | None:
+        """The repeat whose ratio (see ``ratio``) is the median; of an even number the higher of the two in the middle.
+
+        What is told of one repeat adds up, as medians of parts do not.
+        """
+        ours, others = self.numbers(place, name), self.numbers(base, under or name)
+        known = [each for each in self._shared(place, base, ours, others) if others[each] > 0]
+        known.sort(key=lambda each: ours[each] / others[each])
+        return known[len(known) // 2] if known else None
+
     def changes(self, without: Place, given: Place, name: str) -> dict[int, float]:
         """How much more a number is in ``given``, by repeat, of those that have both."""
         first, second = self.numbers(without, name), self.numbers(given, name)

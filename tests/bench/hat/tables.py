@@ -183,7 +183,7 @@ def slas(measured: Measured, setting: str, dataset: str) -> str:
     figure, share = (paper.FIGURE_10, 0.9) if dataset == "cnndm" else (paper.FIGURE_9, 0.5)
     within = next((each.at for each in figure if each.quantity == "compliance_percent"), 0.0)
     columns = [
-        "method", "% as soon as the last of HAT's, prefill", f"paper: % within {within:g} ms",
+        "method", "% within the slowest of HAT's, prefill", f"paper: % within {within:g} ms",
         f"decode SLA met by {share:.0%}, ms", "% below U-shape, all rows", "paper: ms", "% below",
     ]  # fmt: skip
     here, rows = measured.middle(setting, dataset), []

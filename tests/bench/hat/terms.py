@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.hat import paper
 from bench.hat.latency import DECODE_SLA_S, PREFILL_SLA_S
-from bench.hat.lengths import DATASETS, POSITIONS, describe, draw
+from bench.hat.lengths import DATASETS, POSITIONS, Dataset, describe, draw
 from bench.hat.looks import dataset_label, setting_label
 from bench.hat.prompts import TOLERANCE
 from bench.hat.records import Record
@@ -26,29 +26,36 @@ def prompt_lengths(measured: Measured) -> str:
     uses: dict[tuple[str, int, int], list[Record]] = {}
     for place in measured.places:
         for record in measured.repeats(place).values():
-            if place.dataset in DATASETS and record.requests:
+            if record.requests:
                 uses.setdefault((place.dataset, record.requests, record.tokens), []).append(record)
     rows = []
     for (name, requests, tokens), records in sorted(uses.items(), key=lambda each: (each[0][0], -each[0][1])):
-        dataset, most = DATASETS[name], POSITIONS - tokens - TOLERANCE
-        drawn = describe(dataset, draw(dataset, requests, 0, most), most)
         served = [known for each in records if (known := each.numbers.get("latency.prompt_tokens"))]
         where = sorted({f"{each.place.experiment}{' (200 M)' * (each.place.setting == 'wide')}" for each in records})
         rows.append(
             [
-                dataset_label(name), ", ".join(where), str(requests),
-                *(f"{number(ours, 1)} / {number(theirs, 1)}" for ours, theirs in (
-                    (drawn.mean, dataset.mean), (drawn.p90, dataset.p90), (drawn.std, dataset.std),
-                )),
-                str(drawn.clipped),
+                dataset_label(name),
+                ", ".join(where),
+                str(requests),
+                str(tokens),
+                *(_drawn(DATASETS[name], requests, tokens) if name in DATASETS else [MISSING] * 4),
                 between(served, 1),
             ]
-        )  # fmt: skip
+        )
     columns = [
-        "prompts", "experiments", "requests of a repeat", "mean, ours / Table 3", "P90, ours / Table 3",
+        "prompts", "experiments", "requests of a repeat", "most tokens of an answer", "mean, ours / Table 3",
+        "P90, ours / Table 3",
         "std, ours / Table 3", "cut to the model's room", "mean as served",
     ]  # fmt: skip
     return table(columns, rows) if rows else ""
+
+
+def _drawn(dataset: Dataset, requests: int, tokens: int) -> list[str]:
+    """Mean, P90 and std beside Table 3's, and how many prompts were cut; real prompts are not drawn to be like it."""
+    most = POSITIONS - tokens - TOLERANCE
+    drawn = describe(dataset, draw(dataset, requests, 0, most), most)
+    both = ((drawn.mean, dataset.mean), (drawn.p90, dataset.p90), (drawn.std, dataset.std))
+    return [*(f"{number(ours, 1)} / {number(theirs, 1)}" for ours, theirs in both), str(drawn.clipped)]
 
 
 def installations(measured: Measured) -> str:
