@@ -14,6 +14,7 @@ from bench.hat import gain_prose, method_tables, prose, shortfalls, spent, table
 from bench.hat.gains import DOWNLOAD_FIRST, PAPER_ORDER, chains, gain, gains, rests_on
 from bench.hat.goals import judge
 from bench.hat.latency import DECODE_SLA_S, PREFILL_SLA_S
+from bench.hat.looks import place_label
 from bench.hat.plots import draw_all
 from bench.hat.records import BadRecord, Place, Record, load, packed, planned
 from bench.hat.results import as_json, summary
@@ -238,7 +239,7 @@ def _second_look(measured: Measured, plots: Plots) -> list[str]:
     found_at = {pair: found for pair in measured.pairs() if (found := gains(measured, *pair))}
     short = gain_prose.in_short([each for found in found_at.values() for each in found])
     if short:
-        places = ", ".join(f"{prose.where(*pair)}" for pair in found_at)
+        places = ", ".join(place_label(*pair) for pair in found_at)
         parts.append(
             "In short, per cent of the gain that each choice makes up, the median of its repeats (*: one of them in "
             "doubt), first to last of these that were measured so, and where there is a gain to share out in every "

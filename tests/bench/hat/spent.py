@@ -15,7 +15,7 @@ from bench.hat.breakdown import PARTS
 from bench.hat.goals import HELPS, LEAVES, added
 from bench.hat.looks import look, ordered
 from bench.hat.records import Place
-from bench.hat.shown import MISSING, number, percent_below
+from bench.hat.shown import MISSING, around, number, percent_below
 from bench.hat.summary import MEANS, TBT, TTFT, Measured
 from bench.page import table
 
@@ -159,12 +159,21 @@ def of_waiting(measured: Measured, setting: str, dataset: str) -> str:
         before, after = (spent_in(measured, place, TBT, repeat) for place in (none, given))
         if before is None or after is None:
             continue
+        longer = measured.ratio(none, none, "scaling.our_chunk_ms", under="scaling.our_base_ms")
+        theirs_longer = measured.ratio(none, none, "scaling.paper_chunk_ms", under="scaling.paper_base_ms")
+        chunk = (
+            f" A step with a chunk takes {around(longer, digits=1)} times one that decodes here, in the paper "
+            f"{number(theirs_longer.median, 1)}."
+            if longer and theirs_longer
+            else ""
+        )
         times = {each: (before.parts[each], after.parts[each]) for each in ("queue", "step")}
         said = ", ".join(f"{part} {number(1e3 * one)} → {number(1e3 * two)}" for part, (one, two) in times.items())
         return (
             f"With PC alone TBT is {percent_below(ratio)} % below none's, in the paper {percent}. Tokens wait for "
             "others' whole prompts, or share a step with them; chunks can spare no more than that. Of the repeat whose "
             f"ratio is the median: {number(1e3 * before.whole)} → {number(1e3 * after.whole)} ms, of which {said}."
+            f"{chunk}"
         )
     return ""
 
