@@ -22,8 +22,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from device_agent.local import Compute
+from device_agent.recovery import MAX_LOSSES
 from device_agent.remote import RemoteSubmodel
-from wire.errors import ConnectionFailed, SessionFailed
+from wire.errors import Code, ConnectionFailed, SessionFailed
 
 TOKENS = 24
 LENGTHS = (3, 20, 45)
@@ -62,9 +63,12 @@ async def ask_through_faults(clouds: Sequence[Cloud], path: Path, seed: int, com
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         happened = sum((proxy.happened for proxy in proxies), Counter[str]())
+    losses = happened.total() - happened["delay"]
     for prompt, answer in zip(prompts, ended, strict=True):
         if isinstance(answer, BaseException):
             assert isinstance(answer, (SessionFailed, ConnectionFailed)), (seed, answer)
+            # Nobody gives up before so many connections were lost in a row as the device allows.
+            assert answer.code is not Code.UPSTREAM_LOST or losses >= MAX_LOSSES, (seed, answer, losses)
             happened[f"failed: {answer.code.value}"] += 1
         else:
             assert answer == oracle_tokens(path, prompt, TOKENS), (seed, "a wrong token")
@@ -104,11 +108,11 @@ async def check_empty(cloud: Cloud) -> None:
     assert engine.alive
 
 
-def check_counts(happened: Counter[str], seeds: int) -> None:
-    """Faults of every kind did happen, and nearly everything was answered all the same."""
+def check_counts(happened: Counter[str], seeds: int, answered: float = 0.99) -> None:
+    """Faults of every kind did happen, and nearly everything was answered all the same: this share of it."""
     print(dict(happened))
     assert all(happened[kind] for kind in KINDS), happened
-    assert happened["answered"] >= 0.99 * seeds * len(LENGTHS), happened
+    assert happened["answered"] >= answered * seeds * len(LENGTHS), happened
 
 
 async def test_20_seeds(tiny: Path) -> None:
@@ -126,10 +130,14 @@ async def test_500_seeds(tiny: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_faults_and_no_room(tiny_folder: Path) -> None:
-    """Bad networks to two clouds that have pages for a tenth of what is asked of them: also then."""
+    """Bad networks to two clouds that have pages for a tenth of what is asked of them: also then.
+
+    Two networks break up to eight times, and whoever waits for room meanwhile is answered nothing in between: a few
+    have lost ``MAX_LOSSES`` connections in a row then.
+    """
     path = build_tiny("llama", tiny_folder / "wide", num_key_value_heads=4, head_dim=64)
     happened = await check_seeds(path, range(2000, 2100), clouds=2, kv_mb=1)
-    check_counts(happened, 100)
+    check_counts(happened, 100, answered=0.95)
     assert happened["preempted"]
 
 
