@@ -67,7 +67,7 @@ async def ask_through_faults(clouds: Sequence[Cloud], path: Path, seed: int, com
     for prompt, answer in zip(prompts, ended, strict=True):
         if isinstance(answer, BaseException):
             assert isinstance(answer, (SessionFailed, ConnectionFailed)), (seed, answer)
-            # Nobody gives up before so many connections were lost in a row as the device allows.
+            # Nobody gives up whose networks broke fewer times than a device puts up with in a row.
             assert answer.code is not Code.UPSTREAM_LOST or losses >= MAX_LOSSES, (seed, answer, losses)
             happened[f"failed: {answer.code.value}"] += 1
         else:

@@ -20,7 +20,7 @@ MEANING = (
 )
 UPLOAD_MEANING = (
     " With one unloaded device the upload goes on during the other parts too, so it takes longer than the link's part: "
-    "what is over the bar is what comes before its first chunk and after its last."
+    "what is over it is what comes before its first chunk and after its last."
 )
 
 
