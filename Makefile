@@ -6,12 +6,12 @@
 #   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
-#                     ARGS=--ablate too) do the same for their sections; bench-gpu prints
-#   make bench-hat    the HAT paper's evaluation on an emulated network, many hours (ARGS=--quick: less of it; --list:
-#                     what is missing; --published: on top of what is published), into docs/results/; as root, with
-#                     iproute2 and util-linux
+#                     ARGS=--ablate too) do the same for their sections; bench-greedy and bench-gpu print
+#   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
+#                     --list: what is missing and how long it takes; --published: on top of what is published), into
+#                     docs/results/; as root, with iproute2 and util-linux
 #   make settings     write docs/settings.md from the code
-#   make lock         renew requirements.lock from pyproject.toml
+#   make lock         renew requirements.lock and requirements-dev.lock, with hashes, from pyproject.toml and requirements-dev.in
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
 
 PYTHON ?= python3
@@ -23,16 +23,17 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow bench bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat: export OMP_NUM_THREADS := 1
+test test-slow bench bench-greedy bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat: export OMP_NUM_THREADS := 1
 
-COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools
-# PyTorch names its own CUDA packages where its build has any; pinning them here would pull them in for CPU builds too.
-WITHOUT_CUDA := grep -vE '^(nvidia-|cuda-|triton=)'
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools --generate-hashes
+# PyTorch has a file of its own (it says why). It names its own CUDA packages where its build has any; pinning them here would
+# pull them in for CPU builds too. A requirement is a line with its hashes behind it, on lines that begin with blanks.
+WITHOUT_TORCH := awk '/^[^ ]/ { left_out = /^(torch|triton|nvidia-|cuda-)/ } !left_out'
 
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-interference bench-drafting bench-drafting-speed: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-BENCHES := bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat
+BENCHES := bench-greedy bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat
 
 .PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
@@ -66,11 +67,12 @@ $(BENCHES): $(DEV_READY)
 bench-gpu: $(DEV_READY)
 	@PYTHONPATH=tests $(BIN)/python -m bench.gpu_engine $(ARGS)
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Trilby needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Try: make serve PYTHON=python3.11")'
 	@test -x $(BIN)/python || (echo "Making a virtual environment in $(VENV) …" && $(PYTHON) -m venv $(VENV))
 	@echo "Installing pinned packages (PyTorch is the big one; a minute or more the first time) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements-torch.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --no-deps --editable .
 	@touch $@
 
@@ -85,9 +87,8 @@ settings: $(DEV_READY)
 lock:
 	@$(MAKE) --no-print-directory $(DEV_READY)
 	@echo "Resolving …"
-	@echo "torch==2.13.0" > $(VENV)/pins.txt
-	@$(COMPILE) pyproject.toml -c $(VENV)/pins.txt | $(WITHOUT_CUDA) > requirements.lock
-	@$(COMPILE) requirements-dev.in -c requirements.lock | $(WITHOUT_CUDA) > requirements-dev.lock
+	@$(COMPILE) pyproject.toml -c requirements-torch.lock | $(WITHOUT_TORCH) > requirements.lock
+	@$(COMPILE) requirements-dev.in -c requirements.lock | $(WITHOUT_TORCH) > requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -3,52 +3,107 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from service.settings import setting
+from peers.secret import LEAST_CHARACTERS
+from service.modes import cloud_of
+from service.settings import setting, settle, tuning
+from service.shared_settings import CloudSide, CloudTokenSettings, ProcessSettings, ServerSettings
 
 
 @dataclass(frozen=True)
-class CloudConfig:
-    """Run the middle layers of a model for many devices. Sees hidden states only: no text, no token ids."""
+class ListeningSettings:
+    """Where it listens."""
 
-    model: str = setting(help="checkpoint folder or Hugging Face id; the same on the devices")
-    split: int = setting(2, "layers that devices keep at the front", minimum=0)
-    tail: int = setting(0, "layers that devices keep at the end", minimum=0)
-    dtype: str = setting("float32", "number format of weights and hidden states", choices=("float32", "bfloat16"))
-    host: str = setting("127.0.0.1", "address to listen on")
-    port: int = setting(8001, "port to listen on", minimum=0, maximum=65535)
-    cloud_token: str = setting("", "credential devices must show; required beyond loopback", secret=True)
-    model_name: str = setting("", "name of the model; empty: the folder's name or the id")
-    max_sessions: int = setting(256, "sessions open at once, all devices together", minimum=1)
-    max_device_sessions: int = setting(64, "sessions open at once on one connection of a device", minimum=1)
-    max_positions: int = setting(32768, "positions of one session", minimum=1)
+    host: str = setting("127.0.0.1", "address to listen on", variable="cloud_host")
+    port: int = setting(8001, "port to listen on", minimum=0, maximum=65535, variable="cloud_port")
+
+
+@dataclass(frozen=True)
+class MachineSettings:
+    """This machine."""
+
+    stages: int = setting(1, "processes (on GPUs: devices) that share the layers as a pipeline", minimum=1)
+    transport: Literal["gloo", "nccl"] = tuning(
+        "gloo", "how hidden states go from stage to stage; nccl needs a GPU for each"
+    )
+    attention: Literal["auto", "sdpa", "varlen", "flash"] = tuning("auto", "attention kernels")
     kv_mb: int = setting(
         0, "memory for keys and values, in MB; 0: half of what is free at start", minimum=0, maximum=10**9
     )
-    page_positions: int = setting(32, "positions in one page of the KV cache", minimum=1)
-    attention: str = setting("auto", "attention kernels", choices=("auto", "sdpa", "varlen", "flash"))
-    device: str = setting("cpu", "where the layers run: cpu, cuda, cuda:1 …")
-    stages: int = setting(1, "processes (on GPUs: devices) that share the layers as a pipeline", minimum=1)
-    transport: str = setting(
-        "gloo", "how hidden states go from stage to stage; nccl needs a GPU for each", choices=("gloo", "nccl")
+    page_positions: int = tuning(32, "positions in one page of the KV cache", minimum=1)
+
+
+@dataclass(frozen=True)
+class RemoteStageSettings:
+    """Stages on other machines."""
+
+    remote_stages: int = setting(
+        0, "how many of the stages are on other machines, each begun there with `trilby stage`", minimum=0, tunes=True
     )
-    step_rows: int = setting(512, "most rows in one step", minimum=64)
+    stage_address: str = setting(
+        "",
+        "where those join, HOST:PORT: an address of this machine that they reach, in a network or VPN you trust",
+        tunes=True,
+    )
+    stage_token: str = setting(
+        "", "secret that the stages of a pipeline share, 16 characters or more", secret=True, tunes=True
+    )
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """Sessions."""
+
     step_slack: float = setting(
-        1.25,
-        "how many times longer than without chunks of prompts a decoder's answer may take; 0: no limit",
+        usual=1.25,
+        help="how many times longer than without chunks of prompts a decoder's answer may take, where --mode does not "
+        "say; 0: no limit",
         minimum=0,
     )
-    parked_sessions: int = setting(32, "finished sessions of one device kept for a next turn", minimum=0)
-    idle_s: float = setting(600.0, "seconds after which a session nobody uses is given up", minimum=1)
-    resume_s: float = setting(30.0, "seconds that sessions outlive their connection", minimum=0)
-    window_rows: int = setting(2048, "rows a session may send ahead of the answers", minimum=1)
-    max_rows: int = setting(512, "rows in one chunk", minimum=1)
-    threads: int = setting(0, "threads for the matrix products; 0: PyTorch's choice", minimum=0)
-    drain_s: float = setting(20.0, "seconds that open sessions get after SIGTERM", minimum=0)
-    log_level: str = setting("info", "what to log", choices=("debug", "info", "warning", "error"))
-    log_form: str = setting("text", "how to log", choices=("text", "json"))
+    max_sessions: int = tuning(256, "sessions open at once, all devices together", minimum=1)
+    max_device_sessions: int = tuning(64, "sessions open at once on one connection of a device", minimum=1)
+    parked_sessions: int = tuning(32, "finished sessions of one device kept for a next turn", minimum=0)
+    idle_s: float = tuning(600.0, "seconds after which a session nobody uses is given up", minimum=1)
+    resume_s: float = tuning(30.0, "seconds that sessions outlive their connection", minimum=0)
+    window_rows: int = tuning(
+        usual=2048, help="rows a session may send unanswered, where --mode does not say", minimum=1
+    )
+    max_rows: int = tuning(usual=512, help="rows in one chunk, where --mode does not say", minimum=1)
+
+
+@dataclass(frozen=True)
+class CloudConfig(
+    ProcessSettings,
+    SessionSettings,
+    RemoteStageSettings,
+    MachineSettings,
+    ServerSettings,
+    CloudTokenSettings,
+    ListeningSettings,
+    CloudSide,
+):
+    """Run the middle layers of a model for many devices. Sees hidden states only: no text, no token ids."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a slack that would leave no step any time."""
+        """Raises ValueError for a mode without a cloud, a slack that would leave no step any time, a token that devices
+        have too, and stages on other machines that could not join."""
+        self.check_names()
+        settle(self, CloudConfig, cloud_of(self.mode, whole_prompts=self.whole_prompts))
         if 0 < self.step_slack < 1:
             raise ValueError(f"--step-slack is a factor of 1 or more, or 0 for no limit, not {self.step_slack:g}")
+        if self.operator_token and self.operator_token == self.cloud_token:
+            raise ValueError(
+                "the operator token is the cloud token too: every device could drain this cloud; choose another "
+                "--operator-token (TRILBY_OPERATOR_TOKEN)"
+            )
+        host, _, port = self.stage_address.rpartition(":")
+        if self.remote_stages and not (host and port.isdigit()):
+            raise ValueError("--remote-stages needs --stage-address HOST:PORT, where they join")
+        if self.remote_stages and len(self.stage_token) < LEAST_CHARACTERS:
+            raise ValueError(
+                f"--remote-stages needs a --stage-token (TRILBY_STAGE_TOKEN) of {LEAST_CHARACTERS} characters or more, "
+                "the same for all stages"
+            )
+        if self.remote_stages and self.remote_stages >= self.stages:
+            raise ValueError("--remote-stages are some of the --stages: the first is this process")

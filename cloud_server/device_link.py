@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import structlog
-import torch
 
-from cloud_server.advice import Conditions
-from cloud_server.advising import Advising
-from cloud_server.engine import Engine
-from cloud_server.metrics import CloudMetrics
-from cloud_server.sessions import Answer
-from split_model.packed_rows import shortest, unpack
-from split_model.tensor_bytes import from_bytes
-from wire.errors import Code, ConnectionFailed, SessionFailed
+from cloud_server.device_rows import DeviceRows
+from cloud_server.engine.engine import Engine
+from cloud_server.engine.session import Answered
+from cloud_server.engine.shares import tenant_of
+from cloud_server.schedule.chunk_advice import Advising
+from cloud_server.schedule.chunk_model import Conditions
+from wire.errors import Code, ConnectionFailed, Crowded, SessionFailed
 from wire.frames import Frame, Tensor
-from wire.hello import CloudIdentity
-from wire.limits import PACK_BYTES
-from wire.messages import (
+from wire.message import Failed
+from wire.messages import AnyMessage
+from wire.session_messages import (
     Advice,
     Close,
-    Failed,
+    DeviceHello,
+    Fork,
     Forward,
     Keep,
     LinkState,
-    Message,
     Open,
     Park,
     Result,
@@ -43,12 +43,8 @@ log = structlog.get_logger()
 REMEMBERED_ENDS = 256
 """Ended sessions of a device that are remembered: frames still on their way to them are no news."""
 
-
 TIMINGS = 4
 """Reports of times of one device that are counted between two looks; devices send one a second."""
-
-APART_BYTES = 64 * 2**10
-"""Rows of more bytes are unpacked on another thread, and not packed here at all."""
 
 TURN_S = 0.002
 """After so many seconds of work for devices, whatever else waits for the event loop has its turn."""
@@ -59,35 +55,31 @@ class DeviceLink:
 
     Args:
         connection: number of this connection; with a session's own number it names the session.
-        name: the device's name, for people; its sessions share what tenants share.
-        conditions: those that its chunks are cut for, given its upload bandwidth.
-        connection_of: the number of the connection that had a resume token, None when it is not known.
+        hello: how the device has introduced itself.
+        tokens: the connections that may be resumed, by what their devices were told.
+
+    Attributes:
+        name: the device's name, for people.
+        measured: what the device has last told of its link.
     """
 
     def __init__(
-        self,
-        connection: int,
-        name: str,
-        stream: Stream,
-        engine: Engine,
-        identity: CloudIdentity,
-        metrics: CloudMetrics,
-        conditions: Callable[[float | None], Conditions],
-        connection_of: Callable[[str], int | None],
+        self, connection: int, hello: DeviceHello, stream: Stream, engine: Engine, tokens: Mapping[str, int]
     ) -> None:
         self.connection = connection
-        self.name = name
+        self.name = hello.name
         self.stream = stream
-        self.advising = Advising(conditions, self._advise)
+        self.measured = LinkState(0, 0)
+        self._tenant = tenant_of(hello.credential, hello.name)
         self._engine = engine
-        self._identity = identity
-        self._metrics = metrics
-        self._connection_of = connection_of
+        self._sessions = engine.sessions
+        self._metrics = engine.metrics
+        self._tokens = tokens
+        self._rows = DeviceRows(engine.identity)
+        self._advising = Advising()
         self._bytes = (0, 0)
         self._timings_left = TIMINGS
         self._ended: dict[int, None] = {}
-        self._packs = False
-        """Whether the device packed its last rows: its link is slow, so answers are packed too."""
 
     def take_bytes(self) -> tuple[int, int]:
         """Bytes received and sent since the last call."""
@@ -95,169 +87,156 @@ class DeviceLink:
         before, self._bytes = self._bytes, now
         return now[0] - before[0], now[1] - before[1]
 
-    def look_again(self) -> Iterator[None]:
-        """Advise anew what has changed, with pauses."""
+    def look_again(self, conditions: Conditions) -> Iterator[None]:
+        """Advise anew what has changed with these conditions, its own bandwidth left out; with pauses."""
         self._timings_left = TIMINGS
 
         def position(session: int) -> int | None:
-            entry = self._engine.ledger.entries.get((self.connection, session))
+            entry = self._sessions.ledger.entries.get((self.connection, session))
             return None if entry is None else entry.position
 
-        return self.advising.look_again(position)
+        conditions = replace(conditions, up_bytes_s=self.measured.up_bytes_s or None)
+        for advice in self._advising.look_again(conditions, position):
+            self._advise(advice)
+            yield
 
     async def serve(self) -> None:
         """Until the connection ends. Raises ``ConnectionFailed``."""
         try:
-            self.advising.connected()
+            self._advise(self._advising.default(self._engine.conditions()))
             worked_s = 0.0
             while True:
                 frame = await self.stream.receive()
-                unpacked = await self._unpacked(frame)
                 began = perf_counter()
-                self._handle(frame, unpacked)
+                await self._handle(frame)
                 worked_s += perf_counter() - began
                 if worked_s > TURN_S:
                     worked_s = 0.0
                     await asyncio.sleep(0)  # To receive what is there already is no pause.
         finally:
-            self._engine.leave(self.connection)
+            self._sessions.leave(self.connection)
 
-    async def _unpacked(self, frame: Frame) -> torch.Tensor | None:
-        """The rows of a forward that came packed, if it is one that will be taken; of many on another thread, since
-        the event loop is everybody's. What is wrong with it is said by whoever hands it on."""
-        message = frame.message
-        if not isinstance(message, Forward) or not frame.tensors[0].packed:
-            return None
-        tensor = frame.tensors[0]
-        try:
-            self._check(message, tensor)
-            if len(tensor.data) < APART_BYTES:
-                return unpack(tensor.dtype, tensor.shape, tensor.data)
-            return await asyncio.to_thread(unpack, tensor.dtype, tensor.shape, tensor.data)
-        except (SessionFailed, ValueError):
-            return None
-
-    def _handle(self, frame: Frame, unpacked: torch.Tensor | None) -> None:
+    async def _handle(self, frame: Frame) -> None:
         message = frame.message
         if isinstance(message, LinkState):
-            self.advising.measured(message)
+            self.measured = message
         elif isinstance(message, Timing):
-            if not self._timings_left:
-                return
-            self._timings_left -= 1
-            for metric, times in ((self._metrics.ttft, message.ttft_us), (self._metrics.tbt, message.tbt_us)):
-                for time_us in times:
-                    metric.observe(time_us / 1e6)
+            self._count(message)
         else:
             session: int = message.session  # type: ignore[union-attr,assignment]
             try:
-                self._work(session, message, frame.tensors, unpacked)
+                await self._work(session, message, frame.tensors)
             except SessionFailed as failure:
                 if failure.code is Code.UNKNOWN_SESSION and session in self._ended:
                     return  # It was told why when that session ended.
                 # Also one that was open already: its device takes it for ended from now on.
-                self._engine.close((self.connection, session))
+                self._sessions.close((self.connection, session))
                 self._refuse(session, failure)
 
-    def _work(self, session: int, message: Message, tensors: tuple[Tensor, ...], unpacked: torch.Tensor | None) -> None:
+    async def _work(self, session: int, message: AnyMessage, tensors: tuple[Tensor, ...]) -> None:
         """Hand one session message to the engine. Raises ``SessionFailed``."""
-        key, engine = (self.connection, session), self._engine
-        if isinstance(message, Forward):
-            hidden = self._hidden(message, tensors[0], unpacked)
-            engine.forward(key, message.sequence, message.position, hidden, message.want, _parents(message))
-        elif isinstance(message, Truncate):
-            engine.truncate(key, message.position)
-        elif isinstance(message, Keep):
-            engine.keep(key, message.nodes)
-        elif isinstance(message, Open):
-            engine.open(
-                key,
-                self.name,
-                message.positions,
-                self._deliver_to(session),
-                prompt=message.prompt,
-                expected=message.expected,
-                replayed=message.replayed,
-            )
-            self._ended.pop(session, None)
-            log.debug("session open", connection=self.connection, session=session, replayed=message.replayed)
-            if message.prompt and not message.replayed:
-                self.advising.opened(session, message.prompt)
-        elif isinstance(message, Resume):
-            before = self._connection_of(message.token)
-            if before is None:
-                raise SessionFailed(Code.UNKNOWN_SESSION, "that connection is not known here any more")
-            engine.resume((before, message.old_session), key, message.position, self._deliver_to(session))
-            self._ended.pop(session, None)
-            log.debug("session resumed", connection=self.connection, session=session, position=message.position)
-        elif isinstance(message, Park):
-            engine.park(key)
-        elif isinstance(message, Close):
-            engine.close(key)
-            self.advising.closed(session)
-            log.debug("session closed", connection=self.connection, session=session)
+        key, sessions = (self.connection, session), self._sessions
+        match message:
+            case Forward():
+                await self._forward(message, tensors[0])
+            case Truncate():
+                sessions.truncate(key, message.position)
+            case Keep():
+                sessions.keep(key, message.nodes)
+            case Open():
+                self._open(message)
+            case Fork():
+                source = (self.connection, message.source)
+                sessions.fork(source, key, message.position, partial(self._deliver, session))
+                self._begun(session, "session forked", position=message.position)
+            case Resume():
+                before = self._tokens.get(message.token)
+                if before is None:
+                    raise SessionFailed(Code.UNKNOWN_SESSION, "that connection is not known here any more")
+                old = (before, message.old_session)
+                sessions.resume(old, key, message.position, partial(self._deliver, session))
+                self._begun(session, "session resumed", position=message.position)
+            case Park():
+                sessions.park(key)
+            case Close():
+                sessions.close(key)
+                self.stream.withdraw(session)
+                self._advising.closed(session)
+                log.debug("session closed", connection=self.connection, session=session)
 
-    def _check_shape(self, tensor: Tensor) -> None:
-        """Raises ``SessionFailed`` for rows of another model."""
-        expected = self._identity
-        if tensor.dtype != expected.dtype or len(tensor.shape) != 2 or tensor.shape[1] != expected.hidden_size:
-            raise SessionFailed(
-                Code.SHAPE_MISMATCH,
-                f"hidden states of shape {list(tensor.shape)} in {tensor.dtype} came, "
-                f"[rows, {expected.hidden_size}] in {expected.dtype} is expected",
-            )
-
-    def _check(self, message: Forward, tensor: Tensor) -> None:
-        """Whether the forward is one to be taken, whatever its rows are. Raises ``SessionFailed``."""
-        self._check_shape(tensor)
-        key, rows = (self.connection, message.session), tensor.shape[0]
-        self._engine.ledger.check_forward(
-            key, message.sequence, message.position, rows, message.want, _parents(message)
+    def _open(self, message: Open) -> None:
+        session = message.session
+        self._sessions.open(
+            (self.connection, session),
+            self._tenant,
+            message.positions,
+            partial(self._deliver, session),
+            prompt=message.prompt,
+            expected=message.expected,
+            replayed=message.replayed,
         )
+        self._begun(session, "session open", replayed=message.replayed)
+        if message.prompt and not message.replayed:
+            conditions = self._engine.conditions(self.measured.up_bytes_s or None)
+            self._advise(self._advising.opened(session, message.prompt, conditions))
 
-    def _hidden(self, message: Forward, tensor: Tensor, unpacked: torch.Tensor | None) -> torch.Tensor:
-        """The rows of a forward, a view of the received bytes where they did not come packed. Raises
-        ``SessionFailed``."""
-        if tensor.packed or len(tensor.data) >= PACK_BYTES:  # Shorter ones are never packed and say nothing.
-            self._packs = tensor.packed
-        if unpacked is not None:
-            return unpacked
-        if tensor.packed:
-            self._check(message, tensor)
-            raise SessionFailed(Code.SHAPE_MISMATCH, "hidden states came that cannot be unpacked")
-        self._check_shape(tensor)
-        return from_bytes(tensor.dtype, tensor.shape, tensor.data)
+    async def _forward(self, message: Forward, tensor: Tensor) -> None:
+        """Rows are looked at once, before they are unpacked: it may be long, and what is refused is not worth it."""
+        self._rows.check(tensor)
+        parents = None if message.parents is None else [number - 1 for number in message.parents]
+        forward = self._sessions.admit(
+            (self.connection, message.session),
+            message.sequence,
+            message.position,
+            tensor.shape[0],
+            message.want,
+            parents,
+        )
+        try:
+            self._sessions.queue(forward, await self._rows.read(tensor))
+        except SessionFailed:
+            if self._sessions.holds(forward.session):
+                raise  # Else it has ended meanwhile, and was told so.
 
-    def _deliver_to(self, session: int) -> Callable[[int, Answer | SessionFailed], None]:
-        def deliver(sequence: int, outcome: Answer | SessionFailed) -> None:
-            if isinstance(outcome, SessionFailed):
-                self._refuse(session, outcome)
-                return
-            tensors = () if outcome.rows is None else (self._tensor(outcome.rows),)
-            result = Result(session, sequence, int(outcome.queue_s * 1e6), int(outcome.step_s * 1e6), outcome.step_rows)
-            with suppress(ConnectionFailed):  # The reader of this stream ends the sessions.
-                self.stream.post(result, tensors)
+    def _begun(self, session: int, event: str, **what: object) -> None:
+        self._ended.pop(session, None)
+        log.debug(event, connection=self.connection, session=session, **what)
 
-        return deliver
-
-    def _tensor(self, rows: torch.Tensor) -> Tensor:
-        return Tensor(*shortest(rows, self._packs and PACK_BYTES <= rows.nbytes < APART_BYTES))
+    def _deliver(self, session: int, outcome: Answered | SessionFailed) -> None:
+        if isinstance(outcome, SessionFailed):
+            self._refuse(session, outcome)
+            return
+        tensors = () if outcome.rows is None else (self._rows.written(outcome.rows),)
+        times_us = int(outcome.queue_s * 1e6), int(outcome.step_s * 1e6)
+        try:
+            self.stream.post(Result(session, outcome.sequence, *times_us, outcome.step_rows), tensors)
+        except Crowded:  # It reads so slowly that its answers would fill the memory: it may come back for them.
+            self._sessions.close((self.connection, session))
+            self._refuse(session, SessionFailed(Code.PREEMPTED, "its answers are read too slowly"))
+        except ConnectionFailed:
+            pass  # The reader of this stream ends the sessions.
 
     def _refuse(self, session: int, failure: SessionFailed) -> None:
         self._metrics.refused.labels(failure.code.value).inc()
         # Nothing that a device can bring about as often as it likes is written at the usual level.
         log.debug("session ended", connection=self.connection, session=session, code=failure.code.value)
-        self.advising.closed(session)
+        self._advising.closed(session)
+        self.stream.withdraw(session)
         self._ended[session] = None
         if len(self._ended) > REMEMBERED_ENDS:
             del self._ended[next(iter(self._ended))]
         with suppress(ConnectionFailed):
             self.stream.post(Failed(failure.code.value, failure.message, session, failure.param, failure.retry_after_s))
 
-    def _advise(self, advice: Advice) -> None:
-        with suppress(ConnectionFailed):
-            self.stream.post(advice)
+    def _advise(self, advice: Advice | None) -> None:
+        if advice is not None:
+            with suppress(ConnectionFailed):
+                self.stream.post(advice)
 
-
-def _parents(message: Forward) -> list[int] | None:
-    return None if message.parents is None else [number - 1 for number in message.parents]
+    def _count(self, timing: Timing) -> None:
+        if not self._timings_left:
+            return
+        self._timings_left -= 1
+        for metric, times in ((self._metrics.ttft, timing.ttft_us), (self._metrics.tbt, timing.tbt_us)):
+            for time_us in times:
+                metric.observe(time_us / 1e6)

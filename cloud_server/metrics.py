@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from service.log_metric import DroppedLines
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -38,6 +40,7 @@ class CloudMetrics:
         self.evictions = self._counter("num_evictions_total", "Kept or idle sessions given up")
         self.replays = self._counter("num_replays_total", "Sessions that devices began again from their own rows")
         self.resumes = self._counter("num_resumes_total", "Sessions that went on after a reconnect")
+        self.forks = self._counter("num_forks_total", "Sessions that began with the rows of another")
         self.replayed_rows = self._counter("replayed_rows_total", "Rows announced by replays")
         self.prefix_rows = self._counter("prefix_cache_hits_total", "Positions a next turn found in its kept session")
         self.stage_restarts = self._counter("stage_restarts_total", "Times the pipeline was started again")
@@ -46,6 +49,7 @@ class CloudMetrics:
         )
         self.received_bytes = self._counter("received_bytes_total", "Frame bytes received")
         self.sent_bytes = self._counter("sent_bytes_total", "Frame bytes sent")
+        self.registry.register(DroppedLines("trilby_cloud_log_lines_dropped_total"))
 
     def text(self) -> bytes:
         """All values in Prometheus text form."""

@@ -6,18 +6,36 @@ import asyncio
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import structlog
 
-from device_agent.answering import ServedChain, answer
-from device_agent.link import stay_connected
+from device_agent.answering.answer import ServedChain, answer
+from device_agent.redial import stay_connected
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.limits import GATEWAY_LINK
-from wire.messages import AgentHello, AgentState, Cancel, Drain, Failed, GatewayWelcome, Generate, Message
+from wire.message import Drain, Failed
+from wire.messages import AnyMessage
+from wire.request_messages import AgentHello, AgentState, Cancel, Finished, GatewayWelcome, Generate
 from wire.stream import Stream, dial
 
 log = structlog.get_logger()
+
+
+@dataclass(eq=False)
+class _Open:
+    """A request that is being answered: its task, the choices that may be generated at once, and those unfinished."""
+
+    task: asyncio.Task[None]
+    at_once: int
+    unfinished: int
+    cancelled: bool = False
+
+    @property
+    def load(self) -> int:
+        """Answers to generate at once; none where nobody waits any more: the gateway counts it so."""
+        return 0 if self.cancelled else min(self.at_once, self.unfinished)
 
 
 class Agent:
@@ -37,8 +55,7 @@ class Agent:
         self._model = model
         self._cloud_connected = cloud_connected
         self._stream: Stream | None = None
-        self._requests: dict[int, asyncio.Task[None]] = {}
-        self._cancelling: set[int] = set()
+        self._requests: dict[int, _Open] = {}
         self._draining = False
 
     async def run(self) -> None:
@@ -50,7 +67,7 @@ class Agent:
         self._draining = True
         self._post(Drain(within_s))
         if self._requests:
-            await asyncio.wait(list(self._requests.values()), timeout=within_s)
+            await asyncio.wait([each.task for each in self._requests.values()], timeout=within_s)
         await self._cancel_all()
 
     def report(self) -> None:
@@ -59,8 +76,8 @@ class Agent:
 
     @property
     def _running(self) -> int:
-        """Requests that somebody waits for."""
-        return len(self._requests) - len(self._cancelling)
+        """Answers that somebody waits for, of each request as many as may be generated at once."""
+        return sum(each.load for each in self._requests.values())
 
     async def _connection(self) -> None:
         async with dial(self._url, Role.AGENT, GATEWAY_LINK) as stream:
@@ -77,14 +94,16 @@ class Agent:
                 self._stream = None
                 await self._cancel_all()
 
-    def _handle(self, message: Message) -> None:
+    def _handle(self, message: AnyMessage) -> None:
         if isinstance(message, Generate):
             self._begin(message)
         elif isinstance(message, Cancel):
-            task = self._requests.get(message.request)
-            if task is not None:
-                self._cancelling.add(message.request)  # Its place is free at once: the gateway counts it so.
-                task.cancel()
+            request = self._requests.get(message.request)
+            if request is not None:
+                request.cancelled = True
+                request.task.cancel()
+                if self._stream is not None:
+                    self._stream.withdraw(message.request)
         elif isinstance(message, Drain):
             log.info("gateway drains", within_s=message.within_s)
 
@@ -94,7 +113,7 @@ class Agent:
             self._fail(request.request, refusal)
             return
         task = asyncio.create_task(self._serve(request))
-        self._requests[request.request] = task
+        self._requests[request.request] = _Open(task, min(request.at_once or request.n, request.n), request.n)
         task.add_done_callback(lambda _: self._ended(request.request))
         self.report()
 
@@ -104,15 +123,16 @@ class Agent:
         if request.request in self._requests:
             return SessionFailed(Code.DUPLICATE_SESSION, "this request number is in use")
         if self._running >= self._hello.capacity:
-            return SessionFailed(Code.OVERLOADED, "this device serves as many requests as it can", retry_after_s=1.0)
-        if request.model != self._model.name:
-            return SessionFailed(Code.MODEL_NOT_FOUND, f"this device serves '{self._model.name}'", param="model")
+            return SessionFailed(Code.OVERLOADED, "this device generates as many answers as it can", retry_after_s=1.0)
+        names = [served.id for served in self._hello.models]
+        if request.model not in names:
+            return SessionFailed(Code.MODEL_NOT_FOUND, f"this device serves {', '.join(names)}", param="model")
         return None
 
     async def _serve(self, request: Generate) -> None:
         structlog.contextvars.bind_contextvars(request_id=request.request_id)
         try:
-            await answer(self._model, request, self._post)
+            await answer(self._model, request, lambda message: self._tell(request.request, message))
             log.debug("request done")
         except SessionFailed as failure:
             log.info("request failed", code=failure.code.value)
@@ -130,19 +150,26 @@ class Agent:
 
     def _ended(self, number: int) -> None:
         self._requests.pop(number, None)
-        self._cancelling.discard(number)
         self.report()
+
+    def _tell(self, number: int, message: AnyMessage) -> None:
+        self._post(message)
+        request = self._requests.get(number)
+        if isinstance(message, Finished) and request is not None:
+            request.unfinished -= 1
+            if 0 < request.unfinished < request.at_once:  # The end of the last is the end of the request.
+                self.report()
 
     def _fail(self, number: int, failure: SessionFailed) -> None:
         self._post(Failed(failure.code.value, failure.message[:512], number, failure.param, failure.retry_after_s))
 
-    def _post(self, message: Message) -> None:
+    def _post(self, message: AnyMessage) -> None:
         if self._stream is not None:
             with suppress(ConnectionFailed):  # The reader of this stream cancels what runs for it.
                 self._stream.post(message)
 
     async def _cancel_all(self) -> None:
-        tasks = list(self._requests.values())
+        tasks = [each.task for each in self._requests.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

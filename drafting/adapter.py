@@ -41,11 +41,12 @@ class AdapterDrafter:
     ) -> AdapterDrafter:
         """Reads the file of kind ``adapter`` or ``fused`` that was trained for this model and split.
 
-        dtype: of the input submodel's rows, and of the head. head: the model's own, shared. Raises BadDrafter.
+        dtype: of the input submodel's rows, and of the head. head: the model's own, shared; the layer is where it is.
+        Raises BadDrafter.
         """
         file = read_drafter(path)
         file.check(kind, digest, split, adapter_shapes(spec, kind, file.shapes))
-        return cls(kind, AdapterLayer(file, spec, dtype), head, file.parameters)
+        return cls(kind, AdapterLayer(file, spec, dtype, head.device), head, file.parameters)
 
     def open(self, positions: int) -> AdapterSession:
         """Follow a text of at most ``positions`` tokens."""

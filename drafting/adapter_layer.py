@@ -15,10 +15,12 @@ import torch
 from torch.nn.functional import silu
 
 from drafting.drafter_file import DrafterFile
+from drafting.replay import replayed
 from split_model.attention import Sight, attend_in
 from split_model.kv_cache import KVCache
 from split_model.matrix import Matrix
 from split_model.norm import RmsNorm
+from split_model.projection import Projection
 from split_model.rope import Rope
 from split_model.spec import ModelSpec
 
@@ -58,29 +60,28 @@ class AdapterLayer:
         fused: whether ``x`` is more than the shallow row.
     """
 
-    def __init__(self, file: DrafterFile, spec: ModelSpec, dtype: torch.dtype) -> None:
+    def __init__(self, file: DrafterFile, spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> None:
         """Reads a file that was checked for this model. Raises BadDrafter."""
         self.fused = file.kind == "fused"
         self.dtype = dtype
-        self.rope = Rope(spec.rope, dtype)
+        self.device = device
+        self.rope = Rope(spec.rope, dtype, device)
         self._spec = spec
-        self._heads = spec.num_heads
-        self._kv_heads = spec.num_kv_heads
-        self._head_dim = spec.head_dim
-        self._rotated = spec.num_heads + spec.num_kv_heads
-        self._all_heads = spec.num_heads + 2 * spec.num_kv_heads
-        self._norm = RmsNorm(file.tensor("norm", dtype), spec.norm_eps)
-        self._qkv = file.matrix(["query", "key", "value"], dtype)
-        self._output = file.matrix(["output"], dtype)
+        self._norm = RmsNorm(file.tensor("norm", dtype, device), spec.norm_eps)
+        matrix = file.matrix(["query", "key", "value"], dtype, device)
+        self._qkv = Projection([matrix], spec.num_heads, spec.num_kv_heads, spec.head_dim)
+        self._output = file.matrix(["output"], dtype, device)
         if self.fused:
-            self._deep_norm = RmsNorm(file.tensor("deep_norm", dtype), spec.norm_eps)
-            self._fuse = file.matrix(["fuse"], dtype)
-        self._keep = file.tensor("keep", dtype) if "keep" in file.shapes else None
+            self._deep_norm = RmsNorm(file.tensor("deep_norm", dtype, device), spec.norm_eps)
+            self._fuse = file.matrix(["fuse"], dtype, device)
+        self._keep = file.tensor("keep", dtype, device) if "keep" in file.shapes else None
         self._up: Matrix | None = None
         if "up" in file.shapes:
-            self._mlp_norm = RmsNorm(file.tensor("mlp_norm", dtype), spec.norm_eps)
-            self._up = file.matrix(["up"], dtype)
-            self._down = file.matrix(["down"], dtype)
+            self._mlp_norm = RmsNorm(file.tensor("mlp_norm", dtype, device), spec.norm_eps)
+            self._up = file.matrix(["up"], dtype, device)
+            self._down = file.matrix(["down"], dtype, device)
+        # A node's step; what is between the two hangs on how long the text is.
+        self._replay_begin, self._replay_end = replayed(self._begin, device), replayed(self._end, device)
 
     @property
     def hidden_size(self) -> int:
@@ -88,7 +89,7 @@ class AdapterLayer:
 
     def new_cache(self, limit: int) -> KVCache:
         """An empty cache of at most ``limit`` rows."""
-        return KVCache(1, self._kv_heads, self._head_dim, self.dtype, limit)
+        return KVCache(1, self._spec.num_kv_heads, self._spec.head_dim, self.dtype, limit, self.device)
 
     def kept(self, shallow: torch.Tensor) -> torch.Tensor:
         """``x`` of rows before which no deep row is known, ``[rows, hidden_size]``; perhaps ``shallow`` itself."""
@@ -109,17 +110,23 @@ class AdapterLayer:
         Returns:
             the outputs of the last rows, ``[wanted, hidden_size]``.
         """
-        cos, sin = rotations
         rows = x.shape[0]
-        projected = self._qkv(self._norm(x)).view(rows, self._all_heads, self._head_dim)
-        rotated = projected.narrow(1, 0, self._rotated)
-        rotated = torch.addcmul(rotated * cos, rotated.roll(self._head_dim // 2, -1), sin)
-        query, key = rotated.split_with_sizes([self._heads, self._kv_heads], 1)
-        keys, values = cache.append(0, key, projected.narrow(1, self._rotated, self._kv_heads))
+        alone = rows == 1
+        query, key, value = (self._replay_begin if alone else self._begin)(x, *rotations)
+        keys, values = cache.append(0, key, value)
         cache.advance(rows)
         if rows > 1 and seen.mask is None and not seen.causal:  # the last row alone
             query, x = query[-1:], x[-1:]
-        out = self._output(attend_in(seen, query, keys, values)).add_(x)
-        if self._up is None:
-            return out
-        return out.add_(self._down(silu(self._up(self._mlp_norm(out)), inplace=True)))
+        [out] = (self._replay_end if alone else self._end)(attend_in(seen, query, keys, values), x)
+        return out
+
+    def _begin(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Queries, keys and values of rows."""
+        return self._qkv(self._norm(x), cos, sin)
+
+    def _end(self, context: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The outputs of rows ``x``, from what they attended to."""
+        out = self._output(context).add_(x)
+        if self._up is not None:
+            out.add_(self._down(silu(self._up(self._mlp_norm(out)), inplace=True)))
+        return (out,)

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import torch
 
 from drafting.adapter_layer import AdapterLayer
-from drafting.drafter import Guess
-from drafting.nodes import NODE_SLOTS, Nodes
+from drafting.drafter import NODE_SLOTS, Guess, new_nodes
 from drafting.waiting_rows import BATCH_ROWS, WaitingRows
-from split_model.attention import Sight, branching_sight, sight
-from split_model.stack import Head
-from split_model.tree import TRUNK
+from split_model.attention import Sight, sight_of
+from split_model.device import put
+from split_model.stack import Head, Span
+from split_model.tree import TRUNK, Tree
 
 
 class AdapterSession:
@@ -32,8 +32,9 @@ class AdapterSession:
         self._position = 0
         self._cache = layer.new_cache(positions + NODE_SLOTS)
         self._waiting = WaitingRows()
-        self._nodes: Nodes | None = None
+        self._tree: Tree | None = None  # of which nodes have run
         self._node_outs: list[torch.Tensor] = []  # [1, hidden] each
+        self._node_guesses: list[Guess] = []
         # Of the last observed token, once it has run and unless it was the end of a truncated text.
         self._out: torch.Tensor | None = None  # [1, hidden]
         self._guess: Guess | None = None
@@ -44,11 +45,9 @@ class AdapterSession:
 
     @property
     def nbytes(self) -> int:
-        held = self._cache.nbytes + self._waiting.nbytes + sum(out.nbytes for out in self._node_outs)
-        if self._nodes is not None:
-            held += self._nodes.nbytes
-        logits = None if self._guess is None else self._guess.logits
-        return held + sum(each.nbytes for each in (self._out, logits) if each is not None)
+        said = [guess.logits for guess in (self._guess, *self._node_guesses) if guess is not None]
+        rows = [self._out, *self._node_outs, *said]
+        return self._cache.nbytes + self._waiting.nbytes + sum(each.nbytes for each in rows if each is not None)
 
     @torch.inference_mode()
     def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
@@ -80,26 +79,24 @@ class AdapterSession:
         return self._guess
 
     @torch.inference_mode()
-    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
-        """Raises ValueError for a parent that does not come before its child, CacheFull for too many nodes."""
-        count = len(parents)
-        if len(tokens) != count or shallow.shape != (count, self._layer.hidden_size):
-            raise ValueError(f"{count} parents cannot have {len(tokens)} tokens and rows {list(shallow.shape)}")
-        if not count:
+    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+        """Raises CacheFull for too many nodes."""
+        new = new_nodes(tree, shallow, self._position, len(self._node_outs))
+        if shallow.shape[1] != self._layer.hidden_size:
+            raise ValueError(f"nodes cannot have rows {list(shallow.shape)}")
+        if not new:
             return []
-        if self._nodes is None:
+        if not new.start:
             self._catch_up()
-            self._nodes = Nodes(self._cache.length)
-        self._nodes.tree.check(parents)
-        self._cache.reserve(count)
-        first = 0
-        outs = []
-        for end in self._waves(parents):
-            outs.append(self._run_nodes(parents[first:end], tokens[first:end], shallow[first:end]))
+        self._cache.reserve(len(new))
+        self._tree = tree
+        first, outs = new.start, []
+        for end in self._waves(tree, new):
+            outs.append(self._run_nodes(tree, range(first, end), shallow[first - new.start : end - new.start]))
             first = end
-        logits = self._head.forward(outs[0] if len(outs) == 1 else torch.cat(outs))
+        logits = self._head.forward(_joined(outs))
         guesses = [Guess(self._source, row) for row in logits.unbind(0)]
-        self._nodes.guesses += guesses
+        self._node_guesses += guesses
         return list(guesses)
 
     def truncate(self, position: int) -> None:
@@ -115,6 +112,20 @@ class AdapterSession:
         self._cache.truncate(run)
         self._waiting.truncate(position - run)
 
+    def fork(self, position: int) -> AdapterSession:
+        """Where the row to guess from is not the last, a guess is None until something is observed. Raises
+        ValueError."""
+        if not 0 <= position <= self._position:
+            raise ValueError(f"cannot fork at position {position}: {self._position} tokens are observed")
+        forked = AdapterSession(self._source, self._layer, self._head, self._positions)
+        run = min(position, self._cache.length if self._tree is None else self._tree.trunk)
+        forked._position = position
+        forked._cache.begin_as(self._cache, run)
+        forked._waiting = self._waiting.first(position - run)
+        if position == self._position:
+            forked._out, forked._guess = self._out, self._guess
+        return forked
+
     def close(self) -> None:
         self._forget_nodes()
         self._waiting.truncate(0)
@@ -123,22 +134,20 @@ class AdapterSession:
         self._positions = self._position = 0
 
     def _forget_nodes(self) -> None:
-        if self._nodes is not None:
-            self._cache.truncate(self._nodes.tree.trunk)
-            self._nodes = None
-            self._node_outs = []
+        if self._tree is not None:
+            self._cache.truncate(self._tree.trunk)
+            self._tree, self._node_outs, self._node_guesses = None, [], []
 
     def _settle(self, tokens: Sequence[int]) -> int:
         """Forgets the nodes, but for what can stay of those that ``tokens`` follow: that many tokens have run."""
-        nodes = self._nodes
-        if nodes is None:
+        tree = self._tree
+        if tree is None:
             return 0
-        path = () if self._layer.fused else nodes.follow(tokens)
+        path = () if self._layer.fused else _run_of(tree.follow(tokens), len(self._node_outs))
         if path:
-            self._out, self._guess = self._node_outs[path[-1]], nodes.guesses[path[-1]]
-            self._cache.keep(nodes.tree.trunk, nodes.tree.slots(path))
-            self._nodes = None
-            self._node_outs = []
+            self._out, self._guess = self._node_outs[path[-1]], self._node_guesses[path[-1]]
+            self._cache.keep(tree.trunk, tree.slots(path))
+            self._tree, self._node_outs, self._node_guesses = None, [], []
         else:
             self._forget_nodes()
         return len(path)
@@ -174,36 +183,24 @@ class AdapterSession:
             parts.append(part)
         return torch.cat(parts)
 
-    def _waves(self, parents: Sequence[int]) -> list[int]:
+    def _waves(self, tree: Tree, new: range) -> list[int]:
         """Where new nodes are cut into batches: a row that uses its parent's output must come after it."""
-        assert self._nodes is not None
         ends = []
         if self._layer.fused:
-            known = first = len(self._nodes)
-            for number, parent in enumerate(parents, first):
-                if parent >= known:
-                    ends.append(number - first)
-                    known = number
-        return [*ends, len(parents)]
+            known = new.start
+            for node in new:
+                if tree.parents[node] >= known:
+                    ends.append(node)
+                    known = node
+        return [*ends, new.stop]
 
-    def _run_nodes(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> torch.Tensor:
-        assert self._nodes is not None
-        layer, rows = self._layer, len(parents)
+    def _run_nodes(self, tree: Tree, nodes: range, shallow: torch.Tensor) -> torch.Tensor:
+        layer, rows = self._layer, len(nodes)
         x = layer.kept(shallow)
         if layer.fused:
-            x = self._with_outputs_of(parents, x)
-        start = self._cache.length
-        branching = self._nodes.add(parents, tokens)
-        if branching is None:
-            rotations = layer.rope.span(start, rows)
-            seen = sight(start, rows, None, layer.dtype, "cpu")
-        else:
-            positions = branching.positions[-rows:]
-            if rows == 1:
-                rotations = layer.rope.span(positions[0], 1)
-            else:
-                rotations = layer.rope.positions(torch.tensor(positions), max(positions) + 1)
-            seen = branching_sight(branching, None, layer.dtype, "cpu")
+            x = self._with_outputs_of(tree.parents[nodes.start : nodes.stop], x)
+        span = Span(self._cache, rows, tree.sees(nodes.start, nodes.stop))
+        rotations, seen = layer.rope.of([span]), sight_of(span, None, layer.dtype, layer.device)
         out = layer.step(x, rotations, seen, self._cache)
         self._node_outs += out.split_with_sizes([1] * rows)
         return out
@@ -217,9 +214,12 @@ class AdapterSession:
         added = self._layer.added(_joined([out for _, out in known]))
         if len(known) == len(outs):
             return x + added
-        x = x.clone()
-        x[[row for row, _ in known]] += added
-        return x
+        return x.index_add(0, put(torch.tensor([row for row, _ in known]), x.device), added)
+
+
+def _run_of(path: tuple[int, ...], known: int) -> tuple[int, ...]:
+    """As much of ``path`` as is among the first ``known`` nodes."""
+    return tuple(node for node in path if node < known)
 
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:

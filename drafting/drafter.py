@@ -1,9 +1,10 @@
 """What a drafter looks like to the loop that asks it for tokens, whichever kind it is.
 
 A drafter follows one text. What is final it *observes*: the prompt, then after each verdict the tokens that were
-chosen. What it is asked about beyond that are *nodes* of a tree behind the last observed token, numbered from 0 in the
-order in which they are extended; observing anything forgets them all. A draft is a path of nodes; branches are only
-made to prepare for several verdicts, and never leave the device.
+chosen. What it is asked about beyond that are *nodes* of a tree of tokens behind the last observed one. The tree is the
+asker's, and every session of the device that has rows of its nodes is handed the same one; observing anything forgets
+it, and the next tree is another. A draft is a path of nodes; branches are only made to prepare for several verdicts,
+and never leave the device.
 
 Everything here runs on the device's compute thread.
 """
@@ -15,6 +16,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+
+from split_model.tree import Tree
+
+NODE_SLOTS = 256
+"""Nodes that a text can have at a time, where nodes take room in a cache. One more, and ``extend`` raises CacheFull."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +65,28 @@ class DraftSession(Protocol):
         """About the token after the last one observed; None where the drafter has nothing to say."""
         ...
 
-    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
-        """New nodes: each of ``tokens`` following its parent, -1 being the last token observed.
+    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+        """The last nodes of ``tree``, as many as there are rows, are new to this session, and no others.
 
         Args:
-            shallow: the input submodel's rows of these nodes, ``[len(tokens), hidden_size]``.
+            tree: with tokens, its trunk being the observed text; the same one until something is observed.
+            shallow: the input submodel's rows of the new nodes, ``[new, hidden_size]``.
 
         Returns:
             what may follow each of them.
+
+        Raises:
+            ValueError: the tree is behind another text, or other nodes are new.
         """
         ...
 
     def truncate(self, position: int) -> None:
         """Forget every observed token from ``position`` on, and every node."""
+        ...
+
+    def fork(self, position: int) -> DraftSession:
+        """A session that has observed the first ``position`` of the same tokens and has no nodes; from then on neither
+        knows of the other. It says what this one would after ``truncate(position)``."""
         ...
 
     def close(self) -> None:
@@ -111,3 +126,16 @@ class Drafter(Protocol):
     def open(self, positions: int) -> DraftSession:
         """Follow a text of at most ``positions`` tokens."""
         ...
+
+
+def new_nodes(tree: Tree, shallow: torch.Tensor, position: int, known: int) -> range:
+    """The nodes that ``DraftSession.extend`` is told of, after ``position`` observed tokens and ``known`` nodes.
+
+    Raises ValueError as ``extend`` does.
+    """
+    if tree.trunk != position or len(tree.tokens) != known + len(shallow):
+        raise ValueError(
+            f"{len(shallow)} rows cannot go on from {known} nodes behind {position} tokens: "
+            f"the tree has {len(tree.tokens)} nodes behind {tree.trunk}"
+        )
+    return range(known, len(tree))

@@ -20,7 +20,7 @@ import torch
 
 from drafting.errors import BadDrafter
 from split_model.errors import BadCheckpoint
-from split_model.matrix import Matrix
+from split_model.matrix import Matrix, empty_for_products
 from split_model.safetensors_file import SafetensorsFile
 from split_model.tensor_bytes import to_bytes
 
@@ -82,23 +82,23 @@ class DrafterFile:
                     f"in the file and {wanted} in a drafter of this model. Train it again with `trilby distill`"
                 )
 
-    def tensor(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+    def tensor(self, name: str, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
         """One tensor. Raises BadDrafter where it cannot be read or is not finite."""
-        return self.stacked([name], dtype)
+        return self.stacked([name], dtype, device)
 
-    def matrix(self, names: Sequence[str], dtype: torch.dtype, bias: str | None = None) -> Matrix:
+    def matrix(
+        self, names: Sequence[str], dtype: torch.dtype, device: torch.device | str = "cpu", bias: str | None = None
+    ) -> Matrix:
         """Matrices stacked by rows, in the form that multiplies fastest. Raises BadDrafter as ``tensor`` does."""
-        return Matrix(self.stacked(names, dtype), None if bias is None else self.tensor(bias, dtype))
+        return Matrix(self.stacked(names, dtype, device), None if bias is None else self.tensor(bias, dtype, device))
 
-    def stacked(self, names: Sequence[str], dtype: torch.dtype) -> torch.Tensor:
+    def stacked(self, names: Sequence[str], dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
         """Tensors of equal width, stacked by rows. Raises BadDrafter as ``tensor`` does."""
         try:
             shapes = [self._file.entry(name).shape for name in names]
             shape = (sum(each[0] for each in shapes), *shapes[0][1:])
-            # As in the model's own layers: a product of few float32 rows is faster where the matrix lies as [in, out].
-            turned = dtype == torch.float32 and len(shape) == 2
             with torch.inference_mode():
-                out = torch.empty(shape[::-1], dtype=dtype).t() if turned else torch.empty(shape, dtype=dtype)
+                out = empty_for_products(shape, dtype, device)
                 for name, rows in zip(names, out.split_with_sizes([each[0] for each in shapes]), strict=True):
                     self._file.read_into(name, rows, None, None)
                     if not rows.isfinite().all():

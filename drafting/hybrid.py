@@ -15,9 +15,10 @@ from typing import NamedTuple
 import torch
 
 from drafting.calibration import Calibration, usual_chance
-from drafting.drafter import Drafter, DraftSession, Guess
+from drafting.drafter import Drafter, DraftSession, Guess, new_nodes
 from drafting.lookup import LookupDrafter
-from split_model.tree import TRUNK
+from split_model.device import on_host
+from split_model.tree import TRUNK, Tree
 
 SURE = 0.95
 """Chance from which on a lookup's token is taken without asking the model. A model's step is cheap beside a row that is
@@ -34,7 +35,11 @@ class HybridDrafter:
         self._model = model
         self._lookup = lookup
         self._calibration = Calibration(usual_chance)
-        """One for all texts: an answer is too short to learn it from alone."""
+        """One for all texts of a tenant: an answer is too short to learn it from alone."""
+
+    def apart(self) -> HybridDrafter:
+        """The same model and lookup, which have learned nothing yet: what they learn here is not known there."""
+        return HybridDrafter(self._model, self._lookup)
 
     @property
     def parameters(self) -> int:
@@ -69,10 +74,9 @@ class HybridSession:
 
     def _forget_nodes(self) -> None:
         self._opinions: dict[int, list[_Opinion]] = {}  # at each node that was asked about; TRUNK is one
-        self._children: dict[tuple[int, int], int] = {}
-        self._nodes = 0
-        # Nodes that the model has not run: always the last ones.
-        self._waiting: list[tuple[Sequence[int], Sequence[int], torch.Tensor]] = []
+        self._tree: Tree | None = None
+        self._known = 0
+        self._waiting: list[torch.Tensor] = []  # rows of nodes that the model has not run: always the last ones
 
     @property
     def position(self) -> int:
@@ -80,7 +84,7 @@ class HybridSession:
 
     @property
     def nbytes(self) -> int:
-        return self._model.nbytes + self._lookup.nbytes + sum(shallow.nbytes for _, _, shallow in self._waiting)
+        return self._model.nbytes + self._lookup.nbytes + sum(rows.nbytes for rows in self._waiting)
 
     def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
         """Raises what the model raises for rows that are not those of the tokens, or for too many."""
@@ -96,18 +100,15 @@ class HybridSession:
             said += _opinions(self._model.guess())
         return self._best(said)
 
-    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
         """Raises what the model raises when it runs the nodes; then they are all lost until something is observed."""
-        if shallow.shape[0] != len(tokens):
-            raise ValueError(f"{len(tokens)} tokens cannot have {shallow.shape[0]} rows")
-        said = [_opinions(guess) for guess in self._lookup.extend(parents, tokens, shallow)]
-        for node, (parent, token, opinions) in enumerate(zip(parents, tokens, said, strict=True), self._nodes):
-            self._children.setdefault((parent, token), node)
-            self._opinions[node] = opinions
-        self._nodes += len(said)
-        self._waiting.append((parents, tokens, shallow))
+        new = new_nodes(tree, shallow, self.position, self._known)
+        said = [_opinions(guess) for guess in self._lookup.extend(tree, shallow)]
+        self._tree, self._known = tree, new.stop
+        self._opinions.update(zip(new, said, strict=True))
+        self._waiting.append(shallow)
         if not all(map(self._sure, said)):
-            for opinions, guess in zip(said, self._run_waiting()[-len(said) :], strict=True):
+            for opinions, guess in zip(said, self._run_waiting(tree)[-len(said) :], strict=True):
                 opinions += _opinions(guess)
         return [self._best(opinions) for opinions in said]
 
@@ -117,17 +118,18 @@ class HybridSession:
         self._lookup.truncate(position)
         self._forget_nodes()
 
+    def fork(self, position: int) -> HybridSession:
+        """Raises ValueError where so many tokens were not observed."""
+        return HybridSession(self._model.fork(position), self._lookup.fork(position), self._calibration)
+
     def close(self) -> None:
         self._model.close()
         self._lookup.close()
         self._forget_nodes()
 
-    def _run_waiting(self) -> list[Guess | None]:
-        parents = [parent for each, _, _ in self._waiting for parent in each]
-        tokens = [token for _, each, _ in self._waiting for token in each]
-        rows = [shallow for _, _, shallow in self._waiting]
-        self._waiting = []
-        return self._model.extend(parents, tokens, rows[0] if len(rows) == 1 else torch.cat(rows))
+    def _run_waiting(self, tree: Tree) -> list[Guess | None]:
+        rows, self._waiting = self._waiting, []
+        return self._model.extend(tree, rows[0] if len(rows) == 1 else torch.cat(rows))
 
     def _promise(self, opinion: _Opinion) -> float:
         return self._calibration.chance(opinion.guess.source, False, opinion.weight)
@@ -150,7 +152,7 @@ class HybridSession:
                 break
             for opinion in self._opinions.get(node, ()):
                 self._calibration.seen(opinion.guess.source, False, opinion.weight, opinion.token == token)
-            node = self._children.get((node, token))
+            node = self._tree.child(node, token) if self._tree is not None else None
 
 
 def _opinions(guess: Guess | None) -> list[_Opinion]:
@@ -161,7 +163,7 @@ def _opinions(guess: Guess | None) -> list[_Opinion]:
         token, weight = guess.ranked[0]
     else:
         best = guess.logits.max(0)
-        token, weight = int(best.indices), float((best.values - guess.logits.logsumexp(0)).exp())
+        token, weight = on_host(best.indices, (best.values - guess.logits.logsumexp(0)).exp())
         if not math.isfinite(weight):  # As good as silent: what is not a number promises nothing.
             return []
     return [_Opinion(guess, token, weight)]

@@ -20,9 +20,9 @@ from operator import attrgetter
 
 import torch
 
-from drafting.drafter import Guess
+from drafting.drafter import Guess, new_nodes
 from drafting.suffixes import Match, SuffixIndex
-from split_model.tree import TRUNK
+from split_model.tree import TRUNK, Tree
 
 NAME = "lookup"
 CANDIDATES = 4
@@ -74,20 +74,14 @@ class LookupSession:
         self._catch_up()
         return self._guess_at(self._index.end)
 
-    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
-        """Raises ValueError for a parent that does not come before its child."""
-        if len(parents) != len(tokens):
-            raise ValueError(f"{len(parents)} parents cannot have {len(tokens)} tokens")
-        for node, parent in enumerate(parents, len(self._nodes)):
-            if not TRUNK <= parent < node:
-                raise ValueError(f"node {node} cannot follow {parent}")
+    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+        new = new_nodes(tree, shallow, self.position, len(self._nodes))
         self._catch_up()
-        guesses = []
-        for parent, token in zip(parents, tokens, strict=True):
-            match = self._index.follow(self._index.end if parent == TRUNK else self._nodes[parent], token)
-            self._nodes.append(match)
-            guesses.append(self._guess_at(match))
-        return guesses
+        for node in new:
+            parent = tree.parents[node]
+            match = self._index.end if parent == TRUNK else self._nodes[parent]
+            self._nodes.append(self._index.follow(match, tree.tokens[node]))
+        return [self._guess_at(self._nodes[node]) for node in new]
 
     def truncate(self, position: int) -> None:
         """Raises ValueError where so many tokens were not observed."""
@@ -97,6 +91,14 @@ class LookupSession:
         indexed = min(position, len(self._index))
         self._index.truncate(indexed)
         del self._waiting[position - indexed :]
+
+    def fork(self, position: int) -> LookupSession:
+        """The text is indexed anew once somebody asks. Raises ValueError where so many tokens were not observed."""
+        if not 0 <= position <= self.position:
+            raise ValueError(f"cannot fork at position {position}: {self.position} tokens are observed")
+        forked = LookupSession(self._positions)
+        forked._waiting = [*self._index.tokens(position), *self._waiting[: max(0, position - len(self._index))]]
+        return forked
 
     def close(self) -> None:
         self.truncate(0)

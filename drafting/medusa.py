@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import silu
 
-from drafting.drafter import Guess
+from drafting.drafter import Guess, new_nodes
 from drafting.drafter_file import read_drafter
 from split_model.matrix import Matrix
 from split_model.spec import ModelSpec
@@ -64,7 +64,8 @@ class MedusaDrafter:
     def load(
         cls, path: Path, spec: ModelSpec, digest: str, split: int, dtype: torch.dtype, head: Head
     ) -> MedusaDrafter:
-        """Reads the file that was trained for this model and split; ``head``, for its norm, is the model's own.
+        """Reads the file that was trained for this model and split; ``head``, for its norm, is the model's own; the
+        heads are where it is.
 
         Raises BadDrafter.
         """
@@ -72,8 +73,8 @@ class MedusaDrafter:
         file.check(cls.name, digest, split, medusa_shapes(spec))
         heads = [
             MedusaHead(
-                file.matrix([f"heads.{each}.block"], dtype, bias=f"heads.{each}.bias"),
-                file.matrix([f"heads.{each}.head"], dtype),
+                file.matrix([f"heads.{each}.block"], dtype, head.device, bias=f"heads.{each}.bias"),
+                file.matrix([f"heads.{each}.head"], dtype, head.device),
             )
             for each in range(HEADS)
         ]
@@ -93,7 +94,6 @@ class MedusaSession:
         self._hidden_size = hidden_size
         self._positions = positions
         self._position = 0
-        self._tree = Tree(0)
         self._deep: torch.Tensor | None = None  # [1, hidden], of the position before the last observed token's
         self._normed: torch.Tensor | None = None
         self._guesses: dict[int, Guess] = {}  # by head
@@ -128,14 +128,10 @@ class MedusaSession:
         return self._said(0)
 
     @torch.inference_mode()
-    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
-        """Raises ValueError for a parent that does not come before its child."""
-        first = len(self._tree)
-        if len(tokens) != len(parents) or shallow.shape != (len(parents), self._hidden_size):
-            raise ValueError(f"{len(parents)} parents cannot have {len(tokens)} tokens and rows {list(shallow.shape)}")
-        self._tree.add(parents)
-        # The tree's trunk is 0 here, so a node's place in it is its depth.
-        return [self._said(1 + self._tree.position(node)) for node in range(first, first + len(parents))]
+    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+        """Nothing is kept of nodes, so any last ones may be asked about."""
+        new = new_nodes(tree, shallow, self._position, len(tree) - len(shallow))
+        return [self._said(len(tree.path(node))) for node in new]
 
     @torch.inference_mode()
     def levels(self) -> list[Guess]:
@@ -146,11 +142,20 @@ class MedusaSession:
         """Nothing is said then until a deep row is observed. Raises ValueError."""
         if not 0 <= position <= self._position:
             raise ValueError(f"cannot truncate to position {position}: {self._position} tokens are observed")
-        self._tree = Tree(0)
         if position < self._position:
             self._position = position
             self._deep = None
             self._forget()
+
+    def fork(self, position: int) -> MedusaSession:
+        """Raises ValueError where so many tokens were not observed."""
+        if not 0 <= position <= self._position:
+            raise ValueError(f"cannot fork at position {position}: {self._position} tokens are observed")
+        forked = MedusaSession(self._heads, self._head, self._hidden_size, self._positions)
+        forked._position = position
+        if position == self._position:
+            forked._deep = self._deep
+        return forked
 
     def close(self) -> None:
         self._deep = None
@@ -158,7 +163,6 @@ class MedusaSession:
         self._positions = self._position = 0
 
     def _forget(self) -> None:
-        self._tree = Tree(0)
         self._normed = None
         self._guesses = {}
 

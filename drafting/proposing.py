@@ -15,7 +15,8 @@ import torch
 
 from drafting.drafter import Guess
 from drafting.verification import DRAFT_STREAM, Rule, stream
-from split_model.sampling import SamplingParams, penalised, probabilities, ranked
+from split_model.device import on_host
+from split_model.sampling import NOBODY, SamplingParams, drawn, penalised, probabilities
 
 
 @dataclass(frozen=True)
@@ -74,38 +75,39 @@ class Proposer:
         if self._params.is_greedy:
             return self._likeliest(guess.logits, text, count, guess.source)
         q = probabilities(guess.logits, self._params, self._prompt, text)
-        if not float(q.sum()) > 0:
-            return []
         start = len(self._prompt) + len(generated)
         if self._rule == "keyed":
-            tokens = ranked(q, self._seed, start + len(drafted), count)
-            return [Candidate(token, float(q[token]), None, guess.source) for token in tokens]
+            ids = drawn(q, self._seed, start + len(drafted), count)
+            found = on_host(ids, q.take(ids.clamp(min=0)))
+            return [
+                Candidate(token, chance, None, guess.source)
+                for token, chance in zip(*found, strict=True)
+                if token != NOBODY
+            ]
         return self._drawn(q, start, len(drafted), count, guess.source)
 
     def _likeliest(self, logits: torch.Tensor, text: Sequence[int], count: int, source: str) -> list[Candidate]:
         """By logits; the weight is the probability at temperature 1, as in HAT Eq. 5."""
         if self._warps_by_text:
             logits = penalised(logits, self._params, self._prompt, text)
-        total = float(logits.logsumexp(0))
+        ids = logits.argmax(0, keepdim=True) if count == 1 else logits.topk(min(count, len(logits))).indices
+        total, tokens, values = on_host(logits.logsumexp(0), ids, logits.take(ids))
         if not math.isfinite(total):
             return []
-        if count == 1:
-            token = int(logits.argmax())
-            return [Candidate(token, math.exp(float(logits[token]) - total), None, source)]
-        best = logits.topk(min(count, len(logits)))
         return [
-            Candidate(token, math.exp(logit - total), None, source)
-            for token, logit in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            Candidate(token, math.exp(logit - total), None, source) for token, logit in zip(tokens, values, strict=True)
         ]
 
     def _drawn(self, q: torch.Tensor, start: int, depth: int, count: int, source: str) -> list[Candidate]:
-        [first] = ranked(q, self._seed, start + depth, 1, stream(DRAFT_STREAM, start))
-        found = [Candidate(first, float(q.max()), q, source)]
-        if count > 1:
-            best = q.topk(min(count, len(q)))
-            found += [
-                Candidate(token, chance, q, source)
-                for token, chance in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-                if token != first and chance > 0
-            ]
+        first = drawn(q, self._seed, start + depth, 1, stream(DRAFT_STREAM, start))
+        best = q.topk(min(count, len(q)))
+        drawn_here, tokens, chances = on_host(first, best.indices, best.values)
+        found = [Candidate(token, chances[0], q, source) for token in drawn_here if token != NOBODY]
+        if not found:
+            return []
+        found += [
+            Candidate(token, chance, q, source)
+            for token, chance in zip(tokens, chances, strict=True)
+            if token != found[0].token and chance > 0
+        ]
         return found[:count]

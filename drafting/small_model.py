@@ -11,9 +11,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from drafting.drafter import Guess
+from drafting.drafter import NODE_SLOTS, Guess, new_nodes
 from drafting.errors import BadDrafter
-from drafting.nodes import NODE_SLOTS, Nodes
 from drafting.same_tokenizer import check_same_tokens
 from drafting.waiting_rows import BATCH_ROWS
 from split_model.checkpoint import Checkpoint
@@ -23,6 +22,7 @@ from split_model.names import model_name
 from split_model.slices import slice_parts, whole
 from split_model.spec import ModelSpec
 from split_model.stack import Embedding, Head, Span, Stack
+from split_model.tree import Tree
 
 
 class SmallModel:
@@ -61,7 +61,14 @@ class SmallModelDrafter:
         self._model = model
 
     @classmethod
-    def load(cls, model: str, target_folder: Path, spec: ModelSpec, dtype: torch.dtype) -> SmallModelDrafter:
+    def load(
+        cls,
+        model: str,
+        target_folder: Path,
+        spec: ModelSpec,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> SmallModelDrafter:
         """Reads a whole model: a folder, or a hub id.
 
         Args:
@@ -75,9 +82,9 @@ class SmallModelDrafter:
             folder = resolve(model)
             check_same_tokens(folder, target_folder)
             checkpoint = Checkpoint.open(folder)
-            embedding = Embedding.load(checkpoint, dtype)
-            stack = Stack.load(checkpoint, whole(checkpoint.spec), dtype)
-            head = Head.load(checkpoint, checkpoint.spec, dtype, embedding)
+            embedding = Embedding.load(checkpoint, dtype, device)
+            stack = Stack.load(checkpoint, whole(checkpoint.spec), dtype, device)
+            head = Head.load(checkpoint, checkpoint.spec, dtype, embedding, device)
         except ModelError as error:
             raise BadDrafter(f"{model} cannot draft: {error}") from error
         parameters = sum(part.num_elements for part in slice_parts(checkpoint.spec, whole(checkpoint.spec)))
@@ -98,7 +105,8 @@ class SmallModelSession:
         self._limit = min(positions, model.stack.spec.max_positions)
         self._tokens: list[int] = []
         self._cache = model.stack.new_cache(self._limit + NODE_SLOTS)
-        self._nodes: Nodes | None = None
+        self._tree: Tree | None = None  # of which nodes have run
+        self._node_guesses: list[Guess] = []
         self._last: torch.Tensor | None = None  # [1, hidden], the output of the last observed token once it has run
         self._guess: Guess | None = None
 
@@ -108,9 +116,9 @@ class SmallModelSession:
 
     @property
     def nbytes(self) -> int:
-        held = self._cache.nbytes + 8 * len(self._tokens) + (0 if self._nodes is None else self._nodes.nbytes)
-        logits = None if self._guess is None else self._guess.logits
-        return held + sum(each.nbytes for each in (self._last, logits) if each is not None)
+        said = [guess.logits for guess in (self._guess, *self._node_guesses) if guess is not None]
+        rows = sum(each.nbytes for each in (self._last, *said) if each is not None)
+        return self._cache.nbytes + 8 * len(self._tokens) + rows
 
     def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
         """The rows are not looked at. Raises ValueError for more tokens than the text has room for."""
@@ -118,14 +126,13 @@ class SmallModelSession:
             raise ValueError(f"{self.position} + {len(tokens)} tokens do not fit in {self._positions}")
         if not tokens:
             return
-        nodes = self._nodes
         self._last = self._guess = None
-        if nodes is not None:
-            path = nodes.follow(tokens)
-            self._cache.keep(nodes.tree.trunk, nodes.tree.slots(path))
+        if (tree := self._tree) is not None:
+            path = [node for node in tree.follow(tokens) if node < len(self._node_guesses)]
+            self._cache.keep(tree.trunk, tree.slots(path))
             if len(path) == len(tokens):
-                self._guess = nodes.guesses[path[-1]]
-            self._nodes = None
+                self._guess = self._node_guesses[path[-1]]
+            self._tree, self._node_guesses = None, []
         self._tokens += tokens
         while self._cache.length + BATCH_ROWS < self.position <= self._limit:
             self._read()
@@ -140,44 +147,55 @@ class SmallModelSession:
         return self._guess
 
     @torch.inference_mode()
-    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
-        """Raises ValueError for a parent that does not come before its child, CacheFull for too many nodes."""
-        count = len(parents)
-        if len(tokens) != count or shallow.shape[0] != count:
-            raise ValueError(f"{count} parents cannot have {len(tokens)} tokens and {shallow.shape[0]} rows")
+    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+        """Raises CacheFull for too many nodes."""
         if self.position > self._limit:
-            return [None] * count
-        if not count:
+            return [None] * len(shallow)
+        new = new_nodes(tree, shallow, self.position, len(self._node_guesses))
+        if not new:
             return []
-        if self._nodes is None:
-            if self._guess is None and self._tokens:
-                self._catch_up()
-            self._nodes = Nodes(self._cache.length)
-        self._nodes.tree.check(parents)
-        self._cache.reserve(count)
-        span = Span(self._cache, count, self._nodes.add(parents, tokens))
-        logits = self._model.logits(self._model.stack.forward(self._model.rows(tokens), [span]))
-        guesses = [Guess(self._source, row) for row in logits.unbind(0)]
-        self._nodes.guesses += guesses
+        if not new.start and self._guess is None and self._tokens:
+            self._catch_up()
+        self._cache.reserve(len(new))
+        self._tree = tree
+        span = Span(self._cache, len(new), tree.sees(new.start))
+        hidden = self._model.stack.forward(self._model.rows(tree.tokens[new.start :]), [span])
+        guesses = [Guess(self._source, row) for row in self._model.logits(hidden).unbind(0)]
+        self._node_guesses += guesses
         return list(guesses)
 
     def truncate(self, position: int) -> None:
         """Raises ValueError for a position that was not observed."""
         if not 0 <= position <= self.position:
             raise ValueError(f"cannot truncate to position {position}: {self.position} tokens are observed")
-        if self._nodes is not None:
-            self._cache.truncate(self._nodes.tree.trunk)
-            self._nodes = None
+        if self._tree is not None:
+            self._cache.truncate(self._tree.trunk)
+            self._tree, self._node_guesses = None, []
         if position < self.position:
             del self._tokens[position:]
             self._cache.truncate(min(position, self._cache.length))
             self._last = self._guess = None
 
+    def fork(self, position: int) -> SmallModelSession:
+        """Raises ValueError for a position that was not observed."""
+        if not 0 <= position <= self.position:
+            raise ValueError(f"cannot fork at position {position}: {self.position} tokens are observed")
+        forked = SmallModelSession(self._source, self._model, self._positions)
+        forked._tokens = self._tokens[:position]
+        forked._cache.begin_as(self._cache, min(position, self._run))
+        return forked
+
     def close(self) -> None:
         self._tokens = []
-        self._nodes = self._last = self._guess = None
+        self._tree, self._node_guesses = None, []
+        self._last = self._guess = None
         self._cache = self._model.stack.new_cache(0)
         self._positions = self._limit = 0
+
+    @property
+    def _run(self) -> int:
+        """Observed tokens that have run; behind them the cache has nodes."""
+        return self._cache.length if self._tree is None else self._tree.trunk
 
     @torch.inference_mode()
     def _read(self) -> torch.Tensor:
@@ -189,7 +207,7 @@ class SmallModelSession:
     def _catch_up(self) -> torch.Tensor:
         """Runs what was observed since, the last token again where its output was not kept; returns that output."""
         if self._last is None:
-            assert self._nodes is None and self._tokens
+            assert self._tree is None and self._tokens
             self._cache.truncate(min(self._cache.length, self.position - 1))
             while self._cache.length < self.position:
                 hidden = self._read()

@@ -80,6 +80,10 @@ class SuffixIndex:
     def __len__(self) -> int:
         return len(self._tokens)
 
+    def tokens(self, end: int) -> list[int]:
+        """The first ``end`` tokens of the text, or all of them where it has fewer."""
+        return self._tokens[:end]
+
     @property
     def nbytes(self) -> int:
         """Bytes that the index holds, the numbers in its tables estimated."""

@@ -3,7 +3,8 @@
 Three rules, all lossless; greedy answers need none of them, for a drafted token stays when it is the likeliest.
 
 - ``keyed``: each token is drawn as it would be without a draft, with the noise of its position, and the draft stays as
-  far as it agrees. The text of a seed is the same whatever was drafted (Gumbel coupling, arXiv 2408.07978).
+  far as it agrees. The text of a seed is the same whatever was drafted (Gumbel coupling, arXiv 2408.07978). That is no
+  more than to choose, and is left to whoever chooses tokens; the other two are here.
 - ``rejection``: a token drawn from q stays with chance ``min(1, p / q)``, and the first that does not is drawn anew
   from ``max(p - q, 0)`` (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318). The distribution is the
   same, the text of a seed is not.
@@ -15,12 +16,11 @@ All p and q have been through the same warpers. A draft without q was chosen, no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
 
-from split_model.sampling import SamplingParams, draw, noise, penalised, probabilities
+from split_model.sampling import SamplingParams, draw, noise, probabilities
 
 Rule = Literal["keyed", "rejection", "block"]
 
@@ -36,22 +36,6 @@ class Drafted(Protocol):
 
     @property
     def chances(self) -> torch.Tensor | None: ...
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The drafted tokens that stay, then one more: ``accepted + 1`` tokens."""
-
-    tokens: tuple[int, ...]
-    accepted: int
-
-
-@dataclass(frozen=True)
-class Walk:
-    """The same for a tree: the nodes that stay, from its root on, and ``len(nodes) + 1`` tokens."""
-
-    tokens: tuple[int, ...]
-    nodes: tuple[int, ...]
 
 
 def stream(purpose: int, start: int) -> tuple[int, int]:
@@ -71,8 +55,8 @@ def verify(
     prompt: Sequence[int],
     generated: Sequence[int],
     seed: int,
-) -> Verdict:
-    """The verdict on a chain.
+) -> tuple[int, ...]:
+    """The verdict on a chain by ``rejection`` or ``block``: the drafted tokens that stay, then one more.
 
     Args:
         logits: the target's, float32 ``[len(draft) + 1, vocab]``: after the last token chosen, then after each drafted.
@@ -82,12 +66,7 @@ def verify(
         BadSampling: ``logit_bias`` names an id outside the vocabulary.
         ValueError: the logits are not numbers.
     """
-    assert len(logits) == len(draft) + 1
-    if params.is_greedy or rule == "keyed":
-        walked = walk(
-            logits, range(-1, len(draft) - 1), [each.token for each in draft], params, prompt, generated, seed
-        )
-        return Verdict(walked.tokens, len(walked.nodes))
+    assert len(logits) == len(draft) + 1 and not params.is_greedy and rule != "keyed"
     judge = _reject if rule == "rejection" else _judge_block
     tokens = [each.token for each in draft]
     start = len(prompt) + len(generated)
@@ -100,47 +79,7 @@ def verify(
     if not float(rates.sum()) > 0:
         rates = target(accepted)  # rounding left nothing, or the logits are not numbers
     token = draw(rates, seed, start + accepted, stream(RESIDUAL_STREAM, start))
-    return Verdict((*tokens[:accepted], token), accepted)
-
-
-@torch.inference_mode()
-def walk(
-    logits: torch.Tensor,
-    parents: Sequence[int],
-    tokens: Sequence[int],
-    params: SamplingParams,
-    prompt: Sequence[int],
-    generated: Sequence[int],
-    seed: int,
-) -> Walk:
-    """The verdict on a tree by the rule ``keyed``: choose as without a draft, and go on while there is such a node.
-
-    Args:
-        logits: float32 ``[len(tokens) + 1, vocab]``: after the last token chosen, then after each node.
-        parents: the node that each node follows, an earlier one, or -1: the last token chosen. Siblings differ.
-        tokens: of the nodes.
-        generated: the tokens chosen so far.
-
-    Raises:
-        BadSampling: ``logit_bias`` names an id outside the vocabulary.
-        ValueError: the logits are not numbers.
-    """
-    assert len(logits) == len(tokens) + 1 == len(parents) + 1
-    nodes = {(parent, token): node for node, (parent, token) in enumerate(zip(parents, tokens, strict=True))}
-    text = list(generated)
-    path: list[int] = []
-    node: int | None = -1
-    while node is not None:
-        row = logits[node + 1]
-        if params.is_greedy:
-            token = int(penalised(row, params, prompt, text).argmax())
-        else:
-            token = draw(probabilities(row, params, prompt, text), seed, len(prompt) + len(text))
-        text.append(token)
-        node = nodes.get((node, token))
-        if node is not None:
-            path.append(node)
-    return Walk(tuple(text[len(generated) :]), tuple(path))
+    return (*tokens[:accepted], token)
 
 
 class _Target(Protocol):
@@ -168,7 +107,7 @@ def _judge_block(target: _Target, draft: Sequence[Drafted], seed: int, start: in
             residual = _residual(p, draft[index], joint)
             left = float(residual.sum())
             # 0 / 0 is where p and q are the same: more will stay for sure.
-            chance = left / (left + 1 - joint) if left > 0 else 0.0
+            chance = left / (left + (1 - joint)) if left > 0 else 0.0  # 1 - joint first: left may be 1e-17.
         else:
             residual, chance = p, joint
         # Nothing drafted is sure to stay: 0 tokens always may.

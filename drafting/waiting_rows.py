@@ -54,6 +54,13 @@ class WaitingRows:
             self.count -= rows
         return taken
 
+    def first(self, count: int) -> WaitingRows:
+        """The first ``count`` rows, at most all, as rows that wait elsewhere too."""
+        found = WaitingRows()
+        found._pieces, found.count = self._pieces.copy(), self.count
+        found.truncate(min(count, self.count))
+        return found
+
     def truncate(self, count: int) -> None:
         """Forgets all but the first ``count`` rows."""
         kept = self.take(count)

@@ -6,33 +6,38 @@ import structlog
 
 from gateway.app import create_app
 from gateway.config import GatewayConfig
+from service.addresses import host_port
 from service.lifecycle import serve
 from service.logs import configure_logs
 from service.settings import settings_command
-from wire.limits import MAX_FRAME_BYTES
+from service.stopping import end_at_once
+from wire.limits import MESSAGE_BYTES
 
 EXAMPLES = """
 trilby gateway
-trilby gateway --host 0.0.0.0 --port 8000 --device-token SECRET --api-keys KEY1,KEY2
+TRILBY_DEVICE_TOKEN=… TRILBY_API_KEYS=…,… trilby gateway --host 0.0.0.0 --port 8000
+trilby gateway --host 0.0.0.0 --device-token-file /run/secrets/device-token --api-keys-file /run/secrets/api-keys
 """
 
 
 def run(config: GatewayConfig) -> None:
     """Serve until a signal; SIGTERM drains first."""
+    end_at_once()
     configure_logs("gateway", config.log_level, config.log_form)
     app = create_app(config)
     dispatcher = app.state.desk.dispatcher
     log = structlog.get_logger()
     if not config.keys and not config.on_loopback:
         log.warning("no API keys are set: everyone who reaches this address can use it", host=config.host)
-    log.info("serving", api=f"http://{config.host}:{config.port}/v1", agents=f"ws://{config.host}:{config.port}/device")
+    address = host_port(config.host, config.port)
+    log.info("serving", api=f"http://{address}/v1", agents=f"ws://{address}/device")
 
     async def drain() -> None:
         log.info("draining", running=dispatcher.running)
         finished = await dispatcher.drain()
         log.info("stopping", finished=finished)
 
-    serve(app, config.host, config.port, drain=drain, max_frame_bytes=MAX_FRAME_BYTES)
+    serve(app, config.host, config.port, drain=drain, max_frame_bytes=max(MESSAGE_BYTES, config.max_body_bytes + 1))
 
 
 main = settings_command(GatewayConfig, run, name="trilby gateway", examples=EXAMPLES)

@@ -1,127 +1,30 @@
-"""One connected agent: its link, its load, and the requests it works on.
-
-A ``Ticket`` is one request at one agent. It ends in one place, ``close``, which frees the agent's slot and tells the
-agent to stop unless it has said itself that it is done; whoever opens a ticket closes it.
-"""
+"""One connected agent: its link, its load, and the requests it works on (``tickets``)."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
-import msgspec
 import structlog
 
 from gateway.answer import Answer
-from gateway.asking import Ask
-from gateway.errors import from_code
 from gateway.registry.base import AgentRecord
-from wire.connection import failure_of
-from wire.errors import Code, ConnectionFailed, SessionFailed
-from wire.messages import (
-    Accepted,
-    AgentHello,
-    AgentState,
-    Cancel,
-    Delta,
-    Done,
-    Drain,
-    Failed,
-    Finished,
-    Message,
-)
+from gateway.request import Ask
+from gateway.tickets import Reservation, Ticket
+from wire.errors import Code, ConnectionFailed, Crowded, SessionFailed
+from wire.limits import PARTY_BYTES, SHORT_FRAME_BYTES
+from wire.message import Drain, Failed
+from wire.request_messages import AgentHello, AgentState, Cancel, Done
 from wire.stream import Stream
 
+CROWDED_BYTES: Final = PARTY_BYTES // 2
+"""Bytes waiting to be sent to an agent from which on another one is better: one of the longest requests."""
+
 log = structlog.get_logger()
-
-
-class Ticket:
-    """One prompt at one agent.
-
-    Attributes:
-        accepted: resolved with the prompt's tokens, or fails with ``SessionFailed``; until then nothing was answered.
-        too_early: the agent refused it as one too many, but something there is ending: it is worth another try.
-    """
-
-    def __init__(self, link: AgentLink, number: int, answer: Answer, offset: int, choices: int) -> None:
-        self.number = number
-        self.too_early = False
-        self.accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._link = link
-        self._answer = answer
-        self._offset = offset
-        self._choices = choices
-        self._unfinished = set(range(choices))
-        self._agent_is_done = False
-        self._over = False
-        self._closed = False
-
-    def hear(self, message: Message) -> None:
-        """Take what the agent says about this request; nothing counts after its end."""
-        if self._over:
-            return
-        if isinstance(message, Delta):
-            if message.index not in self._unfinished or not self._accepted():
-                return self._broken("text of a choice that is not open")
-            shifted = msgspec.structs.replace(message, index=message.index + self._offset) if self._offset else message
-            self._answer.delta(shifted)
-        elif isinstance(message, Finished):
-            if message.index not in self._unfinished or not self._accepted():
-                return self._broken("the end of a choice that is not open")
-            self._unfinished.discard(message.index)
-            self._answer.finished(msgspec.structs.replace(message, index=message.index + self._offset))
-        elif isinstance(message, Accepted):
-            if self.accepted.done():
-                return self._broken("a second acceptance")
-            self._answer.accepted(message.prompt_tokens)
-            self.accepted.set_result(message.prompt_tokens)
-        elif isinstance(message, Done):
-            if self._unfinished or not self._accepted():
-                return self._broken("done, with choices open")
-            if message.accepted > min(message.proposed, message.completion_tokens):
-                return self._broken("more drafted tokens accepted than proposed, or than there are")
-            self._agent_is_done = self._over = True
-            self._link.proposed += message.proposed
-            self._link.accepted += message.accepted
-            self._answer.part_done(message.completion_tokens, message.cached_tokens, message.proposed, message.accepted)
-            self.close()  # The slot is free now, however long the client takes to read.
-        elif isinstance(message, Failed):
-            self._agent_is_done = True
-            code, text = failure_of(message)
-            if code is Code.OVERLOADED and not self.accepted.done():
-                self.too_early = self._link.turned_away()
-            self.fail(SessionFailed(code, text, param=message.param, retry_after_s=message.retry_after_s))
-            self.close()
-
-    def fail(self, error: SessionFailed) -> None:
-        """End the request with an error: before acceptance it may be tried elsewhere, after it the client sees it."""
-        self._over = True
-        if not self.accepted.done():
-            self.accepted.set_exception(error)
-        else:
-            self._answer.fail(
-                from_code(error.code, error.message, param=error.param, retry_after_s=error.retry_after_s)
-            )
-
-    def close(self) -> None:
-        """Free the slot; tell the agent to stop if it still works on this. Safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        if not self.accepted.done():
-            self.accepted.cancel()
-        elif not self.accepted.cancelled():
-            self.accepted.exception()  # Marks it as seen.
-        self._link.forget(self, cancel=not self._agent_is_done)
-
-    def _accepted(self) -> bool:
-        return self.accepted.done() and not self.accepted.cancelled() and self.accepted.exception() is None
-
-    def _broken(self, what: str) -> None:
-        log.warning("agent breaks the protocol", agent=self._link.hello.name, what=what)
-        self.fail(SessionFailed(Code.UNEXPECTED_MESSAGE, "the device agent broke the protocol"))
 
 
 class AgentLink:
@@ -143,7 +46,7 @@ class AgentLink:
         self._changed = changed
         self._tickets: dict[int, Ticket] = {}
         self._last_number = 0
-        self._reserved = 0
+        self._reserved: list[Reservation] = []
         self._assigned = 0
         self._elsewhere = 0
         self._full = False
@@ -154,7 +57,17 @@ class AgentLink:
     @property
     def busy(self) -> int:
         """Requests of this gateway that the agent runs or is about to get."""
-        return len(self._tickets) + self._reserved
+        return len(self._tickets) + len(self._reserved)
+
+    @property
+    def held(self) -> Counter[str]:
+        """The answers that each tenant has here now, of this gateway's requests."""
+        held: Counter[str] = Counter()
+        for room in self._reserved:
+            held[room.tenant] += room.at_once
+        for ticket in self._tickets.values():
+            held[ticket.room.tenant] += ticket.load
+        return held
 
     @property
     def rtt_s(self) -> float | None:
@@ -169,45 +82,78 @@ class AgentLink:
             name=self.hello.name,
             models=tuple(self.hello.models),
             capacity=self.hello.capacity,
-            running=max(self.busy + self._elsewhere, self.hello.capacity if self._full else 0),
+            running=max(self.held.total() + self._elsewhere, self.hello.capacity if self._full else 0),
             assigned=self._assigned,
             draining=self._draining,
             cloud_connected=self._cloud_connected,
+            crowded=self._stream.queued_bytes >= CROWDED_BYTES,
         )
 
-    def reserve(self) -> None:
-        """Keep a slot for a request that is on its way here; ``ask`` or ``release`` follows."""
-        self._reserved += 1
+    def reserve(self, tenant: str, at_once: int) -> Reservation:
+        """Keep room for a prompt that is on its way here."""
+        room = Reservation(self, tenant, at_once)
+        self._reserved.append(room)
         self._assigned += 1
         self._changed(self)
+        return room
 
-    def release(self) -> None:
-        """Give a reserved slot back unused."""
-        self._reserved -= 1
+    def release(self, room: Reservation) -> None:
+        """Give room back that was kept and not used."""
+        self._reserved.remove(room)
         self._changed(self)
 
-    def ask(self, ask: Ask, part: int, request_id: str, answer: Answer) -> Ticket:
-        """Send prompt ``part`` of a request, on a slot reserved before.
+    async def ask(
+        self, room: Reservation, ask: Ask, part: int, request_id: str, answer: Answer, until: float
+    ) -> Ticket:
+        """Send prompt ``part`` of a request, in room kept before. A long one waits for its tenant's share of the link,
+        and is back here when it has left: what the agent takes to accept begins then.
 
         Raises:
-            ConnectionFailed: the agent is gone; the slot is given back.
-            LocalMistake: the request is larger than the link takes; the slot is given back, the link goes on.
+            ConnectionFailed: the agent is gone; the room is given back.
+            Crowded: the link takes no more of this tenant ``until`` then; the room is given back, the link goes on.
+            LocalMistake: the request is larger than the link takes; the room is given back, the link goes on.
         """
         self._last_number = self._last_number % (2**32 - 1) + 1
-        ticket = Ticket(self, self._last_number, answer, part * ask.n, ask.n)
+        ticket = Ticket(self, self._last_number, answer, part * ask.terms.n, ask.terms.n, room)
+        left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            self._stream.post(ask.generate(part, ticket.number, request_id, answer.model))
+            await self._headroom(ask.most_bytes(part), ask.terms.tenant, until)
+            generate = ask.generate(part, ticket.number, request_id, answer.model, room.at_once)
+            entry = self._stream.post(generate, (), ask.terms.tenant, lambda: _settle(left))
         except BaseException:
-            self.release()
+            self.release(room)
             raise
-        self._reserved -= 1
+        self._reserved.remove(room)
         self._tickets[ticket.number] = ticket
+        if not entry.is_short:
+            self._changed(self)
+            try:
+                # No deadline: each part of it has one, and a link that ends says so.
+                await asyncio.wait((left, ticket.accepted), return_when=asyncio.FIRST_COMPLETED)
+            except BaseException:
+                ticket.close()
+                raise
+            self._changed(self)
         return ticket
+
+    def eased(self) -> None:
+        """Called by a ticket that has fewer choices left than it might have at once."""
+        self._changed(self)
+
+    async def _headroom(self, size: int, tenant: str, until: float) -> None:
+        """Wait until the link takes a request of so many bytes. Raises ``Crowded`` or ``ConnectionFailed``."""
+        if size <= SHORT_FRAME_BYTES or self._stream.headroom.takes(size, tenant):
+            return
+        try:
+            patience_s = max(0.0, until - asyncio.get_running_loop().time())
+            await asyncio.wait_for(self._stream.headroom.wait(size, tenant), patience_s)
+        except asyncio.TimeoutError:
+            raise Crowded from None
 
     def forget(self, ticket: Ticket, *, cancel: bool) -> None:
         """Called by a ticket that closes."""
         self._tickets.pop(ticket.number, None)
-        if cancel and self._stream.failure is None:
+        if cancel and self._stream.failure is None and not self._stream.withdraw(ticket.number):
             self._stopping = True
             try:
                 self._stream.post(Cancel(ticket.number))
@@ -241,8 +187,9 @@ class AgentLink:
             if isinstance(message, (AgentState, Done)):
                 self._full = False
             if isinstance(message, AgentState):
-                # What it runs beyond our own requests it runs for other gateways.
-                self._elsewhere = max(0, message.running - len(self._tickets))
+                # What it has to generate beyond our own requests it generates for other gateways.
+                ours = sum(ticket.load for ticket in self._tickets.values())
+                self._elsewhere = max(0, message.running - ours)
                 self._cloud_connected = message.cloud_connected
                 self._stopping = False
                 self._changed(self)
@@ -259,3 +206,8 @@ class AgentLink:
         """The connection has ended: end every request that ran on it."""
         for ticket in list(self._tickets.values()):
             ticket.fail(SessionFailed(Code.UPSTREAM_LOST, "the device agent that worked on this request is gone"))
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -11,16 +11,17 @@ from typing import Final, Union
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from gateway.errors import RequestError, answer_too_large, too_slow_to_read
 from gateway.metrics import RequestMeter
-from wire.messages import Delta, Finished, TokenLogprob
+from wire.request_messages import Delta, Done, Finished, TokenLogprob
 
 MAX_UNREAD: Final = 4 * 2**20
 """Characters, roughly, that may wait for one client."""
 
 MAX_ANSWER: Final = 64 * 2**20
-"""Characters, roughly, of an answer that is sent in one piece; ``admission`` refuses what would come near it."""
+"""Characters, roughly, of an answer that is sent in one piece; ``request_size`` refuses what would come near it."""
 
 EVENT_SIZE: Final = 64
 LOGPROB_SIZE: Final = 64
@@ -52,17 +53,13 @@ class Answer:
 
     Attributes:
         model: the model that answers.
-        prompt_tokens: tokens of the prompts accepted so far.
+        total: tokens of the prompts accepted and the answers completed so far.
         over: it is complete or has failed.
     """
 
     def __init__(self, model: str, parts: int, meter: RequestMeter, *, whole: bool = False) -> None:
         self.model = model
-        self.prompt_tokens = 0
-        self.completion_tokens = 0
-        self.cached_tokens = 0
-        self.proposed = 0
-        self.drafts_accepted = 0
+        self.total = Complete(0, 0)
         self.over = False
         self._parts_left = parts
         self._meter = meter
@@ -74,7 +71,7 @@ class Answer:
 
     def accepted(self, prompt_tokens: int) -> None:
         """An agent has accepted one of the prompts."""
-        self.prompt_tokens += prompt_tokens
+        self.total = replace(self.total, prompt_tokens=self.total.prompt_tokens + prompt_tokens)
         self._meter.accepted(self.model, prompt_tokens)
 
     def delta(self, delta: Delta) -> None:
@@ -96,21 +93,24 @@ class Answer:
             self._meter.finished(finished.reason)
             self._put(finished)
 
-    def part_done(self, completion_tokens: int, cached_tokens: int = 0, proposed: int = 0, accepted: int = 0) -> None:
-        """All choices of one prompt are complete; ``accepted`` of ``proposed`` drafted tokens are in them."""
+    def part_done(self, done: Done) -> None:
+        """All choices of one prompt are complete."""
         if self.over:
             return
-        self.completion_tokens += completion_tokens
-        self.cached_tokens += cached_tokens
-        self.proposed += proposed
-        self.drafts_accepted += accepted
-        self._meter.drafted(proposed, accepted)
+        before = self.total
+        self.total = Complete(
+            before.prompt_tokens,
+            before.completion_tokens + done.completion_tokens,
+            before.cached_tokens + done.cached_tokens,
+            before.proposed + done.proposed,
+            before.accepted + done.accepted,
+        )
+        self._meter.drafted(done.proposed, done.accepted)
         self._parts_left -= 1
         if not self._parts_left:
             self.over = True
             self._meter.done()
-            tokens = (self.prompt_tokens, self.completion_tokens, self.cached_tokens)
-            self._put(Complete(*tokens, self.proposed, self.drafts_accepted))
+            self._put(self.total)
 
     def fail(self, error: RequestError) -> None:
         """End the answer with an error; what was put before is still delivered. The first end counts."""

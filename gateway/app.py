@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,10 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.websockets import WebSocket
 
-from gateway.asking import Endpoint
-from gateway.bodies import Intake
+from gateway.body import Intake
 from gateway.config import GatewayConfig, words
 from gateway.delivery import Delivery, Desk
 from gateway.device_socket import DeviceSocket
@@ -32,12 +29,12 @@ from gateway.keys import KeyRing
 from gateway.metrics import GatewayMetrics
 from gateway.parsing import parse
 from gateway.policy import can_serve
-from gateway.refusals import note_refusal
 from gateway.registry.base import Registry
 from gateway.registry.memory import MemoryRegistry
 from gateway.reply_schema import ModelCard, ModelList
-from gateway.token_socket import TokenSocket
-from wire.messages import ServedModel
+from gateway.request import Endpoint
+from gateway.token_socket import TokenSockets
+from wire.request_messages import ServedModel
 
 PREFIXES = ("/v1", "")
 
@@ -88,7 +85,8 @@ def _add_generation(app: FastAPI, desk: Desk) -> None:
 
     def answers(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            ask = replace(parse(endpoint, await intake.read(request)), tenant=request.state.tenant)
+            tenant = request.state.tenant
+            ask = parse(endpoint, await intake.read(request, tenant), tenant)
             request.state.asked = True  # From here on the delivery counts and logs how it ends.
             return Delivery(desk, ask, request.state.request_id, request.state.began)
 
@@ -148,16 +146,14 @@ def _add_operations(app: FastAPI, desk: Desk) -> None:
 def _add_sockets(app: FastAPI, desk: Desk) -> None:
     devices = DeviceSocket(desk, KeyRing([desk.config.device_token]))
 
-    async def stream(websocket: WebSocket) -> None:
-        await TokenSocket(websocket, desk).run()
-
+    tokens = TokenSockets(desk)
     app.add_api_websocket_route("/device", devices.serve)
     for prefix in PREFIXES:
-        app.add_api_websocket_route(f"{prefix}/stream", stream)
+        app.add_api_websocket_route(f"{prefix}/stream", tokens.serve)
 
 
 def state_of(desk: Desk) -> dict[str, Any]:
-    """Agents and load, for people."""
+    """Agents and load, for people: what agents run is counted in answers, what this gateway has open in prompts."""
     agents = []
     for link in desk.dispatcher.links:
         record = link.record
@@ -218,4 +214,4 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _note(request: Request, error: RequestError) -> None:
-    note_refusal(request.app.state.desk.metrics, request.state.request_id, request.scope["path"], error)
+    request.app.state.desk.metrics.refused(request.state.request_id, request.scope["path"], error)

@@ -4,44 +4,48 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service.lifecycle import is_loopback
-from service.settings import setting
+from service.addresses import is_loopback
+from service.settings import setting, tuning
+from service.shared_settings import GatewaySide, ProcessSettings, ServerSettings
 
 
 @dataclass(frozen=True)
-class GatewayConfig:
-    """Serve an OpenAI-compatible API and hand its requests to the device agents that connect here."""
+class RequestSettings:
+    """Requests."""
 
-    host: str = setting("127.0.0.1", "address to listen on")
-    port: int = setting(8000, "port to listen on", minimum=0, maximum=65535)
-    device_token: str = setting("", "secret that device agents must show; required beyond loopback", secret=True)
-    api_keys: str = setting("", "keys that clients must show, separated by commas; none: no key is asked", secret=True)
     allowed_origins: str = setting("", "web origins whose pages may call this gateway, separated by commas")
-    allowed_hosts: str = setting("", "Host names accepted beside loopback's, by commas; none: any beyond loopback")
-    max_body_bytes: int = setting(4 * 2**20, "largest request body in bytes", minimum=1, maximum=4 * 2**20)
-    max_reading_bytes: int = setting(2**28, "bytes of request bodies being read at once, all together", minimum=1)
-    body_within_s: float = setting(30.0, "seconds in which a request body must have arrived", minimum=0.01)
-    max_total_tokens: int = setting(2**22, "most tokens one request may ask for, all choices together", minimum=1)
     max_waiting: int = setting(64, "requests that may wait while all agents are busy", minimum=0)
     wait_within_s: float = setting(30.0, "seconds a request waits for a free agent", minimum=0)
-    accept_within_s: float = setting(30.0, "seconds an agent has to accept a request", minimum=0.01)
     request_within_s: float = setting(600.0, "seconds an answer may take once an agent has accepted", minimum=0.01)
-    keep_alive_s: float = setting(10.0, "seconds of silence in a stream before a keep-alive comment", minimum=0.01)
-    client_within_s: float = setting(20.0, "seconds a client may take to read what was sent to it", minimum=0.01)
-    drain_within_s: float = setting(30.0, "seconds that open requests get when the gateway stops", minimum=0)
-    max_agents: int = setting(256, "device agents connected at once", minimum=1)
-    log_level: str = setting("info", "least severe log lines shown", choices=("debug", "info", "warning", "error"))
-    log_form: str = setting("text", "log lines for people or for collectors", choices=("text", "json"))
+    max_body_bytes: int = tuning(4 * 2**20, "largest request body in bytes", minimum=1, maximum=4 * 2**20)
+    max_reading_bytes: int = tuning(2**28, "bytes of request bodies being read at once, all together", minimum=1)
+    body_within_s: float = tuning(30.0, "seconds in which a request body must have arrived", minimum=0.01)
+    max_total_tokens: int = tuning(2**22, "most tokens of one request, prompts and answers of all choices", minimum=1)
+    max_client_requests: int = tuning(256, "requests that one client may have open, waiting or running", minimum=1)
+    accept_within_s: float = tuning(30.0, "seconds an agent has to accept a request", minimum=0.01)
+    keep_alive_s: float = tuning(10.0, "seconds of silence in a stream before a keep-alive comment", minimum=0.01)
+    client_within_s: float = tuning(20.0, "seconds a client may take to read what was sent to it", minimum=0.01)
+    max_agents: int = tuning(256, "device agents connected at once", minimum=1)
+
+
+@dataclass(frozen=True)
+class GatewayConfig(ProcessSettings, RequestSettings, ServerSettings, GatewaySide):
+    """Serve an OpenAI-compatible API and hand its requests to the device agents that connect here."""
 
     def __post_init__(self) -> None:
         """Raises ValueError where settings contradict each other or are unsafe together."""
         if not self.on_loopback and not self.device_token:
             raise ValueError(
                 f"listening on {self.host} needs a device token, or anyone could answer your clients: "
-                "set --device-token (TRILBY_DEVICE_TOKEN) here and on the device agents"
+                "set TRILBY_DEVICE_TOKEN or --device-token-file here and on the device agents"
             )
         if not self.device_token.isprintable() or len(self.device_token) > 512:
             raise ValueError("the device token is up to 512 printable characters")
+        if self.operator_token and self.operator_token in (self.device_token, *self.keys):
+            raise ValueError(
+                "the operator token is an API key or the device token too: whoever has that could drain this gateway; "
+                "choose another --operator-token (TRILBY_OPERATOR_TOKEN)"
+            )
         if "*" in words(self.allowed_origins):
             raise ValueError(
                 "allowed origins are named one by one: '*' would let every web page that somebody here opens use this "

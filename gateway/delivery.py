@@ -19,13 +19,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway import sse
 from gateway.answer import Answer, Complete
-from gateway.asking import Ask
 from gateway.config import GatewayConfig
 from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, RequestError
 from gateway.metrics import GatewayMetrics, RequestMeter
 from gateway.replies import ChatShape, CompletionShape, Shape
 from gateway.reply_schema import Heading
+from gateway.request import Ask
 
 TICK_S = 1.0
 """How often a request's client is looked at, at most; less often than any of its limits would be too late."""
@@ -173,11 +173,11 @@ class Delivery(Response):
             self._answer.nudge()
 
 
-def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape:
+def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape[Any, Any]:
     """The shape of the answers to a request."""
     prefix, shape = ("chatcmpl", ChatShape) if ask.endpoint == "chat.completions" else ("cmpl", CompletionShape)
     heading = Heading(f"{prefix}-{request_id}", int(time.time()), answer.model, ask.include_usage)
-    return shape(heading, ask.choices, ask.logprobs is not None)
+    return shape(heading, ask.choices, ask.terms.logprobs is not None)
 
 
 def log_request(ask: Ask, request_id: str, answer: Answer | None, began: float, outcome: str) -> None:
@@ -189,8 +189,8 @@ def log_request(ask: Ask, request_id: str, answer: Answer | None, began: float, 
         model=answer.model if answer else None,
         outcome=outcome,
         choices=ask.choices,
-        prompt_tokens=answer.prompt_tokens if answer else 0,
-        completion_tokens=answer.completion_tokens if answer else 0,
+        prompt_tokens=answer.total.prompt_tokens if answer else 0,
+        completion_tokens=answer.total.completion_tokens if answer else 0,
         seconds=round(time.perf_counter() - began, 3),
     )
 

@@ -5,26 +5,21 @@ from __future__ import annotations
 import itertools
 from typing import Final
 
-import structlog
 from starlette.websockets import WebSocket
 
 from gateway.agents import AgentLink
 from gateway.delivery import Desk
 from gateway.keys import KeyRing
+from service.sparing_log import SparingLog
 from wire.connection import Role
+from wire.doorstep import Doorstep
 from wire.errors import Code, ConnectionFailed
 from wire.limits import GATEWAY_LINK
-from wire.messages import AgentHello, GatewayWelcome
-from wire.stream import accept
+from wire.request_messages import AgentHello, GatewayWelcome
 
 NAME: Final = "gateway"
 
-MAX_GREETING: Final = 64
-"""Connections that have not said hello yet; more are turned away: sockets that say nothing cannot crowd agents out."""
-
 _numbers: Final = itertools.count(1)
-
-log = structlog.get_logger()
 
 
 def check_agent(hello: AgentHello, token: KeyRing, connected: int, max_agents: int) -> ConnectionFailed | None:
@@ -59,20 +54,15 @@ class DeviceSocket:
     def __init__(self, desk: Desk, token: KeyRing) -> None:
         self._desk = desk
         self._token = token
-        self._greeting: set[WebSocket] = set()
+        self._doorstep = Doorstep(Role.GATEWAY, GATEWAY_LINK)
+        self._often = SparingLog()
 
     async def serve(self, websocket: WebSocket) -> None:
         """One agent's connection from its hello to its end."""
-        if len(self._greeting) >= MAX_GREETING:
-            await websocket.close(1013)
-            return
-        self._greeting.add(websocket)
         dispatcher = self._desk.dispatcher
         name = ""
         try:
-            async with accept(websocket, Role.GATEWAY, GATEWAY_LINK) as stream:
-                hello = (await stream.receive()).message
-                self._greeting.discard(websocket)
+            async with self._doorstep.greeted(websocket) as (stream, hello):
                 if not isinstance(hello, AgentHello):
                     raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "an agent begins with its hello")
                 name = hello.name
@@ -84,13 +74,12 @@ class DeviceSocket:
                 stream.post(GatewayWelcome(NAME))
                 link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, dispatcher.changed)
                 dispatcher.join(link)
-                log.info("agent connected", agent=name, models=[model.id for model in hello.models],
-                         capacity=hello.capacity)  # fmt: skip
+                self._often.info("agent connected", agent=name, models=[model.id for model in hello.models],
+                                 capacity=hello.capacity)  # fmt: skip
                 try:
                     await link.listen()
                 finally:
                     dispatcher.leave(link)
         except ConnectionFailed as failure:
-            log.info("agent disconnected", agent=name, code=failure.code.value, reason=failure.message)
-        finally:
-            self._greeting.discard(websocket)
+            self._often.info("agent disconnected", failure.code.value, agent=name, code=failure.code.value,
+                             reason=failure.message)  # fmt: skip

@@ -15,19 +15,21 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from gateway import browsers, errors
+from gateway import errors, origins
 from gateway.config import GatewayConfig, words
 from gateway.errors import RequestError
-from gateway.keys import KeyRing, check_key
+from gateway.keys import KeyRing, check_key, check_operator
 from gateway.metrics import GatewayMetrics
-from gateway.refusals import note_refusal
-from service.lifecycle import is_loopback
+from service.addresses import is_loopback
 
 OPEN_PATHS: Final = frozenset({"/health", "/ready", "/metrics", "/device"})
 """Asked no API key: probes, scrapers, and device agents, which show a credential of their own."""
 
-LOCAL_PATHS: Final = frozenset({"/drain"})
-"""Where no API keys are set, only this machine itself may ask for these."""
+DRAIN: Final = "/drain"
+"""For an operator only, who needs no API key."""
+
+STATE: Final = "/state"
+"""For an operator and for clients."""
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
 
@@ -42,6 +44,7 @@ class Door:
         self._metrics = metrics
         self._config = config
         self._keys = KeyRing(config.keys)
+        self._operators = KeyRing([config.operator_token] if config.operator_token else [])
         self._origins = frozenset(words(config.allowed_origins))
         self._hosts = frozenset(name.lower() for name in words(config.allowed_hosts))
 
@@ -51,14 +54,14 @@ class Door:
         began = time.perf_counter()
         headers = Headers(scope=scope)
         request_id = accepted_id(headers.get("x-request-id"))
-        tenant = self._keys.tenant(headers.get("authorization"))
+        tenant = self._tenant(scope, headers)
         scope.setdefault("state", {}).update(request_id=request_id, began=began, tenant=tenant)
         refused = self._refusal(scope, headers)
         if refused is not None:
-            note_refusal(self._metrics, request_id, scope["path"], refused)
+            self._metrics.refused(request_id, scope["path"], refused)
         if scope["type"] == "websocket":
             if refused is not None:
-                return await _deny(WebSocket(scope, receive, send), refused)
+                return await refused.deny(WebSocket(scope, receive, send))
             return await self._app(scope, receive, send)
         await self._http(scope, receive, send, refused)
 
@@ -85,8 +88,16 @@ class Door:
             if not started:
                 await errors.internal().response()(scope, receive, stamped)
 
+    def _tenant(self, scope: Scope, headers: Headers) -> str:
+        """Whose request this is: empty where nobody but this machine's own user can come."""
+        client = scope.get("client")  # Behind a proxy on this machine whoever X-Forwarded-For names.
+        address = client[0] if client else ""
+        if self._config.on_loopback and not len(self._keys) and is_loopback(address):
+            return ""
+        return self._keys.tenant(headers.get("authorization"), address)
+
     def _refusal(self, scope: Scope, headers: Headers) -> RequestError | None:
-        reason = browsers.refusal(
+        reason = origins.refusal(
             headers.get("host"),
             headers.get("origin"),
             on_loopback=self._config.on_loopback,
@@ -97,24 +108,14 @@ class Door:
             return RequestError(403, reason, code="forbidden_origin")
         if scope["path"] in OPEN_PATHS:
             return None
-        if scope["path"] in LOCAL_PATHS and not len(self._keys) and not _is_local(scope):
-            return RequestError(403, "set --api-keys to use this from another machine", code="forbidden")
-        return check_key(self._keys, headers.get("authorization"))
+        authorization = headers.get("authorization")
+        if scope["path"] == DRAIN:
+            return check_operator(self._operators, authorization)
+        if scope["path"] == STATE and check_operator(self._operators, authorization) is None:
+            return None
+        return check_key(self._keys, authorization)
 
 
 def accepted_id(given: str | None) -> str:
     """The client's request id when it is short and plain, else a new one."""
     return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-
-
-def _is_local(scope: Scope) -> bool:
-    client = scope.get("client")
-    return client is not None and is_loopback(client[0])
-
-
-async def _deny(websocket: WebSocket, refused: RequestError) -> None:
-    await websocket.receive()
-    if "websocket.http.response" in websocket.scope.get("extensions", {}):
-        await websocket.send_denial_response(refused.response())
-    else:
-        await websocket.close(1008)

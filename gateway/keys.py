@@ -1,4 +1,4 @@
-"""Who may come in: API keys of clients, the token of device agents. Compared as digests, in constant time."""
+"""Who may come in: keys of clients, tokens of device agents and operators. Compared as digests, in constant time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 
 from gateway.errors import RequestError
+from wire.crowd import party_of
 
 
 def _digest(secret: str) -> bytes:
@@ -34,13 +35,11 @@ class KeyRing:
             found |= hmac.compare_digest(given, digest)
         return found
 
-    def tenant(self, authorization: str | None) -> str:
-        """What tells the client who showed this key from others, for as long as this process lives; empty where no
-        key is asked. It goes to the devices, so the key cannot be guessed from it."""
-        token = bearer_token(authorization or "")
-        if not self._digests or token is None:
-            return ""
-        return hmac.digest(self._salt, _digest(token), "sha256").hex()[:32]
+    def tenant(self, authorization: str | None, address: str) -> str:
+        """What tells a client from others, for as long as this process lives: by its key, or by its address where no
+        key is asked. It goes to the devices, so neither can be guessed from it."""
+        who = (bearer_token(authorization or "") or "") if self._digests else party_of(address)
+        return hmac.digest(self._salt, _digest(who), "sha256").hex()[:32]
 
 
 def bearer_token(authorization: str) -> str | None:
@@ -57,6 +56,21 @@ def check_key(ring: KeyRing, authorization: str | None) -> RequestError | None:
     if token is None:
         return _unauthorized("no API key was given: send it as 'Authorization: Bearer KEY'")
     return None if ring.admits(token) else _unauthorized("the API key is wrong")
+
+
+def check_operator(ring: KeyRing, authorization: str | None) -> RequestError | None:
+    """Why somebody is no operator; None when they are. Without an operator token nobody is, wherever they are."""
+    if not len(ring):
+        return RequestError(
+            403,
+            "only an operator may do this, and no operator token is set: start the gateway with --operator-token "
+            "(TRILBY_OPERATOR_TOKEN), or send its process SIGTERM",
+            code="forbidden",
+        )
+    token = bearer_token(authorization or "")
+    if token is None:
+        return _unauthorized("no operator token was given: send it as 'Authorization: Bearer TOKEN'")
+    return None if ring.admits(token) else _unauthorized("the operator token is wrong")
 
 
 def _unauthorized(message: str) -> RequestError:

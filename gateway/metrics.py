@@ -6,10 +6,14 @@ Labels are few and bounded: models that agents serve, codes of errors, reasons t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from gateway.errors import RequestError
+from service.log_metric import DroppedLines
+from service.sparing_log import SparingLog
 
 FIRST_TOKEN_S: Final = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
@@ -24,57 +28,62 @@ REQUEST_S: Final = (
     *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
 
+MAX_PATH: Final = 128
+"""Characters of a path in a log line."""
+
 
 class GatewayMetrics:
-    """All counters of one gateway, in a registry of its own."""
+    """All counters of one gateway, in a registry of its own.
+
+    Attributes:
+        refusals: the log of what is counted in ``failed`` without having been a request.
+    """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.refusals = SparingLog()
         own, model = self.registry, ["model_name"]
+
+        def seconds(name: str, about: str, buckets: Sequence[float]) -> Histogram:
+            return Histogram(f"trilby_{name}_seconds", about, model, buckets=buckets, registry=own)
+
+        def count(name: str, about: str, labels: Sequence[str] = model) -> Counter:
+            return Counter(f"trilby_{name}_total", about, labels, registry=own)
+
         self.running = Gauge("trilby_num_requests_running", "Requests that agents work on", registry=own)
         self.waiting = Gauge("trilby_num_requests_waiting", "Requests that wait for a free agent", registry=own)
         self.agents = Gauge("trilby_num_agents", "Device agents connected", registry=own)
-        self.first_token = Histogram(
-            "trilby_time_to_first_token_seconds", "From the request to its first token", model, buckets=FIRST_TOKEN_S,
-            registry=own,
-        )  # fmt: skip
-        self.between_tokens = Histogram(
-            "trilby_inter_token_latency_seconds", "Between deltas of a choice, by the later one's tokens", model,
-            buckets=BETWEEN_TOKENS_S, registry=own,
-        )  # fmt: skip
-        self.request_s = Histogram(
-            "trilby_e2e_request_latency_seconds", "From the request to the last token", model, buckets=REQUEST_S,
-            registry=own,
-        )  # fmt: skip
-        self.queue_s = Histogram(
-            "trilby_request_queue_time_seconds", "From the request to the first acceptance", model, buckets=REQUEST_S,
-            registry=own,
-        )  # fmt: skip
-        self.prompt_tokens = Counter("trilby_prompt_tokens_total", "Prompt tokens", model, registry=own)
-        self.generation_tokens = Counter("trilby_generation_tokens_total", "Tokens generated", model, registry=own)
-        self.draft_tokens = Counter(
-            "trilby_spec_decode_num_draft_tokens_total", "Tokens drafted for answers that were completed", model,
-            registry=own,
-        )  # fmt: skip
-        self.accepted_tokens = Counter(
-            "trilby_spec_decode_num_accepted_tokens_total", "Drafted tokens that are in those answers", model,
-            registry=own,
-        )  # fmt: skip
-        self.succeeded = Counter(
-            "trilby_request_success_total", "Choices finished, and requests aborted by their client",
-            [*model, "finished_reason"], registry=own,
-        )  # fmt: skip
-        self.failed = Counter(
-            "trilby_request_failures_total", "Requests answered with an error, by code", ["code"], registry=own
-        )
+        self.first_token = seconds("time_to_first_token", "From the request to its first token", FIRST_TOKEN_S)
+        between = "Between deltas of a choice, by the later one's tokens"
+        self.between_tokens = seconds("inter_token_latency", between, BETWEEN_TOKENS_S)
+        self.request_s = seconds("e2e_request_latency", "From the request to the last token", REQUEST_S)
+        self.queue_s = seconds("request_queue_time", "From the request to the first acceptance", REQUEST_S)
+        self.prompt_tokens = count("prompt_tokens", "Prompt tokens")
+        self.generation_tokens = count("generation_tokens", "Tokens generated")
+        drafted = "Tokens drafted for answers that were completed"
+        self.draft_tokens = count("spec_decode_num_draft_tokens", drafted)
+        self.accepted_tokens = count("spec_decode_num_accepted_tokens", "Drafted tokens that are in those answers")
+        finished = "Choices finished, and requests aborted by their client"
+        self.succeeded = count("request_success", finished, [*model, "finished_reason"])
+        self.failed = count("request_failures", "Requests answered with an error, by code", ["code"])
+        own.register(DroppedLines("trilby_gateway_log_lines_dropped_total"))
 
     def watch(self, running: Callable[[], int], waiting: Callable[[], int], agents: Callable[[], int]) -> None:
         """Read these gauges when asked instead of setting them at each change."""
         self.running.set_function(running)
         self.waiting.set_function(waiting)
         self.agents.set_function(agents)
+
+    def refused(self, request_id: str, path: str, error: RequestError) -> None:
+        """Count and log what never became a request; of many alike, which any stranger can cause, the log says how
+        many. Neither the error's message nor its ``param`` is told: they may quote what the client sent."""
+        code = error.code or "invalid_value"
+        self.failed.labels(code).inc()
+        self.refusals.info(
+            "refused", code, request_id=request_id, path=path[:MAX_PATH], status=error.status, outcome=code
+        )
 
     def text(self) -> bytes:
         """All values in Prometheus' text form."""

@@ -1,9 +1,12 @@
 """What clients send: the bodies of OpenAI's chat and completion requests, with every number bounded.
 
 Members OpenAI allows to be null may be null here, and mean the same as left out. Unknown members are ignored, as every
-engine does; so are ``tools``: the model is not told of them and answers with text. ``tool_choice`` and
-``response_format`` are known, so that what cannot be done is refused rather than ignored. ``draft`` is our own: the
-drafter to use for this request.
+engine does; so are ``tools`` and ``functions``: the model is not told of them and answers with text. ``tool_choice``,
+``function_call`` and ``response_format`` are known, so that what cannot be done is refused rather than ignored.
+``draft`` is our own: the drafter to use for this request.
+
+Whole numbers may be written with a point, as some clients do (``100.0``). Members that may be lists stay raw at first:
+how many members a list has is looked at before it is decoded, since a million objects would hold up everybody else.
 """
 
 from __future__ import annotations
@@ -19,18 +22,29 @@ MAX_CHOICES: Final = 128
 """``n``, and ``n`` times the number of prompts."""
 MAX_STOPS: Final = 16
 MAX_STOP_CHARACTERS: Final = 256
+MAX_STOP_BYTES: Final = 2**16
 MAX_STOP_IDS: Final = 128
+MAX_STOP_ID_BYTES: Final = 64 * MAX_STOP_IDS
+MAX_PROMPT_IDS: Final = 2**19
+"""Token ids of all prompts of a request; more would take longer to read than anybody else should wait."""
 MAX_LOGPROBS: Final = 20
 MAX_LOGIT_BIAS: Final = 1024
 MAX_LOGIT_BIAS_BYTES: Final = 64 * MAX_LOGIT_BIAS
-"""A longer one is not even parsed."""
+"""A longer one is not even parsed, as longer stops are not."""
 MAX_TURNS: Final = 4096
 MAX_PARTS: Final = 4096
+"""Parts of all messages of a conversation."""
+MAX_PART_STRINGS: Final = 16 * MAX_PARTS
+"""Strings, names of members included, in a message that has parts; one with more is not even parsed."""
 MAX_TOKENS: Final = 2**31 - 1
 MAX_TOKEN_ID: Final = 2**31 - 1
 MAX_TOP_K: Final = 2**31 - 1
 MAX_PENALTY: Final = 2.0
 MAX_REPETITION: Final = 10.0
+AS_LONG_AS_IT_GETS: Final = -1
+"""As ``max_tokens``; clients of llama.cpp send it."""
+ANY_SEED: Final = -1
+"""As ``seed``: a random one; clients of llama.cpp send it."""
 DEFAULT_COMPLETION_TOKENS: Final = 16
 """OpenAI's default of /v1/completions; a chat answer is as long as it gets."""
 
@@ -39,24 +53,36 @@ TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 StopText = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 TokenIds = Annotated[list[TokenId], Meta(min_length=1)]
 Penalty = Annotated[float, Meta(ge=-MAX_PENALTY, le=MAX_PENALTY)]
-TokenLimit = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
+StopTexts = Union[str, Annotated[list[StopText], Meta(max_length=MAX_STOPS)], None]
+StopIds = Union[Annotated[list[TokenId], Meta(max_length=MAX_STOP_IDS)], None]
+Choices = Union[Annotated[int, Meta(ge=1, le=MAX_CHOICES)], Annotated[float, Meta(ge=1, le=MAX_CHOICES)], None]
+BestOf = Union[Annotated[int, Meta(ge=0, le=MAX_CHOICES)], Annotated[float, Meta(ge=0, le=MAX_CHOICES)], None]
+TokenLimit = Union[Annotated[int, Meta(ge=-1, le=MAX_TOKENS)], Annotated[float, Meta(ge=-1, le=MAX_TOKENS)], None]
+Seed = Union[
+    Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)], Annotated[float, Meta(ge=-(2.0**63), lt=2.0**63)], None
+]  # fmt: skip
+TopK = Union[Annotated[int, Meta(ge=-1, le=MAX_TOP_K)], Annotated[float, Meta(ge=-1, le=MAX_TOP_K)], None]
+Logprobs = Union[Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)], Annotated[float, Meta(ge=0, le=MAX_LOGPROBS)], None]
 LogitBias = Union[dict[str, Annotated[float, Meta(ge=-100, le=100)]], None]
 
 NULL: Final = msgspec.Raw(b"null")
 
 
-class ContentPart(msgspec.Struct):
+class ContentPart(msgspec.Struct, gc=False):
     """One part of a message; only parts of type ``text`` can be answered."""
 
     type: Label
     text: str | None = None
 
 
-class ChatMessage(msgspec.Struct):
-    """One message of a conversation."""
+Content = Union[str, Annotated[list[ContentPart], Meta(max_length=MAX_PARTS)], None]
+
+
+class ChatMessage(msgspec.Struct, gc=False):
+    """One message of a conversation; ``content`` is a ``Content``."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Union[str, Annotated[list[ContentPart], Meta(max_length=MAX_PARTS)], None] = None
+    content: msgspec.Raw = NULL
     name: Label | None = None
     refusal: str | None = None
 
@@ -74,24 +100,24 @@ class ResponseFormat(msgspec.Struct):
 
 
 class _Common(msgspec.Struct, kw_only=True):
-    """Members that chat and completion requests share."""
+    """Members that chat and completion requests share. ``stop`` is ``StopTexts``, ``stop_token_ids`` is ``StopIds``."""
 
     model: Label | None = None
-    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
-    max_tokens: TokenLimit | None = None
+    n: Choices = None
+    max_tokens: TokenLimit = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    stop: Union[str, Annotated[list[StopText], Meta(max_length=MAX_STOPS)], None] = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: msgspec.Raw = NULL
+    seed: Seed = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=MAX_TOP_K)] | None = None
+    top_k: TopK = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=MAX_REPETITION)] | None = None
     logit_bias: msgspec.Raw = NULL
-    stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_IDS)] | None = None
+    stop_token_ids: msgspec.Raw = NULL
     ignore_eos: bool | None = None
     draft: Label | None = None
     user: str | None = None
@@ -102,17 +128,18 @@ class ChatBody(_Common, kw_only=True):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_TURNS)]
-    max_completion_tokens: TokenLimit | None = None
+    max_completion_tokens: TokenLimit = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
+    top_logprobs: Logprobs = None
     tool_choice: msgspec.Raw = NULL
+    function_call: msgspec.Raw = NULL
 
 
 class CompletionBody(_Common, kw_only=True):
     """POST /v1/completions. ``prompt`` is read apart, since OpenAI gives it four forms."""
 
-    prompt: Union[str, list[Union[str, int, list[int]]]]
+    prompt: msgspec.Raw
     echo: bool | None = None
-    logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
-    best_of: Annotated[int, Meta(ge=0, le=MAX_CHOICES)] | None = None
+    logprobs: Logprobs = None
+    best_of: BestOf = None
     suffix: str | None = None

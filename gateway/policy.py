@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from gateway.registry.base import AgentRecord
-from service.draft_settings import NO_DRAFT
-from wire.messages import ServedModel
+from gateway.shares import granted
+from service.modes import NO_DRAFT
+from wire.request_messages import ServedModel
 
 
 class Reason(Enum):
@@ -22,51 +23,68 @@ class Reason(Enum):
 
 
 @dataclass(frozen=True)
+class Wish:
+    """What a prompt asks of an agent.
+
+    Attributes:
+        tried: agents that shall not be used.
+        draft: the drafter named; empty: each drafts as it likes.
+        tenant: whose it is; empty: there is only one, and nothing to be left for others.
+        choices: answers wanted; an agent that has room for one may get it, so all of them wish the same.
+    """
+
+    model: str
+    tried: frozenset[str] = frozenset()
+    draft: str = ""
+    tenant: str = ""
+    choices: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True)
 class Use:
-    """Give it to this agent."""
+    """Give it to this agent, which may generate so many of its choices at once."""
 
     key: str
+    at_once: int = 1
 
 
-@dataclass(frozen=True)
-class Wait:
-    """All that could take it are full."""
+Choice = Use | Reason | None
+"""None: all that could take it are full, wait. A reason: nobody can take it, now or soon."""
 
 
-@dataclass(frozen=True)
-class Refuse:
-    """Nobody can take it, now or soon."""
+def choose(agents: Sequence[AgentRecord], wish: Wish, held: Mapping[str, int]) -> Choice:
+    """The least loaded agent that serves the model, is not stopping, reaches its cloud, and has not been tried.
 
-    reason: Reason
+    Only those count that have the drafter named. One whose link is crowded comes last. Load is the share of capacity
+    in use; among equals the one with fewer requests so far, then the longest known. A prompt with more choices than an
+    agent has room for gets what there is, and generates them a few at a time.
 
-
-Choice = Use | Wait | Refuse
-
-
-def choose(agents: Sequence[AgentRecord], model: str, tried: Collection[str] = (), draft: str = "") -> Choice:
-    """The least loaded agent that serves ``model``, is not stopping, reaches its cloud, and has not been tried.
-
-    Only those count that have the drafter ``draft``; empty: all of them, each drafts as it likes. Load is the share of
-    its capacity in use; among equals the one with fewer requests so far, then the longest known.
+    Args:
+        held: the answers that the wish's tenant has already at each agent, by its key.
     """
     if not agents:
-        return Refuse(Reason.NO_AGENT)
-    serving = [agent for agent in agents if any(each.id == model for each in agent.models)]
+        return Reason.NO_AGENT
+    serving = [agent for agent in agents if any(each.id == wish.model for each in agent.models)]
     if not serving:
-        return Refuse(Reason.MODEL_NOT_FOUND)
-    fit = [agent for agent in serving if any(each.id == model and has_drafter(each, draft) for each in agent.models)]
+        return Reason.MODEL_NOT_FOUND
+    fit = [each for each in serving if any(m.id == wish.model and has_drafter(m, wish.draft) for m in each.models)]
     if not fit:
-        return Refuse(Reason.NO_SUCH_DRAFTER)
+        return Reason.NO_SUCH_DRAFTER
     able = [agent for agent in fit if can_serve(agent)]
     if not able:
-        return Refuse(Reason.UNAVAILABLE)
-    untried = [agent for agent in able if agent.key not in tried]
+        return Reason.UNAVAILABLE
+    untried = [agent for agent in able if agent.key not in wish.tried]
     if not untried:
-        return Refuse(Reason.ALL_TRIED)
-    free = [agent for agent in untried if agent.running < agent.capacity]
+        return Reason.ALL_TRIED
+    at_once = {
+        agent.key: granted(wish.choices, held.get(agent.key, 0), agent.capacity - agent.running, alone=not wish.tenant)
+        for agent in untried
+    }
+    free = [agent for agent in untried if at_once[agent.key]]
     if not free:
-        return Wait()
-    return Use(min(free, key=lambda agent: (agent.running / agent.capacity, agent.assigned)).key)
+        return None
+    key = min(free, key=lambda agent: (agent.crowded, agent.running / agent.capacity, agent.assigned)).key
+    return Use(key, at_once[key])
 
 
 def has_drafter(model: ServedModel, draft: str) -> bool:
@@ -87,7 +105,7 @@ def can_serve(agent: AgentRecord) -> bool:
 def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
     """Each model once, in the order in which it was first seen.
 
-    Where agents disagree about how long a request may be, the shortest counts: any of them may get the request. The
+    Where agents disagree about how long a request or a prompt may be, the shortest counts: any of them may get it. The
     drafters are those of all of them: who names one gets an agent that has it.
     """
     found: dict[str, ServedModel] = {}
@@ -97,17 +115,18 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
             if other is not None:
                 shortest = min(model.max_positions, other.max_positions)
                 both = list(dict.fromkeys([*other.drafts, *model.drafts]))
-                found[model.id] = ServedModel(model.id, shortest, other.created, both)
+                said = [each for each in (model.max_characters, other.max_characters) if each]
+                found[model.id] = ServedModel(model.id, shortest, other.created, both, min(said, default=0))
             else:
                 found[model.id] = model
     return list(found.values())
 
 
-def pick_model(agents: Sequence[AgentRecord], wanted: str | None) -> ServedModel | Refuse:
+def pick_model(agents: Sequence[AgentRecord], wanted: str | None) -> ServedModel | Reason:
     """The model a request means: the one it names, or the first there is when it names none."""
     models = models_served(agents)
     if not models:
-        return Refuse(Reason.NO_AGENT)
+        return Reason.NO_AGENT
     if wanted is None:
         return models[0]
-    return next((model for model in models if model.id == wanted), Refuse(Reason.MODEL_NOT_FOUND))
+    return next((model for model in models if model.id == wanted), Reason.MODEL_NOT_FOUND)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -23,13 +23,9 @@ from gateway.reply_schema import (
     AnswerTimings,
     ChatAnswer,
     ChatChoice,
-    ChatChunk,
-    ChatCompletion,
     ChatDelta,
     ChatLogprobs,
-    Chunk,
     ChunkChoice,
-    Completion,
     CompletionChoice,
     CompletionDetails,
     CompletionLogprobs,
@@ -37,30 +33,18 @@ from gateway.reply_schema import (
     FinishReason,
     Heading,
     PromptDetails,
+    Reply,
     RoundsSpent,
     TimeSpent,
     TopLogprob,
     Usage,
 )
-from wire.messages import Alternative, Delta, Finished, Spent, Timings, TokenLogprob
+from wire.request_messages import Alternative, Delta, Finished, Spent, Timings, TokenLogprob
 
 LEAST_LOGPROB: Final = -9999.0
 
-
-class Shape(Protocol):
-    """How one endpoint's answers look. ``chunks`` is for streams, ``absorb`` and ``whole`` are for one reply."""
-
-    def opening(self, choices: Sequence[int]) -> Sequence[Chunk]:
-        """The chunks that come before any text."""
-
-    def chunks(self, events: Iterable[Event]) -> Sequence[Chunk]:
-        """The chunks that tell these events."""
-
-    def absorb(self, events: Iterable[Event]) -> None:
-        """Keep these events for ``whole``."""
-
-    def whole(self) -> ChatCompletion | Completion:
-        """The one reply that tells all events absorbed, which end with ``Complete``."""
+Part = TypeVar("Part", ChunkChoice, CompletionChoice)
+Whole = TypeVar("Whole", ChatChoice, CompletionChoice)
 
 
 class _Gathered:
@@ -71,8 +55,12 @@ class _Gathered:
         self.reason: FinishReason = "stop"
 
 
-class _Base(ABC):
-    """What both shapes do alike: gather events by choice, keep log-probabilities until there is text for them."""
+class Shape(ABC, Generic[Part, Whole]):
+    """How one endpoint's answers look: ``chunks`` is for streams, ``absorb`` and ``whole`` are for one reply.
+    Log-probabilities are kept by choice until there is text for them."""
+
+    whole_kind: ClassVar[str]
+    chunk_kind: ClassVar[str]
 
     def __init__(self, heading: Heading, choices: int, logprobs: bool) -> None:
         self._heading = heading
@@ -82,7 +70,27 @@ class _Base(ABC):
         self._timings: AnswerTimings | UnsetType = UNSET
         self._usage: UnsetType | None = None if heading.include_usage else UNSET
 
+    def opening(self, choices: Sequence[int]) -> Sequence[Reply[Part]]:
+        """The chunks that come before any text."""
+        return []
+
+    def chunks(self, events: Iterable[Event]) -> list[Reply[Part]]:
+        """The chunks that tell these events."""
+        out = []
+        for event in events:
+            if isinstance(event, Delta):
+                self._keep(event)
+                if event.text:
+                    out.append(self._chunk(self._part(event.index, event.text, None)))
+            elif isinstance(event, Finished):
+                out.append(self._chunk(self._part(event.index, "", event.reason)))
+                self._time(event)
+            elif self._heading.include_usage:
+                out.append(self._answer(self.chunk_kind, [], usage_of(event)))
+        return out
+
     def absorb(self, events: Iterable[Event]) -> None:
+        """Keep these events for ``whole``."""
         for event in events:
             if isinstance(event, Delta):
                 self._gathered[event.index].texts.append(event.text)
@@ -93,6 +101,19 @@ class _Base(ABC):
             else:
                 self._complete = event
 
+    def whole(self) -> Reply[Whole]:
+        """The one reply that tells all events absorbed, which end with ``Complete``."""
+        choices = [self._choice(at, "".join(each.texts), each.reason) for at, each in enumerate(self._gathered)]
+        return self._answer(self.whole_kind, choices, usage_of(self._complete))
+
+    def _chunk(self, part: Part) -> Reply[Part]:
+        head = self._heading
+        return Reply(head.id, self.chunk_kind, head.created, head.model, [part], self._usage)
+
+    def _answer(self, kind: str, choices: list[Any], usage: Usage) -> Reply[Any]:
+        head = self._heading
+        return Reply(head.id, kind, head.created, head.model, choices, usage, self._timings)
+
     def _time(self, finished: Finished) -> None:
         """Keep where the time of the only choice went."""
         if len(self._gathered) == 1:
@@ -102,41 +123,27 @@ class _Base(ABC):
     def _keep(self, delta: Delta) -> None:
         """Add a delta's log-probabilities to those of its choice that were not sent yet."""
 
+    @abstractmethod
+    def _part(self, index: int, text: str, reason: FinishReason | None) -> Part:
+        """What is new of a choice, with the log-probabilities due; at its end ``reason``, and those only where there
+        are any."""
 
-class ChatShape(_Base):
+    @abstractmethod
+    def _choice(self, index: int, text: str, reason: FinishReason) -> Whole:
+        """A whole choice, with the log-probabilities due."""
+
+
+class ChatShape(Shape[ChunkChoice, ChatChoice]):
     """Chat completions and their chunks."""
+
+    whole_kind, chunk_kind = "chat.completion", "chat.completion.chunk"
 
     def __init__(self, heading: Heading, choices: int, logprobs: bool) -> None:
         super().__init__(heading, choices, logprobs)
         self._kept: list[list[ContentLogprob]] = [[] for _ in range(choices)]
 
-    def opening(self, choices: Sequence[int]) -> list[ChatChunk]:
+    def opening(self, choices: Sequence[int]) -> list[Reply[ChunkChoice]]:
         return [self._chunk(ChunkChoice(index, ChatDelta(role="assistant", content=""))) for index in choices]
-
-    def chunks(self, events: Iterable[Event]) -> list[ChatChunk]:
-        out = []
-        for event in events:
-            if isinstance(event, Delta):
-                self._keep(event)
-                if event.text:
-                    logprobs = self._due(event.index)
-                    out.append(self._chunk(ChunkChoice(event.index, ChatDelta(content=event.text), logprobs)))
-            elif isinstance(event, Finished):
-                last = self._due(event.index) if self._kept[event.index] else None
-                out.append(self._chunk(ChunkChoice(event.index, ChatDelta(), last, event.reason)))
-                self._time(event)
-            elif self._heading.include_usage:
-                head, usage = self._heading, usage_of(event)
-                out.append(ChatChunk(head.id, _CHAT_CHUNK, head.created, head.model, [], usage, self._timings))
-        return out
-
-    def whole(self) -> ChatCompletion:
-        choices = [
-            ChatChoice(index, ChatAnswer("assistant", "".join(each.texts)), self._due(index), each.reason)
-            for index, each in enumerate(self._gathered)
-        ]
-        head, usage = self._heading, usage_of(self._complete)
-        return ChatCompletion(head.id, _CHAT, head.created, head.model, choices, usage, self._timings)
 
     def _keep(self, delta: Delta) -> None:
         if self._logprobs and delta.logprobs:
@@ -147,45 +154,23 @@ class ChatShape(_Base):
         due, self._kept[index] = self._kept[index], []
         return ChatLogprobs(due) if self._logprobs else None
 
-    def _chunk(self, choice: ChunkChoice) -> ChatChunk:
-        head = self._heading
-        return ChatChunk(head.id, _CHAT_CHUNK, head.created, head.model, [choice], self._usage)
+    def _part(self, index: int, text: str, reason: FinishReason | None) -> ChunkChoice:
+        due = self._due(index) if text or self._kept[index] else None
+        return ChunkChoice(index, ChatDelta(content=text or None), due, reason)
+
+    def _choice(self, index: int, text: str, reason: FinishReason) -> ChatChoice:
+        return ChatChoice(index, ChatAnswer("assistant", text), self._due(index), reason)
 
 
-class CompletionShape(_Base):
+class CompletionShape(Shape[CompletionChoice, CompletionChoice]):
     """Text completions, whole and in chunks."""
+
+    whole_kind = chunk_kind = "text_completion"
 
     def __init__(self, heading: Heading, choices: int, logprobs: bool) -> None:
         super().__init__(heading, choices, logprobs)
         self._lengths = [0] * choices
         self._kept = [CompletionLogprobs([], [], [], []) for _ in range(choices)]
-
-    def opening(self, choices: Sequence[int]) -> list[Completion]:
-        return []
-
-    def chunks(self, events: Iterable[Event]) -> list[Completion]:
-        out = []
-        for event in events:
-            if isinstance(event, Delta):
-                self._keep(event)
-                if event.text:
-                    out.append(self._chunk(CompletionChoice(event.text, event.index, self._due(event.index))))
-            elif isinstance(event, Finished):
-                last = self._due(event.index) if self._kept[event.index].tokens else None
-                out.append(self._chunk(CompletionChoice("", event.index, last, event.reason)))
-                self._time(event)
-            elif self._heading.include_usage:
-                head, usage = self._heading, usage_of(event)
-                out.append(Completion(head.id, _TEXT, head.created, head.model, [], usage, self._timings))
-        return out
-
-    def whole(self) -> Completion:
-        choices = [
-            CompletionChoice("".join(each.texts), index, self._due(index), each.reason)
-            for index, each in enumerate(self._gathered)
-        ]
-        head, usage = self._heading, usage_of(self._complete)
-        return Completion(head.id, _TEXT, head.created, head.model, choices, usage, self._timings)
 
     def _keep(self, delta: Delta) -> None:
         start = self._lengths[delta.index]
@@ -202,14 +187,12 @@ class CompletionShape(_Base):
         due, self._kept[index] = self._kept[index], CompletionLogprobs([], [], [], [])
         return due if self._logprobs else None
 
-    def _chunk(self, choice: CompletionChoice) -> Completion:
-        head = self._heading
-        return Completion(head.id, _TEXT, head.created, head.model, [choice], self._usage)
+    def _part(self, index: int, text: str, reason: FinishReason | None) -> CompletionChoice:
+        due = self._due(index) if text or self._kept[index].tokens else None
+        return CompletionChoice(text, index, due, reason)
 
-
-_CHAT: Final = "chat.completion"
-_CHAT_CHUNK: Final = "chat.completion.chunk"
-_TEXT: Final = "text_completion"
+    def _choice(self, index: int, text: str, reason: FinishReason) -> CompletionChoice:
+        return CompletionChoice(text, index, self._due(index), reason)
 
 
 def usage_of(complete: Complete) -> Usage:
@@ -238,18 +221,29 @@ def completion_logprobs(tokens: Iterable[TokenLogprob], start: int, end: int) ->
     """Log-probabilities as completions have them, of tokens whose text begins at character ``start`` of the choice's
     and may go no further than ``end``: pieces of one character are longer than it, and a stop text is cut off.
 
-    The chosen token is always among the alternatives, so there may be one more than was asked for.
+    The chosen token is always among the alternatives, so there may be one more than was asked for. Of tokens with the
+    same name the likeliest is told.
     """
     told = CompletionLogprobs([], [], [], [])
     for each in tokens:
-        told.tokens.append(each.chosen.text)
+        told.tokens.append(token_name(each.chosen))
         told.token_logprobs.append(sayable(each.chosen.logprob))
-        top = {other.text: sayable(other.logprob) for other in each.top}
-        top.setdefault(each.chosen.text, sayable(each.chosen.logprob))
+        top: dict[str, float] = {}
+        for other in (*each.top, each.chosen):
+            top.setdefault(token_name(other), sayable(other.logprob))
         told.top_logprobs.append(top)
         told.text_offset.append(min(start, end))
         start += len(each.chosen.text)
     return told
+
+
+def token_name(token: Alternative) -> str:
+    """A token as completions name it: by its text, or by its bytes where those are no whole characters."""
+    try:
+        token.raw.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.raw)
+    return token.text
 
 
 def sayable(logprob: float) -> float:

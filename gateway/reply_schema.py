@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, Union
+from typing import Final, Generic, Literal, TypeVar, Union
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -69,6 +69,21 @@ class Heading(msgspec.Struct, frozen=True):
     include_usage: bool = False
 
 
+Choice = TypeVar("Choice")
+
+
+class Reply(msgspec.Struct, Generic[Choice], frozen=True):
+    """A whole answer, or one chunk of it."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage | UnsetType | None = UNSET
+    timings: AnswerTimings | UnsetType = UNSET
+
+
 # ---- chat ------------------------------------------------------------------------------------------------------------
 
 
@@ -113,18 +128,6 @@ class ChatChoice(msgspec.Struct, frozen=True):
     finish_reason: FinishReason
 
 
-class ChatCompletion(msgspec.Struct, frozen=True):
-    """A whole chat answer."""
-
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: Usage
-    timings: AnswerTimings | UnsetType = UNSET
-
-
 class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is new in a chunk."""
 
@@ -139,18 +142,6 @@ class ChunkChoice(msgspec.Struct, frozen=True):
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
-
-
-class ChatChunk(msgspec.Struct, frozen=True):
-    """One event of a chat stream."""
-
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: list[ChunkChoice]
-    usage: Usage | UnsetType | None = UNSET
-    timings: AnswerTimings | UnsetType = UNSET
 
 
 # ---- completions -----------------------------------------------------------------------------------------------------
@@ -174,18 +165,6 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     finish_reason: FinishReason | None = None
 
 
-class Completion(msgspec.Struct, frozen=True):
-    """A whole completion or one chunk of it: OpenAI gives both the same shape."""
-
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: list[CompletionChoice]
-    usage: Usage | UnsetType | None = UNSET
-    timings: AnswerTimings | UnsetType = UNSET
-
-
 # ---- models ----------------------------------------------------------------------------------------------------------
 
 
@@ -206,4 +185,4 @@ class ModelList(msgspec.Struct, frozen=True):
     object: str = "list"
 
 
-Chunk = Union[ChatChunk, Completion]
+Chunk = Union[Reply[ChunkChoice], Reply[CompletionChoice]]

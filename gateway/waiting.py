@@ -1,100 +1,139 @@
-"""The waiting room: requests for which no agent is free, served in the order in which they came.
+"""The waiting room: requests for which no agent is free, served in turns among tenants.
 
-It knows nothing of agents: whoever calls ``serve`` says, for each who waits, what there is for them.
+A tenant's own requests are served in the order in which they came; among tenants the one is next that holds least at
+the agents, and among equals the one that waits longest for its turn. Where all places are taken, a newcomer gets one of
+whoever has most. It knows nothing of agents: whoever calls ``serve`` says, for each who waits, what there is for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gateway.agents import AgentLink
 from gateway.errors import RequestError, queue_full, waited_too_long
+from gateway.policy import Wish
+from gateway.shares import gives_way, next_in_turn
+from gateway.tickets import Reservation
 
-Wish = tuple[str, frozenset[str], str]
-"""A model, the agents that shall not be used, and the drafter named (empty: none is)."""
+Find = Callable[[Wish], "Reservation | RequestError | None"]
+"""Reservation at an agent; or why there will be none; or None: still to wait."""
 
-Find = Callable[[Wish], "AgentLink | RequestError | None"]
-"""A link with a slot reserved; or why there will be none; or None: still to wait."""
+Held = Callable[[], Mapping[str, int]]
+"""The answers each tenant has at agents now."""
 
 
 @dataclass(eq=False)
 class _Waiter:
     wish: Wish
-    slot: asyncio.Future[AgentLink]
+    room: asyncio.Future[Reservation]
     counted: bool
 
 
 class WaitingRoom:
-    """A bounded queue with a deadline for each who waits."""
+    """Bounded queues, one for each tenant that waits, with a deadline for each who waits."""
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._waiters: deque[_Waiter] = deque()
+        self._queues: dict[str, deque[_Waiter]] = {}
+        """In the order of the tenants' turns; none is empty."""
         self._serving = False
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return sum(map(len, self._queues.values()))
 
-    async def wait(self, wish: Wish, patience_s: float, *, counted: bool = True, first: bool = False) -> AgentLink:
-        """A link with a slot reserved, as soon as ``serve`` finds one.
+    async def wait(self, wish: Wish, patience_s: float, *, counted: bool = True, first: bool = False) -> Reservation:
+        """Reservation at an agent, as soon as ``serve`` finds it.
 
         Args:
             counted: takes a place, and goes when everybody is sent away. What belongs to a request that was let in
                 before does neither.
-            first: goes before all others.
+            first: goes before all others of its tenant.
 
         Raises:
-            RequestError: no place to wait, nothing within ``patience_s``, or what ``serve`` has found instead.
+            RequestError: no place to wait, or it went to another tenant; nothing within ``patience_s``; or what
+                ``serve`` has found instead.
         """
-        if counted and sum(waiter.counted for waiter in self._waiters) >= self._places:
-            raise queue_full()
+        if counted:
+            self._make_room(wish.tenant)
         loop = asyncio.get_running_loop()
         waiter = _Waiter(wish, loop.create_future(), counted)
+        queue = self._queues.setdefault(wish.tenant, deque())
         if first:
-            self._waiters.appendleft(waiter)
+            queue.appendleft(waiter)
         else:
-            self._waiters.append(waiter)
+            queue.append(waiter)
         timer = loop.call_later(patience_s, _refuse, waiter, waited_too_long(patience_s))
         try:
-            return await waiter.slot
+            return await waiter.room
         except asyncio.CancelledError:
-            if waiter.slot.done() and not waiter.slot.cancelled() and waiter.slot.exception() is None:
-                waiter.slot.result().release()  # The slot came in the same moment as the end.
+            if waiter.room.done() and not waiter.room.cancelled() and waiter.room.exception() is None:
+                waiter.room.result().release()  # It came in the same moment as the end.
             raise
         finally:
             timer.cancel()
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
+            self._remove(waiter)
 
-    def serve(self, find: Find) -> None:
-        """Ask ``find`` for each who waits, in order. What it changes may lead here again: the loop just goes on."""
+    def serve(self, find: Find, held: Held) -> None:
+        """Ask ``find`` for each who waits, in turns. What it changes may lead here again: the loop just goes on."""
         if self._serving:
             return
         self._serving = True
         hopeless: set[Wish] = set()
-        for waiter in list(self._waiters):
-            if waiter.slot.done() or waiter.wish in hopeless:
-                continue
+        while (waiter := self._next(hopeless, held())) is not None:
             found = find(waiter.wish)
             if found is None:
                 hopeless.add(waiter.wish)
-            elif isinstance(found, RequestError):
+                continue
+            self._remove(waiter)
+            if isinstance(found, RequestError):
                 _refuse(waiter, found)
-            else:
-                self._waiters.remove(waiter)
-                waiter.slot.set_result(found)
+                continue
+            waiter.room.set_result(found)
+            tenant = waiter.wish.tenant
+            if tenant in self._queues:  # It had its turn: all others have theirs first.
+                self._queues[tenant] = self._queues.pop(tenant)
         self._serving = False
 
     def refuse_all(self, error: RequestError) -> None:
         """Send everybody away who takes a place."""
-        for waiter in self._waiters:
-            if waiter.counted:
-                _refuse(waiter, error)
+        for queue in self._queues.values():
+            for waiter in queue:
+                if waiter.counted:
+                    _refuse(waiter, error)
+
+    def _next(self, hopeless: set[Wish], held: Mapping[str, int]) -> _Waiter | None:
+        heads: dict[str, _Waiter] = {}
+        for tenant, queue in self._queues.items():
+            head = next((each for each in queue if not each.room.done() and each.wish not in hopeless), None)
+            if head is not None:
+                heads[tenant] = head
+        tenant_next = next_in_turn(heads, held)
+        return heads[tenant_next] if tenant_next is not None else None
+
+    def _make_room(self, newcomer: str) -> None:
+        places = {tenant: sum(map(_takes_place, queue)) for tenant, queue in self._queues.items()}
+        if sum(places.values()) < self._places:
+            return
+        loser = gives_way(places, newcomer)
+        if loser is None:
+            raise queue_full()
+        _refuse(next(each for each in reversed(self._queues[loser]) if _takes_place(each)), queue_full())
+
+    def _remove(self, waiter: _Waiter) -> None:
+        tenant = waiter.wish.tenant
+        queue = self._queues.get(tenant)
+        if queue is not None and waiter in queue:
+            queue.remove(waiter)
+            if not queue:
+                del self._queues[tenant]
+
+
+def _takes_place(waiter: _Waiter) -> bool:
+    return waiter.counted and not waiter.room.done()
 
 
 def _refuse(waiter: _Waiter, error: RequestError) -> None:
-    if not waiter.slot.done():
-        waiter.slot.set_exception(error)
+    if not waiter.room.done():
+        waiter.room.set_exception(error)

@@ -19,7 +19,8 @@ SILENT_WITHIN_S = 120.0
 
 EXAMPLES = """
 trilby chat
-trilby chat --url http://gateway.local:8000/v1 --api-key SECRET
+TRILBY_API_KEY=… trilby chat --url http://gateway.local:8000/v1
+trilby chat --url http://gateway.local:8000/v1 --api-key-file ~/.trilby-key
 echo "How much is 7 plus 5?" | trilby chat
 """
 
@@ -34,7 +35,7 @@ class ChatConfig:
 
     url: str = setting("http://127.0.0.1:8000/v1", "base URL of the API")
     api_key: str = setting("", "key to show to the server", secret=True)
-    model: str = setting("", "model to talk to; empty: the first one the server has")
+    model: str = setting("", "model to talk to; empty: the first one the server has", variable="chat_model")
     system: str = setting("", "instruction given before the conversation")
     temperature: float = setting(0.0, "0 always gives the likeliest words", minimum=0, maximum=2)
     max_tokens: int = setting(512, "longest answer, in tokens", minimum=1)

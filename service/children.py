@@ -1,4 +1,4 @@
-"""Child processes that live and die together."""
+"""Child processes that live and die together, whatever signals come in between."""
 
 from __future__ import annotations
 
@@ -9,19 +9,34 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Final
 
 from service.huge_pages import with_huge_pages
+from service.stopping import LAST_BYTES_S, Urgency
 
-STOP_WITHIN_S = 8.0
-"""Time a child has to stop by itself before it is killed."""
+STOP_WITHIN_S = 5.0
+"""Time that children have to stop at once before they are killed: a step of a large model may have to end first."""
+
+IDLE_STOP_S: Final = 2.0
+"""Time that device and cloud have each to end once the gateway has, with nothing left to do."""
+
+AFTER_DRAINING_S: Final = LAST_BYTES_S + 2 * IDLE_STOP_S
+"""The longest time from the end of draining to the end of all processes."""
+
+POLL_S = 0.05
 
 _PR_SET_PDEATHSIG = 1
 
 
+class Stopped(Exception):
+    """A signal asks for the end."""
+
+
 class Children:
-    """Processes started here, each with a name, stopped in the reverse order."""
+    """Processes started here, each with a name, and how urgently they are to stop."""
 
     def __init__(self) -> None:
+        self._urgency = Urgency.NONE
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ready: set[str] = set()
 
@@ -32,12 +47,33 @@ class Children:
             stdin=subprocess.DEVNULL,
             env=with_huge_pages(),
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=_before(os.getpid()),
         )
 
     def ready(self, name: str) -> None:
         """This process answers: it takes signals itself from now on."""
         self._ready.add(name)
+
+    def told(self, urgency: Urgency) -> None:
+        """For ``stop_signals``: called in the middle of anything, so that whoever waits has to look."""
+        self._urgency = urgency
+        if urgency is Urgency.HARD:
+            self.kill()
+
+    @property
+    def may_drain(self) -> bool:
+        """Whether the processes are to drain, and all of them can: they answer."""
+        return self._urgency is Urgency.DRAIN and self._ready == set(self._processes)
+
+    def wait(self, until: Callable[[], bool]) -> tuple[str, int] | None:
+        """Until something holds or a process ends: None, or which and its exit status. Raises ``Stopped``."""
+        while True:
+            if self._urgency:
+                raise Stopped
+            ended = self.ended()
+            if ended is not None or until():
+                return ended
+            time.sleep(POLL_S)
 
     def ended(self) -> tuple[str, int] | None:
         """The first process that is not running any more, and its exit status."""
@@ -47,21 +83,30 @@ class Children:
                 return name, code
         return None
 
-    def wait(self) -> tuple[str, int]:
-        """Until one process ends."""
-        while True:
-            ended = self.ended()
-            if ended is not None:
-                return ended
-            time.sleep(0.2)
+    def drain(self, within_s: float) -> None:
+        """The gateway refuses what is new and finishes what is open; then device and cloud have nothing left to do."""
+        for name, limit in (("gateway", within_s + LAST_BYTES_S), ("device", IDLE_STOP_S), ("cloud", IDLE_STOP_S)):
+            self._finish(name, limit)
+        if self.may_drain:
+            self.stop(0.0)  # They had their time.
 
-    def stop(self) -> None:
-        """Stop all, kindly first."""
+    def _finish(self, name: str, within_s: float) -> None:
+        """Have one process drain, if it is there; wait until it has ended, the time is up, or there is a hurry."""
+        process = self._processes.get(name)
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + within_s
+        while process.poll() is None and time.monotonic() < deadline and self.may_drain:
+            time.sleep(POLL_S)
+
+    def stop(self, within_s: float | None = None) -> None:
+        """Stop all that are left at once; kill what has not ended within ``within_s`` seconds (``STOP_WITHIN_S``)."""
         for name, process in reversed(self._processes.items()):
             if process.poll() is None:
-                # Python answers SIGINT with a traceback as long as nobody takes it; SIGTERM ends it without a word.
+                # Until a process takes signals itself, SIGTERM ends it without a word; later SIGINT stops it at once.
                 process.send_signal(signal.SIGINT if name in self._ready else signal.SIGTERM)
-        deadline = time.monotonic() + STOP_WITHIN_S
+        deadline = time.monotonic() + (STOP_WITHIN_S if within_s is None else within_s)
         for process in self._processes.values():
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
@@ -69,13 +114,22 @@ class Children:
                 process.kill()
                 process.wait()
 
+    def kill(self) -> None:
+        """Kill all, and wait for nothing."""
+        for process in list(self._processes.values()):
+            if process.returncode is None:
+                os.kill(process.pid, signal.SIGKILL)
 
-def _die_with(parent: int) -> Callable[[], None]:
-    """What a child does first: a parent that is killed outright cannot stop its children, Linux does it instead."""
+
+def _before(parent: int) -> Callable[[], None]:
+    """What a child does first. A parent that is killed outright cannot stop its children, Linux does it instead. And
+    Ctrl-C is not ignored by them where the parent ignores it: only the parent sends it to them."""
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
     def prepare() -> None:
-        if sys.platform == "linux":
-            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:  # It died before this line.
                 os.kill(os.getpid(), signal.SIGTERM)
 

@@ -22,9 +22,10 @@ Examples:
 
 \b
 On several machines (the same --model, --split and --tail on cloud and device):
-  trilby gateway --host 0.0.0.0 --device-token SECRET
-  trilby cloud   --model DIR --split 2 --host 0.0.0.0 --cloud-token SECRET
-  trilby device  --model DIR --split 2 --gateway ws://… --cloud ws://… --device-token … --cloud-token …
+  export TRILBY_DEVICE_TOKEN=… TRILBY_CLOUD_TOKEN=…     or --device-token-file FILE, --cloud-token-file FILE
+  trilby gateway --host 0.0.0.0
+  trilby cloud   --model DIR --split 2 --host 0.0.0.0
+  trilby device  --model DIR --split 2 --gateway ws://… --cloud ws://…
 """
 
 
@@ -42,7 +43,7 @@ main.add_command(serve, "serve")
 main.add_command(chat, "chat")
 
 
-def _process(name: str, package: str, summary: str) -> None:
+def _process(name: str, summary: str, *module: str) -> None:
     @main.command(
         name,
         short_help=summary,
@@ -53,13 +54,14 @@ def _process(name: str, package: str, summary: str) -> None:
     def start(context: click.Context) -> None:
         # The process takes this one's place, so that signals reach it directly.
         sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable, "-m", package, *context.args], with_huge_pages())
+        os.execve(sys.executable, [sys.executable, "-m", *module, *context.args], with_huge_pages())
 
 
-_process("gateway", "gateway", "Run the OpenAI-compatible gateway.")
-_process("cloud", "cloud_server", "Run the middle layers for many devices.")
-_process("device", "device_agent", "Run a device agent: tokenizer, first layers, head.")
-_process("distill", "drafting.distill", "Train a drafter for a model, so that it answers faster.")
+_process("gateway", "Run the OpenAI-compatible gateway.", "service.begin", "gateway")
+_process("cloud", "Run the middle layers for many devices.", "service.begin", "cloud_server")
+_process("stage", "Run some of a cloud's layers on another machine.", "service.begin", "cloud_server.stages.stage")
+_process("device", "Run a device agent: tokenizer, first layers, head.", "service.begin", "device_agent")
+_process("distill", "Train a drafter for a model, so that it answers faster.", "drafting.distill")
 
 if __name__ == "__main__":
     main()

@@ -1,29 +1,28 @@
 """Starting and stopping a server: drain first, then close.
 
-uvicorn closes websockets within 100 ms of SIGTERM, so the signal is taken here: SIGTERM drains (refuse new work, tell
-the peers, let open work finish, up to a limit) and stops after that; SIGINT, or a second signal, stops at once.
+uvicorn closes websockets within 100 ms of SIGTERM, so the signals are taken here, and mean what ``stopping.py`` says:
+to drain is to refuse new work, tell the peers, and let open work finish, up to a limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import signal
 import socket
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
-STOP_WITHIN_S = 5
-"""Time for open HTTP responses after draining."""
+from service.addresses import host_port
+from service.stopping import AT_ONCE_S, LAST_BYTES_S, Urgency, stop_signals
 
 UNREAD_WITHIN_MS = 30_000
 """A peer that has not acknowledged anything for this long is dropped by the kernel: ASGI has no way to abort a socket
 whose client never reads."""
+
+UNSENT_BYTES = 64 * 2**10
+"""What the kernel takes of a connection beyond what is on its way; ``wire.limits`` has it for dialled ones."""
 
 MAX_HEADER_BYTES = 32 * 2**10
 """Request line and headers of one HTTP request."""
@@ -39,26 +38,16 @@ class DrainingServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take SIGTERM and SIGINT for as long as the server runs."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
+        """Take the signals that stop a process for as long as the server runs."""
         loop = asyncio.get_running_loop()
-
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            loop.call_soon_threadsafe(self._on_signal, number)
-
-        before = {each: signal.signal(each, on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        with stop_signals(lambda urgency: loop.call_soon_threadsafe(self._stop, urgency)):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
-    def _on_signal(self, number: int) -> None:
-        if number == signal.SIGTERM and self._draining is None:
+    def _stop(self, urgency: Urgency) -> None:
+        if urgency is Urgency.DRAIN:
             self._draining = asyncio.create_task(self._drain_and_stop())
         else:
+            self.config.timeout_graceful_shutdown = AT_ONCE_S
             self.should_exit = True
 
     async def _drain_and_stop(self) -> None:
@@ -77,6 +66,7 @@ def serve(app: ASGIApp, host: str, port: int, *, drain: Callable[[], Awaitable[N
     listener = listening(host, port)
     config = uvicorn.Config(
         app,
+        log_config=None,  # What it says goes the way of all logs.
         log_level="warning",
         access_log=False,
         http="h11",  # Its limit on headers is kept; httptools has none.
@@ -85,21 +75,11 @@ def serve(app: ASGIApp, host: str, port: int, *, drain: Callable[[], Awaitable[N
         ws_max_queue=4,
         ws_per_message_deflate=False,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-        timeout_graceful_shutdown=STOP_WITHIN_S,
+        timeout_graceful_shutdown=LAST_BYTES_S,
         server_header=False,
     )
     with suppress(KeyboardInterrupt), listener:
         DrainingServer(config, drain).run(sockets=[listener])
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -110,11 +90,14 @@ def listening(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_WITHIN_MS)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # What the kernel has taken, nothing that is said later can overtake.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     try:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
         raise SystemExit(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Is another server running there? Choose another --port."
+            f"Cannot listen on {host_port(host, port)}: {error.strerror}. Is another server running there? "
+            "Choose another --port."
         ) from error
     return listener

@@ -1,49 +1,142 @@
-"""Structured logs: one line an event, to standard error; names and numbers, never prompts, answers or token ids."""
+"""Structured logs: one line an event, to standard error; names and numbers, never prompts, answers or token ids.
+
+Nobody who logs waits for who reads, and nothing that happens to a line reaches them: ``line_writer.py``.
+"""
 
 from __future__ import annotations
 
+import atexit
 import logging
-import sys
+from collections.abc import Callable
+from typing import Any, Final
 
 import structlog
-from structlog.typing import EventDict
+from structlog.typing import EventDict, Processor
+
+from service.line_stream import LineStream, take_streams
+from service.line_writer import LineWriter
+
+MAX_VALUE: Final = 2048
+"""Characters of one value in a line."""
+
+MAX_TRACEBACK: Final = 8192
+"""Characters of a traceback, of which the last are kept: they say what it was."""
+
+_UNWRITTEN: Final = "a log line could not be written"
+
+_streams: list[LineStream] = []
+_early: list[tuple[str, dict[str, str]]] = []
 
 
-def _printable(logger: object, method: str, event: EventDict) -> EventDict:
-    """Peers choose some of what is logged (names, reasons): nothing of it may steer a terminal."""
-    for key, value in event.items():
-        if isinstance(value, str) and not value.isprintable():
-            event[key] = "".join(each if each.isprintable() else "\ufffd" for each in value)
-    return event
+def dropped_lines() -> int:
+    """Lines that this process wanted to say and that nobody took."""
+    return sum(stream.writer.dropped for stream in _streams)
+
+
+def say_once_configured(event: str, **fields: str) -> None:
+    """A warning from before there are logs; it is said as soon as there are."""
+    _early.append((event, fields))
 
 
 def configure_logs(process: str, level: str = "info", form: str = "text") -> None:
-    """Set up logging for this process; every line carries its name.
+    """Set up logging for this process; every line carries its name. What else goes to standard output and standard
+    error (warnings, tracebacks, progress bars, what libraries log) goes the same way. May be called again.
 
     Args:
         process: ``gateway``, ``cloud`` or ``device``.
         level: ``debug``, ``info``, ``warning`` or ``error``.
         form: ``text`` for people or ``json`` for collectors.
     """
+    out, err = take_streams()
+    for stream in (out, err):
+        if stream not in _streams:
+            _streams.append(stream)
+            atexit.register(stream.writer.flush)
     number = logging.getLevelName(level.upper())
-    logging.basicConfig(stream=sys.stderr, level=max(number, logging.WARNING), format="%(name)s: %(message)s")
-    last: list[structlog.typing.Processor] = [
-        structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
-        )
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[_Handler(err.writer)])
+    render = _renderer(form, err.isatty())
+    processors: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if form == "text" else "iso", utc=form != "text"),
+        structlog.processors.format_exc_info,
+        _printable,
+        render,
     ]
-    if form == "json":
-        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+
+    def rendered(logger: Any, method: str, event: EventDict) -> str:
+        line: Any = event
+        try:
+            for processor in processors:
+                line = processor(logger, method, line)
+            return str(line)
+        except Exception as error:  # A value that cannot be shown is no reason for whoever names it to fail.
+            return str(render(logger, method, {"event": _UNWRITTEN, "error": type(error).__name__}))
+
+    def told(lines: int) -> str:
+        return rendered(None, "warning", {"event": "log lines were dropped", "lines": lines, "process": process}) + "\n"
+
+    err.writer.told = told
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            _printable,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S" if form == "text" else "iso", utc=form != "text"),
-            *last,
-        ],
+        processors=[rendered],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *names: _Lines(err.writer),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(process=process)
+    while _early:
+        event, fields = _early.pop(0)
+        structlog.get_logger().warning(event, **fields)
+
+
+class _Lines:
+    """What structlog hands rendered lines to."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+
+    def msg(self, line: str) -> None:
+        """Have it written."""
+        self._writer.put(line + "\n")
+
+    log = debug = info = warn = warning = error = critical = fatal = exception = msg
+
+
+class _Handler(logging.Handler):
+    """The way of what libraries log."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        super().__init__()
+        self._writer = writer
+        self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have it written, whatever is in it."""
+        try:
+            line = _plain(self.format(record)[-MAX_TRACEBACK:])
+        except Exception as error:  # As above.
+            line = f"{record.name}: {_UNWRITTEN} ({type(error).__name__})"
+        self._writer.put(line + "\n")
+
+
+def _renderer(form: str, colors: bool) -> Processor:
+    if form == "json":
+        return structlog.processors.JSONRenderer()
+    plain: Callable[..., None] = structlog.dev.plain_traceback
+    return structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, exception_formatter=plain)
+
+
+def _printable(logger: object, method: str, event: EventDict) -> EventDict:
+    """Peers choose some of what is logged (names, reasons): nothing of it may steer a terminal, or fill it."""
+    for key, value in event.items():
+        if key == "exception":
+            event[key] = _plain(str(value)[-MAX_TRACEBACK:])
+        elif isinstance(value, str) and (len(value) > MAX_VALUE or not value.isprintable()):
+            cut = value if len(value) <= MAX_VALUE else value[: MAX_VALUE - 1] + "…"
+            event[key] = "".join(each if each.isprintable() else "\ufffd" for each in cut)
+    return event
+
+
+def _plain(text: str) -> str:
+    """Lines as they are, and nothing else that is not printable."""
+    return "\n".join("".join(c if c.isprintable() else "\ufffd" for c in line) for line in text.split("\n"))

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 import httpx
 
-from service.children import Children
-from service.draft_settings import NO_DRAFT, arguments, draft_setting, settle, split_setting
-from service.modes import MODES, cloud_flags
-from service.settings import setting, settings_command
+from service.addresses import host_port, reachable
+from service.children import AFTER_DRAINING_S, Children, Stopped
+from service.logs import configure_logs
+from service.modes import MODES, NO_DRAFT
+from service.setting_names import ENDING, ENVIRONMENT_PREFIX
+from service.settings import changed, secrets_of, settings_command, words_of
+from service.shared_settings import (
+    ApiSettings,
+    CloudSide,
+    DeviceSide,
+    GatewaySide,
+    ModelSettings,
+    ProcessSettings,
+    SplitSettings,
+)
+from service.stopping import stop_signals
 
 DEMO = Path(__file__).resolve().parents[1] / "models" / "demo"
 """The model that comes with Trilby."""
-
-LEAST_STEP_ROWS = 64
-"""What a cloud server takes at least."""
 
 START_WITHIN_S = 900.0
 """Time for all processes to be ready: a large model may have to be downloaded and read."""
@@ -37,92 +46,82 @@ trilby serve --draft lookup
 trilby serve --mode local --port 9000
 trilby serve --mode u-sarathi --step-rows 256
 trilby serve --mode u-small --draft ~/models/small
+TRILBY_DEVICE_TOKEN=… trilby serve --host 0.0.0.0 --api-keys-file ~/.trilby-keys
 """
 
 
 @dataclass(frozen=True)
-class ServeConfig:
+class ServeConfig(ProcessSettings, GatewaySide, CloudSide, DeviceSide):
     """Serve a model on this machine: gateway, cloud server and one device agent, each a process of its own."""
 
-    model: str = setting(str(DEMO), "checkpoint folder or Hugging Face id")
-    split: int = split_setting()
-    tail: int = setting(0, "layers the device keeps at the end", minimum=0)
-    mode: str = draft_setting("mode")
-    dtype: str = setting("float32", "number format of weights and hidden states", choices=("float32", "bfloat16"))
-    draft: tuple[str, ...] = draft_setting("draft")
-    drafters: str = draft_setting("drafters")
-    verify: str = draft_setting("verify")
-    draft_length: str = draft_setting("draft_length")
-    draft_threshold: float = draft_setting("draft_threshold")
-    draft_cap: int = draft_setting("draft_cap")
-    prepare: str = draft_setting("prepare")
-    stream_rows: str = draft_setting("stream_rows")
-    hat_paper: bool = draft_setting("hat_paper")
-    chunk: int = draft_setting("chunk")
-    whole_prompts: bool = draft_setting("whole_prompts")
-    download: str = draft_setting("download")
-    pack_rows: str = draft_setting("pack_rows")
-    step_rows: int = setting(
-        0, "most rows in one step of the cloud, 64 or more; 0: as the mode has it, else 512", minimum=0
+    model: str = changed(ModelSettings, "model", str(DEMO))
+    tail: int = changed(SplitSettings, "tail", 0, tunes=True)
+    port: int = changed(ApiSettings, "port", 8000, minimum=1)
+    log_level: Literal["debug", "info", "warning", "error"] = changed(
+        ProcessSettings, "log_level", "warning", tunes=True
     )
-    host: str = setting("127.0.0.1", "address of the API")
-    port: int = setting(8000, "port of the API", minimum=1, maximum=65535)
-    threads: int = setting(0, "threads of cloud and device each; 0: half of this machine's cores", minimum=0)
-    api_keys: str = setting("", "keys that clients must show, separated by commas; empty: none needed", secret=True)
-    device_token: str = setting("", "credential between gateway and device; required beyond loopback", secret=True)
-    log_level: str = setting("warning", "what to log", choices=("debug", "info", "warning", "error"))
 
     def __post_init__(self) -> None:
         """Raises ValueError where settings contradict each other."""
-        settle(self)
-        if 0 < self.step_rows < LEAST_STEP_ROWS:
-            raise ValueError(f"--step-rows is {LEAST_STEP_ROWS} or more, not {self.step_rows}")
+        super().__post_init__()
         if self.step_rows and not MODES[self.mode].has_cloud:
             raise ValueError(f"--mode {self.mode} has no cloud: leave --step-rows out")
 
 
 def run(config: ServeConfig) -> None:
     """Start everything, say how to use it, wait."""
+    configure_logs("serve", config.log_level, config.log_form)
     children = Children()
-    for number in (signal.SIGTERM, signal.SIGINT):  # A background job of a shell starts with SIGINT ignored.
-        signal.signal(number, _stop_on_signal)
-    try:
-        _start(config, children)
-        _say_hello(config)
-        name, code = children.wait()
-        raise SystemExit(f"The {name} process ended by itself (exit status {code}); see its messages above.")
-    except KeyboardInterrupt:
+    with stop_signals(children.told):
+        try:
+            _start(config, children)
+            _say_hello(config)
+            ended = children.wait(lambda: False)
+            assert ended is not None
+            name, code = ended
+            raise SystemExit(f"The {name} process ended by itself (exit status {code}); see its messages above.")
+        except Stopped:
+            _stop(config, children)
+        finally:
+            children.stop()
+
+
+def _stop(config: ServeConfig, children: Children) -> None:
+    within_s = config.drain_within_s
+    if not children.may_drain:
         click.echo("\nStopping …")
-    finally:
-        children.stop()
+        return
+    longest = within_s + AFTER_DRAINING_S
+    click.echo(f"\nDraining: open answers get up to {within_s:g} s, all is over within {longest:g} s …")
+    children.drain(within_s)
 
 
 def _start(config: ServeConfig, children: Children) -> None:
     began = time.monotonic()
-    threads = str(config.threads or max(1, (os.cpu_count() or 2) // 2))
     cloud_port = _free_port()
-    common = ["--model", config.model, "--split", str(config.split), "--tail", str(config.tail)]
-    common += ["--dtype", config.dtype, "--threads", threads, "--log-level", config.log_level]
-    where = f"http://{_reachable(config.host)}:{config.port}"
+    where = _base(config)
     click.echo(f"Starting Trilby with {config.model} ({config.mode}, {config.dtype}) …")
-    gateway = ["--host", config.host, "--port", str(config.port), "--log-level", config.log_level]
     # Secrets go by the environment: everybody on the machine can read a command line.
-    os.environ["TRILBY_API_KEYS"], os.environ["TRILBY_DEVICE_TOKEN"] = config.api_keys, config.device_token
-    children.start("gateway", [sys.executable, "-m", "gateway", *gateway])
+    os.environ.update(secrets_of(config))
+    for name in [each for each in os.environ if each.startswith(ENVIRONMENT_PREFIX) and each.endswith(ENDING.upper())]:
+        del os.environ[name]  # What they hold is known already.
+
+    def start(name: str, module: str, side: type[Any], *more: str) -> None:
+        shared = replace(config, threads=config.threads or max(1, (os.cpu_count() or 2) // 2))
+        words = [*words_of(shared, side), *words_of(shared, ProcessSettings), *more]
+        children.start(name, [sys.executable, "-m", module, *words])
+
+    start("gateway", "gateway", GatewaySide)
     has_cloud = MODES[config.mode].has_cloud
     if has_cloud:
         # A credential for this run only: other users of this machine can reach the loopback address too.
-        cloud_token = os.urandom(16).hex()
-        os.environ["TRILBY_CLOUD_TOKEN"] = cloud_token
-        cloud = [*common, *cloud_flags(config.mode, whole_prompts=config.whole_prompts, step_rows=config.step_rows)]
-        cloud += ["--host", "127.0.0.1", "--port", str(cloud_port)]
-        children.start("cloud", [sys.executable, "-m", "cloud_server", *cloud])
-    device = [*common, *arguments(config), "--gateway", where.replace("http", "ws", 1)]
-    device += ["--cloud", f"ws://127.0.0.1:{cloud_port}", "--name", "device"]
+        os.environ["TRILBY_CLOUD_TOKEN"] = os.urandom(16).hex()
+        start("cloud", "cloud_server", CloudSide, "--host", "127.0.0.1", "--port", str(cloud_port))
     _await("gateway", children, lambda: _answers(f"{where}/health"))
     if has_cloud:
         _await("cloud", children, lambda: _answers(f"http://127.0.0.1:{cloud_port}/health"))
-    children.start("device", [sys.executable, "-m", "device_agent", *device])
+    links = ["--gateway", where.replace("http", "ws", 1), "--cloud", f"ws://127.0.0.1:{cloud_port}"]
+    start("device", "device_agent", DeviceSide, *links, "--name", "device")
     _await("device", children, lambda: _answers(f"{where}/ready"))
     click.echo(f"Ready after {time.monotonic() - began:.0f} s.")
 
@@ -130,14 +129,12 @@ def _start(config: ServeConfig, children: Children) -> None:
 def _await(name: str, children: Children, ready: Callable[[], bool]) -> None:
     click.echo(f"  {name} …", nl=False)
     deadline = time.monotonic() + START_WITHIN_S
-    while not ready():
-        ended = children.ended()
-        if ended is not None:
-            click.echo("")
-            raise SystemExit(f"The {ended[0]} process could not start; see its message above.")
-        if time.monotonic() > deadline:
-            raise SystemExit(f"The {name} process was not ready within {START_WITHIN_S:.0f} s.")
-        time.sleep(POLL_S)
+    ended = children.wait(lambda: ready() or time.monotonic() > deadline)
+    if ended is not None:
+        click.echo("")
+        raise SystemExit(f"The {ended[0]} process could not start; see its message above.")
+    if time.monotonic() > deadline:
+        raise SystemExit(f"The {name} process was not ready within {START_WITHIN_S:.0f} s.")
     children.ready(name)
     click.echo(" ready")
 
@@ -150,7 +147,7 @@ def _answers(url: str) -> bool:
 
 
 def _say_hello(config: ServeConfig) -> None:
-    base = f"http://{_reachable(config.host)}:{config.port}"
+    base = _base(config)
     key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_keys else ""
     drafting = drafting_line(_drafters(base, config.api_keys))
     if config.mode == "cloud":
@@ -167,7 +164,8 @@ Try, in another terminal:
 Or point any OpenAI client at it:
   OpenAI(base_url="{base}/v1", api_key="{"YOUR_KEY" if config.api_keys else "none"}")
 
-Load and state: {base}/state    Metrics: {base}/metrics    Stop with Ctrl-C.
+Load and state: {base}/state    Metrics: {base}/metrics    Stop with Ctrl-C;
+SIGTERM lets open answers end first, for up to {config.drain_within_s:g} s.
 """
     )
 
@@ -187,25 +185,20 @@ def _drafters(base: str, api_keys: str) -> list[str]:
     try:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         state = httpx.get(f"{base}/state", headers=headers, timeout=2.0, trust_env=False).json()
-        return [str(name) for agent in state["agents"] for names in agent["drafts"].values() for name in names]
+        names = (str(name) for agent in state["agents"] for names in agent["drafts"].values() for name in names)
+        return list(dict.fromkeys(names))  # Each once, whatever names the model has.
     except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
         return []  # It has gone again: whoever waits for its end says so.
 
 
-def _reachable(host: str) -> str:
-    if host in ("0.0.0.0", "::", ""):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
+def _base(config: ServeConfig) -> str:
+    return f"http://{host_port(reachable(config.host), config.port)}"
 
 
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _stop_on_signal(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 command = settings_command(ServeConfig, run, name="serve", examples=EXAMPLES)

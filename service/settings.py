@@ -1,55 +1,109 @@
 """Settings: one frozen dataclass for each process, its fields turned into flags and environment variables.
 
     @dataclass(frozen=True)
-    class GatewayConfig:
+    class Listening:
+        '''Where it listens.'''
+
         port: int = setting(8000, "port to listen on")
+
+    @dataclass(frozen=True)
+    class GatewayConfig(Listening):
+        '''Serve an API.'''
 
     main = settings_command(GatewayConfig, run, name="trilby gateway", examples="trilby gateway --port 9000")
 
 gives ``--port`` and ``TRILBY_PORT`` with the same meaning; a flag wins over the environment, the environment over the
 default. A value that does not fit is refused with the name of the setting, never replaced by the default.
 
+A setting is declared once. Those that several processes have stand in a base class that their dataclasses share; each
+base is one idea, and a section of ``--help`` with its docstring's first line above it. ``--help`` shows what a user
+decides, ``--help-all`` also what tunes.
+
 A field of type ``tuple[str, ...]`` is a flag that may be given more than once; its variable holds all values, separated
-by commas or blanks.
+by commas or blanks. A secret may also come from a file: ``--token-file`` and ``TRILBY_TOKEN_FILE`` for ``--token``.
 """
 
 from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, TypeVar, cast
+from inspect import get_annotations
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
 
 import click
 
-Config = TypeVar("Config")
+from service.help import HELP_ALL, SettingsCommand
+from service.secret_files import file_help, take_secrets
+from service.setting_names import ENDING, command_line, flag_of, variable_of
 
-ENVIRONMENT_PREFIX = "TRILBY_"
+Config = TypeVar("Config")
 
 
 def setting(
     default: Any = MISSING,
     help: str = "",
     *,
+    usual: Any = None,
     choices: Sequence[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
     secret: bool = False,
+    many: bool = False,
+    tunes: bool = False,
+    variable: str = "",
 ) -> Any:
-    """A field of a settings dataclass.
+    """A field of a settings dataclass. Of a ``Literal`` its words are the only ones allowed.
 
     Args:
-        default: the value when nothing is given; left out, the setting must be given.
+        default: the value when nothing is given; left out, and without ``usual``, the setting must be given.
         help: one line for people, with the unit.
+        usual: the value that ``settle`` gives where nothing was given and nothing else says; until then it is None.
         choices: the only words allowed.
         minimum, maximum: the range allowed, both ends included.
-        secret: never printed.
+        secret: never printed, and has a companion that names a file to read it from.
+        many: of a secret: several of them, with commas between them, in a file also one a line.
+        tunes: see ``tuning``.
+        variable: the variable's name where it is not the field's: what two processes mean differently has two.
     """
-    metadata = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum, "secret": secret}
-    if default is MISSING:
-        return field(metadata=metadata)
-    return field(default=default, metadata=metadata)
+    metadata = {"help": help, "usual": usual, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
+    metadata |= {"secret": secret, "many": many, "tunes": tunes, "variable": variable}
+    if usual is not None:
+        default = None
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+def tuning(default: Any = MISSING, help: str = "", **about: Any) -> Any:
+    """A ``setting`` that is not what a user decides: ``--help-all`` shows it, ``--help`` does not."""
+    return setting(default, help, tunes=True, **about)
+
+
+def changed(base: type[Any], name: str, default: Any, **metadata: Any) -> Any:
+    """The setting ``name`` of ``base`` with another default, and what else differs, in a dataclass derived from it."""
+    return field(default=default, metadata={**base.__dataclass_fields__[name].metadata, **metadata})
+
+
+def settle(config: Any, part: type[Any], said: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Give the settings that ``config`` has from ``part``, and nobody has given, the values in ``said``, else their
+    usual ones; for ``__post_init__``."""
+    for each in fields(part):
+        usual = each.metadata["usual"]
+        if usual is not None and getattr(config, each.name) is None:
+            object.__setattr__(config, each.name, said.get(each.name, usual))
+
+
+def words_of(config: Any, part: type[Any]) -> list[str]:
+    """The settings that ``config`` has from its base ``part`` as a command line, but for secrets, which everybody on
+    the machine could read there."""
+    shared = (each for each in fields(part) if not each.metadata["secret"])
+    return command_line(**{each.name: getattr(config, each.name) for each in shared})
+
+
+def secrets_of(config: Any) -> dict[str, str]:
+    """The secrets of ``config`` as environment variables."""
+    return {variable_of(each): getattr(config, each.name) for each in fields(config) if each.metadata["secret"]}
 
 
 def settings_command(
@@ -59,109 +113,118 @@ def settings_command(
 
     def call(**values: Any) -> None:
         try:
+            take_secrets(config_class, values)
             config = config_class(**values)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         run(config)
 
     summary = (config_class.__doc__ or "").strip()
-    epilog = "\b\nExamples:\n" + "\n".join("  " + line for line in examples.strip().splitlines()) if examples else None
-    return click.Command(
+    epilog = f"Flags that tune, and all variables: {HELP_ALL}, docs/settings.md."
+    if examples:
+        epilog += "\n\n\b\nExamples:\n" + "\n".join("  " + line for line in examples.strip().splitlines())
+    return SettingsCommand(
         name,
         callback=call,
-        params=options(config_class),
+        params=_options(config_class),
         help=summary,
         epilog=epilog,
         context_settings={"show_default": True, "max_content_width": 110},
     )
 
 
-def options(config_class: type[Any]) -> list[click.Parameter]:
-    """The click options of a settings dataclass, in the order of its fields."""
-    hints = typing.get_type_hints(config_class)
-    return [_option(each, hints[each.name]) for each in fields(config_class)]
-
-
 @dataclass(frozen=True)
 class Row:
-    """One line of the table of settings."""
+    """One line of the table of settings; ``tunes``: only ``--help-all`` shows it."""
 
     flag: str
     variable: str
     default: str
     help: str
+    tunes: bool
 
 
 def table(config_class: type[Any]) -> list[Row]:
     """The settings of a dataclass as rows for the documentation."""
-    return [
-        Row(
-            flag=_flag(each.name),
-            variable=_variable(each.name),
-            default=_shown(each.default),
-            help=str(each.metadata.get("help", "")),
-        )
-        for each in fields(config_class)
-    ]
+    rows: list[Row] = []
+    for each in fields(config_class):
+        about, tunes = str(each.metadata["help"]), each.metadata["tunes"]
+        rows.append(Row(flag_of(each.name), variable_of(each), _shown(each), about, tunes))
+        if each.metadata["secret"]:
+            rows.append(Row(flag_of(each.name + ENDING), variable_of(each, ENDING), "", file_help(each), True))
+    return rows
 
 
-def _shown(default: Any) -> str:
-    if default is MISSING:
+def _shown(each: Field[Any]) -> str:
+    if each.default is MISSING:
         return "required"
+    default = each.default if each.default is not None else each.metadata["usual"]
     if isinstance(default, tuple):
         return ",".join(default)
     return str(default if default is not None else "")
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _options(config_class: type[Any]) -> list[click.Parameter]:
+    """The options of a settings dataclass, in the order of its fields, each with its section."""
+    hints = typing.get_type_hints(config_class)
+    params: list[click.Parameter] = []
+    for each in fields(config_class):
+        section = _section(config_class, each.name)
+        params.append(_option(each, hints[each.name], section))
+        if each.metadata["secret"]:
+            name, variable = each.name + ENDING, variable_of(each, ENDING)
+            params.append(
+                _Option([flag_of(name)], section, tunes=True, default="", help=file_help(each), envvar=variable)
+            )
+    return params
 
 
-def _variable(name: str) -> str:
-    return ENVIRONMENT_PREFIX + name.upper()
+def _section(config_class: type[Any], name: str) -> str:
+    """The first line of the docstring of the class that declares a field."""
+    bases = (base for base in reversed(config_class.__mro__) if name in get_annotations(base))
+    declaring = next(bases)
+    return "Options" if declaring is config_class else (declaring.__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
-def _option(each: Field[Any], hint: Any) -> click.Option:
-    required = each.default is MISSING
-    many = typing.get_origin(hint) is tuple
-    kind = str if many else _plain_type(hint)
-    arguments: dict[str, Any] = {
-        "help": each.metadata.get("help"),
-        "envvar": _variable(each.name),
-        "show_envvar": True,
-        "required": required,
-    }
-    if not required:
-        arguments["default"] = each.default
-    if each.metadata.get("secret"):
-        arguments["show_default"] = False
-    if kind is bool:
-        return click.Option([f"{_flag(each.name)}/--no-{each.name.replace('_', '-')}"], **arguments)
-    option = _Words if many else click.Option
-    return option([_flag(each.name)], multiple=many, type=_parameter_type(kind, each), **arguments)
+class _Option(click.Option):
+    """An option that knows its section of ``--help`` and whether it tunes; repeated, its variable holds all values."""
 
+    def __init__(self, names: list[str], section: str, tunes: bool, **about: Any) -> None:
+        super().__init__(names, show_envvar=True, **about)
+        self.section, self.tunes = section, tunes
 
-class _Words(click.Option):
-    """An option that may be repeated; its variable holds all values, separated by commas or blanks."""
-
-    def value_from_envvar(self, ctx: click.Context) -> tuple[str, ...] | None:
-        """The values in the variable; None when it is not set or empty."""
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        """Of one that may be repeated: the words in the variable; None when it is not set or empty."""
+        if not self.multiple:
+            return super().value_from_envvar(ctx)
         given = self.resolve_envvar_value(ctx)
         return tuple(given.replace(",", " ").split()) or None if given is not None else None
 
 
-def _plain_type(hint: Any) -> type:
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+def _option(each: Field[Any], hint: Any, section: str) -> click.Option:
+    about: dict[str, Any] = {"help": each.metadata["help"], "envvar": variable_of(each)}
+    about |= {"required": True} if each.default is MISSING else {"default": each.default}
+    if each.metadata["usual"] is not None:
+        about["show_default"] = str(each.metadata["usual"])
+    if each.default == "" or each.metadata["secret"]:
+        about["show_default"] = False
+    if each.metadata["secret"]:
+        about |= {"help": f"{about['help']}; or {flag_of(each.name + ENDING)} FILE"}
+    name = flag_of(each.name)
+    if hint is bool:
+        name += f"/--no-{name[2:]}"
+    else:
+        about |= {"type": _parameter_type(hint, each), "multiple": typing.get_origin(hint) is tuple}
+    return _Option([name], section, each.metadata["tunes"], **about)
+
+
+def _parameter_type(hint: Any, each: Field[Any]) -> click.ParamType[Any]:
+    if isinstance(hint, types.UnionType):
         hint = next(each for each in typing.get_args(hint) if each is not type(None))
-    return cast("type", hint)
-
-
-def _parameter_type(kind: type, each: Field[Any]) -> click.ParamType[Any]:
-    low, high = each.metadata.get("minimum"), each.metadata.get("maximum")
-    if each.metadata.get("choices"):
-        return click.Choice(list(each.metadata["choices"]))
-    if kind is int:
+    words = typing.get_args(hint) if typing.get_origin(hint) is Literal else each.metadata["choices"]
+    if words:
+        return click.Choice(list(words))
+    low, high = each.metadata["minimum"], each.metadata["maximum"]
+    if hint is int:
         return click.IntRange(low, high)
-    if kind is float:
-        return click.FloatRange(low, high)
-    return click.STRING
+    return click.FloatRange(low, high) if hint is float else click.STRING

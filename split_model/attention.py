@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from split_model.tree import Branching
+from split_model.device import put
+from split_model.new_rows import NewRows
+from split_model.tree import Branches
 
 FOLD_ROWS = 64
 """Of at most this many rows the heads that share a KV head are computed as rows of one: its keys and values are then
@@ -47,7 +49,7 @@ def sight(start: int, rows: int, window: int | None, dtype: torch.dtype, device:
     return Sight(first, length, mask, causal=False)
 
 
-def branching_sight(rows: Branching, window: int | None, dtype: torch.dtype, device: torch.device | str) -> Sight:
+def branching_sight(rows: Branches, window: int | None, dtype: torch.dtype, device: torch.device | str) -> Sight:
     """The sight of rows that branch: the trunk, and of the nodes behind it each row's own path."""
     seen = torch.zeros((rows.rows, rows.length), dtype=torch.bool)
     seen[:, : rows.trunk] = True
@@ -57,7 +59,14 @@ def branching_sight(rows: Branching, window: int | None, dtype: torch.dtype, dev
         places = torch.tensor([*range(rows.trunk), *rows.positions])
         seen &= places > places[-rows.rows :, None] - window
     mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(seen.logical_not_(), float("-inf"))
-    return Sight(0, rows.length, mask.to(device), causal=False)
+    return Sight(0, rows.length, put(mask, device), causal=False)
+
+
+def sight_of(new: NewRows, window: int | None, dtype: torch.dtype, device: torch.device | str) -> Sight:
+    """The sight of new rows, whether they branch or not."""
+    if new.branching is None:
+        return sight(new.start, new.rows, window, dtype, device)
+    return branching_sight(new.branching, window, dtype, device)
 
 
 def attend_in(seen: Sight, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

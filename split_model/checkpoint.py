@@ -80,7 +80,7 @@ class Checkpoint:
         return out
 
     def read_into(self, part: WeightPart, out: torch.Tensor) -> None:
-        """Fills `out`, of the part's shape and of any float dtype and stride, with a part of a tensor.
+        """Fills `out`, of the part's shape and of any float dtype, stride and device, with a part of a tensor.
 
         Needs no more memory beside `out` than one block. Raises BadCheckpoint as `read` does, and where the
         tensor in the file has another shape than the config gives it.

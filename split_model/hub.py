@@ -30,29 +30,20 @@ OPTIONAL_FILES = (
 MAX_NAME_CHARACTERS = 200
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_REVISION = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", re.ASCII)
 
 
-def resolve(
-    model: str,
-    *,
-    revision: str | None = None,
-    only: Slice | Callable[[ModelSpec], Sequence[Slice]] | None = None,
-) -> Path:
+def resolve(model: str, *, only: Callable[[ModelSpec], Sequence[Slice]] | None = None) -> Path:
     """The folder of a model, with config, tokenizer and at least the weights of `only` (None: all of them) in it.
 
-    `only` may be a function of the spec, which is known before any weights are fetched. `revision` is a hub
-    branch, tag or commit. Raises ModelNotFound, saying what to do; UnsupportedModel before weights are
-    fetched; BadCheckpoint for an index that cannot be trusted.
+    `only` is a function of the spec, which is known before any weights are fetched. Raises ModelNotFound, saying what
+    to do; UnsupportedModel before weights are fetched; BadCheckpoint for an index that cannot be trusted.
     """
     if model and all(len(part) <= MAX_FILE_NAME_CHARACTERS for part in Path(model).parts) and Path(model).is_dir():
         return Path(model)
     if not _HUB_ID.fullmatch(model) or len(model) > MAX_NAME_CHARACTERS or ".." in model:
         raise ModelNotFound(f"{model!r} is neither a folder here nor a hub id such as 'Qwen/Qwen3-0.6B'")
-    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
-        raise ModelNotFound(f"{revision!r} is no branch, tag or commit of a hub model")
 
-    config = _fetch(model, "config.json", revision)
+    config = _fetch(model, "config.json")
     if config is None:
         raise ModelNotFound(f"{model} on the hub has no config.json: it is not in the Hugging Face format")
     folder = config.parent
@@ -64,10 +55,10 @@ def resolve(
     index = _fetch(model, INDEX_FILE, commit)
     if index is None:
         if _fetch(model, SINGLE_FILE, commit) is None:
-            raise ModelNotFound(f"{model} has no safetensors weights; choose a revision or a copy of it that has")
+            raise ModelNotFound(f"{model} has no safetensors weights; choose a copy of it that has")
         return folder
     checkpoint = Checkpoint(folder, spec, read_index(index))
-    slices = [whole(spec)] if only is None else [only] if isinstance(only, Slice) else only(spec)
+    slices = [whole(spec)] if only is None else only(spec)
     names = [part.name for held in slices for part in slice_parts(spec, held)]
     for shard in checkpoint.shards_of(names):
         if _fetch(model, shard, commit) is None:
@@ -87,26 +78,27 @@ def identity(checkpoint: Checkpoint) -> str:
     return checkpoint.digest()
 
 
-def _fetch(model: str, name: str, revision: str | None) -> Path | None:
-    """The file in the cache, fetched if need be; None where the model has no such file."""
+def _fetch(model: str, name: str, commit: str | None = None) -> Path | None:
+    """The file in the cache, fetched if need be; None where the model has no such file.
+
+    commit: None: the newest one.
+    """
     import huggingface_hub
     from huggingface_hub import errors
 
-    if revision is not None:
-        known = huggingface_hub.try_to_load_from_cache(model, name, revision=revision)
+    if commit is not None:
+        known = huggingface_hub.try_to_load_from_cache(model, name, revision=commit)
         if known is not None:
             # A path, or the mark of a file that this commit is known not to have.
             return Path(known) if isinstance(known, str) else None
     try:
-        return Path(huggingface_hub.hf_hub_download(model, name, revision=revision))
+        return Path(huggingface_hub.hf_hub_download(model, name, revision=commit))
     except errors.GatedRepoError as error:
         raise ModelNotFound(f"{model} is gated: accept its licence on the hub and set HF_TOKEN") from error
     except errors.RepositoryNotFoundError as error:
         raise ModelNotFound(
             f"the hub has no model {model}, or it is private: check the name, or set HF_TOKEN"
         ) from error
-    except errors.RevisionNotFoundError as error:
-        raise ModelNotFound(f"{model} has no revision {revision!r}: check the name of the branch or tag") from error
     except errors.LocalEntryNotFoundError as error:
         if name in OPTIONAL_FILES or name in (INDEX_FILE, SINGLE_FILE):
             # Offline, a file that was never fetched looks like one that does not exist.
@@ -117,7 +109,7 @@ def _fetch(model: str, name: str, revision: str | None) -> Path | None:
         ) from error
     except errors.EntryNotFoundError:
         return None
-    except (errors.HFValidationError, OSError) as error:
+    except (errors.RevisionNotFoundError, errors.HFValidationError, OSError) as error:
         raise ModelNotFound(f"the hub did not give {name} of {model}: {error}") from error
 
 

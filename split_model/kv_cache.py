@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import torch
 
+from split_model.device import put
+
 _FIRST_CAPACITY = 64
 
 
@@ -91,13 +93,22 @@ class KVCache:
         self.reserve(rows)
         self.length += rows
 
-    def keys(self, layer: int) -> torch.Tensor:
-        """A view [kv_heads, length, head_dim], good until the next change."""
-        return self._keys[layer].narrow(1, 0, self.length)
+    def begin_as(self, other: KVCache, position: int) -> None:
+        """Holds a copy of the first `position` rows of `other`, and nothing else, under its limit from now on.
 
-    def values(self, layer: int) -> torch.Tensor:
-        """A view [kv_heads, length, head_dim], good until the next change."""
-        return self._values[layer].narrow(1, 0, self.length)
+        Raises ValueError, changing nothing, where `other` holds fewer.
+        """
+        if not 0 <= position <= other.length:
+            raise ValueError(f"cannot begin with {position} rows of a cache that holds {other.length}")
+        # Room behind them, so that the first row that follows does not have it all copied again.
+        capacity = min(other.capacity_limit, position + _FIRST_CAPACITY) if position else 0
+        two, layers, heads, _, head_dim = other._store.shape
+        with torch.inference_mode(False), torch.no_grad():
+            store = other._store.new_empty((two, layers, heads, capacity, head_dim))
+            store[..., :position, :] = other._store[..., :position, :]
+        self._store, self._capacity = store, capacity
+        self._keys, self._values = list(store[0].unbind(0)), list(store[1].unbind(0))
+        self.length, self.capacity_limit = position, other.capacity_limit
 
     def truncate(self, position: int) -> None:
         """Forgets the rows from `position` on. Raises ValueError unless 0 <= position <= length."""
@@ -116,7 +127,7 @@ class KVCache:
             raise ValueError(f"cannot keep rows {list(slots)} behind {position}: the cache holds {self.length}")
         end = position + len(slots)
         if slots and slots[-1] != end - 1:
-            index = torch.tensor(slots, device=self._store.device)
+            index = put(torch.tensor(slots), self._store.device)
             with torch.inference_mode(False), torch.no_grad():
                 self._store[..., position:end, :] = self._store.index_select(3, index)
         self.length = end

@@ -30,12 +30,11 @@ class Matrix:
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
         """Bytes of weight and bias."""
         self._weight = weight
-        self._product: Callable[[torch.Tensor], torch.Tensor] = self._plain
+        self._packed_product: Callable[..., torch.Tensor] | None = None
         if pack and weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.numel() and can_pack():
             with torch.inference_mode():
                 self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
             self._packed_product = torch.ops.mkldnn._linear_pointwise.default
-            self._product = self._packed
 
     @classmethod
     def load(
@@ -55,17 +54,13 @@ class Matrix:
         return cls(read_stacked(checkpoint, parts, dtype, device), bias)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        return self._product(rows)
-
-    def _plain(self, rows: torch.Tensor) -> torch.Tensor:
-        return functional.linear(rows, self._weight, self.bias)
-
-    def _packed(self, rows: torch.Tensor) -> torch.Tensor:
+        if self._packed_product is None:
+            return functional.linear(rows, self._weight, self.bias)
         count = rows.shape[0]
         missing = -count % TILE_ROWS if count > TILE_ROWS else 0
         if missing:
             rows = functional.pad(rows, (0, 0, 0, missing))
-        product: torch.Tensor = self._packed_product(rows, self._weight, self.bias, "none", [], "")
+        product = self._packed_product(rows, self._weight, self.bias, "none", [], "")
         return product[:count] if missing else product
 
 
@@ -83,16 +78,23 @@ def read_stacked(
 ) -> torch.Tensor:
     """Parts stacked by rows in one tensor: [out, in], or [out] for biases and norms. Raises BadCheckpoint.
 
-    A float32 matrix lies in memory as [in, out]: a product of few rows then runs up to 1.7 times faster on a
-    CPU. Half-precision kernels want it the other way round.
+    A float32 matrix of a CPU lies in memory as [in, out]: a product of few rows then runs up to 1.7 times faster.
+    Half-precision kernels want it the other way round. On another device it is read block by block, straight there.
     """
     for part in parts:
         checkpoint.check(part)
     heights = [part.shape[0] for part in parts]
     shape = (sum(heights), *parts[0].shape[1:])
     with torch.inference_mode():
-        turned = dtype == torch.float32 and len(shape) == 2
-        out = torch.empty(shape[::-1], dtype=dtype).t() if turned else torch.empty(shape, dtype=dtype)
+        out = empty_for_products(shape, dtype, device)
         for part, rows in zip(parts, out.split_with_sizes(heights), strict=True):
             checkpoint.read_into(part, rows)
-        return out.to(device)
+        return out
+
+
+def empty_for_products(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+    """Room for weights, [out, in] or [out], laid out as few rows are multiplied fastest where they are."""
+    turned = dtype == torch.float32 and len(shape) == 2 and torch.device(device).type == "cpu"
+    if turned:
+        return torch.empty(shape[::-1], dtype=dtype).t()
+    return torch.empty(shape, dtype=dtype, device=device)

@@ -16,8 +16,8 @@ class RmsNorm:
         size = weight.shape[0]
         self._exact = weight.dtype == torch.float32
         # sqrt(mean + eps) = hypot(norm, sqrt(size * eps)) / sqrt(size): four kernels instead of seven.
-        self._floor = torch.tensor(math.sqrt(size * eps), device=weight.device)
-        root = torch.tensor(math.sqrt(size), device=weight.device)
+        self._floor = torch.tensor(math.sqrt(size * eps)).to(weight.device)
+        root = torch.tensor(math.sqrt(size)).to(weight.device)
         self._scaled = weight * root if self._exact else root
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

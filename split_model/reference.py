@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from split_model.checkpoint import Checkpoint
-from split_model.sampling import SamplingParams, draw, probabilities
+from split_model.sampling import SamplingParams, checked, picked
 from split_model.slices import whole
 from split_model.stack import Embedding, Head, Span, Stack
 
@@ -24,12 +24,17 @@ class Reference:
         self.head = head
 
     @classmethod
-    def load(cls, model: Checkpoint | Path | str, dtype: torch.dtype = torch.float32) -> Reference:
+    def load(
+        cls,
+        model: Checkpoint | Path | str,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> Reference:
         """`model`: a local folder, or one opened already. Raises ModelError as Checkpoint does."""
         checkpoint = model if isinstance(model, Checkpoint) else Checkpoint.open(model)
-        embedding = Embedding.load(checkpoint, dtype)
-        stack = Stack.load(checkpoint, whole(checkpoint.spec), dtype)
-        return cls(embedding, stack, Head.load(checkpoint, checkpoint.spec, dtype, embedding))
+        embedding = Embedding.load(checkpoint, dtype, device)
+        stack = Stack.load(checkpoint, whole(checkpoint.spec), dtype, device)
+        return cls(embedding, stack, Head.load(checkpoint, checkpoint.spec, dtype, embedding, device))
 
     def logits(self, ids: Sequence[int]) -> torch.Tensor:
         """ids of positions 0 on -> logits of every position, float32 [rows, vocab]."""
@@ -51,8 +56,8 @@ class Reference:
         rows = list(ids)
         while len(new) < max_new_tokens:
             hidden = self.stack.forward(self.embedding.forward(rows), [Span(cache, len(rows))])
-            chances = probabilities(self.head.forward(hidden[-1:])[0], sampling, ids, new)
-            token = draw(chances, seed, len(ids) + len(new))
+            logits = self.head.forward(hidden[-1:])[0]
+            [token] = checked(picked(logits, sampling, ids, new, seed).tolist())
             new.append(token)
             if token in self.spec.eos_token_ids:
                 break

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
+from split_model.device import put
+from split_model.new_rows import NewRows, positions_of
 from split_model.rope_spec import RopeSpec
 
 _FIRST_TABLE_POSITIONS = 256
@@ -62,7 +65,7 @@ class Rope:
 
     def __init__(self, spec: RopeSpec, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
         self._dtype = dtype
-        self.device = device
+        self.device = torch.device(device)
         self._scale = spec.attention_factor
         self._frequencies = inverse_frequencies(spec)
         self._table = self._rows(_FIRST_TABLE_POSITIONS)
@@ -82,6 +85,14 @@ class Rope:
             end = int(positions.max()) + 1 if positions.numel() else 0
         cos, sin = self._grown(end)
         return cos.index_select(0, positions), sin.index_select(0, positions)
+
+    def of(self, spans: Sequence[NewRows]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same for rows of one session or more, one session's after the other's; each has at least one."""
+        first = spans[0]
+        if len(spans) == 1 and (first.rows == 1 or first.branching is None):
+            return self.span(positions_of(first)[0], first.rows)
+        positions = [each for span in spans for each in positions_of(span)]
+        return self.positions(put(torch.tensor(positions), self.device), max(positions) + 1)
 
     def _grown(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         table = self._table

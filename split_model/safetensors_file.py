@@ -23,7 +23,7 @@ from split_model.errors import BadCheckpoint
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMENSIONS = 8
-BLOCK_BYTES = 4 << 20  # of a tensor that must be converted, what is in memory twice
+BLOCK_BYTES = 4 << 20  # of a tensor that must be converted or goes to another device, what is in memory twice
 
 READABLE = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 _ELEMENT_BYTES = {
@@ -60,7 +60,7 @@ class SafetensorsFile:
         self.entries: Mapping[str, TensorEntry] = self._parse(bytes(header), 8 + length, size)
 
     def read_into(self, name: str, out: torch.Tensor, rows: range | None, columns: range | None) -> None:
-        """Fills `out` [rows, columns] (or [rows]), of any float dtype and stride, converting block by block.
+        """Fills `out` [rows, columns] (or [rows]), of any float dtype, stride and device, block by block.
 
         Raises BadCheckpoint for a missing or unreadable tensor, ValueError for a range outside of it.
         """
@@ -81,7 +81,7 @@ class SafetensorsFile:
         dtype = READABLE[entry.dtype]
         row_bytes = len(columns) * dtype.itemsize
         block_rows = min(len(rows), max(1, BLOCK_BYTES // row_bytes))
-        direct = out.dtype == dtype and target.is_contiguous()
+        direct = out.dtype == dtype and target.is_contiguous() and out.device.type == "cpu"
         staging = None if direct else _staging(block_rows * row_bytes).view(dtype).view(block_rows, len(columns))
         with self._open() as file:
             for first in range(0, len(rows), block_rows):

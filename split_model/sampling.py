@@ -16,7 +16,10 @@ import numpy
 import torch
 from numpy.typing import NDArray
 
+from split_model.device import on_host, put
+
 MAX_SEED = (1 << 64) - 1
+NOBODY = -1  # in place of an id that cannot be drawn
 COLDEST = 1e-30  # below this a temperature changes nothing any more
 
 
@@ -84,9 +87,7 @@ def probabilities(
     """
     warped = penalised(logits, params, prompt_ids, generated_ids)
     if params.is_greedy:
-        chances = torch.zeros_like(warped)
-        chances[warped.argmax()] = 1.0
-        return chances
+        return torch.zeros_like(warped).scatter_(0, warped.argmax(0, keepdim=True), 1.0)
     # Less the highest, and by no less than the coldest, or it would leave what a float32 holds.
     warped = (warped - warped.max()) / max(params.temperature, COLDEST)
     if 0 < params.top_k < len(warped):
@@ -108,19 +109,32 @@ def penalised(
     if params.logit_bias:
         if max(params.logit_bias) >= len(logits):
             raise BadSampling("logit_bias", f"has the key {max(params.logit_bias)}; the vocabulary has {len(logits)}")
-        ids = torch.tensor(list(params.logit_bias))
-        logits = logits.index_add(0, ids, torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype))
+        ids = put(torch.tensor(list(params.logit_bias)), logits.device)
+        biases = torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype)
+        logits = logits.index_add(0, ids, put(biases, logits.device))
     if params.repetition_penalty != 1 and (prompt_ids or generated_ids):
-        seen = torch.tensor(sorted({*prompt_ids, *generated_ids}))
-        found = logits[seen]
+        seen = put(torch.tensor(sorted({*prompt_ids, *generated_ids})), logits.device)
+        found = logits.index_select(0, seen)
         found = torch.where(found < 0, found * params.repetition_penalty, found / params.repetition_penalty)
         logits = logits.index_copy(0, seen, found)
     if (params.presence_penalty or params.frequency_penalty) and generated_ids:
         counts = Counter(generated_ids)
         times = torch.tensor(list(counts.values()), dtype=logits.dtype)
         penalty = params.presence_penalty + params.frequency_penalty * times
-        logits = logits.index_add(0, torch.tensor(list(counts)), -penalty)
+        ids = put(torch.tensor(list(counts)), logits.device)
+        logits = logits.index_add(0, ids, put(-penalty, logits.device))
     return logits
+
+
+def picked(
+    logits: torch.Tensor, params: SamplingParams, prompt_ids: Sequence[int], generated_ids: Sequence[int], seed: int
+) -> torch.Tensor:
+    """The token that follows, chosen from logits float32 [vocab] and with the noise of its position: int64 [at most 1],
+    as `drawn` gives it. Its device is not waited for. Raises BadSampling as `probabilities` does."""
+    if params.is_greedy:
+        return penalised(logits, params, prompt_ids, generated_ids).argmax(0, keepdim=True)
+    chances = probabilities(logits, params, prompt_ids, generated_ids)
+    return drawn(chances, seed, len(prompt_ids) + len(generated_ids))
 
 
 def draw(chances: torch.Tensor, seed: int, position: int, stream: tuple[int, int] = (0, 0)) -> int:
@@ -138,18 +152,42 @@ def draw(chances: torch.Tensor, seed: int, position: int, stream: tuple[int, int
 def ranked(chances: torch.Tensor, seed: int, position: int, count: int, stream: tuple[int, int] = (0, 0)) -> list[int]:
     """The token that `draw` gives, and behind it those that would have come next: at most `count` different ids, none
     of probability 0. Raises ValueError as `draw` does."""
-    if not float(chances.sum()) > 0:
+    [ids] = on_host(drawn(chances, seed, position, count, stream))
+    return checked(ids)
+
+
+def checked(ids: Sequence[int]) -> list[int]:
+    """What `drawn` gave, once it is on the host, without what stands for none. Raises ValueError where nothing is left:
+    the probabilities are none."""
+    found = [each for each in ids if each != NOBODY]
+    if not found:
         raise ValueError("nothing can be drawn: the probabilities are all 0 or not numbers")
+    return found
+
+
+def drawn(
+    chances: torch.Tensor, seed: int, position: int, count: int = 1, stream: tuple[int, int] = (0, 0)
+) -> torch.Tensor:
+    """The ids that `ranked` gives, int64 [at most count], where `chances` are; `NOBODY` stands for those there are not.
+
+    A device that is not the CPU is not waited for: it gets the noise of all ids, as this is computed here, the same for
+    every device.
+    """
+    if not chances.is_cpu:
+        noise = put(torch.from_numpy(_waits(_bits(seed, position, len(chances), stream))), chances.device)
+        waits = (noise / chances.double()).masked_fill_((chances > 0).logical_not_(), math.inf)
+        sooner, ids = waits.topk(min(count, len(waits)), largest=False)
+        return ids.masked_fill_(sooner.isinf().logical_or_((chances.sum() > 0).logical_not_()), NOBODY)
+    if not float(chances.sum()) > 0:
+        return torch.empty(0, dtype=torch.int64)
     possible = chances.nonzero().squeeze(1)
     if len(possible) == 1:
-        return [int(possible[0])]
+        return possible
     # Raw bits of all ids first: a token's noise is its place in the stream.
-    uniform = _uniform(_bits(seed, position, len(chances), stream)[possible.numpy()])
-    waits = torch.from_numpy(-numpy.log1p(-uniform)) / chances[possible].double()
-    if count == 1:
-        return [int(possible[waits.argmin()])]
-    first = waits.topk(min(count, len(waits)), largest=False).indices
-    return [int(token_id) for token_id in possible[first]]
+    noise = torch.from_numpy(_waits(_bits(seed, position, len(chances), stream)[possible.numpy()]))
+    waits = noise / chances[possible].double()
+    first = waits.argmin(0, keepdim=True) if count == 1 else waits.topk(min(count, len(waits)), largest=False).indices
+    return possible[first]
 
 
 def noise(seed: int, position: int, stream: tuple[int, int]) -> float:
@@ -165,7 +203,8 @@ def logprobs(logits: torch.Tensor) -> torch.Tensor:
 def top_logprobs(logits: torch.Tensor, count: int) -> list[tuple[int, float]]:
     """The `count` most likely ids of logits [vocab] with their raw log-probabilities, most likely first."""
     found = logprobs(logits).topk(min(count, len(logits)))
-    return list(zip(found.indices.tolist(), found.values.tolist(), strict=True))
+    ids, values = on_host(found.indices, found.values)
+    return list(zip(ids, values, strict=True))
 
 
 def _keep_top_p(logits: torch.Tensor, top_p: float) -> torch.Tensor:
@@ -187,6 +226,11 @@ def _bits(seed: int, position: int, size: int, stream: tuple[int, int]) -> NDArr
     key = numpy.array([seed, position], dtype=numpy.uint64)
     counter = numpy.array([0, 0, *stream], dtype=numpy.uint64)
     return numpy.random.Philox(key=key, counter=counter).random_raw(size)
+
+
+def _waits(bits: NDArray[numpy.uint64]) -> NDArray[numpy.float64]:
+    """How long each id waits at the rate 1."""
+    return -numpy.log1p(-_uniform(bits))
 
 
 def _uniform(bits: NDArray[numpy.uint64]) -> NDArray[numpy.float64]:

@@ -5,8 +5,9 @@ Pure functions over a ModelSpec, free of torch, so that planners can count bytes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 from split_model.spec import ModelSpec
 from split_model.weight_parts import WeightPart, embedding_part, head_parts, layer_parts
@@ -78,6 +79,19 @@ def output_slice(spec: ModelSpec, k: int) -> Slice:
     return Slice(spec.num_layers - k, spec.num_layers, head=True)
 
 
+def shards(spec: ModelSpec, held: Slice, groups: Sequence[float], columns: Sequence[float]) -> list[Slice]:
+    """A slice's layers cut across, one shard for each member of a group.
+
+    groups, columns: each member's share of the KV groups and of the MLP's columns, in any unit: a member may have more
+    of one than of the other, or none. Shares are rounded cumulatively to whole groups and columns, so that all are
+    handed out. Raises ValueError for shares that are negative, all nought or not as many of one as of the other.
+    """
+    if len(groups) != len(columns):
+        raise ValueError(f"{len(groups)} members have groups and {len(columns)} have columns")
+    cut = zip(_parted(spec.num_kv_heads, groups), _parted(spec.intermediate_size, columns), strict=True)
+    return [replace(held, kv_groups=of_heads, columns=of_mlp) for of_heads, of_mlp in cut]
+
+
 def slice_parts(spec: ModelSpec, held: Slice) -> list[WeightPart]:
     """Every tensor part that a slice needs, each once. Raises ValueError where it reaches past the model."""
     return list(_distinct(spec, [held]))
@@ -97,6 +111,13 @@ def held_bytes(spec: ModelSpec, slices: Iterable[Slice], dtype: object) -> int:
     if name not in DTYPE_BYTES:
         raise ValueError(f"dtype {name!r} is not one of {', '.join(DTYPE_BYTES)}")
     return DTYPE_BYTES[name] * sum(part.num_elements for part in _distinct(spec, slices))
+
+
+def _parted(size: int, shares: Sequence[float]) -> list[range]:
+    if not shares or min(shares) < 0 or not sum(shares) > 0:
+        raise ValueError(f"{list(shares)} are no shares")
+    ends = [round(size * end / sum(shares)) for end in accumulate(shares)]
+    return [range(begin, end) for begin, end in pairwise([0, *ends[:-1], size])]
 
 
 def _distinct(spec: ModelSpec, slices: Iterable[Slice]) -> dict[WeightPart, None]:

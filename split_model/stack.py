@@ -6,24 +6,34 @@ reads them, is the batch's own affair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch.nn import functional
 
-from split_model.attention import Sight, attend_in, branching_sight, sight
+from split_model.attention import Sight, attend_in, sight_of
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
+from split_model.device import put
 from split_model.kv_cache import CacheFull, KVCache
 from split_model.matrix import Matrix, read_stacked
 from split_model.norm import RmsNorm
+from split_model.residence import Blocks
 from split_model.rope import Rope
 from split_model.slices import Slice
 from split_model.spec import ModelSpec
-from split_model.tree import Branching
+from split_model.tree import Branches
 from split_model.weight_parts import embedding_part, head_parts
+
+Combine = Callable[[torch.Tensor], torch.Tensor]
+"""One member's partial sum [rows, hidden], which it may change, to the sum over all members of its group."""
+
+
+def whole_sum(partial: torch.Tensor) -> torch.Tensor:
+    """The `Combine` of who holds whole layers: nothing is missing in the sum."""
+    return partial
 
 
 class Batch(Protocol):
@@ -60,7 +70,12 @@ class Span:
 
     cache: KVCache
     rows: int
-    branching: Branching | None = None
+    branching: Branches | None = None
+
+    @property
+    def start(self) -> int:
+        """The slot of the first row."""
+        return self.cache.length
 
 
 class Stack:
@@ -70,66 +85,81 @@ class Stack:
         self,
         spec: ModelSpec,
         held: Slice,
-        blocks: Sequence[Block],
+        blocks: Blocks,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
     ) -> None:
         self.spec = spec
         self.slice = held
-        self.blocks = tuple(blocks)
+        self.blocks = blocks
         self.dtype = dtype
         self.device = torch.device(device)
         self.rope = Rope(spec.rope, dtype, self.device)
         self.kv_heads = spec.num_kv_heads if held.kv_groups is None else len(held.kv_groups)
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, held: Slice, dtype: torch.dtype, device: torch.device | str = "cpu") -> Stack:
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        held: Slice,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        apart: bool = False,
+        resident: bool = True,
+    ) -> Stack:
         """Reads the layers of a slice, never more than its own bytes and one matrix.
 
+        `apart`: for who wants queries, or keys and values, of some rows alone, see `Projection`. `resident`: whether
+        the layers are read now, or each when it is wanted, see `Blocks`.
         Ignores `embedding` and `head`. Raises ValueError for a slice past the model, BadCheckpoint.
         """
         held.check(checkpoint.spec)
-        layers = range(held.first_layer, held.last_layer)
-        blocks = [Block(checkpoint, layer, dtype, held.kv_groups, held.columns, device) for layer in layers]
+
+        def read(layer: int) -> Block:
+            return Block(checkpoint, held.first_layer + layer, dtype, held.kv_groups, held.columns, device, apart)
+
+        layers = range(held.num_layers)
+        blocks = Blocks([read(layer) if resident else None for layer in layers], read)
         return cls(checkpoint.spec, held, blocks, dtype, device)
 
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights in memory."""
-        return sum(block.loaded_bytes for block in self.blocks)
+        return self.blocks.loaded_bytes
 
     def new_cache(self, limit: int) -> KVCache:
         """An empty cache for one session of at most `limit` positions."""
         return KVCache(len(self.blocks), self.kv_heads, self.spec.head_dim, self.dtype, limit, self.device)
 
-    def forward(self, hidden: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
+    def forward(self, hidden: torch.Tensor, spans: Sequence[Span], combine: Combine = whole_sum) -> torch.Tensor:
         """Runs the new rows of every span through the layers and appends them to its cache.
 
         hidden [rows, hidden], of the stack's dtype: the spans' rows one after the other. Returns [rows, hidden];
         with no layers, `hidden` itself. Raises, before any cache changes, CacheFull where a span does not
-        fit, ValueError where the spans do not add up to the rows, share a cache or the slice is a shard.
+        fit, ValueError where the spans do not add up to the rows or share a cache, and as `run` does.
         """
         _check_spans(spans)
-        return self.run(hidden, _CacheBatch(spans))
+        return self.run(hidden, _CacheBatch(spans), combine)
 
     @torch.inference_mode()
-    def run(self, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def run(self, hidden: torch.Tensor, batch: Batch, combine: Combine = whole_sum) -> torch.Tensor:
         """Runs the rows of a batch, hidden [rows, hidden] of the stack's dtype, through the layers.
 
-        Returns [rows, hidden]; with no layers, `hidden` itself. Raises ValueError, before anything is stored, for
-        rows that are not the batch's, or a slice that is a shard.
+        A shard needs `combine`, called twice a layer in every member of its group, with the same rows in the same
+        order. Returns [rows, hidden]; with no layers, `hidden` itself. Raises ValueError, before anything is stored,
+        for rows that are not the batch's, or a shard without `combine`; and whatever `combine` does.
         """
-        if self.slice.is_shard:
-            raise ValueError("a shard's outputs are partial sums: call its blocks and add the shards up")
+        if self.slice.is_shard and combine is whole_sum:
+            raise ValueError("a shard's outputs are partial sums: say how they are combined with the other members'")
         if hidden.shape != (batch.rows, self.spec.hidden_size) or hidden.dtype != self.dtype:
             wanted = f"{self.dtype} [{batch.rows}, {self.spec.hidden_size}]"
             raise ValueError(f"hidden is {hidden.dtype} {list(hidden.shape)}; it must be {wanted}")
         if self.blocks and batch.rows:
             cos, sin = batch.rotations(self.rope)
             for layer, block in enumerate(self.blocks):
-                q, k, v = block.qkv(hidden, cos, sin)
-                hidden = hidden + block.attention_output(batch.attend(layer, block.window, q, k, v))
-                hidden = hidden.add_(block.mlp(hidden))
+                q, k, v = block.qkv(block.input_norm(hidden), cos, sin)
+                hidden = hidden + combine(block.attention_output(batch.attend(layer, block.window, q, k, v)))
+                hidden = hidden.add_(combine(block.mlp(block.mlp_norm(hidden))))
         batch.advance()
         return hidden
 
@@ -144,15 +174,12 @@ class _CacheBatch:
         self._sights: dict[int | None, list[Sight]] = {}
 
     def rotations(self, rope: Rope) -> tuple[torch.Tensor, torch.Tensor]:
-        pairs = [_rotations(rope, span) for span in self._spans]
-        if len(pairs) == 1:
-            return pairs[0]
-        return torch.cat([cos for cos, _ in pairs]), torch.cat([sin for _, sin in pairs])
+        return rope.of(self._spans)
 
     def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         sights = self._sights.get(window)
         if sights is None:
-            sights = [_sight(span, window, q.dtype, q.device) for span in self._spans]
+            sights = [sight_of(span, window, q.dtype, q.device) for span in self._spans]
             self._sights[window] = sights
         if len(self._spans) == 1:
             return _append_and_attend(self._spans[0], sights[0], layer, q, k, v)
@@ -167,19 +194,6 @@ class _CacheBatch:
     def advance(self) -> None:
         for span in self._all:
             span.cache.advance(span.rows)
-
-
-def _rotations(rope: Rope, span: Span) -> tuple[torch.Tensor, torch.Tensor]:
-    if span.branching is None:
-        return rope.span(span.cache.length, span.rows)
-    positions = span.branching.positions[-span.rows :]
-    return rope.positions(torch.tensor(positions, device=rope.device), max(positions) + 1)
-
-
-def _sight(span: Span, window: int | None, dtype: torch.dtype, device: torch.device) -> Sight:
-    if span.branching is None:
-        return sight(span.cache.length, span.rows, window, dtype, device)
-    return branching_sight(span.branching, window, dtype, device)
 
 
 def _append_and_attend(
@@ -211,10 +225,10 @@ class Embedding:
         self.weight = weight  # [vocab, hidden]
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, dtype: torch.dtype) -> Embedding:
+    def load(cls, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str = "cpu") -> Embedding:
         part = embedding_part(checkpoint.spec)
         checkpoint.check(part)
-        weight = torch.empty(part.shape, dtype=dtype)
+        weight = torch.empty(part.shape, dtype=dtype, device=device)
         checkpoint.read_into(part, weight)
         return cls(weight)
 
@@ -224,11 +238,15 @@ class Embedding:
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int] | torch.Tensor) -> torch.Tensor:
-        """ids [rows] -> [rows, hidden]. Raises ValueError for an id outside the vocabulary."""
+        """ids [rows] -> [rows, hidden]. Raises ValueError for an id outside the vocabulary.
+
+        Ids that are on another device than the host were chosen from this vocabulary: to look would be to wait.
+        """
         wanted = torch.as_tensor(ids, dtype=torch.int64)
-        if wanted.dim() != 1 or (wanted.numel() and not 0 <= int(wanted.min()) <= int(wanted.max()) < len(self.weight)):
+        known = not wanted.is_cpu or not wanted.numel()
+        if wanted.dim() != 1 or not (known or 0 <= int(wanted.min()) <= int(wanted.max()) < len(self.weight)):
             raise ValueError(f"token ids must be a list of numbers from 0 to {len(self.weight) - 1}")
-        return functional.embedding(wanted, self.weight)
+        return functional.embedding(put(wanted, self.weight.device), self.weight)
 
 
 class Head:
@@ -241,17 +259,27 @@ class Head:
 
     @classmethod
     def load(
-        cls, checkpoint: Checkpoint, spec: ModelSpec, dtype: torch.dtype, embedding: Embedding | None = None
+        cls,
+        checkpoint: Checkpoint,
+        spec: ModelSpec,
+        dtype: torch.dtype,
+        embedding: Embedding | None = None,
+        device: torch.device | str = "cpu",
     ) -> Head:
         """With `embedding` of the same dtype, a head that is tied to it shares its storage instead of reading it.
 
         A shared matrix stays as the embedding reads it, also where a packed copy would multiply faster.
         """
         norm_part, part = head_parts(spec)
-        norm = RmsNorm(read_stacked(checkpoint, [norm_part], dtype), spec.norm_eps)
+        norm = RmsNorm(read_stacked(checkpoint, [norm_part], dtype, device), spec.norm_eps)
         if spec.tied_embeddings and embedding is not None and embedding.weight.dtype == dtype:
             return cls(norm, Matrix(embedding.weight, pack=False), shared=True)
-        return cls(norm, Matrix.load(checkpoint, [part], [], dtype), shared=False)
+        return cls(norm, Matrix.load(checkpoint, [part], [], dtype, device), shared=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are, and its logits come out."""
+        return self.norm.weight.device
 
     @property
     def loaded_bytes(self) -> int:

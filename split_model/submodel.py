@@ -1,88 +1,116 @@
-"""What a part of a model looks like to whoever uses it: four verbs, the same for local layers, the cloud or a group.
+"""What a part of a model looks like to whoever uses it, the same for local layers, the cloud or a group of devices.
 
     session = submodel.open(positions=600)
     deep = await session.forward(shallow, want=1)
     session.truncate(590)
     session.close()
 
-Two more are said once in a turn and cost nothing where they mean nothing: ``expect`` before it, ``park`` after it. And
-rows may branch, to be judged side by side: ``keep`` says which of them go on.
+Three more are owed by all and cost nothing where they mean nothing: ``expect`` before a turn, ``park`` after it, and
+``fork``, by which several go on from where one has come to, and no row is run again.
 
-    deep = await session.forward(nodes, want=3, parents=[-1, 0, 0])
-    session.keep([0, 2])
+    other = session.fork(590)
 
 All begin at once and in the order they are called; only ``forward`` has a result to wait for, so the next chunk
 can be handed over while the last one is still on its way.
+
+What not every submodel can do is asked for by what it offers, never by its class. ``branching``: rows that branch, to
+be judged side by side, of which ``keep`` says which go on; a submodel without it serves everything but drafts that are
+trees. ``hints``: where the layers run elsewhere, what is known of them and how they want their rows.
+
+    if (branching := session.branching) is not None:
+        deep = await branching.forward_nodes(nodes, want=3, parents=[-1, 0, 0])
+        branching.keep([0, 2])
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 import torch
 
+from split_model.hints import RemoteHints, SessionHints
 
-class SubmodelSession(Protocol):
-    """One generation on one submodel.
 
-    Attributes:
-        advised: called with a position and chunk sizes from there on when whoever runs the layers knows better how its
-            rows should be cut into chunks; never called by local layers.
-    """
+class Branching(Protocol):
+    """What a session offers whose rows may branch."""
 
-    advised: Callable[[int, Sequence[int]], None] | None
+    def forward_nodes(self, hidden: torch.Tensor, want: int, parents: Sequence[int]) -> Awaitable[torch.Tensor]:
+        """Run rows as nodes behind the present position, each behind its parent.
 
-    @property
-    def position(self) -> int:
-        """Where the next row goes, once everything asked for so far is done."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the session holds in this process."""
-        ...
-
-    def expect(self, prompt: int, expected: int) -> None:
-        """A turn begins: ``prompt`` rows will come at once, and it will probably reach position ``expected``."""
-        ...
-
-    def forward(self, hidden: torch.Tensor, want: int, parents: Sequence[int] | None = None) -> Awaitable[torch.Tensor]:
-        """Run new positions; or, with ``parents``, nodes behind the present position.
-
-        Nodes are numbered from 0 in this forward and count for nothing, so the position stays: only ``keep``, or
-        ``truncate``, which forgets them all, may follow.
+        Nodes are numbered from 0 in this forward and count for nothing, so the position stays: only ``keep``, or the
+        session's ``truncate``, which forgets them all, may follow.
 
         Args:
-            hidden: ``[rows, hidden_size]`` in the submodel's dtype, rows at most what its ``max_rows`` is now or was
-                when the session was opened.
-            want: how many of the last rows are needed, 0 to rows.
+            hidden, want: as of ``SubmodelSession.forward``.
             parents: of each row the node that it follows, which comes before it; -1: the last position.
 
         Returns:
-            the outputs of the last ``want`` rows, ``[want, hidden_size]``.
+            the outputs of the last ``want`` rows, ``[want, hidden_size]``. Of nodes that are more than who runs the
+            layers takes at once by then, the last ones are left out, and their outputs are missing.
 
         Raises:
-            ValueError: the shape, ``want`` or a parent is wrong, more nodes come than may at once (64), or nodes are
-                neither kept nor forgotten yet. Nothing was begun.
-            Exception: (from the awaited result) what ended the session; it must then be closed.
+            ValueError: as ``forward``; a parent is wrong, or more nodes come than may at once (64). Nothing was begun.
+            Exception: (from the awaited result) as ``forward``.
         """
-        ...
-
-    def truncate(self, position: int) -> None:
-        """Forget every position from ``position`` on, and all nodes.
-
-        Raises ``ValueError`` beyond the present position.
-        """
-        ...
 
     def keep(self, nodes: Sequence[int]) -> None:
         """Those of ``nodes``, a path from the last position on, become the next positions; the others are forgotten.
 
         Raises ``ValueError`` where the last forward's rows do not branch, or the nodes are no such path.
         """
-        ...
+
+
+class SubmodelSession(Protocol):
+    """One generation on one submodel."""
+
+    @property
+    def position(self) -> int:
+        """Where the next row goes, once everything asked for so far is done."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the session holds in this process."""
+
+    @property
+    def branching(self) -> Branching | None:
+        """How rows may branch; None where they cannot."""
+
+    @property
+    def hints(self) -> SessionHints | None:
+        """What is known of layers that run elsewhere; None for layers in this process."""
+
+    def expect(self, prompt: int, expected: int) -> None:
+        """A turn begins: ``prompt`` rows will come at once, and it will probably reach position ``expected``."""
+
+    def forward(self, hidden: torch.Tensor, want: int) -> Awaitable[torch.Tensor]:
+        """Run new positions.
+
+        Args:
+            hidden: ``[rows, hidden_size]`` in the submodel's dtype, rows at most what its ``max_rows`` is now or was
+                when the session was opened.
+            want: how many of the last rows are needed, 0 to rows.
+
+        Returns:
+            the outputs of the last ``want`` rows, ``[want, hidden_size]``.
+
+        Raises:
+            ValueError: the shape or ``want`` is wrong, or nodes are neither kept nor forgotten yet. Nothing was begun.
+            Exception: (from the awaited result) what ended the session; it must then be closed.
+        """
+
+    def truncate(self, position: int) -> None:
+        """Forget every position from ``position`` on, and all nodes.
+
+        Raises ``ValueError`` beyond the present position.
+        """
+
+    def fork(self, position: int) -> SubmodelSession:
+        """A session that holds the first ``position`` rows, all of them answered, and may reach as far; from then on
+        neither knows of the other.
+
+        Raises ``ValueError`` beyond them.
+        """
 
     def park(self) -> None:
         """The answer is complete, and a next turn may follow: keep what is held while there is room.
@@ -90,25 +118,9 @@ class SubmodelSession(Protocol):
         The next forward or truncate takes it up again, whether it was kept or not. Raises ``ValueError`` while rows
         are not answered, or branch.
         """
-        ...
 
     def close(self) -> None:
         """End the session and free what it holds, here and elsewhere. Safe to call twice."""
-        ...
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast a submodel that runs elsewhere is; None where nothing has been measured.
-
-    Attributes:
-        step_s: seconds of a step there that had few of this device's rows.
-        up_bytes_s, down_bytes_s: bandwidth of the link to it, and from it, in bytes a second.
-    """
-
-    step_s: float | None = None
-    up_bytes_s: float | None = None
-    down_bytes_s: float | None = None
 
 
 class Submodel(Protocol):
@@ -117,35 +129,21 @@ class Submodel(Protocol):
     @property
     def connected(self) -> bool:
         """Whether sessions can be opened, and go on, now."""
-        ...
 
     @property
     def max_rows(self) -> int:
         """Most rows in one forward, as it is now."""
-        ...
 
     @property
     def max_positions(self) -> int:
         """Most positions of one session."""
-        ...
 
     @property
-    def chunk(self) -> int | None:
-        """Rows in which a prompt is best cut, None where that is all the same."""
-        ...
-
-    @property
-    def pace(self) -> Pace | None:
-        """How fast it is, where it runs elsewhere; None for layers in this process."""
-        ...
-
-    def drafts_in(self, seconds: float) -> None:
-        """One step of drafting takes this device so long (the paper's gamma); of use to whoever runs the layers."""
-        ...
+    def hints(self) -> RemoteHints | None:
+        """What is known of layers that run elsewhere; None for layers in this process."""
 
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> SubmodelSession:
         """Begin a session with room for ``positions`` positions; see ``expect`` for ``prompt`` and ``expected``.
 
         May raise what ``forward`` may.
         """
-        ...

@@ -2,7 +2,8 @@
 
 A cache keeps rows in the order they came, so a row's *slot* is a number and not its position in the text. The slots
 before ``trunk`` are one line, where the two are the same; behind it lie the *nodes* of a tree, numbered from 0 in the
-order they came, each following a parent: another node, or ``TRUNK``, the last row of the trunk. Pure: no tensors.
+order they came, each following a parent: another node, or ``TRUNK``, the last row of the trunk. One tree is handed to
+everybody who has rows of its nodes, whichever layers they are of. Pure: no tensors.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ TRUNK = -1
 
 
 @dataclass(frozen=True)
-class Branching:
+class Branches:
     """What the new rows of a step see, where they are not simply the next positions of one line.
 
     Attributes:
@@ -45,53 +46,99 @@ class Tree:
     Attributes:
         trunk: how many rows the line before the first node has.
         parents: of every node, in order.
+        tokens: of every node, in order, where whoever adds the nodes knows them.
     """
 
     def __init__(self, trunk: int) -> None:
         assert trunk >= 0
         self.trunk = trunk
         self.parents: list[int] = []
+        self.tokens: list[int] = []
         self._paths: list[tuple[int, ...]] = []
-        self._line = True
+        self._children: dict[tuple[int, int], int] = {}
+        self._line = 0
+        """How many nodes, the first ones, are one line."""
 
     def __len__(self) -> int:
         return len(self.parents)
 
-    @property
-    def is_line(self) -> bool:
-        """Whether each node follows the one before it: then slots are positions."""
-        return self._line
+    def add(self, parents: Sequence[int], tokens: Sequence[int] = ()) -> Branches | None:
+        """New nodes that follow ``parents``, in a tree of tokens with theirs; what they see, as ``sees`` says.
 
-    def check(self, parents: Sequence[int]) -> None:
-        """Raises ``ValueError`` where a parent of new nodes does not come before its child."""
-        for number, parent in enumerate(parents, len(self.parents)):
-            if not TRUNK <= parent < number:
-                raise ValueError(f"node {number} cannot follow {parent}")
-
-    def add(self, parents: Sequence[int]) -> Branching | None:
-        """New nodes that follow ``parents``; None where they go on with one line and nothing has branched yet.
-
-        Raises ``ValueError`` as ``check`` does, nothing being added.
+        Raises ``ValueError``, nothing being added, where a parent does not come before its child or tokens are missing.
         """
-        self.check(parents)
         first = len(self.parents)
-        for number, parent in enumerate(parents, first):
-            self._line &= parent == number - 1
+        for node, parent in enumerate(parents, first):
+            if not TRUNK <= parent < node:
+                raise ValueError(f"node {node} cannot follow {parent}")
+        if tokens and len(tokens) != len(parents):
+            raise ValueError(f"{len(parents)} nodes cannot have {len(tokens)} tokens")
+        if tokens:
+            self.tokens += tokens
+            for node, place in enumerate(zip(parents, tokens, strict=True), first):
+                self._children[place] = node
+        for node, parent in enumerate(parents, first):
+            self._line += self._line == node == parent + 1
             self.parents.append(parent)
-            self._paths.append((*(self._paths[parent] if parent != TRUNK else ()), number))
-        if self._line:
+            self._paths.append((*self.path(parent), node))
+        return self.sees(first)
+
+    def sees(self, first: int, end: int | None = None) -> Branches | None:
+        """What the nodes from ``first`` to ``end`` see, for whoever runs them; None where they and all before them are
+        one line: then slots are positions."""
+        end = len(self) if end is None else end
+        if end <= self._line:
             return None
-        positions = tuple(self.trunk + len(path) - 1 for path in self._paths)
-        return Branching(self.trunk, positions, tuple(self._paths[first:]))
+        positions = tuple(self.trunk + len(path) - 1 for path in self._paths[:end])
+        return Branches(self.trunk, positions, tuple(self._paths[first:end]))
 
     def position(self, node: int) -> int:
         """Where in the text a node stands; ``TRUNK`` is the position before the first."""
-        return self.trunk - 1 if node == TRUNK else self.trunk + len(self._paths[node]) - 1
+        return self.trunk + len(self.path(node)) - 1
 
     def path(self, node: int) -> tuple[int, ...]:
         """The nodes from the trunk to ``node``, itself last; empty for ``TRUNK``."""
         return () if node == TRUNK else self._paths[node]
 
+    def child(self, node: int, token: int) -> int | None:
+        """The node that follows ``node`` with ``token``, the last one that was added so."""
+        return self._children.get((node, token))
+
+    def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """The longest path of nodes that begins as ``tokens`` do."""
+        node = TRUNK
+        for token in tokens:
+            found = self.child(node, token)
+            if found is None:
+                break
+            node = found
+        return self.path(node)
+
     def slots(self, nodes: Sequence[int]) -> list[int]:
         """The slots of nodes."""
         return [self.trunk + node for node in nodes]
+
+
+def tree_behind(position: int, parents: Sequence[int], rows: int, most: int) -> tuple[Tree, Branches | None]:
+    """``rows`` rows as nodes behind ``position`` that follow ``parents``, -1 being the last row before; and what they
+    see, None where they are a line.
+
+    Raises ``ValueError`` where they are more than ``most``, have not a parent each, or one comes before its parent.
+    """
+    if not len(parents) == rows <= most:
+        raise ValueError(f"{rows} rows and {len(parents)} parents; rows that branch are at most {most}, with one each")
+    tree = Tree(position)
+    return tree, tree.add(parents)
+
+
+def reach(tree: Tree) -> int:
+    """Positions of the text up to the last that a node stands at."""
+    return max(map(tree.position, range(len(tree))), default=tree.trunk - 1) + 1
+
+
+def check_path(tree: Tree | None, nodes: Sequence[int]) -> None:
+    """Raises ``ValueError`` unless there is a tree and ``nodes``, perhaps none, are a path of it from its trunk on."""
+    if tree is None:
+        raise ValueError("there are no rows that branch")
+    if nodes and not (0 <= nodes[-1] < len(tree) and tree.path(nodes[-1]) == tuple(nodes)):
+        raise ValueError(f"nodes {list(nodes)} are no path from the trunk on")

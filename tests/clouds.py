@@ -10,28 +10,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import uvicorn
 
-from cloud_server.app import CloudServer, create_app
+from cloud_server.app import create_app
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
-from device_agent.chain import Chain
-from device_agent.choosing import Chooser
-from device_agent.generation import generate
-from device_agent.local import Compute, LocalSubmodel
-from device_agent.parts import DeviceParts
-from device_agent.remote import RemoteSubmodel
+from cloud_server.server import CloudServer
+from cloud_server.stages.pipeline import PipelineRunner
+from device_agent.chain.chain import Chain, ChainSession
+from device_agent.chain.local import LocalSubmodel
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.cloud.remote import RemoteSubmodel
+from device_agent.sharing.compute import Compute
+from device_agent.speculative.choosing import Chooser
+from device_agent.speculative.generation import Generation
+from device_agent.speculative.way import DraftingWay, DraftSettings
 from split_model.checkpoint import Checkpoint
 from split_model.names import model_name
 from split_model.sampling import SamplingParams
 from split_model.slices import middle_slice
 from split_model.stack import Stack
 from split_model.submodel import Submodel
-from wire.limits import MAX_FRAME_BYTES
-from wire.messages import DeviceHello
+from wire.limits import MESSAGE_BYTES
+from wire.session_messages import DeviceHello
 
 WAIT_S = 20.0
+START_WITHIN_S = 120.0
 
 
 @dataclass
@@ -54,12 +60,12 @@ async def cloud_here(model: Path, split: int, tail: int = 0, **settings: Any) ->
             create_app(server),
             log_level="error",
             ws="websockets-sansio",
-            ws_max_size=MAX_FRAME_BYTES,
+            ws_max_size=MESSAGE_BYTES,
             ws_per_message_deflate=False,
         )
         runner = uvicorn.Server(config)
         task = asyncio.create_task(runner._serve([listener]))  # Without uvicorn's signal handlers.
-        await until(lambda: runner.started)
+        await until(lambda: runner.started and server.engine.alive, START_WITHIN_S)
         try:
             yield Cloud(server, f"ws://127.0.0.1:{port}")
         finally:
@@ -97,7 +103,7 @@ async def remote_middle(
     remote = RemoteSubmodel(urls, hello, reply_within_s, recover_within_s, may_pack=may_pack)
     task = asyncio.create_task(remote.run())
     try:
-        await until(lambda: all(link.ready for link in remote.links))
+        await until(lambda: all(link.ready for link in remote.clouds.links))
         yield remote
     finally:
         task.cancel()
@@ -119,10 +125,20 @@ async def greedy(chain: Chain, prompt: list[int], tokens: int) -> list[int]:
     """``tokens`` greedy tokens after ``prompt``."""
     session = chain.open(len(prompt) + tokens)
     try:
-        chooser = Chooser(SamplingParams(), prompt, 0, None)
-        return [step.chosen.token async for step in generate(session, prompt, chooser, (), tokens)]
+        chooser = Chooser(SamplingParams(), prompt, 0, max_tokens=tokens)
+        return [chosen.token async for chosen in Generation(session, chooser, plain()).run()]
     finally:
         session.close()
+
+
+def plain() -> DraftingWay:
+    """Without a drafter."""
+    return DraftingWay.of(None, DraftSettings())
+
+
+async def logits_of(session: ChainSession, ids: Sequence[int], want: int = 1) -> torch.Tensor:
+    """The logits ``[want, vocab]`` of the last of some new tokens."""
+    return session.chain.parts.head.forward(await session.run_in_turn(ids, want))
 
 
 async def until(condition: Any, within_s: float = WAIT_S) -> None:
@@ -131,3 +147,34 @@ async def until(condition: Any, within_s: float = WAIT_S) -> None:
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "waited in vain"
         await asyncio.sleep(0.01)
+
+
+def rows_in(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of every forward that reaches the cloud from now on."""
+    seen: list[int] = []
+    admit = cloud.server.engine.sessions.admit
+
+    def counted(key: Any, sequence: int, position: int, rows: int, *rest: Any) -> Any:
+        seen.append(rows)
+        return admit(key, sequence, position, rows, *rest)
+
+    monkeypatch.setattr(cloud.server.engine.sessions, "admit", counted)
+    return seen
+
+
+def stages_of(cloud: Cloud) -> list[int]:
+    """The processes of a cloud server's stages beside its own."""
+    runner = cloud.server.engine._runner
+    assert isinstance(runner, PipelineRunner)
+    return runner.pids
+
+
+async def tokens_through(cloud: Cloud, model: Path, prompts: Sequence[tuple[int, ...]], tokens: int) -> list[list[int]]:
+    """Greedy tokens after each prompt, all at once; the device keeps the first two layers."""
+    compute = Compute()
+    try:
+        async with remote_middle(cloud.url, device_hello(model, 2, 0)) as middle:
+            chain = chain_over(model, 2, 0, middle, compute, 16)
+            return list(await asyncio.gather(*(greedy(chain, list(prompt), tokens) for prompt in prompts)))
+    finally:
+        compute.stop()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 
 from drafting.drafter import Drafter, DraftSession, Guess
+from split_model.tree import Tree
 
 ATOL = 1e-4
 POSITIONS = 80
@@ -20,11 +22,13 @@ TOKENS: tuple[int, ...] = (9, 1, 7, 4, 3, 6, 9, 2)
 
 
 class Rows:
-    """Rows of any text, random but the same each time: those of a token hang on it and on all before it."""
+    """Rows of any text, random but the same each time and on every device: those of a token hang on it and on all
+    before it."""
 
-    def __init__(self, hidden_size: int, seed: int = 0) -> None:
+    def __init__(self, hidden_size: int, seed: int = 0, device: torch.device | str = "cpu") -> None:
         self._hidden_size = hidden_size
         self._seed = seed
+        self._device = device
 
     def shallow(self, text: Sequence[int], count: int) -> torch.Tensor:
         """Of the last ``count`` tokens, ``[count, hidden_size]``."""
@@ -39,7 +43,7 @@ class Rows:
         for row, text in zip(rows, texts, strict=True):
             seed = zlib.crc32(f"{self._seed} {what} {list(text)}".encode())
             row.normal_(generator=torch.Generator().manual_seed(seed))
-        return rows
+        return rows.to(self._device)
 
 
 class Follower:
@@ -49,12 +53,12 @@ class Follower:
         self.session: DraftSession = drafter.open(POSITIONS)
         self._rows = rows
         self._text: tuple[int, ...] = ()
-        self._paths: list[tuple[int, ...]] = []
+        self._tree = Tree(0)
 
     def observe(self, tokens: Sequence[int], known: int | None = None) -> Follower:
         """known: how many deep rows come along; None: those before tokens behind the prompt."""
         self._text += tuple(tokens)
-        self._paths = []
+        self._tree = Tree(len(self._text))
         if known is None:
             known = min(len(tokens), max(0, len(self._text) - PROMPT))
         before = self._rows.deep(self._text, known) if known else None
@@ -63,24 +67,29 @@ class Follower:
         return self
 
     def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Guess | None]:
-        first = len(self._paths)
-        for parent, token in zip(parents, tokens, strict=True):
-            self._paths.append((*(self._paths[parent] if parent >= 0 else ()), token))
-        rows = [self._rows.shallow(self._text + path, 1) for path in self._paths[first:]]
-        return self.session.extend(parents, tokens, torch.cat(rows))
+        tree, first = self._tree, len(self._tree)
+        tree.add(parents, tokens)
+        paths = [tuple(tree.tokens[each] for each in tree.path(node)) for node in range(first, len(tree))]
+        return self.session.extend(tree, torch.cat([self._rows.shallow(self._text + path, 1) for path in paths]))
 
     def truncate(self, position: int) -> Follower:
         self.session.truncate(position)
         self._text = self._text[:position]
-        self._paths = []
+        self._tree = Tree(position)
         assert self.session.position == position
         return self
 
+    def fork(self, position: int) -> Follower:
+        found = copy(self)
+        found.session, found._text, found._tree = self.session.fork(position), self._text[:position], Tree(position)
+        assert found.session.position == position
+        return found
 
-def check_drafter(drafter: Drafter, hidden_size: int) -> None:
-    """Sessions of ``drafter``, whose model has at least 10 tokens, do what the protocol says."""
-    rows = Rows(hidden_size)
-    for check in (_empty, _pieces, _paths, _forgotten, _accepted, _truncated, _side_by_side, _closed):
+
+def check_drafter(drafter: Drafter, hidden_size: int, device: torch.device | str = "cpu") -> None:
+    """Sessions of ``drafter``, whose model has at least 10 tokens, do what the protocol says, where it is."""
+    rows = Rows(hidden_size, device=device)
+    for check in (_empty, _pieces, _paths, _forgotten, _accepted, _truncated, _side_by_side, _forked, _closed):
         check(drafter, rows)
 
 
@@ -94,7 +103,7 @@ def assert_same(got: Guess | None, wanted: Guess | None) -> None:
     assert (got.logits is None) == (wanted.logits is None)
     if got.logits is not None and wanted.logits is not None:
         assert got.logits.dtype == torch.float32
-        torch.testing.assert_close(got.logits, wanted.logits, atol=ATOL, rtol=0)
+        torch.testing.assert_close(got.logits.cpu(), wanted.logits.cpu(), atol=ATOL, rtol=0)
 
 
 def _empty(drafter: Drafter, rows: Rows) -> None:
@@ -197,6 +206,33 @@ def _side_by_side(drafter: Drafter, rows: Rows) -> None:
     one.observe(TEXT[5:])
     other.session.close()
     assert_same(one.session.guess(), wanted)
+
+
+def _forked(drafter: Drafter, rows: Rows) -> None:
+    """A fork says what its source would, cut back to there; from then on neither knows what becomes of the other."""
+    for position in (0, 1, PROMPT, 15, 20):
+        for asked in (False, True):
+            source = Follower(drafter, rows).observe(TEXT[:PROMPT])
+            if asked:
+                source.session.guess()
+            source.observe(TEXT[PROMPT:])
+            if asked:
+                source.extend(PARENTS, TOKENS)
+            forks = [source.fork(position), source.fork(position)]
+            source.observe((9, 1))
+            wanted = Follower(drafter, rows).observe(TEXT[:position]).session.guess()
+            got = forks[0].session.guess()
+            if got is not None:
+                assert_same(got, wanted)
+            forks[0].observe((8, 1))
+            fresh = Follower(drafter, rows).observe(TEXT[:position]).observe((8, 1))
+            assert_same(forks[0].session.guess(), fresh.session.guess())
+            assert_same(forks[0].extend((-1,), (2,))[0], fresh.extend((-1,), (2,))[0])
+            assert_same(source.session.guess(), Follower(drafter, rows).observe((*TEXT, 9, 1)).session.guess())
+            source.session.close()
+            forks[0].session.close()
+            fresh = Follower(drafter, rows).observe(TEXT[:position]).observe((3, 9))
+            assert_same(forks[1].observe((3, 9)).session.guess(), fresh.session.guess())
 
 
 def _closed(drafter: Drafter, rows: Rows) -> None:

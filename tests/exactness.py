@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
-from clouds import greedy
+from clouds import greedy, logits_of
 from oracle import oracle_logits, oracle_tokens, prompt_for, tolerance
 
-from device_agent.chain import Chain
+from device_agent.chain.chain import Chain
 from split_model.checkpoint import Checkpoint
 
 TOKENS = 64
@@ -36,7 +35,7 @@ async def check_exact(chain: Chain, path: Path, tokens: int = TOKENS, length: in
     ids = prompt + tuple(expected)
     session = chain.open(len(ids))
     try:
-        logits = await session.forward(ids, len(ids), torch.clone)
+        logits = await logits_of(session, ids, len(ids))
     finally:
         session.close()
     truth = oracle_logits(path, ids)

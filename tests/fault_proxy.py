@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections import Counter, deque
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -38,9 +39,13 @@ DIAL_WITHIN_S = 5.0
 
 REASON_BYTES = 120
 
+HELD_BYTES = 32 * 2**10
+"""What a throttled network takes in before it has delivered it, roughly."""
+
 _WEBSOCKET: dict[str, Any] = {
     "compression": None,
     "max_size": MAX_FRAME_BYTES,
+    "max_queue": 1,  # What waits, waits with the sides: a network holds little.
     "ping_interval": None,  # Whether a side is alive is for the two sides to find out.
     "close_timeout": 1.0,
 }
@@ -124,6 +129,9 @@ class FaultProxy:
             near.transport.abort()
             return
         both: set[Connection] = {near, far}
+        if self._faults.bytes_s:  # A slow network does not take in megabytes at once, as loopback would.
+            for side in both:
+                side.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, HELD_BYTES)
         self._open |= both
         ways = [
             asyncio.create_task(self._pump(near, far, random.Random(f"{self._seed}/{number}/up"))),

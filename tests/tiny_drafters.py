@@ -78,7 +78,7 @@ def head_weights(spec: ModelSpec) -> dict[str, torch.Tensor]:
     return random_weights({"norm": (spec.hidden_size,), "matrix": (spec.vocab_size, spec.hidden_size)}, seed=7)
 
 
-def random_head(spec: ModelSpec, dtype: torch.dtype = torch.float32) -> Head:
+def random_head(spec: ModelSpec, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Head:
     """The head with ``head_weights``."""
-    weights = {name: each.to(dtype) for name, each in head_weights(spec).items()}
+    weights = {name: each.to(device, dtype) for name, each in head_weights(spec).items()}
     return Head(RmsNorm(weights["norm"], spec.norm_eps), Matrix(weights["matrix"], pack=False), shared=False)

@@ -1,5 +1,8 @@
 """The protocol as a state machine: bytes in, frames out, no socket, no clock, no event loop.
 
+What leaves next is another's to say (``outbox.py``): ``frame`` makes the bytes of a message, ``leaves`` numbers each
+websocket message as it goes.
+
 A connection begins with a hello from the side that dialled and a welcome from the side that accepted; after that each
 role may send what ``_ACCEPTS`` lists. ``receive`` never raises: what the peer did wrong is kept in ``failure``, and
 the shell then sends ``farewell()`` and closes. ``now`` is any monotonic clock in seconds, handed in.
@@ -12,38 +15,40 @@ from enum import Enum
 from typing import Final
 
 from wire.errors import Code, ConnectionFailed, LocalMistake
-from wire.frames import Frame, Tensor, decode, encode, header_bytes
+from wire.frames import Frame, Tensor, decode, encode, header_bytes, read_prefix, stamp
 from wire.limits import (
-    ANNOUNCED_BYTES,
     DEAD_AFTER_S,
+    GREETING_BYTES,
     HEARTBEAT_S,
     HELLO_WITHIN_S,
     MAX_TEXT,
-    SLOWEST_BYTES_S,
+    MESSAGE_BYTES,
     LinkLimits,
 )
-from wire.messages import (
-    HELLOS,
+from wire.message import Drain, Failed, Heartbeat
+from wire.messages import HELLOS, AnyMessage, tags_of
+from wire.parts import CUT_OFF, FIRST, Assembly
+from wire.peer_messages import PeerChallenge, PeerHello, PeerPost, PeerWelcome
+from wire.request_messages import (
     Accepted,
-    Advice,
     AgentHello,
     AgentState,
     Cancel,
-    Close,
-    CloudWelcome,
     Delta,
-    DeviceHello,
     Done,
-    Drain,
-    Failed,
     Finished,
-    Forward,
     GatewayWelcome,
     Generate,
-    Heartbeat,
+)
+from wire.session_messages import (
+    Advice,
+    Close,
+    CloudWelcome,
+    DeviceHello,
+    Fork,
+    Forward,
     Keep,
     LinkState,
-    Message,
     Open,
     Park,
     Result,
@@ -60,6 +65,8 @@ class Role(Enum):
     CLOUD = "cloud"
     AGENT = "agent"
     GATEWAY = "gateway"
+    MEMBER = "member"
+    HOST = "host"
 
 
 class State(Enum):
@@ -73,15 +80,22 @@ class State(Enum):
 _ALWAYS: Final = (Heartbeat, Failed)
 _ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
     (Role.CLOUD, State.GREETING): (DeviceHello,),
-    (Role.CLOUD, State.OPEN): (Open, Forward, Truncate, Keep, Close, Resume, Park, LinkState, Timing),
+    (Role.CLOUD, State.OPEN): (Open, Forward, Truncate, Keep, Close, Resume, Fork, Park, LinkState, Timing),
     (Role.DEVICE, State.GREETING): (CloudWelcome,),
     (Role.DEVICE, State.OPEN): (Result, Drain, Advice),
     (Role.GATEWAY, State.GREETING): (AgentHello,),
     (Role.GATEWAY, State.OPEN): (Accepted, Delta, Finished, Done, AgentState, Drain),
     (Role.AGENT, State.GREETING): (GatewayWelcome,),
     (Role.AGENT, State.OPEN): (Generate, Cancel, Drain),
+    (Role.HOST, State.GREETING): (PeerHello,),
+    (Role.HOST, State.OPEN): (PeerPost,),
+    (Role.MEMBER, State.GREETING): (PeerChallenge,),
+    (Role.MEMBER, State.OPEN): (PeerWelcome, PeerPost),
 }
 """What each role accepts in each state, beside heartbeats and errors."""
+
+_BEFORE: Final = {role: tags_of(*_ALWAYS, *_ACCEPTS[role, State.GREETING]) for role in Role}
+"""Tags of what each role decodes before the hello is over."""
 
 _TOLD_OF_ENDS: Final = (Role.DEVICE, Role.GATEWAY)
 """Who is told by the other side that a session or request has ended; nobody tells the others."""
@@ -91,6 +105,8 @@ _PEER: Final = {
     Role.CLOUD: Role.DEVICE,
     Role.AGENT: Role.GATEWAY,
     Role.GATEWAY: Role.AGENT,
+    Role.MEMBER: Role.HOST,
+    Role.HOST: Role.MEMBER,
 }
 
 
@@ -113,7 +129,6 @@ class Connection:
         self._limits = limits
         self._began = now
         self._received_at = now
-        self._dead_after_s = DEAD_AFTER_S
         self._sent_at = now
         self._said_hello_at: float | None = None
         self._heard_hello = False
@@ -121,16 +136,10 @@ class Connection:
         self._peer_sent_at = now
         self._sent_frames = 0
         self._received_frames = 0
+        self._half = Assembly(limits)
 
-    def announcement(self, tensors: Sequence[Tensor], now: float) -> bytes | None:
-        """What goes ahead of a message with these tensors; None where they are short, or nothing can be sent."""
-        coming = sum(memoryview(tensor.data).nbytes for tensor in tensors)
-        if coming < ANNOUNCED_BYTES or self.state is not State.OPEN:
-            return None
-        return self.send(Heartbeat(0, coming_bytes=coming), (), now)
-
-    def send(self, message: Message, tensors: Sequence[Tensor], now: float) -> bytes:
-        """The bytes that carry ``message``.
+    def frame(self, message: AnyMessage, tensors: Sequence[Tensor], now: float) -> bytearray:
+        """The bytes that carry ``message``, to be cut where they are long, and numbered as they leave.
 
         Raises:
             LocalMistake: the peer would not accept this message now, or it is over the limits.
@@ -147,50 +156,69 @@ class Connection:
             raise LocalMistake("the hello has been said")
         if not greeting and not isinstance(message, _ALWAYS) and self.state is not State.OPEN:
             raise LocalMistake(f"{type(message).__name__} before the hello is over")
-        data = encode(message, tensors, self._sent_frames)
+        data = encode(message, tensors)
         limits = self._limits
-        if len(data) > limits.frame_bytes or header_bytes(data) > limits.header_bytes:
+        most = GREETING_BYTES if greeting else limits.frame_bytes
+        if len(data) > most or header_bytes(data) > limits.header_bytes:
             raise LocalMistake(f"a frame of {len(data)} bytes is more than this link carries")
         if greeting:
             self._said_hello_at = now
             self._open_when_greeted()
         self._sent_at = now
-        self._sent_frames = (self._sent_frames + 1) % 2**32
         return data
 
-    def receive(self, data: bytes, now: float) -> Frame | None:
-        """The frame for the application in ``data``; None for a heartbeat or when the connection has failed."""
+    def leaves(self, data: bytearray, now: float) -> None:
+        """Number a websocket message, a frame or a part of one, which must be the next to leave."""
+        stamp(data, self._sent_frames)
+        self._sent_frames = (self._sent_frames + 1) % 2**32
+        self._sent_at = now
+
+    def receive(self, data: bytes | bytearray, now: float) -> Frame | None:
+        """The frame for the application that ``data`` is, or completes; None for a heartbeat, for a part with more to
+        come, or when the connection has failed."""
         if self.state is State.FAILED:
             return None
         try:
-            frame = decode(data, self._limits)
-            self._received_at, self._dead_after_s = now, DEAD_AFTER_S
-            self._check_number(frame.number)
-            return self._accept(frame, now)
+            kind, value, number = read_prefix(data)
+            greeting = self.state is State.GREETING
+            if len(data) > (GREETING_BYTES if greeting else MESSAGE_BYTES):
+                raise ConnectionFailed(Code.TOO_LARGE, f"a message of {len(data)} bytes came")
+            self._received_at = now
+            self._check_number(number)
+            if FIRST <= kind <= CUT_OFF and not greeting:
+                whole = self._half.take(kind, value, data, now)
+                return None if whole is None else self._accept(decode(whole, self._limits), now)
+            return self._accept(decode(data, self._limits, _BEFORE[self.role] if greeting else None), now)
         except ConnectionFailed as failure:
             self.fail(failure)
             return None
 
-    def tick(self, now: float) -> bytes | None:
+    def tick(self, now: float) -> bytearray | None:
         """A heartbeat if one is due. To be called at ``deadline()``; fails the connection when the peer is silent."""
         if self.state is State.FAILED:
             return None
         if self.state is State.GREETING and now - self._began >= HELLO_WITHIN_S:
             self.fail(ConnectionFailed(Code.TIMEOUT, f"no hello within {HELLO_WITHIN_S:g} s"))
             return None
-        if now - self._received_at >= self._dead_after_s:
-            self.fail(ConnectionFailed(Code.TIMEOUT, f"the peer has been silent for {self._dead_after_s:g} s"))
+        if now - self._received_at >= DEAD_AFTER_S:
+            self.fail(ConnectionFailed(Code.TIMEOUT, f"the peer has been silent for {DEAD_AFTER_S:g} s"))
+            return None
+        overdue_at = self._half.overdue_at()
+        if overdue_at is not None and now >= overdue_at:
+            self.fail(ConnectionFailed(Code.TIMEOUT, "the rest of a frame has not come"))
             return None
         if self.state is State.OPEN and now - self._sent_at >= HEARTBEAT_S:
             held = int((now - self._peer_sent_at) * 1e6) if self._peer_sent_us else 0
-            return self.send(Heartbeat(int(now * 1e6), self._peer_sent_us, held), (), now)
+            return self.frame(Heartbeat(int(now * 1e6), self._peer_sent_us, held), (), now)
         return None
 
     def deadline(self) -> float:
         """When ``tick`` must next be called."""
         if self.state is State.GREETING:
             return self._began + HELLO_WITHIN_S
-        return min(self._received_at + self._dead_after_s, self._sent_at + HEARTBEAT_S)
+        silent_at = self._received_at + DEAD_AFTER_S
+        overdue_at = self._half.overdue_at()
+        return min(silent_at, self._sent_at + HEARTBEAT_S, silent_at if overdue_at is None else overdue_at)
 
     def fail(self, failure: ConnectionFailed) -> None:
         """End the connection with ``failure``; the first one stays."""
@@ -198,7 +226,7 @@ class Connection:
             self.failure = failure
         self.state = State.FAILED
 
-    def farewell(self) -> bytes | None:
+    def farewell(self) -> bytearray | None:
         """The frame that tells the peer why the connection ends; None when the peer itself is gone."""
         if self.failure is None or self.failure.code is Code.LOST:
             return None
@@ -213,9 +241,6 @@ class Connection:
 
     def _accept(self, frame: Frame, now: float) -> Frame | None:
         message = frame.message
-        if isinstance(message, Heartbeat) and message.coming_bytes:
-            self._dead_after_s += min(message.coming_bytes, self._limits.frame_bytes) / SLOWEST_BYTES_S
-            return None
         if isinstance(message, Heartbeat):
             self._peer_sent_us, self._peer_sent_at = message.sent_us, now
             if message.echo_us:

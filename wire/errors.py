@@ -3,6 +3,7 @@
 WireError                 has a code, a message for people, and what it belongs to
  +-- ConnectionFailed     the whole connection ends: the peer broke the protocol, or was refused, or is gone
  +-- SessionFailed        one session or request ends, the connection and everyone else's work go on
+      +-- Crowded         it was not even sent: too much waits on this connection
 LocalMistake              our own code asked the connection for something illegal; nothing was sent
 """
 
@@ -100,6 +101,10 @@ REPLAYABLE: Final = frozenset(
 elsewhere. The others (a wrong shape, a value that is not finite, too many positions) would come again."""
 
 
+CROWDED_RETRY_S: Final = 2.0
+"""When somebody who found a connection crowded should come back."""
+
+
 class WireError(Exception):
     """Something failed between two processes.
 
@@ -125,6 +130,14 @@ class ConnectionFailed(WireError):
 
 class SessionFailed(WireError):
     """One session or request ends with this; the connection lives."""
+
+
+class Crowded(SessionFailed):
+    """So much waits to be sent on this connection already that a long message had better not be added; nothing was
+    sent, and the connection lives."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.OVERLOADED, "too much waits to be sent on the way there", retry_after_s=CROWDED_RETRY_S)
 
 
 class LocalMistake(RuntimeError):

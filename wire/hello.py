@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass
 
 from wire.errors import Code, ConnectionFailed
-from wire.messages import DeviceHello
+from wire.session_messages import DeviceHello
 
 
 def same_secret(given: str, expected: str) -> bool:
@@ -43,7 +43,9 @@ def check_device(cloud: CloudIdentity, device: DeviceHello) -> ConnectionFailed 
         )
     if device.model != cloud.model:
         return ConnectionFailed(
-            Code.MODEL_MISMATCH, f"the device runs model '{device.model}', this cloud serves '{cloud.model}'"
+            Code.MODEL_MISMATCH,
+            f"the device runs model '{device.model}', this cloud serves '{cloud.model}': give both the same --model, "
+            "or the same --served-model-name first",
         )
     if device.digest != cloud.digest:
         return ConnectionFailed(

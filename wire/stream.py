@@ -4,15 +4,15 @@
         stream.post(DeviceHello(...))
         welcome = await stream.receive()
 
-``post`` never blocks: frames leave in the order they were posted, each within a deadline. Three tasks live as long as
-the stream: reader, writer, clock. The first to end ends the others, and whoever waits in ``receive`` learns why.
+``post`` never blocks: those of one session or request leave in the order they were posted, a long one in parts between
+which others pass, each within a deadline. Three tasks live as long as the stream: reader, writer, clock. The first to
+end ends the others, and whoever waits in ``receive`` learns why.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from starlette.websockets import WebSocket
@@ -20,11 +20,20 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidURI
 
 from wire.connection import Connection, Role
-from wire.errors import Code, ConnectionFailed, WireError
+from wire.errors import Code, ConnectionFailed, Crowded, WireError
 from wire.frames import Frame, Tensor
-from wire.limits import HELLO_WITHIN_S, MAX_QUEUED_BYTES, SEND_WITHIN_S, SLOWEST_BYTES_S, LinkLimits
-from wire.messages import Message
-from wire.transports import AcceptedTransport, DialledTransport, Transport, TransportClosed
+from wire.headroom import Headroom
+from wire.limits import (
+    HELLO_WITHIN_S,
+    MAX_QUEUED_BYTES,
+    MESSAGE_BYTES,
+    SEND_WITHIN_S,
+    SLOWEST_BYTES_S,
+    LinkLimits,
+)
+from wire.messages import AnyMessage, subject_of
+from wire.outbox import Outbox, Outgoing
+from wire.transports import AcceptedTransport, LibraryTransport, Transport, TransportClosed
 
 CLOSE_WITHIN_S = 2.0
 """Time for the farewell and the closing handshake before the socket is simply dropped."""
@@ -41,16 +50,17 @@ class Stream:
 
     Attributes:
         sent_bytes, received_bytes: bytes of all frames so far, without the websocket's own few.
+        headroom: whether it takes another long message.
     """
 
     def __init__(self, transport: Transport, connection: Connection) -> None:
         self.sent_bytes = 0
         self.received_bytes = 0
+        self._out = Outbox()
+        self.headroom = Headroom(self._out, lambda: connection.failure)
         self._transport = transport
         self._connection = connection
         self._clock = asyncio.get_running_loop().time
-        self._out: deque[bytes] = deque()
-        self._out_bytes = 0
         self._out_ready = asyncio.Event()
         self._flushed = asyncio.Event()
         self._flushed.set()
@@ -68,19 +78,52 @@ class Stream:
         """Why the connection ended, None while it lives."""
         return self._connection.failure
 
-    def post(self, message: Message, tensors: Sequence[Tensor] = ()) -> None:
-        """Queue a message; it leaves in order.
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait to leave."""
+        return self._out.short_bytes + self._out.long_bytes
+
+    def post(
+        self,
+        message: AnyMessage,
+        tensors: Sequence[Tensor] = (),
+        party: Hashable = None,
+        left: Callable[[], None] | None = None,
+    ) -> Outgoing:
+        """Queue a message.
+
+        Args:
+            party: whose request it is: what may wait of a party is bounded, and its long messages share one turn;
+                None: bounded only with all others.
+            left: called when the last of it leaves.
 
         Raises:
-            ConnectionFailed: the connection has ended, or the peer reads so slowly that ``MAX_QUEUED_BYTES`` wait.
-            LocalMistake: the protocol does not allow this message now.
+            Crowded: it is long, and too much that is long waits already.
+            ConnectionFailed: the connection has ended, or so much that is short waits that the peer does not read.
+            LocalMistake: the protocol does not allow this message now, or it is over the limits.
         """
         if self._connection.failure is not None:
             raise self._connection.failure
-        ahead = self._connection.announcement(tensors, self._clock())
-        if ahead is not None:
-            self._queue(ahead)
-        self._queue(self._connection.send(message, tensors, self._clock()))
+        data = self._connection.frame(message, tensors, self._clock())
+        entry = Outgoing(data, subject_of(message), party, left)
+        if not entry.is_short and not self.headroom.takes(entry.size, party):
+            raise Crowded
+        self._queue(entry)
+        return entry
+
+    def withdraw(self, subject: int) -> bool:
+        """Take back what is long, and what was posted behind it, of a session or request that nobody waits for any
+        more. True when a message of it will never be there."""
+        withdrawn = self._out.withdraw(subject)
+        if withdrawn:
+            self._out_ready.set()  # The peer may have to be told.
+            self.headroom.look()
+        return withdrawn
+
+    def fail(self, failure: ConnectionFailed) -> None:
+        """End the connection from elsewhere than where it is received; the peer is told."""
+        self._connection.fail(failure)
+        self._stop()
 
     async def receive(self) -> Frame:
         """The next frame for the application.
@@ -105,16 +148,12 @@ class Stream:
         for work in (self._read(), self._write(), self._keep_time()):
             self._tasks.append(asyncio.create_task(work))
 
-    def _queue(self, data: bytes) -> None:
-        if self._out_bytes + len(data) > MAX_QUEUED_BYTES:
-            self._connection.fail(
-                ConnectionFailed(Code.TIMEOUT, f"{MAX_QUEUED_BYTES // 2**20} MiB wait: the peer does not read")
-            )
-            self._stop()
-            assert self._connection.failure is not None
-            raise self._connection.failure
-        self._out.append(data)
-        self._out_bytes += len(data)
+    def _queue(self, entry: Outgoing) -> None:
+        if entry.is_short and self._out.short_bytes + entry.size > MAX_QUEUED_BYTES:
+            failure = ConnectionFailed(Code.TIMEOUT, f"{MAX_QUEUED_BYTES // 2**20} MiB wait: the peer does not read")
+            self.fail(failure)
+            raise failure
+        self._out.put(entry)
         self._flushed.clear()
         self._out_ready.set()
 
@@ -136,17 +175,23 @@ class Stream:
         while True:
             await self._out_ready.wait()
             self._out_ready.clear()
-            while self._out:
-                data = self._out.popleft()
-                self._send_by = self._clock() + SEND_WITHIN_S + len(data) / SLOWEST_BYTES_S
+            while (taken := self._out.take()) is not None:
+                data, done = taken
+                now = self._clock()
+                self._connection.leaves(data, now)
+                self._send_by = now + SEND_WITHIN_S + len(data) / SLOWEST_BYTES_S
+                if done is not None and done.left is not None:
+                    done.left()  # Before an answer to it can come.
                 try:
                     await self._transport.send(data)
                 except TransportClosed as closed:
                     self._connection.fail(ConnectionFailed(Code.LOST, closed.reason))
                     return self._stop()
                 self._send_by = None
-                self._out_bytes -= len(data)
                 self.sent_bytes += len(data)
+                if done is not None:
+                    done.has_left = True
+                self.headroom.look()
             self._flushed.set()
 
     async def _keep_time(self) -> None:
@@ -162,11 +207,12 @@ class Stream:
             heartbeat = self._connection.tick(now)
             if heartbeat is not None:
                 with suppress(ConnectionFailed):
-                    self._queue(heartbeat)
+                    self._queue(Outgoing(heartbeat, None))
         self._stop()
 
     def _stop(self) -> None:
-        """Wake whoever receives; the owner of the stream then closes it."""
+        """Wake whoever receives or waits for room; the owner of the stream then closes it."""
+        self.headroom.look()
         while True:
             try:
                 return self._in.put_nowait(None)
@@ -203,7 +249,8 @@ def _short(reason: str) -> str:
 
 
 @asynccontextmanager
-async def _running(transport: Transport, role: Role, limits: LinkLimits) -> AsyncIterator[Stream]:
+async def running(transport: Transport, role: Role, limits: LinkLimits) -> AsyncIterator[Stream]:
+    """A stream over a websocket that is there; closed on the way out, as ``accept`` does."""
     stream = Stream(transport, Connection(role, limits, asyncio.get_running_loop().time()))
     stream.start()
     try:
@@ -222,7 +269,7 @@ async def accept(websocket: WebSocket, role: Role, limits: LinkLimits) -> AsyncI
     A ``ConnectionFailed`` that leaves the block is told to the peer before it goes on.
     """
     await websocket.accept()
-    async with _running(AcceptedTransport(websocket), role, limits) as stream:
+    async with running(AcceptedTransport(websocket), role, limits) as stream:
         yield stream
 
 
@@ -236,7 +283,7 @@ async def dial(url: str, role: Role, limits: LinkLimits) -> AsyncIterator[Stream
     try:
         websocket = await connect(
             url,
-            max_size=limits.frame_bytes,
+            max_size=MESSAGE_BYTES,
             max_queue=4,
             compression=None,
             open_timeout=HELLO_WITHIN_S,
@@ -246,5 +293,5 @@ async def dial(url: str, role: Role, limits: LinkLimits) -> AsyncIterator[Stream
         )
     except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, InvalidURI) as error:
         raise ConnectionFailed(Code.LOST, f"nobody answers at {url} ({type(error).__name__})") from error
-    async with _running(DialledTransport(websocket), role, limits) as stream:
+    async with running(LibraryTransport(websocket), role, limits) as stream:
         yield stream

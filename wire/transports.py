@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
-from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from wire.limits import UNSENT_BYTES
 
 
 class TransportClosed(Exception):
@@ -20,20 +23,23 @@ class TransportClosed(Exception):
 class Transport(Protocol):
     """Whole binary messages in and out. Every call may raise ``TransportClosed``."""
 
-    async def send(self, data: bytes) -> None: ...
+    async def send(self, data: bytearray) -> None: ...
 
     async def receive(self) -> bytes: ...
 
     async def close(self, code: int, reason: str) -> None: ...
 
 
-class DialledTransport:
-    """A websocket of the ``websockets`` library."""
+class LibraryTransport:
+    """A websocket of the ``websockets`` library, whichever side has dialled."""
 
-    def __init__(self, websocket: ClientConnection) -> None:
+    def __init__(self, websocket: Connection) -> None:
         self._websocket = websocket
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            own: socket.socket = websocket.transport.get_extra_info("socket")
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytearray) -> None:
         try:
             await self._websocket.send(data)
         except ConnectionClosed as closed:
@@ -65,9 +71,9 @@ class AcceptedTransport:
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytearray) -> None:
         try:
-            await self._websocket.send_bytes(data)
+            await self._websocket.send({"type": "websocket.send", "bytes": data})
         except (WebSocketDisconnect, RuntimeError):  # Starlette raises RuntimeError after its own close.
             raise TransportClosed("the peer has closed the connection") from None
 

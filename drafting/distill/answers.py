@@ -28,8 +28,9 @@ def regenerated(
 
     Args:
         temperatures: document `n` is answered at the `n`-th of them, counted round; 0: greedy.
-        longest: tokens of an answer.
-        said: called with the number of documents answered since the last call.
+        longest: tokens of an answer; fewer where the model has no more positions.
+        said: called with the tokens said since the last call, those that an answer which ended did not need included:
+            `longest` for each document in all.
     """
     order = sorted(range(len(documents)), key=lambda number: documents[number].prompt)
     positions = max((document.prompt for document in documents), default=0) + longest
@@ -42,9 +43,8 @@ def regenerated(
         prompts = [documents[number].ids[: documents[number].prompt] for number in chosen]
         heat = [temperatures[number % len(temperatures)] for number in chosen]
         chance = torch.Generator().manual_seed(seed * 1_000_003 + first)
-        for number, tokens in zip(chosen, _answers(model, prompts, heat, longest, chance), strict=True):
+        for number, tokens in zip(chosen, _answers(model, prompts, heat, longest, chance, said), strict=True):
             answered[number] = tokens
-        said(len(chosen))
     return [_joined(document, answered[number]) for number, document in enumerate(documents)]
 
 
@@ -61,25 +61,29 @@ def _answers(
     temperatures: Sequence[float],
     longest: int,
     chance: torch.Generator,
+    said: Callable[[int], None],
 ) -> list[list[int]]:
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     width = int(lengths.max())
+    most = max(1, min(longest, model.spec.max_positions - width))
     ids = torch.zeros((len(prompts), width), dtype=torch.int64)
     for lane, prompt in enumerate(prompts):
         ids[lane, : len(prompt)] = torch.from_numpy(prompt)
-    lanes = Lanes(model.stack, len(prompts), width + longest)
+    lanes = Lanes(model.stack, len(prompts), width + most)
     hidden = model.stack.run(model.embedding.forward(ids.reshape(-1)), Prompts(lengths, width, lanes))
     last = hidden.view(len(prompts), width, -1)[torch.arange(len(prompts)), lengths - 1]
     heat = torch.tensor(temperatures)
     ends = torch.tensor(sorted(model.spec.eos_token_ids), dtype=torch.int64)
     answers: list[list[int]] = [[] for _ in prompts]
     going = torch.arange(len(prompts))  # which prompt each lane answers
-    for _ in range(longest):
+    for step in range(1, most + 1):
         tokens = _chosen(model.head.forward(last), heat, chance)
         for prompt, token in zip(going.tolist(), tokens.tolist(), strict=True):
             answers[prompt].append(token)
-        open_ = ~torch.isin(tokens, ends)
-        if not open_.any():
+        open_ = ~torch.isin(tokens, ends) if step < most else torch.zeros_like(tokens, dtype=torch.bool)
+        still_open = int(open_.sum())
+        said(still_open + (len(tokens) - still_open) * (longest - step + 1))
+        if not still_open:
             break
         if not open_.all():
             still = open_.nonzero()[:, 0]

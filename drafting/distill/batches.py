@@ -20,7 +20,7 @@ FORGET = 0.5
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """Rows of several documents, and for each token whether the model is to say it."""
 
     rows: Rows
@@ -47,7 +47,9 @@ def planned(lengths: Sequence[int], most_tokens: int, seed: int, epoch: int) -> 
     return groups
 
 
-def assembled(files: FeatureFiles, group: Sequence[int], chance: random.Random | None, unit: float = 1.0) -> Batch:
+def assembled(
+    files: FeatureFiles, group: Sequence[int], chance: random.Random | None, unit: float = 1.0
+) -> TrainingBatch:
     """The batch of a group, its shallow rows divided by `unit`.
 
     With `chance`, deep rows of earlier answers are sometimes withheld; without, never.
@@ -68,7 +70,7 @@ def assembled(files: FeatureFiles, group: Sequence[int], chance: random.Random |
             for start, end in _answers(one.own.tolist())[:-1]:
                 if chance.random() < FORGET:
                     own[lane, start:end] = known[lane, start:end] = False
-    return Batch(Rows(shallow / unit, deep, known), own, ids)
+    return TrainingBatch(Rows(shallow / unit, deep, known), own, ids)
 
 
 def _answers(own: Sequence[bool]) -> list[tuple[int, int]]:

@@ -26,6 +26,7 @@ import torch
 from drafting.distill.lanes import Prompts
 from drafting.distill.text import Document
 from split_model.reference import Reference
+from split_model.residence import Blocks
 from split_model.slices import Slice
 from split_model.stack import Stack
 
@@ -165,8 +166,8 @@ def parts(model: Reference, split: int) -> tuple[Stack, Stack]:
     """The first `split` layers of a model, and all others."""
     spec, blocks, dtype = model.spec, model.stack.blocks, model.stack.dtype
     return (
-        Stack(spec, Slice(0, split), blocks[:split], dtype),
-        Stack(spec, Slice(split, spec.num_layers), blocks[split:], dtype),
+        Stack(spec, Slice(0, split), Blocks(blocks[:split]), dtype),
+        Stack(spec, Slice(split, spec.num_layers), Blocks(blocks[split:]), dtype),
     )
 
 

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from drafting.distill.batches import Batch, places
+from drafting.distill.batches import TrainingBatch, places
 from drafting.distill.features import groups_of, parts, states
 from drafting.distill.losses import overlap
 from drafting.distill.network import Drafter, FrozenHead, Medusa, Rows, later
@@ -67,7 +67,7 @@ class Acceptance:
         self.overlap[:] = [a + b for a, b in zip(self.overlap, other.overlap, strict=True)]
 
 
-def held_out(model: Reference, split: int, documents: Sequence[Document]) -> Iterator[tuple[list[int], Batch]]:
+def held_out(model: Reference, split: int, documents: Sequence[Document]) -> Iterator[tuple[list[int], TrainingBatch]]:
     """Batches of documents with their numbers. Only the last answer of each is own."""
     front, rest = parts(model, split)
     for group in groups_of(documents):
@@ -79,11 +79,11 @@ def held_out(model: Reference, split: int, documents: Sequence[Document]) -> Ite
             own[lane, documents[number].prompt : len(texts[lane])] = True
             ids[lane, : len(texts[lane])] = torch.from_numpy(texts[lane])
         rows = Rows(shallow.float().clone(), deep.float().clone(), own)
-        yield group, Batch(rows, own, ids)
+        yield group, TrainingBatch(rows, own, ids)
 
 
 @torch.no_grad()
-def measured(network: Drafter, head: FrozenHead, batch: Batch) -> list[Acceptance]:
+def measured(network: Drafter, head: FrozenHead, batch: TrainingBatch) -> list[Acceptance]:
     """What would be accepted of the drafts from every position of each document."""
     right: list[Tensor] = []
     found = [Acceptance() for _ in batch.ids]
@@ -105,7 +105,7 @@ def measured(network: Drafter, head: FrozenHead, batch: Batch) -> list[Acceptanc
     return found
 
 
-def _logits(network: Drafter, head: FrozenHead, batch: Batch) -> Iterator[Callable[[Tensor], Tensor]]:
+def _logits(network: Drafter, head: FrozenHead, batch: TrainingBatch) -> Iterator[Callable[[Tensor], Tensor]]:
     """For each depth, the drafter's logits at chosen places."""
     if isinstance(network, Medusa):
         normed = head.normed(batch.rows.deep)

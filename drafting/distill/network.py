@@ -250,7 +250,7 @@ def largest_rank(spec: ModelSpec) -> int:
     return max(0, (attention // 2 - h * h - norms) // (2 * h))
 
 
-class MedusaHead(nn.Module):
+class TrainableMedusaHead(nn.Module):
     """One of the heads: a residual block and a matrix to the vocabulary of its own."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -274,7 +274,7 @@ class Medusa(Scaled):
 
     def __init__(self, head: FrozenHead) -> None:
         super().__init__()
-        self.heads = nn.ModuleList(MedusaHead(head.matrix) for _ in range(MEDUSA_HEADS))
+        self.heads = nn.ModuleList(TrainableMedusaHead(head.matrix) for _ in range(MEDUSA_HEADS))
 
 
 Drafter = Adapter | Fused | Medusa

@@ -2,17 +2,21 @@
 
 A conversation is written with the model's chat template. What stands between the prompt that a device would send and
 the end of the assistant's turn is the answer; the two are tokenised apart, as they are when the model itself answers.
+Plain text comes as passages, each of which becomes a document whenever it is cut into a prompt and what follows.
 """
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from drafting.distill.passages import LEAST_PROMPT, Passage, begins, passages, prompt_length
 
 Message = dict[str, str]
 
@@ -38,11 +42,15 @@ class Document:
         return int(others[-1]) + 1 if len(others) else 0
 
 
+Sample = Document | Passage
+"""What a text file has: a conversation, or a piece of plain text to be cut."""
+
+
 class Writer:
     """Conversations and plain text to documents, with a model's own tokenizer and chat template."""
 
     def __init__(self, tokenizer: Any, longest: int) -> None:
-        """`longest`: tokens of a document; what is longer is cut into several (plain text) or left out."""
+        """`longest`: tokens of a document; what is longer is parted (plain text) or left out."""
         self._tokenizer = tokenizer
         self._longest = longest
 
@@ -58,14 +66,24 @@ class Writer:
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise BadText(f"{model} has no tokenizer that can be read: {error}") from error
 
-    def plain(self, text: str) -> Iterator[Document]:
-        """Documents of a text without turns: all of it but the first token is as good as an answer."""
-        ids = list(self._tokenizer.encode(text))
-        for start in range(0, len(ids), self._longest):
-            part = np.array(ids[start : start + self._longest], dtype=np.int32)
-            own = np.ones(len(part), dtype=bool)
-            own[0] = False
-            yield Document(part, own)
+    def plain(self, text: str) -> Iterator[Passage]:
+        """The passages of a text without turns."""
+        return passages(text, lambda piece: len(self._tokenizer.encode(piece, add_special_tokens=False)), self._longest)
+
+    def whole(self, passage: Passage) -> Document | None:
+        """A passage as it is, all behind its first tokens as good as an answer; None where it has a single token."""
+        return self._parted(passage.text, None)
+
+    def cut(self, passage: Passage, chance: random.Random) -> Document | None:
+        """A prompt that begins at a line of a passage, and what comes behind it; None where that is a single token."""
+        text = passage.text
+        # From its first half on, so that a good part of the passage is left.
+        return self._parted(text[chance.choice([at for at in begins(passage) if 2 * at <= len(text)]) :], chance)
+
+    def _parted(self, text: str, chance: random.Random | None) -> Document | None:
+        ids = np.array(self._tokenizer.encode(text)[: self._longest], dtype=np.int32)
+        prompt = prompt_length(len(ids), chance) if chance is not None else min(LEAST_PROMPT, len(ids) // 2)
+        return Document(ids, np.arange(len(ids)) >= prompt) if prompt else None
 
     def conversation(self, messages: Sequence[Message]) -> Document | None:
         """One conversation; None where it has no answer or is too long.
@@ -107,8 +125,8 @@ class Writer:
             raise BadText(f"the chat template refuses these messages: {str(error)[:200]}") from error
 
 
-def documents(path: Path, writer: Writer) -> Iterator[Document]:
-    """The documents of one file: `.jsonl` with one conversation or text a line, anything else plain text.
+def samples(path: Path, writer: Writer) -> Iterator[Sample]:
+    """What one file has: `.jsonl` one conversation or text a line, anything else plain text.
 
     A line is `{"messages": [...]}`, the same with an `"answer"`, `{"prompt": ..., "answer": ...}` or `{"text": ...}`.
     Raises BadText, naming file and line.
@@ -125,7 +143,7 @@ def documents(path: Path, writer: Writer) -> Iterator[Document]:
         raise BadText(f"{path} cannot be read: {error}") from error
 
 
-def _of_line(line: str, where: str, writer: Writer) -> Iterator[Document]:
+def _of_line(line: str, where: str, writer: Writer) -> Iterator[Sample]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:

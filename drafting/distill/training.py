@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from drafting.distill import checkpoint
-from drafting.distill.batches import Batch, assembled, places, planned
+from drafting.distill.batches import TrainingBatch, assembled, places, planned
 from drafting.distill.features import FeatureFiles
 from drafting.distill.losses import LOSSES, Compared, cross_entropy, entropy, overlap
 from drafting.distill.network import Adapter, Drafter, FrozenHead, Fused, Medusa, later
@@ -24,7 +24,7 @@ CLIP = 1.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """Everything a training run is told.
 
     Attributes:
@@ -37,7 +37,7 @@ class Plan:
     loss: str = "lk-hybrid"
     unroll: int = 3
     tokens: int = 4_000_000
-    batch_tokens: int = 4096
+    batch_tokens: int = 1024
     rate: float | None = None
     seed: int = 0
     save_every_s: float = 60.0
@@ -60,7 +60,7 @@ def train(
     network: Drafter,
     head: FrozenHead,
     files: FeatureFiles,
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path,
     told: Callable[[Progress], None],
 ) -> Progress:
@@ -123,7 +123,7 @@ def rate_share(passed: float) -> float:
 
 
 def step_loss(
-    network: Drafter, head: FrozenHead, batch: Batch, plan: Plan, noted: bool = True
+    network: Drafter, head: FrozenHead, batch: TrainingBatch, plan: TrainingPlan, noted: bool = True
 ) -> tuple[Tensor, Tensor]:
     """The loss of a batch, and where `noted` the mean overlap with the model's distribution at depth 1."""
     if isinstance(network, Medusa):
@@ -133,7 +133,7 @@ def step_loss(
 
 
 def _row_loss(
-    network: Adapter | Fused, head: FrozenHead, batch: Batch, name: str, steps: int, noted: bool
+    network: Adapter | Fused, head: FrozenHead, batch: TrainingBatch, name: str, steps: int, noted: bool
 ) -> tuple[Tensor, Tensor]:
     at_first = places(batch.own, 0)
     with torch.no_grad():
@@ -160,7 +160,7 @@ def _row_loss(
     return total / max(weight, 1e-9), shared
 
 
-def _medusa_loss(network: Medusa, head: FrozenHead, batch: Batch, noted: bool) -> tuple[Tensor, Tensor]:
+def _medusa_loss(network: Medusa, head: FrozenHead, batch: TrainingBatch, noted: bool) -> tuple[Tensor, Tensor]:
     """Head J at position t is taught the model's distribution of token t + 2 + J, given the text up to there."""
     normed = head.normed(batch.rows.deep)
     at_first = places(batch.own, 0)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from wire.messages import ServedModel
+from wire.request_messages import ServedModel
 
 
 class AgentRecord(msgspec.Struct, frozen=True):
@@ -18,10 +18,12 @@ class AgentRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         key: unique for one connection of one agent.
-        capacity: requests it runs at once.
-        running: requests it runs now, those of other gateways included.
+        capacity: answers it generates at once.
+        running: those it has to generate now, other gateways' included: a request counts as many as it may have
+            generated at once.
         assigned: requests it was ever given here; among equals, the one with fewest is next.
         cloud_connected: None when it needs no cloud.
+        crowded: so much waits to be sent to it that another one is better, if there is one.
     """
 
     key: str
@@ -32,6 +34,7 @@ class AgentRecord(msgspec.Struct, frozen=True):
     assigned: int = 0
     draining: bool = False
     cloud_connected: bool | None = None
+    crowded: bool = False
 
 
 class Registry(Protocol):

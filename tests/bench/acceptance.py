@@ -13,17 +13,18 @@ from bench.draft_texts import Text, end_ids, margin
 from bench.overhead import reference_ms
 from tqdm import tqdm
 
-from device_agent.chain import Chain
-from device_agent.drafting_way import DraftingWay, DraftSettings
+from device_agent.chain.chain import Chain
+from device_agent.speculative.way import DraftingWay
 from drafting.drafter import Drafter
 from drafting.medusa import HEADS
 from drafting.verification import Rule
+from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 from split_model.sampling import SamplingParams
 
-HAT = DraftSettings(fixed=True, threshold=0.6, cap=8, prepare="none", stream="off")
-CHAIN = replace(HAT, threshold=0.0, cap=6)
+HAT = DraftSettings(draft_length="fixed", draft_threshold=0.6, draft_cap=8, prepare="none", stream_rows="off")
+CHAIN = replace(HAT, draft_threshold=0.0, draft_cap=6)
 LENGTHS = {"hat": HAT, "chain": CHAIN}
 PLAIN_ROWS = 16
 """Of each of the texts that a plain row is timed on, between the cases."""
@@ -126,7 +127,7 @@ async def run_case(
     kinds = measured.counts[case] = {}
     way = counted = None
     if drafter is not None:
-        way = DraftingWay.of(drafter, replace(LENGTHS[case.length], rule=case.rule))
+        way = DraftingWay.of(drafter, replace(LENGTHS[case.length], verify=case.rule))
         way.length = counted = CountedLength(way.length, HEADS if drafter.tree_nodes else DEEPEST)
     for number, text in enumerate(texts_of(measured.target, case)):
         counts = kinds.setdefault(text.kind, Counts())

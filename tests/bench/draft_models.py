@@ -10,7 +10,7 @@ import torch
 from bench.draft_texts import STORIES, Text, foreign, held_out, stories
 from checkpoints import DATA, DEMO
 
-from device_agent.parts import DeviceParts
+from device_agent.chain.model_ends import DeviceParts
 from drafting.adapter import AdapterDrafter
 from drafting.drafter import Drafter
 from drafting.drafter_file import read_drafter

@@ -12,15 +12,15 @@ from typing import cast
 import torch
 from clouds import chain_over, local_middle
 
-from device_agent.chain import Chain
-from device_agent.choosing import Chooser
-from device_agent.drafting_way import DraftingWay
-from device_agent.generation import generate
-from device_agent.local import Compute
-from device_agent.speculation import Speculation
+from device_agent.chain.chain import Chain
+from device_agent.sharing.compute import Compute
+from device_agent.speculative.choosing import Chooser
+from device_agent.speculative.generation import Generation
+from device_agent.speculative.way import DraftingWay, DraftSettings
 from drafting.drafter import Drafter, DraftSession, Guess, TreeDraftSession
 from drafting.length import DraftLength
 from split_model.sampling import SamplingParams
+from split_model.tree import Tree
 
 DEEPEST = 6
 """Depths of a draft that acceptance is counted for."""
@@ -80,13 +80,14 @@ class CountedLength:
 
     Attributes:
         counts: where to; may be exchanged between answers.
-        seconds: of each round.
+        seconds: of each round; rounds: its drafted and accepted tokens.
     """
 
     def __init__(self, rule: DraftLength, deepest: int = DEEPEST) -> None:
         self._deepest = deepest
         self.counts = Counts()
         self.seconds: list[float] = []
+        self.rounds: list[tuple[int, int]] = []
         self._rule = rule
 
     @property
@@ -105,6 +106,7 @@ class CountedLength:
     def seen(self, proposed: int, accepted: int, seconds: float, drafted: bool = True) -> None:
         self._rule.seen(proposed, accepted, seconds, drafted)
         self.counts.round(proposed, accepted, self._deepest)
+        self.rounds.append((proposed, accepted))
         self.seconds.append(seconds)
 
 
@@ -157,9 +159,9 @@ class TimedSession:
         self._took(began)
         return guess
 
-    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
         began = perf_counter()
-        guesses = self._session.extend(parents, tokens, shallow)
+        guesses = self._session.extend(tree, shallow)
         self._took(began)
         return guesses
 
@@ -171,6 +173,9 @@ class TimedSession:
 
     def truncate(self, position: int) -> None:
         self._session.truncate(position)
+
+    def fork(self, position: int) -> TimedSession:
+        return TimedSession(self._owner, self._session.fork(position))
 
     def close(self) -> None:
         self._session.close()
@@ -203,18 +208,14 @@ async def answer(
     ends: Collection[int] = (),
 ) -> Answered:
     """At most ``tokens`` tokens after ``prompt``; ``way`` None: without drafting."""
-    drafter = way.drafter if way is not None else None
-    session = chain.open(len(prompt) + tokens, len(prompt), len(prompt) + tokens, drafter)
-    chooser = Chooser(params, prompt, params.seed or 0, None)
-    if way is None:
-        steps = generate(session, prompt, chooser, ends, tokens)
-    else:
-        steps = Speculation(session, prompt, chooser, way, ends, tokens).run()
+    way = way or DraftingWay.of(None, DraftSettings())
+    session = chain.open(len(prompt) + tokens, len(prompt), len(prompt) + tokens, way.drafter)
+    chooser = Chooser(params, prompt, params.seed or 0, None, ends, tokens)
     found, times = [], []
     try:
-        async with aclosing(steps):
-            async for step in steps:
-                found.append(step.chosen.token)
+        async with aclosing(Generation(session, chooser, way).run()) as answered:
+            async for chosen in answered:
+                found.append(chosen.token)
                 times.append(perf_counter())
     finally:
         session.close()

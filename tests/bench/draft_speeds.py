@@ -19,16 +19,17 @@ from clouds import chain_over, device_hello, remote_middle
 from processes import cloud_process
 from tqdm import tqdm
 
-from device_agent.chain import Chain
-from device_agent.cloud_link import CloudLink
-from device_agent.drafting_way import AUTO_CAP, PRIOR_ROUND_S, PRIOR_ROW_S, DraftingWay, DraftSettings, Tally
-from device_agent.local import Compute
-from device_agent.remote import RemoteSubmodel
+from device_agent.chain.chain import Chain
+from device_agent.cloud.pace import LinkPace
+from device_agent.cloud.remote import RemoteSubmodel
+from device_agent.sharing.compute import Compute
+from device_agent.speculative.way import AUTO_CAP, PRIOR_ROUND_S, PRIOR_ROW_S, DraftingWay, Tally
 from drafting.costs import RoundCosts
 from drafting.drafter import Drafter
 from drafting.length import CostAware
+from service.draft_settings import DraftSettings
 from split_model.sampling import SamplingParams
-from wire.messages import Result
+from wire.session_messages import Result
 
 SPLIT = 2
 
@@ -94,7 +95,11 @@ class Run:
         self._costs = SeenCosts()
         if mode.drafter:
             way = DraftingWay.of(drafters[mode.drafter], mode.settings)
-            rule = way.length if mode.settings.fixed else CostAware(self._costs, mode.settings.cap or AUTO_CAP)
+            rule = (
+                way.length
+                if mode.settings.draft_length == "fixed"
+                else CostAware(self._costs, mode.settings.draft_cap or AUTO_CAP)
+            )
             self._length = CountedLength(rule)
             self.way = replace(way, length=self._length, costs=self._costs)
         self.begin()
@@ -152,17 +157,19 @@ async def chain_through(link: Link) -> AsyncIterator[tuple[Chain, list[Seen]]]:
 def _watch(middle: RemoteSubmodel, results: list[Seen]) -> None:
     """Note every result that comes."""
 
-    def watched(link: CloudLink) -> None:
-        measure = link.measure
+    def watched(pace: LinkPace) -> None:
+        answered = pace.answered
 
-        def seen(result: Result, posted: float, now: float, up_bytes: int, down_bytes: int) -> None:
+        def seen(
+            result: Result, posted: float, now: float, up_bytes: int, down_bytes: int, rtt_s: float | None
+        ) -> None:
             results.append(Seen(now - posted, (result.queue_us + result.step_us) / 1e6))
-            measure(result, posted, now, up_bytes, down_bytes)
+            answered(result, posted, now, up_bytes, down_bytes, rtt_s)
 
-        link.measure = seen  # type: ignore[method-assign]
+        pace.answered = seen  # type: ignore[method-assign]
 
-    for link in middle.links:
-        watched(link)
+    for link in middle.clouds.links:
+        watched(link.pace)
 
 
 async def measure(

@@ -13,9 +13,9 @@ from oracle import oracle_logits, oracle_model
 from tqdm import tqdm
 from transformers.utils.logging import disable_progress_bar
 
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.tokenizer import Tokenizer
 from split_model.checkpoint import Checkpoint
-from wire.messages import ChatTurn
+from wire.request_messages import ChatTurn
 
 STORIES = DATA / "text" / "tinystories_sample.txt"
 BEGINNINGS = ("Once upon a time", "One day, ")

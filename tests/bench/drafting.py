@@ -18,14 +18,14 @@ from pathlib import Path
 import torch
 from bench.acceptance import measure
 from bench.draft_models import drafters_of, targets
-from bench.drafting_report import plots, report
-from bench.page import PAGE, write_section
+from bench.drafting_report import report
+from bench.page import write_section
 
 SHOWN_MISMATCHES = 8
 
 
 def main() -> None:
-    """Measure all models; write the tables and plots unless told to measure only some, or other drafters."""
+    """Measure all models; write the tables unless told to measure only some, or other drafters."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tokens", type=int, default=96, help="most tokens of an answer")
     parser.add_argument("--every", type=int, default=1, help="one in so many of the texts alone; nothing written")
@@ -49,8 +49,6 @@ def main() -> None:
     for line in wrong[:SHOWN_MISMATCHES]:
         print(f"differs: {line}")
     if every == 1 and options.drafters is None:
-        for name, plot in plots(results[0]).items():
-            (PAGE.parent / name).write_text(plot, encoding="utf-8")
         write_section("drafting", text)
 
 

@@ -1,4 +1,4 @@
-"""The tables and plots of what drafts are worth."""
+"""The tables of what drafts are worth."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.acceptance import Case, Measured
-from bench.bar_plot import bar_plot
 from bench.draft_runs import DEEPEST
 from bench.page import machine, table
-
-from drafting.distill.plots import line_plot
 
 FUSED_BAR, WEIGHT_BAR = 1.25, 1.5
 SMALL_BAR = 1.10
@@ -21,7 +18,6 @@ COPYING = ("summaries", "rephrase")
 """Skills whose answers repeat much of the prompt."""
 
 LOSSES = ("hat", "kl", "lk")
-PLOTS = {"depth": "drafting-depth.svg", "kinds": "drafting-kinds.svg"}
 HEADINGS = {"hat": "HAT's rule", "chain": "chains of 6"}
 
 
@@ -32,7 +28,7 @@ def report(results: Sequence[Measured], tokens: int, notes: Sequence[str]) -> st
     wrong = [sum(len(each.wrong[sampled]) for each in results) for sampled in (False, True)]
     parts = [
         f"Measured on {machine()}; one thread, float32, answers of at most {tokens} tokens up to their end, "
-        f"{generated} tokens generated in all. τ is tokens a verification, its own included. Greedy answers that are "
+        f"{generated} tokens generated in all. Greedy answers that are "
         f"not transformers': **{wrong[0]}** of {greedy}. Sampled ones that are not those of their seed without "
         f"drafting: **{wrong[1]}** of {keyed}.",
         "Goals, on the demo model, greedy unless the goal says otherwise:",
@@ -40,8 +36,6 @@ def report(results: Sequence[Measured], tokens: int, notes: Sequence[str]) -> st
     ]
     for each in results:
         parts += [_all_of(each), _kinds(each)]
-        if each.target.path == results[0].target.path:
-            parts += [f"![acceptance by depth]({PLOTS['depth']})", f"![τ by skill]({PLOTS['kinds']})"]
     if notes:
         parts.append("Left out: " + "; ".join(notes) + ".")
     return "\n\n".join(part for part in parts if part)
@@ -79,9 +73,7 @@ def _all_of(measured: Measured) -> str:
     target = measured.target
     return (
         f"**{target.name}**: {len(target.texts)} texts, {target.split} layers in the input submodel, a plain row "
-        f"{measured.plain_ms:.2f} ms. A step is the drafter's own work for a token; the input submodel's row comes "
-        "on top. Sampled drafts are verified with keyed noise where nothing else is said. Medusa's drafts are trees "
-        "of 8 nodes by either rule.\n\n" + table(columns, rows)
+        f"{measured.plain_ms:.2f} ms.\n\n" + table(columns, rows)
     )
 
 
@@ -146,23 +138,6 @@ def _losses(names: Mapping[str, int]) -> list[tuple[str, str]]:
         others = [f"{kind}-{loss}" for loss in LOSSES[1:]] + ([kind] if own != "hat" else [])
         pairs += [(other, hat) for other in others if {other, hat} <= names.keys()]
     return pairs
-
-
-def plots(measured: Measured) -> dict[str, str]:
-    """SVG documents by file name: acceptance by depth, and τ by kind of text."""
-    depths, bars = {}, {}
-    kinds = _kinds_of(measured)
-    for name in measured.parameters:
-        chain = measured.total(Case(name, "chain"))
-        if chain is not None:
-            depths[name] = [(depth, share) for depth, share in enumerate(chain.by_depth, 1)]
-        found = measured.counts[Case(name, "hat")]
-        bars[name] = [found[kind].tau for kind in kinds]
-    title = "Acceptance by depth, chains of 6, greedy, demo model"
-    return {
-        PLOTS["depth"]: line_plot(title, "depth", "share of drafted tokens accepted", depths, 1.0),
-        PLOTS["kinds"]: bar_plot("Tokens a verification, greedy, HAT's rule, demo model", "τ", kinds, bars),
-    }
 
 
 def _kinds_of(measured: Measured) -> list[str]:

@@ -24,8 +24,8 @@ from bench.page import machine, table, write_section
 from bench.runs import spread
 from checkpoints import DEMO
 
-from device_agent.drafting_way import DraftSettings
 from drafting.drafter import Drafter
+from service.draft_settings import DraftSettings
 
 HAT_BAR, OURS_BAR, FLOOR = 1.65, 2.2, 0.97
 FAR_MS = 20.0
@@ -34,7 +34,11 @@ FAR_MS = 20.0
 RTT_MS = (0.0, 20.0, 50.0, 80.0)
 MB_S = (1.0, 10.0)
 PLAIN = Mode("U-shape")
-HAT = Mode("HAT", "adapter", DraftSettings(fixed=True, threshold=0.6, cap=8, prepare="last", stream="off"))
+HAT = Mode(
+    "HAT",
+    "adapter",
+    DraftSettings(draft_length="fixed", draft_threshold=0.6, draft_cap=8, prepare="last", stream_rows="off"),
+)
 OURS = Mode("ours", "hybrid")
 BARS = {HAT.name: HAT_BAR, OURS.name: OURS_BAR}
 
@@ -46,13 +50,16 @@ ABLATIONS: dict[str, tuple[list[Link], list[Mode]]] = {
     ),
     "Sending rows as they are made": (
         [Link(20, 1), Link(80, 10)],
-        [Mode(kind, "hybrid", DraftSettings(stream=kind)) for kind in ("off", "on", "auto")],
+        [Mode(kind, "hybrid", DraftSettings(stream_rows=kind)) for kind in ("off", "on", "auto")],
     ),
     "Length of drafts": (
         [Link(20, 10), Link(80, 10)],
         [
             Mode("by cost", "hybrid"),
-            *(Mode(f"{each:g}", "hybrid", DraftSettings(fixed=True, threshold=each, cap=24)) for each in THRESHOLDS),
+            *(
+                Mode(f"{each:g}", "hybrid", DraftSettings(draft_length="fixed", draft_threshold=each, draft_cap=24))
+                for each in THRESHOLDS
+            ),
         ],
     ),
 }

@@ -236,34 +236,12 @@ def report(work: Work, all_measured: list[Measured], peaks: Peaks, rounds: int, 
     )
     shape = work.shape
     return (
-        f"Measured on {machine()}; {setting}. A Llama of {shape.layers} "
-        f"layers, hidden size {shape.hidden}: {shape.layer_parameters / 1e6:.0f} million parameters in the layers and "
-        f"{shape.head_parameters / 1e6:.0f} million in the head. Prompts of {work.prompt} tokens (mixed: "
-        f"{work.prompt // 4} to {work.prompt * 7 // 4}, as many in all), {work.new} new tokens each; {rounds} "
-        "alternating rounds, everybody in a process of their own; medians, with the quartiles of the paired ratios. "
-        f"Prefill is included unless the column says otherwise. {_slack_text(all_measured)}\n\n"
-        + rivals
-        + "\n\nWhat a decode step of ours on equal prompts must take at least, head included, against "
-        f"{peaks.bytes_per_s / 1e9:.1f} GB a second measured for products of one row over as many bytes of weights, "
-        f"and {peaks.flops / 1e9:.0f} billion operations a second for products of {PEAK_ROWS} rows. Weights and "
-        "products overlap, so the longer of the two counts; rest is what remains: the interpreter and small kernels, "
-        "less what the caches save. Prefill is the time until the last session has its first token; with a small slack "
-        "others decode meanwhile.\n\n"
-        + bound
-        + "\n\nHow late the cloud's event loop is while the mixed prompts run, asked every millisecond; an idle loop "
-        f"is late by up to one, the resolution of its timer. Slack: {all_measured[0].slacks[0]:g}.\n\n" + lags
+        f"Measured on {machine()}; {setting}; {rounds} alternating rounds. Layers: {shape.layers}, hidden size "
+        f"{shape.hidden}, {shape.layer_parameters / 1e6:.0f} million parameters, {shape.head_parameters / 1e6:.0f} "
+        f"million in the head. Prompts of {work.prompt} tokens (mixed: {work.prompt // 4} to {work.prompt * 7 // 4}), "
+        f"{work.new} new tokens each.\n\n{rivals}\n\nPeaks: {peaks.bytes_per_s / 1e9:.1f} GB a second, "
+        f"{peaks.flops / 1e9:.0f} billion operations a second for products of {PEAK_ROWS} rows.\n\n{bound}\n\n{lags}"
     )
-
-
-def _slack_text(all_measured: list[Measured]) -> str:
-    slacks = max((each.slacks for each in all_measured), key=len)
-    text = (
-        "Slack is the cloud's `--step-slack`: how many times as long a decoder's answer may take for the sake of "
-        f"chunks of prompts; {CloudConfig.step_slack:g} is what it has by default, and at 20 all is for throughput"
-    )
-    if len(slacks) > 1:
-        text += f". Fewer than {SLACKS_FROM} sessions are measured at {slacks[0]:g} only"
-    return text + "."
 
 
 def _lag_row(measured: Measured) -> list[str]:

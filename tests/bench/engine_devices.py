@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 import torch
 from bench.runs import Run
+from bench.warm import warmed_up
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
-from cloud_server.engine import Engine
-from cloud_server.runner import LocalRunner
-from cloud_server.sessions import Answer
+from cloud_server.engine.engine import Engine
+from cloud_server.engine.session import Answered
+from cloud_server.stages.runner import LocalRunner
 from split_model.checkpoint import Checkpoint
 from split_model.stack import Embedding, Head
 from wire.errors import SessionFailed
@@ -34,9 +35,9 @@ def ours(checkpoint: Path, dtype: torch.dtype, sessions: int, positions: int, sl
             model=str(checkpoint),
             split=0,
             tail=0,
-            dtype=str(dtype).removeprefix("torch."),
+            dtype="bfloat16" if dtype is torch.bfloat16 else "float32",
             max_sessions=sessions,
-            max_positions=positions,
+            max_model_len=positions,
             step_slack=slack,
         )
     ).engine
@@ -72,6 +73,7 @@ class Devices:
         # Not shared with the embedding: a packed matrix multiplies faster, and here nobody is short of memory.
         self._head = self._compute.submit(Head.load, opened, opened.spec, dtype).result()
         self._running = self._loop.create_task(self._engine.run())
+        self._loop.run_until_complete(warmed_up(self._engine, self._running))
         self._serial = 0
         self._new = 0
         self._open = 0
@@ -113,8 +115,10 @@ class Devices:
             self._serial += 1
             session = _Session((1, self._serial), len(prompt))
             sessions.append(session)
-            self._engine.open(session.key, "bench", len(prompt) + new, self._deliver_to(session), prompt=len(prompt))
-            self._engine.forward(session.key, 0, 0, hidden, 1)
+            self._engine.sessions.open(
+                session.key, "bench", len(prompt) + new, self._deliver_to(session), prompt=len(prompt)
+            )
+            self._engine.sessions.forward(session.key, 0, 0, hidden, 1)
         await self._done
         return Run(began, [session.times for session in sessions], [session.tokens for session in sessions])
 
@@ -133,7 +137,7 @@ class Devices:
         return lags
 
     def _deliver_to(self, session: _Session) -> Any:
-        def deliver(_: int, outcome: Answer | SessionFailed) -> None:
+        def deliver(outcome: Answered | SessionFailed) -> None:
             if isinstance(outcome, SessionFailed):
                 if not self._done.done():
                     self._done.set_exception(outcome)
@@ -172,12 +176,12 @@ class Devices:
             session.tokens.append(tokens[index])
             session.times.append(now)
             if len(session.tokens) == self._new:
-                self._engine.close(session.key)
+                self._engine.sessions.close(session.key)
                 self._open -= 1
                 continue
             session.sequence += 1
             position = session.positions
             session.positions += 1
-            self._engine.forward(session.key, session.sequence, position, hidden[index : index + 1], 1)
+            self._engine.sessions.forward(session.key, session.sequence, position, hidden[index : index + 1], 1)
         if not self._open:
             self._done.set_result(None)

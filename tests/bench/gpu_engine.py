@@ -1,25 +1,31 @@
-"""One step of the cloud's layers on a device, against what its memory and its matrix units can do.
+"""One step of the cloud's layers on a GPU, against what its memory and its matrix units can do; and an agent's rounds
+there, beside the CPU's.
 
     PYTHONPATH=tests python -m bench.gpu_engine [--device cuda] [--layers 32] [--hidden 4096] [--context 1024]
                                                 [--rows 1 4 8 16]
 
-By default the middle of a model of 7 billion parameters in bfloat16, with random weights made in memory. Prints its
-table and writes nothing, since the machine is seldom the one that the other tables come from.
+The rounds are those of the demo model, whole, in float32, in this process. The layers are by default the middle of a
+model of 7 billion parameters in bfloat16, with random weights made in memory. Prints its tables and writes nothing,
+since the machine is seldom the one that the other tables come from.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import platform
 from pathlib import Path
 
 import torch
+from bench.gpu_rounds import rounds
 from bench.page import table
 from bench.peaks import copy_bytes_per_s, product_flops, seconds
 from tqdm import tqdm
 
-from cloud_server.attention import BACKENDS, choose_backend
-from cloud_server.pool import KVPool, PagedBatch, PagedSpan
+from cloud_server.cache.attention import BACKENDS, choose_backend
+from cloud_server.cache.batch import PagedBatch
+from cloud_server.cache.pool import KVPool
+from cloud_server.cache.span import PagedSpan
 from split_model.checkpoint import Checkpoint
 from split_model.slices import whole
 from split_model.spec import ModelSpec
@@ -153,6 +159,7 @@ def main() -> None:
     parser.add_argument("--intermediate", type=int, default=11008)
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 8, 16])
+    parser.add_argument("--tokens", type=int, default=128, help="tokens of an agent's answers")
     parser.add_argument("--attention", choices=BACKENDS, default="auto")
     parser.add_argument("--copy-bytes", type=int, default=COPY_BYTES, help="size of the copy that measures memory")
     options = parser.parse_args()
@@ -163,6 +170,8 @@ def main() -> None:
     flops = product_flops(options.context, options.hidden, DTYPE, device)
     stack = Stack.load(RandomCheckpoint(spec), whole(spec), DTYPE, device)
     print(report(stack, options.context, options.rows, options.attention, bytes_per_s, flops, named))
+    del stack
+    print("\n" + asyncio.run(rounds(device, options.tokens)))
 
 
 if __name__ == "__main__":

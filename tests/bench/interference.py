@@ -25,12 +25,13 @@ import torch
 from bench.page import machine, table, write_section
 from bench.random_llama import TINY, Shape, write_checkpoint
 from bench.runs import spread
+from bench.warm import warmed_up
 from tqdm import tqdm
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
-from cloud_server.engine import Engine
-from cloud_server.sessions import Answer
+from cloud_server.engine.engine import Engine
+from cloud_server.engine.session import Answered
 from wire.errors import SessionFailed
 
 NEAR_S, FAR_S = 0.0015, 0.04
@@ -91,28 +92,28 @@ class Session:
         self._key = (1, next(_numbers))
         self._sequence = 0
         self._position = 0
-        self._answers: dict[int, asyncio.Future[Answer]] = {}
-        engine.open(self._key, f"device {self._key[1]}", positions, self._deliver, prompt=prompt)
+        self._answers: dict[int, asyncio.Future[Answered]] = {}
+        engine.sessions.open(self._key, f"device {self._key[1]}", positions, self._deliver, prompt=prompt)
 
-    def send(self, hidden: torch.Tensor, want: int) -> asyncio.Future[Answer]:
+    def send(self, hidden: torch.Tensor, want: int) -> asyncio.Future[Answered]:
         """The answer to new rows, or ``SessionFailed``."""
         answer = self._answers[self._sequence] = asyncio.get_running_loop().create_future()
-        self._engine.forward(self._key, self._sequence, self._position, hidden, want)
+        self._engine.sessions.forward(self._key, self._sequence, self._position, hidden, want)
         self._sequence += 1
         self._position += hidden.shape[0]
         return answer
 
     def close(self) -> None:
         """End it."""
-        self._engine.close(self._key)
+        self._engine.sessions.close(self._key)
 
-    def _deliver(self, sequence: int, outcome: Answer | SessionFailed) -> None:
+    def _deliver(self, outcome: Answered | SessionFailed) -> None:
         # Of a phase that is over, answers may still come that nobody waits for.
         if isinstance(outcome, SessionFailed):
             for answer in self._answers.values():
                 if not answer.done():
                     answer.set_exception(outcome)
-        elif not (answer := self._answers.pop(sequence)).done():
+        elif not (answer := self._answers.pop(outcome.sequence)).done():
             answer.set_result(outcome)
 
 
@@ -146,7 +147,7 @@ async def run_phase(engine: Engine, work: Work, name: str) -> Phase:
         while True:
             session = Session(engine, work.prompt, work.prompt)
             started, sent, answered = perf_counter(), 0, 0
-            waiting: list[tuple[int, asyncio.Future[Answer]]] = []
+            waiting: list[tuple[int, asyncio.Future[Answered]]] = []
             while answered < work.prompt:
                 size = min(most, work.prompt - sent)
                 if size and sent - answered + size <= max(most, CloudConfig("").window_rows):
@@ -180,7 +181,7 @@ async def run_phase(engine: Engine, work: Work, name: str) -> Phase:
     phase.rows_per_s = sum(prefilled) / (perf_counter() - begin)
     await asyncio.gather(*beside, return_exceptions=True)
     for key in list(engine.ledger.entries):
-        engine.close(key)
+        engine.sessions.close(key)
     # Once this row is answered, no step of the phase is under way any more.
     last = Session(engine, 1, 1)
     await last.send(rows[:1], 1)
@@ -208,18 +209,19 @@ def cloud(checkpoint: Path, work: Work, slack: float | None) -> Engine:
 def chunking_off(engine: Engine, work: Work) -> Iterator[None]:
     """Within this, whatever waits runs in the next step. One engine serves all phases: a second one in the process
     would make the first one's steps longer (see ``split_model/load_apart.py``)."""
-    kept = engine._slack, engine._step_rows
-    engine._slack, engine._step_rows = 1e9, work.prompters * work.prompt + work.decoders
+    kept = engine.pace.slack, engine.pace.step_rows
+    engine.pace.slack, engine.pace.step_rows = 1e9, work.prompters * work.prompt + work.decoders
     try:
         yield
     finally:
-        engine._slack, engine._step_rows = kept
+        engine.pace.slack, engine.pace.step_rows = kept
 
 
 async def measure(checkpoint: Path, work: Work, rounds: int, slack: float | None) -> dict[str, list[Phase]]:
     """All phases of all rounds; a first round, in which the engines learn what steps take, is not counted."""
     engine = cloud(checkpoint, work, slack)
     running = asyncio.create_task(engine.run())
+    await warmed_up(engine, running)
     seen: dict[str, list[Phase]] = {name: [] for name in QUIET_OF}
     try:
         for number in tqdm(range(rounds + 1), desc="rounds", leave=False):

@@ -26,11 +26,11 @@ from checkpoints import DEMO
 from installation import Installation
 from tqdm import tqdm
 
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.tokenizer import Tokenizer
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 from split_model.stack import Span
-from wire.messages import ChatTurn
+from wire.request_messages import ChatTurn
 
 QUESTION = "Tell me a story about a fox."
 BAR_MS = 3.0

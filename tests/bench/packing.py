@@ -20,8 +20,8 @@ import torch
 from bench.page import machine, table, write_section
 from checkpoints import DATA, DEMO
 
-from device_agent.parts import DeviceParts
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.chain.model_ends import DeviceParts
 from split_model.checkpoint import Checkpoint
 from split_model.packed_rows import pack, shortest, unpack
 from split_model.stack import Span

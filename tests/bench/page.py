@@ -1,28 +1,41 @@
-"""Puts a generated section into docs/benchmarks.md, between its markers, and leaves the rest alone."""
+"""Figures for pages that are written by hand: each between ``<!-- figures: NAME -->`` and ``<!-- end -->``."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
+_MARKED = re.compile(r"(<!-- figures: ([^\n]+?) -->)(\n?).*?(<!-- end -->)", re.DOTALL)
 
 
-def write_section(name: str, text: str) -> None:
-    """Replace section ``name`` of the page.
+def names(text: str) -> list[str]:
+    """Of the figures that a page shows, in their order."""
+    return [found[2] for found in _MARKED.finditer(text)]
 
-    Raises:
-        ValueError: the page has no such section.
-    """
-    page = PAGE.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-    if begin not in page or end not in page:
-        raise ValueError(f"{PAGE.name} has no section {name}")
-    head, rest = page.split(begin, 1)
-    PAGE.write_text(head + begin + text.rstrip() + "\n" + end + rest.split(end, 1)[1], encoding="utf-8")
+
+def filled(text: str, figures: Callable[[str], str | None]) -> str:
+    """A page with what ``figures`` has for each name, within its line or on lines of its own as the markers stand;
+    ``None`` leaves what is there."""
+
+    def replaced(found: re.Match[str]) -> str:
+        made = figures(found[2])
+        return found[0] if made is None else f"{found[1]}{found[3]}{made.strip()}{found[3]}{found[4]}"
+
+    return _MARKED.sub(replaced, text)
+
+
+def write_section(name: str, text: str, page: Path = PAGE) -> None:
+    """Put figures into docs/benchmarks.md. Raises ValueError where it has no place for them."""
+    there = page.read_text(encoding="utf-8")
+    if name not in names(there):
+        raise ValueError(f"{page.name} has no figures {name}")
+    page.write_text(filled(there, lambda each: text if each == name else None), encoding="utf-8")
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:

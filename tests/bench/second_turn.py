@@ -31,10 +31,10 @@ from installation import Installation
 from processes import free_port
 from tqdm import tqdm
 
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.tokenizer import Tokenizer
 from split_model.checkpoint import Checkpoint
 from wire.limits import ITEM_BYTES
-from wire.messages import ChatTurn
+from wire.request_messages import ChatTurn
 
 BAR = 0.2
 LINK_MBIT = 50.0

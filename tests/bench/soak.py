@@ -32,9 +32,9 @@ from oracle import oracle_logits, oracle_tokens, tolerance
 from processes import cloud_process
 from tqdm import tqdm
 
-from device_agent.chain import Chain
-from device_agent.local import Compute
-from device_agent.parts import DeviceParts
+from device_agent.chain.chain import Chain
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.sharing.compute import Compute
 from service.logs import configure_logs
 from split_model.checkpoint import Checkpoint
 from wire.errors import SessionFailed

@@ -10,9 +10,11 @@ import torch
 from attention_conformance import CASES, by_formula, check_case
 from tiny_models import TINY_NAMES, build_tiny
 
-from cloud_server.attention import BACKENDS, Backend, BackendMissing, LinesBackend, SdpaBackend, choose_backend
-from cloud_server.attention_cuda import Lengths, VarlenBackend
-from cloud_server.pool import KVPool, PagedBatch, PagedSpan
+from cloud_server.cache.attention import BACKENDS, Backend, BackendMissing, LinesBackend, SdpaBackend, choose_backend
+from cloud_server.cache.attention_cuda import Lengths, VarlenBackend
+from cloud_server.cache.batch import PagedBatch
+from cloud_server.cache.pool import KVPool
+from cloud_server.cache.span import PagedSpan
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 from split_model.stack import Span, Stack
@@ -91,7 +93,8 @@ def test_what_cuda_kernels_are_told_is_the_step(case: str, page_multiple: int) -
 
 
 def test_a_kernel_that_misreads_pages_is_given_none() -> None:
-    """A kernel that refuses a table, or computes something else with it, gets gathered keys and is right."""
+    """A kernel that refuses a table, computes something else with it, or reads behind a session's end, gets gathered
+    keys and is right."""
 
     def refusing(
         q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: Lengths, window: tuple[int, int]
@@ -105,7 +108,20 @@ def test_a_kernel_that_misreads_pages_is_given_none() -> None:
     ) -> torch.Tensor:
         return described(q, keys, values, lengths, window) if lengths.table is None else torch.zeros_like(q)
 
-    for kernel in (refusing, ignoring):
+    def masking(
+        q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: Lengths, window: tuple[int, int]
+    ) -> torch.Tensor:
+        contexts = described(q, keys, values, lengths, window)
+        if lengths.table is None:
+            return contexts
+        # As one that multiplies the values behind a session's end by chances of nought.
+        ends = [
+            values[lengths.table[index].long()].flatten(0, 1)[length:].sum()
+            for index, length in enumerate(lengths.used.tolist())
+        ]
+        return contexts + 0 * torch.stack(ends).repeat_interleave(lengths.rows.diff()).to(q.dtype)[:, None, None]
+
+    for kernel in (refusing, ignoring, masking):
         backend = VarlenBackend("wrong", kernel, page_multiple=1)
         check_case(backend, CASES["everything at once"], torch.float32, "cpu", PAGE, 1e-5)
 

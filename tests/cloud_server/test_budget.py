@@ -7,8 +7,9 @@ from bisect import bisect_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_server.budget import Due, step_budget
-from cloud_server.scheduler import CHUNK_SHARE, MIN_CHUNK_ROWS, Budget, Demand
+from cloud_server.schedule.budget import Due, step_budget
+from cloud_server.schedule.plan import CHUNK_SHARE, Budget, Demand
+from cloud_server.schedule.scheduler import MIN_CHUNK_ROWS
 
 
 def test_chunks_alone_may_fill_the_step() -> None:

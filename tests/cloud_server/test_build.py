@@ -10,10 +10,10 @@ from tiny_models import build_tiny
 
 from cloud_server import build as built
 from cloud_server.build import build
+from cloud_server.cache.memory import page_count
+from cloud_server.cache.pool import KVPool
 from cloud_server.config import CloudConfig
-from cloud_server.memory import page_count
-from cloud_server.pool import KVPool
-from cloud_server.stage_wire import stage_layers
+from cloud_server.stages.plan import stage_layers
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice, slice_bytes
 
@@ -40,7 +40,7 @@ def test_no_layers_between(tiny: Path) -> None:
     for kv_mb in (0, 1):
         server = build(
             CloudConfig(
-                model=str(tiny), split=layers, kv_mb=kv_mb, max_sessions=3, max_positions=100, page_positions=32
+                model=str(tiny), split=layers, kv_mb=kv_mb, max_sessions=3, max_model_len=100, page_positions=32
             )
         )
         assert server.engine.ledger.pages.count == 3 * 4
@@ -69,7 +69,21 @@ def test_stages_with_a_memory_each(tiny: Path, monkeypatch: pytest.MonkeyPatch) 
     pages = []
     for free in ((FREE, FREE), (FREE, FREE // 2 + second), (FREE // 2, FREE)):
         monkeypatch.setattr(built, "free_bytes", lambda device, free=free: free[device.index])
-        pages.append(built._page_count(config, spec, stages))
+        pages.append(built._page_count(config, spec, stages, "cuda"))
     page_bytes = KVPool.bytes_of_page(len(stages[0]), spec.num_kv_heads, spec.head_dim, torch.float32, 8)
     assert pages[1] == pages[2] == page_count(FREE // 2, page_bytes, 10**9)
     assert pages[0] == page_count(FREE - second, page_bytes, 10**9) > pages[1]
+
+
+def test_a_device_that_is_not_there(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before anything is loaded; ``auto`` takes what is there, and gives each stage of a pipeline its
+    own where there are several."""
+    with pytest.raises(ValueError, match="--device cuda:99"):
+        build(CloudConfig(model=str(tiny), device="cuda:99"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: ((1 + index) << 33, 1 << 40))
+    spec = Checkpoint.open(tiny).spec
+    for device, stages, wanted in (("auto", 1, "cuda:1"), ("auto", 2, "cuda"), ("cuda", 2, "cuda"), ("cpu", 2, "cpu")):
+        config = CloudConfig(model=str(tiny), split=0, stages=stages, device=device)
+        assert built._device(config, spec, Slice(0, spec.num_layers)) == wanted

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from clouds import until
+from engine_callers import Caller, close, engine_here, expected, hidden
 from tiny_models import build_tiny
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
-from cloud_server.engine import Engine
-from cloud_server.ledger import State
-from cloud_server.sessions import Answer
-from split_model.checkpoint import Checkpoint
-from split_model.slices import middle_slice
-from split_model.stack import Span, Stack
+from cloud_server.engine.entries import SessionState
+from split_model.stack import Stack
 from wire.errors import Code, SessionFailed
-
-HIDDEN = 32
 
 
 @pytest.fixture
@@ -33,89 +25,6 @@ def tiny(tiny_folder: Path) -> Path:
     """A tiny Llama."""
     path = tiny_folder / "llama"
     return path if path.exists() else build_tiny("llama", path)
-
-
-@asynccontextmanager
-async def engine_here(tiny: Path, **settings: Any) -> AsyncIterator[Engine]:
-    """The engine of a cloud server for a model, running."""
-    engine = build(CloudConfig(model=str(tiny), split=1, **{"kv_mb": 16, **settings})).engine
-    task = asyncio.create_task(engine.run())
-    await until(lambda: engine.alive)
-    try:
-        yield engine
-        engine.ledger.pages.check()
-        assert not task.done()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-@dataclass
-class Caller:
-    """A session as its device sees it."""
-
-    engine: Engine
-    key: tuple[int, int]
-    position: int = 0
-    sequence: int = 0
-    answers: dict[int, asyncio.Future[Answer]] = field(default_factory=dict)
-    ended: SessionFailed | None = None
-
-    def open(self, positions: int = 64, tenant: str = "one", **more: Any) -> Caller:
-        self.engine.open(self.key, tenant, positions, self.deliver, **more)
-        return self
-
-    def send(self, hidden: torch.Tensor, want: int = 1, parents: Sequence[int] | None = None) -> asyncio.Future[Answer]:
-        """Hand over rows; the answer."""
-        future = asyncio.get_running_loop().create_future()
-        self.answers[self.sequence] = future
-        self.engine.forward(self.key, self.sequence, self.position, hidden, want, parents)
-        self.sequence += 1
-        if parents is None:
-            self.position += len(hidden)
-        return future
-
-    async def rows(self, hidden: torch.Tensor, want: int = 1, parents: Sequence[int] | None = None) -> torch.Tensor:
-        """Hand over rows and wait for what they become."""
-        outputs = (await self.send(hidden, want, parents)).rows
-        assert outputs is not None
-        return outputs
-
-    def keep(self, nodes: Sequence[int]) -> None:
-        """Go on behind these nodes."""
-        self.engine.keep(self.key, nodes)
-        self.position += len(nodes)
-
-    def deliver(self, sequence: int, outcome: Answer | SessionFailed) -> None:
-        if isinstance(outcome, SessionFailed):
-            self.ended = outcome
-            for future in self.answers.values():
-                if not future.done():
-                    future.set_exception(outcome)
-        else:
-            self.answers.pop(sequence).set_result(outcome)
-
-
-def hidden(rows: int, seed: int) -> torch.Tensor:
-    """Some hidden states."""
-    return torch.randn(rows, HIDDEN, generator=torch.Generator().manual_seed(seed))
-
-
-@cache
-def layers_of(tiny: Path) -> Stack:
-    """The layers that the engine has."""
-    checkpoint = Checkpoint.open(tiny)
-    return Stack.load(checkpoint, middle_slice(checkpoint.spec, 1, 0), torch.float32)
-
-
-def expected(tiny: Path, rows: torch.Tensor) -> torch.Tensor:
-    """What the layers make of a session's rows, alone and at once."""
-    stack = layers_of(tiny)
-    return stack.forward(rows, [Span(stack.new_cache(len(rows)), len(rows))])
-
-
-def close(got: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
 
 
 async def test_sessions_side_by_side_get_what_each_gets_alone(tiny: Path) -> None:
@@ -128,7 +37,7 @@ async def test_sessions_side_by_side_get_what_each_gets_alone(tiny: Path) -> Non
             got = [await caller.rows(rows[:24], 24)]
             got += [await caller.rows(rows[each : each + 1]) for each in range(24, 40)]
             close(torch.cat(got), expected(tiny, rows))
-            engine.close(caller.key)
+            engine.sessions.close(caller.key)
 
         await asyncio.gather(*(one(number) for number in range(8)))
         assert engine.ledger.pages.used == 0
@@ -189,7 +98,7 @@ async def test_rows_that_branch(tiny: Path) -> None:
                 more = hidden(2, 200 + len(line))
                 line = torch.cat([line, more])
                 close(await caller.rows(more, 2), expected(tiny, line)[-2:])
-            engine.close(caller.key)
+            engine.sessions.close(caller.key)
 
         await asyncio.gather(*(one(number) for number in range(8)))
         assert engine.ledger.pages.used == 0
@@ -202,7 +111,7 @@ async def test_nodes_are_kept_in_order_with_everything_else(tiny: Path) -> None:
         line, nodes, more = hidden(7, 1), hidden(9, 2), hidden(3, 3)
         answers = [caller.send(line, 7), caller.send(nodes, 9, PARENTS)]
         caller.keep((0, 3, 7, 8))
-        engine.truncate(caller.key, 9)
+        engine.sessions.truncate(caller.key, 9)
         caller.position = 9
         answers.append(caller.send(more, 3))
         rows = [answer.rows for answer in await asyncio.gather(*answers)]
@@ -219,7 +128,7 @@ async def test_forgotten_nodes_leave_no_trace(tiny: Path) -> None:
         await caller.rows(line)
         await caller.rows(hidden(9, 2), 9, PARENTS)
         assert engine.ledger.pages.held(caller.key) == 4
-        engine.truncate(caller.key, 7)
+        engine.sessions.truncate(caller.key, 7)
         close(await caller.rows(more, 3), expected(tiny, torch.cat([line, more]))[-3:])
         assert engine.ledger.pages.held(caller.key) == 3
 
@@ -239,21 +148,6 @@ async def test_a_step_that_fails_ends_those_whose_nodes_it_should_have_moved(
         with pytest.raises(SessionFailed):
             await lost
         assert caller.ended is not None and caller.ended.code is Code.INTERNAL
-
-
-async def test_what_rows_attend_to_is_counted(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what steps cost: of a chunk as pairs, of short work as reads, with all positions before them."""
-    async with engine_here(tiny) as engine:
-        observed: list[tuple[int, float, float]] = []
-
-        def observe(rows: int, seconds: float, pairs: float, reads: float) -> None:
-            observed.append((rows, pairs, reads))
-
-        monkeypatch.setattr(engine.load, "observe", observe)
-        caller = Caller(engine, (1, 1)).open(200)
-        for rows in (40, 60, 4):
-            await caller.send(hidden(rows, rows))
-        assert observed == [(40, 800, 0), (60, 60 * 70, 0), (4, 0, 4 * 102)]
 
 
 async def test_decoders_gather_into_full_steps(tiny: Path) -> None:
@@ -305,12 +199,12 @@ async def test_without_a_slack_prompts_are_cut_by_the_rows_of_a_step_alone(
 
 async def test_the_youngest_gives_way_when_pages_run_out(tiny: Path) -> None:
     """Whoever was kept for later goes first, then the youngest is preempted; the oldest never notices."""
-    page = {"page_positions": 8, "kv_mb": 1, "max_positions": 4000}
+    page = {"page_positions": 8, "kv_mb": 1, "max_model_len": 4000}
     async with engine_here(tiny, **page, idle_s=900.0) as engine:
         room = engine.ledger.pages.count * 8
         parked = Caller(engine, (1, 9)).open(room)
         await parked.rows(hidden(64, 9))
-        engine.park(parked.key)
+        engine.sessions.park(parked.key)
         old = Caller(engine, (1, 1)).open(room)
         young = Caller(engine, (2, 1)).open(room)
         sent = hidden(room - 8, 1)
@@ -325,7 +219,7 @@ async def test_the_youngest_gives_way_when_pages_run_out(tiny: Path) -> None:
         with pytest.raises(SessionFailed) as refused:
             Caller(engine, (2, 2)).open(room, prompt=512)
         assert refused.value.code is Code.SESSION_LIMIT and refused.value.retry_after_s
-        engine.close(old.key)
+        engine.sessions.close(old.key)
         Caller(engine, (2, 3)).open(room, prompt=512)
 
 
@@ -336,16 +230,16 @@ async def test_a_session_outlives_its_connection(tiny: Path) -> None:
         first = Caller(engine, (1, 1)).open()
         got = [await first.rows(rows[:20], 20)]
         first.send(rows[20:25])
-        engine.leave(1)
-        assert engine.ledger.entries[1, 1].state is State.ORPHAN
+        engine.sessions.leave(1)
+        assert engine.ledger.entries[1, 1].state is SessionState.ORPHAN
         again = Caller(engine, (2, 1), position=20)
-        engine.resume((1, 1), (2, 1), 20, again.deliver)
+        engine.sessions.resume((1, 1), (2, 1), 20, again.deliver)
         got.append(await again.rows(rows[20:], 10))
         close(torch.cat(got), expected(tiny, rows))
         assert first.ended is None and not first.answers[1].done()  # The old connection hears nothing more.
         for old, position, code in (((1, 1), 0, Code.UNKNOWN_SESSION), ((2, 1), 31, Code.BAD_POSITION)):
             with pytest.raises(SessionFailed) as refused:
-                engine.resume(old, (3, 1), position, again.deliver)
+                engine.sessions.resume(old, (3, 1), position, again.deliver)
             assert refused.value.code is code
 
 
@@ -354,7 +248,7 @@ async def test_nobody_comes_back(tiny: Path) -> None:
     async with engine_here(tiny, resume_s=0.2, idle_s=1.0) as engine:
         lost, idle = Caller(engine, (1, 1)).open(), Caller(engine, (2, 1)).open()
         await asyncio.gather(lost.rows(hidden(9, 1)), idle.rows(hidden(9, 2)))
-        engine.leave(1)
+        engine.sessions.leave(1)
         await until(lambda: not engine.ledger.entries, 5)
         assert engine.ledger.pages.used == 0
         assert lost.ended is None and idle.ended is not None and idle.ended.code is Code.EVICTED
@@ -415,33 +309,32 @@ async def test_what_was_truncated_and_never_computed_again_is_not_resumed(
         rows = hidden(20, 1)
         first = Caller(engine, (1, 1)).open()
         await first.rows(rows, 20)
-        engine.truncate(first.key, 10)
+        engine.sessions.truncate(first.key, 10)
         first.position = 10
         monkeypatch.setattr(Stack, "run", lambda *_: 1 / 0)
         lost = first.send(hidden(8, 2))
         await asyncio.sleep(0)  # The step is under way.
-        engine.leave(1)
+        engine.sessions.leave(1)
         await asyncio.sleep(0.2)
         assert not lost.done()
         monkeypatch.undo()
         again = Caller(engine, (2, 1), position=10)
         with pytest.raises(SessionFailed) as refused:
-            engine.resume((1, 1), (2, 1), 18, again.deliver)
+            engine.sessions.resume((1, 1), (2, 1), 18, again.deliver)
         assert refused.value.code is Code.BAD_POSITION
-        engine.resume((1, 1), (2, 1), 10, again.deliver)
+        engine.sessions.resume((1, 1), (2, 1), 10, again.deliver)
         rest = hidden(5, 3)
         close(await again.rows(rest, 5), expected(tiny, torch.cat([rows[:10], rest]))[10:])
 
 
 async def test_a_mistake_of_ours_ends_everything_and_is_seen(tiny: Path) -> None:
     """Where the engine itself fails, in a step or in the sweep, sessions are told, none is opened, it is not alive."""
-    for mistake in ("_settle", "ledger.expired"):
+    for owner, mistake in (("steps", "settle"), ("sessions", "end_idle")):
         engine = build(CloudConfig(model=str(tiny), split=1, kv_mb=16)).engine
         task = asyncio.create_task(engine.run())
         await until(lambda each=engine: each.alive)
         caller = Caller(engine, (1, 1)).open()
-        owner = engine.ledger if "." in mistake else engine
-        setattr(owner, mistake.rpartition(".")[2], lambda *_: 1 / 0)
+        setattr(getattr(engine, owner), mistake, lambda *_: 1 / 0)
         caller.send(hidden(2, 1))
         await until(task.done, 5)
         assert isinstance(task.exception(), ZeroDivisionError) and not engine.alive
@@ -457,13 +350,13 @@ async def test_a_next_turn_is_counted(tiny: Path) -> None:
     await until(lambda: server.engine.alive)
     caller = Caller(server.engine, (1, 1)).open()
     await caller.rows(hidden(20, 1))
-    server.engine.park(caller.key)
-    server.engine.truncate(caller.key, 15)
+    server.engine.sessions.park(caller.key)
+    server.engine.sessions.truncate(caller.key, 15)
     caller.position = 15
     await caller.rows(hidden(3, 2))
-    server.engine.park(caller.key)
+    server.engine.sessions.park(caller.key)
     await caller.rows(hidden(3, 3))
-    assert server.metrics.prefix_rows._value.get() == 15 + 18
+    assert server.engine.metrics.prefix_rows._value.get() == 15 + 18
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -472,13 +365,13 @@ async def test_a_truncation_planned_behind_a_step_counts_before_that_step_runs(t
     """Where several steps are under way, one may be planned while the one before has not begun: rows that it cuts off
     do not count as there when that one is done."""
     engine = build(CloudConfig(model=str(tiny), split=1, kv_mb=16)).engine
-    engine._lost = False
+    engine.sessions.lost = False
     caller = Caller(engine, (1, 1)).open()
     caller.send(hidden(20, 1), 0)
     assert engine._begin()
-    engine.truncate(caller.key, 10)
+    engine.sessions.truncate(caller.key, 10)
     assert engine._begin()
-    await until(lambda: not engine._steps)
-    session = engine._sessions[caller.key]
+    await until(lambda: not engine._under_way)
+    session = engine.sessions[caller.key]
     assert (session.length, session.done) == (10, 10)
     await engine._runner.stop()

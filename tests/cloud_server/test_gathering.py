@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_server.gathering import LATE, PATIENCE, SMOOTHING, Gathering
+from cloud_server.schedule.gathering import LATE, PATIENCE, SMOOTHING, Gathering
 
 STEP_S = 0.1
 FAST_S = 0.05 * STEP_S

@@ -12,7 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cloud_server.ledger import PROMISE_S, Key, Ledger, Limits, State
+from cloud_server.cache.moving import Key
+from cloud_server.engine.ending import expired, victim
+from cloud_server.engine.entries import Limits, SessionState
+from cloud_server.engine.ledger import PROMISE_S, Ledger
 from wire.errors import Code, SessionFailed
 from wire.limits import MAX_BRANCHING_ROWS
 
@@ -28,6 +31,14 @@ LIMITS = Limits(
     idle_s=60,
     resume_s=30,
 )
+
+
+def pages_by_state(ledger: Ledger) -> dict[SessionState, int]:
+    """Pages that the sessions in each state hold."""
+    held = dict.fromkeys(SessionState, 0)
+    for key, entry in ledger.entries.items():
+        held[entry.state] += ledger.pages.held(key)
+    return held
 
 
 def refused(call: Callable[[], object]) -> Code:
@@ -65,6 +76,36 @@ def test_admission() -> None:
     ledger.close((3, 1))
     ledger.draining = True
     assert refused(lambda: ledger.open((4, 1), "t", 1, 0, 0)) is Code.DRAINING
+
+
+def test_a_fork_is_a_session_like_others() -> None:
+    """It counts as open, needs pages that are not promised to anybody, and stands where its source has been."""
+    ledger = Ledger(replace(LIMITS, sessions=5, device_sessions=5, pages=20))
+    filled(ledger, (1, 1), "t", 60, 0)
+    for position in (0, 61):
+        assert refused(lambda at=position: ledger.fork((1, 1), (1, 2), at, 0)) is Code.BAD_POSITION  # type: ignore[misc]
+    assert refused(lambda: ledger.fork((1, 1), (1, 1), 5, 0)) is Code.DUPLICATE_SESSION
+    assert refused(lambda: ledger.fork((1, 7), (1, 2), 5, 0)) is Code.UNKNOWN_SESSION
+    ledger.fork((1, 1), (1, 2), 35, 0)
+    assert (ledger.pages.held((1, 1)), ledger.pages.held((1, 2))) == (6, 4)
+    ledger.forward((1, 2), 0, 35, 5, 0, 0)
+    ledger.truncate((1, 1), 10, 0)
+    ledger.close((1, 1))
+    assert ledger.entries[1, 2].position == 40 and ledger.pages.held((1, 2)) == 4
+
+    ledger.open((1, 3), "t", 100, 90, 0)  # Pages for 90 positions are promised; 4 of 20 are held.
+    ledger.fork((1, 2), (1, 4), 40, 0)
+    with pytest.raises(SessionFailed) as failure:
+        ledger.fork((1, 2), (1, 5), 40, 0)
+    assert failure.value.code is Code.SESSION_LIMIT and failure.value.retry_after_s
+    ledger.close((1, 4))
+    ledger.draining = True
+    assert refused(lambda: ledger.fork((1, 2), (1, 4), 10, 0)) is Code.DRAINING
+    ledger.draining = False
+    ledger.park((1, 3), 0)
+    ledger.answered((1, 2), 5, 0)
+    ledger.orphan(1, 0)
+    assert refused(lambda: ledger.fork((1, 2), (1, 4), 10, 0)) is Code.UNKNOWN_SESSION
 
 
 def test_a_session_longer_than_all_pages_is_refused_for_good() -> None:
@@ -121,7 +162,7 @@ def test_pages_of_the_parked_and_of_orphans_are_there_for_others() -> None:
     ledger.open((3, 1), "t", 90, 90, 0)
     ledger.orphan(2, 0)
     ledger.open((3, 2), "t", 90, 90, 0)
-    assert ledger.pages_by_state() == {State.OPEN: 0, State.PARKED: 10, State.ORPHAN: 10}
+    assert pages_by_state(ledger) == {SessionState.OPEN: 0, SessionState.PARKED: 10, SessionState.ORPHAN: 10}
 
 
 def test_forwards_come_in_order() -> None:
@@ -215,14 +256,14 @@ def test_parking() -> None:
     assert refused(lambda: ledger.park((1, 1), 1)) is Code.BAD_POSITION
     ledger.answered((1, 1), 1, 1)
     assert ledger.park((1, 1), 2) == []
-    assert ledger.entries[1, 1].state is State.PARKED and ledger.pages.held((1, 1)) == 4
+    assert ledger.entries[1, 1].state is SessionState.PARKED and ledger.pages.held((1, 1)) == 4
     ledger.open((1, 2), "t", 10, 0, 2)
     ledger.open((1, 3), "t", 10, 0, 2)
     assert refused(lambda: ledger.forward((1, 1), 3, 41, 5, 0, 3)) is Code.SESSION_LIMIT
-    assert ledger.entries[1, 1].state is State.PARKED
+    assert ledger.entries[1, 1].state is SessionState.PARKED
     ledger.close((1, 3))
     ledger.forward((1, 1), 3, 41, 5, 0, 4)
-    assert ledger.count(State.PARKED) == 0 and ledger.of_device(1) == 2
+    assert ledger.count(SessionState.PARKED) == 0 and ledger.of_device(1) == 2
     assert refused(lambda: ledger.park((2, 1), 5)) is Code.UNKNOWN_SESSION
 
 
@@ -232,7 +273,7 @@ def test_a_truncation_wakes_a_parked_session() -> None:
     filled(ledger, (1, 1), "t", 40, 0)
     ledger.park((1, 1), 1)
     ledger.truncate((1, 1), 30, 2)
-    assert ledger.entries[1, 1].state is State.OPEN and ledger.entries[1, 1].active == 2
+    assert ledger.entries[1, 1].state is SessionState.OPEN and ledger.entries[1, 1].active == 2
 
 
 def test_a_tenant_parks_so_many() -> None:
@@ -257,10 +298,10 @@ def test_resuming_an_orphan() -> None:
     ledger.open((2, 1), "t", 50, 0, 2)
     ledger.forward((1, 1), 3, 45, 20, 1, 3)
     ledger.orphan(1, 4)
-    assert ledger.of_device(1) == 0 and ledger.entries[2, 1].state is State.OPEN
+    assert ledger.of_device(1) == 0 and ledger.entries[2, 1].state is SessionState.OPEN
     assert refused(lambda: ledger.forward((1, 1), 4, 65, 1, 1, 5)) is Code.UNKNOWN_SESSION
     ledger.answered((1, 1), 20, 5)
-    assert ledger.entries[1, 1].state is State.ORPHAN and ledger.entries[1, 1].active == 4
+    assert ledger.entries[1, 1].state is SessionState.ORPHAN and ledger.entries[1, 1].active == 4
     assert refused(lambda: ledger.resume((1, 2), (3, 1), 0, 90, 6)) is Code.UNKNOWN_SESSION
     assert refused(lambda: ledger.resume((1, 1), (2, 1), 0, 90, 6)) is Code.DUPLICATE_SESSION
     assert refused(lambda: ledger.resume((1, 1), (3, 1), 66, 90, 6)) is Code.BAD_POSITION
@@ -270,7 +311,7 @@ def test_resuming_an_orphan() -> None:
     ledger.resume((1, 1), (3, 1), 23, 90, 6)
     entry = ledger.entries[3, 1]
     assert (entry.opened, entry.order, entry.position, entry.sequence, entry.positions) == (1, 1, 23, 0, 90)
-    assert entry.state is State.OPEN and ledger.pages.held((3, 1)) == 3 and (1, 1) not in ledger.entries
+    assert entry.state is SessionState.OPEN and ledger.pages.held((3, 1)) == 3 and (1, 1) not in ledger.entries
     ledger.forward((3, 1), 0, 23, 20, 0, 7)
 
 
@@ -317,13 +358,17 @@ def test_expiry() -> None:
     ledger.open((2, 1), "t", 50, 0, 0)
     ledger.forward((2, 1), 0, 0, 1, 1, 5)
     ledger.park((1, 2), 20)
-    assert ledger.expired(59) == [] and ledger.expired(60) == [(1, 1)]
-    assert ledger.expired(80) == [(1, 1), (1, 2)]
+
+    def gone(now: float) -> list[Key]:
+        return expired(ledger.entries, ledger.limits, now)
+
+    assert gone(59) == [] and gone(60) == [(1, 1)]
+    assert gone(80) == [(1, 1), (1, 2)]
     ledger.answered((2, 1), 1, 100)
-    assert (2, 1) not in ledger.expired(159) and (2, 1) in ledger.expired(160)
+    assert (2, 1) not in gone(159) and (2, 1) in gone(160)
     ledger.orphan(2, 170)
     ledger.orphan(2, 190)
-    assert (2, 1) not in ledger.expired(199) and (2, 1) in ledger.expired(200)
+    assert (2, 1) not in gone(199) and (2, 1) in gone(200)
 
 
 def test_victims() -> None:
@@ -340,18 +385,18 @@ def test_victims() -> None:
     ledger.park((6, 1), 11)
     ledger.orphan(1, 10)
     ledger.orphan(4, 9)
-    ended: list[tuple[Key, State]] = []
-    while (victim := ledger.victim()) is not None:
-        ended.append(victim)
-        ledger.close(victim[0])
+    ended: list[tuple[Key, SessionState]] = []
+    while (found := victim(ledger.entries, ledger.pages)) is not None:
+        ended.append(found)
+        ledger.close(found[0])
     assert ended == [
-        ((6, 2), State.PARKED),
-        ((6, 1), State.PARKED),
-        ((4, 5), State.ORPHAN),
-        ((1, 1), State.ORPHAN),
-        ((3, 4), State.OPEN),
-        ((3, 3), State.OPEN),
-        ((2, 2), State.OPEN),
+        ((6, 2), SessionState.PARKED),
+        ((6, 1), SessionState.PARKED),
+        ((4, 5), SessionState.ORPHAN),
+        ((1, 1), SessionState.ORPHAN),
+        ((3, 4), SessionState.OPEN),
+        ((3, 3), SessionState.OPEN),
+        ((2, 2), SessionState.OPEN),
     ]
     assert set(ledger.entries) == {(1, 0), (5, 6)}
 
@@ -360,12 +405,15 @@ def test_a_promise_lapses() -> None:
     """Pages for a prompt that was announced are kept free for a while, not for as long as its device likes."""
     whole = LIMITS.pages * LIMITS.page_positions
     ledger = Ledger(replace(LIMITS, positions=whole))
+    fair = (whole - whole // 20) // 2
     ledger.open((1, 1), "one", whole, whole, 0.0)
-    with pytest.raises(SessionFailed) as refused:
-        ledger.open((2, 1), "two", 10, 10, PROMISE_S - 0.1)
-    assert refused.value.code is Code.SESSION_LIMIT
+    for tenant, prompt in (("one", 10), ("two", fair + 10)):
+        with pytest.raises(SessionFailed) as refused:
+            ledger.open((2, 1), tenant, prompt, prompt, PROMISE_S - 0.1)
+        assert refused.value.code is Code.SESSION_LIMIT
     ledger.truncate((1, 1), 0, PROMISE_S - 0.1)
-    ledger.open((2, 1), "two", 10, 10, PROMISE_S)
+    ledger.open((2, 1), "one", 10, 10, PROMISE_S)
+    ledger.open((2, 2), "two", fair + 10, fair + 10, PROMISE_S)
 
 
 KEYS = st.tuples(st.integers(0, 3), st.integers(0, 2))
@@ -416,8 +464,8 @@ class AnyUse(RuleBasedStateMachine):
         """Who is admitted finds the pages for what it announced, once the parked and the orphans are ended."""
         prompt = round(part * positions)
         if self.tried(lambda: self.ledger.open(key, tenant, positions, prompt, self.now, replay)):
-            held = self.ledger.pages_by_state()
-            assert self.ledger.pages.needed(prompt) <= self.ledger.pages.count - held[State.OPEN]
+            held = pages_by_state(self.ledger)
+            assert self.ledger.pages.needed(prompt) <= self.ledger.pages.count - held[SessionState.OPEN]
 
     @rule(key=KEYS, rows=st.integers(0, 21), slip=st.sampled_from([0] * 8 + [1]), paged=st.booleans())
     def forward(self, key: Key, rows: int, slip: int, paged: bool) -> None:
@@ -463,7 +511,7 @@ class AnyUse(RuleBasedStateMachine):
         """It is open afterwards, or was refused."""
         if self.tried(lambda: self.ledger.truncate(key, position, self.now)):
             self.ledger.pages.truncate(key, position)
-            assert self.ledger.entries[key].state is State.OPEN
+            assert self.ledger.entries[key].state is SessionState.OPEN
 
     @rule(key=KEYS)
     def park(self, key: Key) -> None:
@@ -487,12 +535,31 @@ class AnyUse(RuleBasedStateMachine):
             assert old not in self.ledger.entries and entry.position == position and not entry.window.in_flight
             assert self.ledger.pages.held(new) <= self.ledger.pages.needed(position)
 
+    @property
+    def standing(self) -> dict[Key, tuple[object, ...]]:
+        """Where each session stands, and in which pages."""
+        return {
+            key: (entry.position, entry.sequence, entry.state, entry.active, tuple(self.ledger.pages.table(key)))
+            for key, entry in self.ledger.entries.items()
+        }
+
+    @rule(source=KEYS, key=KEYS, position=st.integers(0, 100))
+    def fork(self, source: Key, key: Key, position: int) -> None:
+        """It stands where it was made, with pages of its own for that; its source, and all others, as before."""
+        before = self.standing
+        if self.tried(lambda: self.ledger.fork(source, key, position, self.now)):
+            entry, of = self.ledger.entries[key], self.ledger.entries[source]
+            assert 0 < entry.position == position <= of.position and entry.state is SessionState.OPEN
+            assert (entry.tenant, entry.positions, entry.sequence) == (of.tenant, of.positions, 0)
+            assert self.ledger.pages.held(key) == self.ledger.pages.needed(position)
+            assert {each: at for each, at in self.standing.items() if each != key} == before
+
     @rule(seconds=st.integers(1, 40))
     def time(self, seconds: int) -> None:
         """What has expired is ended, and then nothing has."""
         self.now += seconds
-        self.end(self.ledger.expired(self.now))
-        assert self.ledger.expired(self.now) == []
+        self.end(expired(self.ledger.entries, self.ledger.limits, self.now))
+        assert expired(self.ledger.entries, self.ledger.limits, self.now) == []
 
     @rule(key=KEYS)
     def close(self, key: Key) -> None:
@@ -507,13 +574,15 @@ class AnyUse(RuleBasedStateMachine):
         """There is a victim as long as anybody holds pages."""
         ledger = self.ledger
         holding = {key for key in ledger.entries if ledger.pages.held(key)}
-        victim = ledger.victim()
-        assert (victim is None) == (not holding)
-        if victim is not None:
-            key, state = victim
+        found = victim(ledger.entries, ledger.pages)
+        assert (found is None) == (not holding)
+        if found is not None:
+            key, state = found
             assert key in holding and ledger.entries[key].state is state
             states = {ledger.entries[each].state for each in holding}
-            assert state is next(each for each in (State.PARKED, State.ORPHAN, State.OPEN) if each in states)
+            assert state is next(
+                each for each in (SessionState.PARKED, SessionState.ORPHAN, SessionState.OPEN) if each in states
+            )
             ledger.close(key)
 
     @invariant()
@@ -522,10 +591,12 @@ class AnyUse(RuleBasedStateMachine):
         ledger, limits = self.ledger, self.ledger.limits
         ledger.pages.check()
         assert sum(ledger.pages.held(key) for key in ledger.entries) == ledger.pages.used
-        assert sum(ledger.pages_by_state().values()) == ledger.pages.used
-        assert ledger.count(State.OPEN) <= limits.sessions and ledger.count(State.ORPHAN) <= limits.sessions
+        assert sum(pages_by_state(ledger).values()) == ledger.pages.used
+        assert (
+            ledger.count(SessionState.OPEN) <= limits.sessions and ledger.count(SessionState.ORPHAN) <= limits.sessions
+        )
         assert all(ledger.of_device(connection) <= limits.device_sessions for connection in range(4))
-        parked = Counter(entry.tenant for entry in ledger.entries.values() if entry.state is State.PARKED)
+        parked = Counter(entry.tenant for entry in ledger.entries.values() if entry.state is SessionState.PARKED)
         assert all(number <= limits.parked_sessions for number in parked.values())
         for key, entry in ledger.entries.items():
             assert 0 <= entry.position <= entry.positions <= limits.positions
@@ -533,7 +604,7 @@ class AnyUse(RuleBasedStateMachine):
             assert entry.opened <= entry.active <= self.now
             nodes = 0 if entry.tree is None else len(entry.tree)
             assert ledger.pages.held(key) <= ledger.pages.needed(entry.position + nodes)
-            assert entry.tree is None or entry.state is not State.PARKED
+            assert entry.tree is None or entry.state is not SessionState.PARKED
 
 
 AnyUse.TestCase.settings = settings(max_examples=150, stateful_step_count=50)

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from cloud_server.pages import Pages
+from cloud_server.cache.pages import Pages
 
 
 class AnyUse(RuleBasedStateMachine):
@@ -41,12 +41,12 @@ class AnyUse(RuleBasedStateMachine):
     @rule(key=sessions, positions=st.integers(0, 60))
     def extend(self, key: int, positions: int) -> None:
         """It fails only for want of pages, and then changes nothing; what the session had keeps its place."""
-        before, missing = deepcopy(vars(self.pages)), self.pages.missing(key, positions)
+        before = deepcopy(vars(self.pages))
         table, free = list(self.pages.table(key)), self.pages.free
-        assert missing == max(0, self.pages.needed(positions) - len(table))
+        missing = max(0, self.pages.needed(positions) - len(table))
         assert self.pages.extend(key, positions) == (missing <= free)
         if missing <= free:
-            assert self.pages.missing(key, positions) == 0 and self.pages.free == free - missing
+            assert self.pages.free == free - missing
             assert list(self.pages.table(key))[: len(table)] == table
             self.reached[key] = max(self.reached[key], positions)
         else:
@@ -59,6 +59,20 @@ class AnyUse(RuleBasedStateMachine):
         self.pages.truncate(key, position)
         self.reached[key] = min(self.reached[key], position)
         assert list(self.pages.table(key)) == table[: self.pages.needed(position)]
+
+    @rule(target=sessions, source=sessions, positions=st.integers(0, 60))
+    def fork(self, source: int, positions: int) -> object:
+        """It has pages of its own, or there are none and nothing has changed; its source keeps what it had."""
+        before, table, free = deepcopy(vars(self.pages)), list(self.pages.table(source)), self.pages.free
+        key, needed = self.name(), self.pages.needed(positions)
+        assert self.pages.fork(source, key, positions) == (needed <= free)
+        assert list(self.pages.table(source)) == table
+        if needed > free:
+            assert vars(self.pages) == before
+            return multiple()
+        assert self.pages.free == free - needed and not set(table) & set(self.pages.table(key))
+        self.reached[key] = positions
+        return key
 
     @rule(target=sessions, key=consumes(sessions))
     def rename(self, key: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -9,8 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_server.attention import SdpaBackend
-from cloud_server.pool import KVPool, PagedBatch, PagedSpan
+from cloud_server.cache.attention import SdpaBackend
+from cloud_server.cache.batch import PagedBatch
+from cloud_server.cache.pool import KVPool
+from cloud_server.cache.span import PagedSpan
+from cloud_server.cache.unclean import NOWHERE
+from split_model.new_rows import positions_of
 from split_model.rope import Rope
 from split_model.rope_spec import RopeSpec
 from split_model.tree import Tree
@@ -65,14 +70,49 @@ def test_what_is_moved_is_read_before_it_is_written() -> None:
     pool.keys.normal_()
     pool.values.normal_()
     before = [store.clone() for store in (pool.keys, pool.values)]
-    pool.move([(11, 10), (12, 11), (30, 12), (10, 59)])
+    pool.move([(11, 10, 1), (12, 11, 1), (30, 12, 1), (10, 59, 1)])
     for store, old in zip((pool.keys, pool.values), before, strict=True):
         wanted = old.clone()
         wanted[:, [10, 11, 12, 59]] = old[:, [11, 12, 30, 10]]
         assert torch.equal(store, wanted)
     with pytest.raises(ValueError, match="slot"):
-        pool.move([(0, 1), (2, PAGES * PAGE)])
+        pool.move([(0, 1, 1), (2, PAGES * PAGE, 1)])
     assert torch.equal(pool.keys[:, 1], before[0][:, 1])
+
+
+def test_what_comes_from_nowhere_is_nought() -> None:
+    """In every layer, keys and values alike, NaN too, and after what is moved."""
+    pool = new_pool()
+    for store in (pool.keys, pool.values):
+        store.fill_(math.nan)
+        store[:, 5] = 1.0
+    pool.move([(NOWHERE, 5, 1), (5, 6, 1), (4, 7, 1), (NOWHERE, 7, 1), (4, 20, 3), (NOWHERE, 21, 2)])
+    for store in (pool.keys, pool.values):
+        assert not store[:, [5, 7, 21, 22]].any() and bool((store[:, 6] == 1).all()) and bool(store[:, 4].isnan().all())
+    with pytest.raises(ValueError, match="slot"):
+        pool.move([(5, NOWHERE, 1)])
+
+
+def test_pieces_are_moved_in_order() -> None:
+    """In every layer: what was moved is there for who moves it on, a slot has what came last, and single slots count as
+    any others."""
+    pool = new_pool()
+    pool.keys.normal_()
+    pool.values.normal_()
+    before = [store.clone() for store in (pool.keys, pool.values)]
+    pool.move([(0, 20, 6), (40, 10, 1), (41, 10, 1), (22, 30, 3), (8, 21, 2), (50, 31, 1)])
+    for store, old in zip((pool.keys, pool.values), before, strict=True):
+        wanted = old.clone()
+        wanted[:, 20:26] = old[:, 0:6]
+        wanted[:, 10] = old[:, 41]
+        wanted[:, 30:33] = old[:, 2:5]
+        wanted[:, 21:23] = old[:, 8:10]
+        wanted[:, 31] = old[:, 50]
+        assert torch.equal(store, wanted)
+    for wrong in ((0, 5, 6), (PAGES * PAGE - 2, 0, 3), (0, PAGES * PAGE - 2, 3), (0, 9, 0), (-2, 9, 2)):
+        with pytest.raises(ValueError):
+            pool.move([(0, 40, 3), wrong])
+    assert torch.equal(pool.keys[:, 40:43], before[0][:, 40:43])
 
 
 def test_rows_that_branch_turn_by_their_positions() -> None:
@@ -81,8 +121,8 @@ def test_rows_that_branch_turn_by_their_positions() -> None:
     pool = new_pool()
     span = PagedSpan((7, 2), 4, 5, Tree(4).add([-1, -1, 0, 2, 1]))
     positions = [4, 4, 5, 6, 5]
-    assert list(span.positions) == positions
-    assert [*span.halves()[0].positions, *span.halves()[1].positions] == positions
+    assert list(positions_of(span)) == positions
+    assert [each for half in span.halves() for each in positions_of(half)] == positions
     found = PagedBatch(pool, [span], SdpaBackend()).rotations(rope)
     for table, wanted in zip(found, rope.positions(torch.tensor(positions)), strict=True):
         assert torch.equal(table, wanted)

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_server.scheduler import (
-    CHUNK_SHARE,
-    MIN_CHUNK_ROWS,
-    SHORT_ROWS,
-    TURN_ROWS,
-    Budget,
-    Demand,
-    Plan,
-    Portion,
-    Scheduler,
-    Truncation,
-)
+from cloud_server.schedule.plan import CHUNK_SHARE, SHORT_ROWS, Budget, Demand, Plan, Portion, Truncation
+from cloud_server.schedule.scheduler import MIN_CHUNK_ROWS, TURN_ROWS, Scheduler
 
 
 def whole(rows: int) -> Budget:
     """A budget that chunks may use up, whatever else is in the step."""
     return Budget(rows, rows)
+
+
+def waits(scheduler: Scheduler[Any], key: object) -> bool:
+    """Whether anything of a session, rows or a truncation, is not yet in any step."""
+    return key in scheduler._queues
+
+
+def step_rows(plan: Plan[Any]) -> int:
+    """Rows in a step."""
+    return sum(portion.rows for portion in plan.portions)
+
+
+def test_how_far_back_a_session_may_go() -> None:
+    """Only what waits to be forgotten counts, and no longer than it waits."""
+    scheduler = Scheduler[str]()
+    assert scheduler.goes_back_to("a", 9) == 9
+    scheduler.add("a", 0, 40)
+    assert scheduler.goes_back_to("a", 9) == 9
+    scheduler.truncate("a", 7)
+    scheduler.add("a", 1, 1)
+    scheduler.truncate("a", 8)
+    assert (scheduler.goes_back_to("a", 9), scheduler.goes_back_to("a", 5), scheduler.goes_back_to("b", 9)) == (7, 5, 9)
+    for _ in range(3):
+        scheduler.plan(Budget(64, 64))
+    assert scheduler.goes_back_to("a", 9) == 9
 
 
 def test_decoders_go_before_an_older_chunk() -> None:
@@ -77,7 +93,7 @@ def test_short_forwards_of_a_session_run_together() -> None:
         Portion("drafter", 2, 0, 2, True),
         Portion("decoder", 0, 0, 1, True),
     )
-    assert not scheduler.waiting("drafter")
+    assert not waits(scheduler, "drafter")
 
 
 def test_what_runs_together_is_short_in_all_and_in_one_piece() -> None:
@@ -183,16 +199,16 @@ def test_a_removed_session_is_forgotten() -> None:
     scheduler.plan(whole(100))
     scheduler.remove("a")
     scheduler.remove("never there")
-    assert scheduler.waiting_rows == 0 and not scheduler.waiting("a")
+    assert scheduler.waiting_rows == 0 and not waits(scheduler, "a")
     assert scheduler.plan(whole(100)) == Plan((), ())
 
 
 def test_what_waits_is_told() -> None:
     """Sessions with queued rows or a queued truncation wait; only a session's next work can be in the next step."""
     scheduler = Scheduler[object]()
-    assert not scheduler.waiting("a") and scheduler.waiting_sessions == scheduler.demand.short_rows == 0
+    assert not waits(scheduler, "a") and scheduler.waiting_sessions == scheduler.demand.short_rows == 0
     scheduler.truncate("a", 3)
-    assert scheduler.waiting("a") and scheduler.demand.short_rows == 0
+    assert waits(scheduler, "a") and scheduler.demand.short_rows == 0
     scheduler.add("a", 0, 5)
     scheduler.add("a", 1, 7)
     scheduler.add("b", 0, SHORT_ROWS + 1)
@@ -202,8 +218,8 @@ def test_what_waits_is_told() -> None:
     assert (scheduler.waiting_sessions, scheduler.waiting_rows, scheduler.demand.short_rows) == (1, 1, 1)
     scheduler.truncate("b", 0)
     scheduler.plan(whole(100))
-    assert scheduler.waiting("b") and not scheduler.waiting("a") and scheduler.waiting_rows == 0
-    assert scheduler.plan(whole(100)) == Plan((Truncation("b", 0),), ()) and not scheduler.waiting("b")
+    assert waits(scheduler, "b") and not waits(scheduler, "a") and scheduler.waiting_rows == 0
+    assert scheduler.plan(whole(100)) == Plan((Truncation("b", 0),), ()) and not waits(scheduler, "b")
 
 
 def test_a_chunk_in_decoders_company_is_held_back() -> None:
@@ -214,7 +230,7 @@ def test_a_chunk_in_decoders_company_is_held_back() -> None:
         scheduler.add("decoder", step, 1)
         portions = scheduler.plan(Budget(200, chunk_rows)).portions
         assert [(portion.key, portion.rows) for portion in portions] == [("decoder", 1), ("prompt", expected)]
-    assert scheduler.plan(Budget(200, 0)).rows == 200
+    assert step_rows(scheduler.plan(Budget(200, 0))) == 200
 
 
 def test_decoders_cannot_starve_a_chunk() -> None:
@@ -225,9 +241,9 @@ def test_decoders_cannot_starve_a_chunk() -> None:
         for each in range(40):
             scheduler.add(each, step, 1)
         plan = scheduler.plan(whole(32))
-        assert plan.rows == 32
+        assert step_rows(plan) == 32
         assert sum(portion.rows for portion in plan.portions if portion.key == "prompt") == min(8, 100 - 8 * step)
-    assert not scheduler.waiting("prompt")
+    assert not waits(scheduler, "prompt")
 
 
 def test_verifications_as_large_as_the_step_cannot_starve_a_chunk() -> None:
@@ -237,7 +253,7 @@ def test_verifications_as_large_as_the_step_cannot_starve_a_chunk() -> None:
     for step in range(10):
         scheduler.add("drafter", step, SHORT_ROWS)
         plan = scheduler.plan(whole(16))
-        assert plan.rows == 16
+        assert step_rows(plan) == 16
         assert plan.portions[-1].key == "prompt" and plan.portions[-1].rows >= 4
 
 
@@ -272,13 +288,13 @@ def test_any_arrivals(arrivals: list[tuple[Budget, list[tuple[str, int, bool]]]]
                 waiting += rows
         demand = scheduler.demand
         plan = scheduler.plan(budget)
-        waiting -= plan.rows
+        waiting -= step_rows(plan)
         assert scheduler.waiting_rows == waiting
         if (first := plan.portions[:1]) and (first[0].key, first[0].sequence) in undivided:
-            assert plan.rows <= max(budget.rows, first[0].rows + budget.rows // CHUNK_SHARE)
+            assert step_rows(plan) <= max(budget.rows, first[0].rows + budget.rows // CHUNK_SHARE)
         else:
-            assert plan.rows <= budget.rows
-        assert bool(plan.rows) == bool(waiting + plan.rows), "a step with nothing in it while rows wait"
+            assert step_rows(plan) <= budget.rows
+        assert bool(step_rows(plan)) == bool(waiting + step_rows(plan)), "a step with nothing in it while rows wait"
         together = [list(portions) for _, portions in groupby(plan.portions, lambda portion: portion.key)]
         assert len({portions[0].key for portions in together}) == len(together), "a session's rows are apart"
         for portions in together:
@@ -291,11 +307,11 @@ def test_any_arrivals(arrivals: list[tuple[Budget, list[tuple[str, int, bool]]]]
             for each in plan.portions
             if rows_of[each.key, each.sequence] > SHORT_ROWS and (each.key, each.sequence) not in undivided
         ]
-        assert plan.rows - sum(of_chunks) <= demand.short_rows, "more ran than could"
+        assert step_rows(plan) - sum(of_chunks) <= demand.short_rows, "more ran than could"
         if len(of_chunks) < len(plan.portions):
             assert sum(of_chunks) <= max(budget.chunk_rows, MIN_CHUNK_ROWS)
-        if plan.rows < budget.rows and not of_chunks and not demand.chunk_sessions and not undivided:
-            assert plan.rows == demand.short_rows, "rows that could have run were left"
+        if step_rows(plan) < budget.rows and not of_chunks and not demand.chunk_sessions and not undivided:
+            assert step_rows(plan) == demand.short_rows, "rows that could have run were left"
         for truncation in plan.truncations:
             ran[truncation.key].append(("truncate", truncation.position))
         for portion in plan.portions:
@@ -303,7 +319,7 @@ def test_any_arrivals(arrivals: list[tuple[Budget, list[tuple[str, int, bool]]]]
             ran[portion.key] += [(f"forward {portion.sequence}", row) for row in rows_run]
             assert portion.last == (rows_run.stop == rows_of[portion.key, portion.sequence])
         for key in "abcde":
-            assert scheduler.waiting(key) == (ran[key] != expected[key])
+            assert waits(scheduler, key) == (ran[key] != expected[key])
         assert scheduler.waiting_sessions == sum(ran[key] != expected[key] for key in "abcde")
         if not batch and not plan.portions and not plan.truncations:
             break
@@ -434,7 +450,7 @@ def test_sending_far_ahead_gives_no_earlier_turn() -> None:
 def steps_until_done(scheduler: Scheduler[object], key: object, rows: int) -> int:
     """Steps of ``rows`` rows until nothing of a session waits."""
     steps = 0
-    while scheduler.waiting(key):
+    while waits(scheduler, key):
         scheduler.plan(whole(rows))
         steps += 1
     return steps
@@ -462,7 +478,7 @@ def test_short_work_is_shared_too() -> None:
         scheduler.add(f"modest {each}", 0, 16, "modest")
     scheduler.plan(whole(64))
     scheduler.plan(whole(64))
-    assert not any(scheduler.waiting(f"modest {each}") for each in range(4))
+    assert not any(waits(scheduler, f"modest {each}") for each in range(4))
 
 
 def test_idling_earns_no_credit() -> None:
@@ -552,6 +568,6 @@ def test_nobody_starves(
     for step in range(30, 30 + allowed):
         arrive(step)
         scheduler.plan(whole(budget))
-        if not scheduler.waiting(mine):
+        if not waits(scheduler, mine):
             return
     raise AssertionError(f"not done in {allowed} steps")

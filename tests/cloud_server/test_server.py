@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,29 +21,34 @@ from oracle import oracle_tokens, prompt_for
 from structlog.typing import EventDict
 from tiny_models import build_tiny
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
-from cloud_server.advice import Conditions
-from cloud_server.app import CloudServer
-from cloud_server.device_link import APART_BYTES, TIMINGS, DeviceLink
-from cloud_server.schedules import schedule
-from cloud_server.step_cost import StepCost, StepCosts
-from device_agent.local import Compute
+from cloud_server.device_link import TIMINGS, DeviceLink
+from cloud_server.device_rows import APART_BYTES
+from cloud_server.engine.entries import SessionState
+from cloud_server.engine.ledger import Ledger
+from cloud_server.reports import measured
+from cloud_server.schedule.chunk_model import Conditions
+from cloud_server.schedule.chunk_search import schedule
+from device_agent.sharing.compute import Compute
 from split_model.packed_rows import pack, unpack
 from split_model.tensor_bytes import from_bytes, to_bytes
 from wire.connection import Role
-from wire.errors import Code, ConnectionFailed
+from wire.doorstep import MAX_GREETING_OF_ADDRESS
+from wire.errors import REPLAYABLE, Code, ConnectionFailed
 from wire.frames import Frame, Tensor, encode
-from wire.limits import CLOUD_LINK
-from wire.messages import (
+from wire.limits import CLOUD_LINK, GREETING_BYTES
+from wire.message import Drain, Failed
+from wire.messages import AnyMessage
+from wire.session_messages import (
     Advice,
     Close,
     CloudWelcome,
-    Drain,
-    Failed,
+    Fork,
     Forward,
     Keep,
     LinkState,
-    Message,
     Open,
     Result,
     Resume,
@@ -75,7 +81,7 @@ async def device(cloud: Cloud, path: Path, **changes: Any) -> AsyncIterator[Stre
         yield stream
 
 
-async def news(stream: Stream) -> Message:
+async def news(stream: Stream) -> AnyMessage:
     """The next message that is not advice on chunk sizes."""
     while isinstance(message := (await stream.receive()).message, Advice):
         pass
@@ -122,7 +128,34 @@ def rows_behind_nodes(stream: Stream) -> None:
     stream.post(Forward(1, 1, 0, 1), [rows(2)])
 
 
-SESSION_MISTAKES: list[tuple[str, Code, Callable[[Stream], None]]] = [
+def fork_what_is_not_computed(stream: Stream) -> None:
+    """Fork where the rows are on their way back, and, behind them, where others are still to come."""
+    stream.post(Open(2, 50))
+    stream.post(Forward(2, 0, 0, 0), [rows(4)])
+    stream.post(Close(1))
+    stream.post(Fork(1, 2, 5))
+
+
+def fork_an_open_one(stream: Stream) -> None:
+    """Fork one open session as another."""
+    stream.post(Open(2, 50))
+    stream.post(Forward(2, 0, 0, 0), [rows(4)])
+    stream.post(Fork(1, 2, 4))
+
+
+def fork_of_another_connection(stream: Stream) -> None:
+    """Nobody can name what is not its own: bystanders' sessions of this number are open."""
+    stream.post(Close(1))
+    stream.post(Fork(1, 3, 4))
+
+
+def fork_as_itself(stream: Stream) -> None:
+    """A session as its own fork."""
+    stream.post(Forward(1, 0, 0, 0), [rows(4)])
+    stream.post(Fork(1, 1, 4))
+
+
+SESSION_MISTAKES: list[tuple[str, Code, Callable[[Stream], object]]] = [
     ("nan", Code.NOT_FINITE, lambda s: s.post(Forward(1, 0, 0, 1), [rows(2, fill=float("nan"))])),
     ("infinity", Code.NOT_FINITE, lambda s: s.post(Forward(1, 0, 0, 0), [rows(2, fill=float("inf"))])),
     ("wrong hidden size", Code.SHAPE_MISMATCH, lambda s: s.post(Forward(1, 0, 0, 1), [rows(2, hidden=31)])),
@@ -155,13 +188,17 @@ SESSION_MISTAKES: list[tuple[str, Code, Callable[[Stream], None]]] = [
         Code.DUPLICATE_SESSION,
         resume_as_an_open_one,
     ),
+    ("forked ahead of its rows", Code.BAD_POSITION, fork_what_is_not_computed),
+    ("forked as an open one", Code.DUPLICATE_SESSION, fork_an_open_one),
+    ("forked as itself", Code.DUPLICATE_SESSION, fork_as_itself),
+    ("forked of somebody else's", Code.UNKNOWN_SESSION, fork_of_another_connection),
 ]
 
 
 @pytest.mark.parametrize(
     ("code", "mistake"), [each[1:] for each in SESSION_MISTAKES], ids=[e[0] for e in SESSION_MISTAKES]
 )
-async def test_a_bad_frame_ends_only_its_session(code: Code, mistake: Callable[[Stream], None], tiny: Path) -> None:
+async def test_a_bad_frame_ends_only_its_session(code: Code, mistake: Callable[[Stream], object], tiny: Path) -> None:
     """It gets a typed error; the same device's other session and everyone else's tokens are as if nothing happened."""
     async with cloud_here(tiny, 1, max_rows=64) as cloud, bystanders(cloud, tiny), device(cloud, tiny) as stream:
         stream.post(Open(1, 50))
@@ -170,9 +207,11 @@ async def test_a_bad_frame_ends_only_its_session(code: Code, mistake: Callable[[
             pass  # Of what was right before it.
         assert isinstance(failed, Failed) and (failed.code, failed.subject) == (code.value, 1), failed
         assert (max(cloud.server.links), 1) not in cloud.server.engine.ledger.entries
-        stream.post(Open(2, 50))
-        stream.post(Forward(2, 0, 0, 2), [rows(2)])
-        assert isinstance(await news(stream), Result)
+        stream.post(Open(9, 50))
+        stream.post(Forward(9, 0, 0, 2), [rows(2)])
+        while (result := await news(stream)) and getattr(result, "session", None) != 9:
+            pass
+        assert isinstance(result, Result)
 
 
 def packed(count: int) -> Tensor:
@@ -225,7 +264,7 @@ async def test_a_repeated_forward_is_refused(tiny: Path) -> None:
 async def test_credit_is_held(tiny: Path) -> None:
     """Rows beyond the window are refused without being kept."""
     async with cloud_here(tiny, 1, window_rows=8, max_rows=64) as cloud, device(cloud, tiny) as stream:
-        cloud.server.engine._wake.set = lambda: None  # type: ignore[method-assign]
+        cloud.server.engine.sessions.work.set = lambda: None  # type: ignore[method-assign]
         stream.post(Open(1, 50))
         stream.post(Forward(1, 0, 0, 0), [rows(5)])
         stream.post(Forward(1, 1, 5, 0), [rows(5)])
@@ -235,7 +274,7 @@ async def test_credit_is_held(tiny: Path) -> None:
 
 async def test_admission_is_refused_with_a_time_to_come_back(tiny: Path) -> None:
     """Sessions beyond the limits get session_limit and retry_after; a session too long gets token_limit."""
-    async with cloud_here(tiny, 1, max_device_sessions=2, max_positions=100) as cloud, device(cloud, tiny) as stream:
+    async with cloud_here(tiny, 1, max_device_sessions=2, max_model_len=100) as cloud, device(cloud, tiny) as stream:
         for session in (1, 2, 3):
             stream.post(Open(session, 50))
         failed = await news(stream)
@@ -272,11 +311,19 @@ async def test_frames_that_break_the_protocol_end_only_their_connection(tiny: Pa
     """Random bytes, cut frames and forbidden messages close that socket; bystanders go on and nothing leaks."""
     hello = encode(device_hello(tiny, 1, 0))
     forward = encode(Forward(1, 0, 0, 1), [rows(2)], 2)
-    attacks = [b"", b"garbage", b"\x80\x04K\x01.", encode(Open(1, 9)), hello[:-3], hello + b"x", bytes(9 * 2**20)]
+    attacks: list[bytes | bytearray] = [
+        b"",
+        b"garbage",
+        b"\x80\x04K\x01.",
+        encode(Open(1, 9)),
+        hello[:-3],
+        hello + b"x",
+        bytes(9 * 2**20),
+    ]
     welcome, end = encode(CloudWelcome("c", 1, 1, 1, 1), (), 2), encode(Failed("internal", "why", 9), (), 2)
     after_hello = [forward[:-1], forward + b"\0", welcome, hello, end]
     async with cloud_here(tiny, 1) as cloud, bystanders(cloud, tiny):
-        opened = [hello, encode(Open(1, 9), (), 1)]
+        opened: list[bytes | bytearray] = [hello, encode(Open(1, 9), (), 1)]
         two_hellos = [hello, encode(device_hello(tiny, 1, 0), (), 1)]
         for attack in [[each] for each in attacks] + [[*opened, each] for each in after_hello] + [two_hellos]:
             async with connect(cloud.url + "/device", compression=None, max_size=None) as socket:
@@ -305,30 +352,50 @@ async def test_a_vanished_device_frees_everything(tiny: Path) -> None:
             stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
             await until(lambda: not cloud.server.engine.ledger.entries)
         assert cloud.server.engine.ledger.pages.used == 0
-        assert cloud.server.engine.waiting_rows == 0
+        assert cloud.server.engine.sessions.scheduler.waiting_rows == 0
 
 
-async def test_browsers_and_silent_crowds_are_turned_away(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A websocket with an Origin is a page's; more silent connections than allowed are closed, a device still fits."""
-    monkeypatch.setattr("cloud_server.app.MAX_GREETING", 3)
+async def test_browsers_are_turned_away(tiny: Path) -> None:
+    """A websocket with an Origin is a page's."""
     async with cloud_here(tiny, 1) as cloud:
         with pytest.raises(Exception, match="403"):
             await connect(cloud.url + "/device", origin="https://evil.example")  # type: ignore[arg-type]
-        silent = [await connect(cloud.url + "/device") for _ in range(3)]
-        with pytest.raises(Exception, match="403"):
-            await connect(cloud.url + "/device")
-        await silent.pop().close()
-        await until(lambda: cloud.server._greeting < 3)
+
+
+async def test_a_silent_crowd_keeps_no_device_out(tiny: Path) -> None:
+    """A hundred sockets that say nothing: the oldest of them go, and a device is served at once."""
+    clock = asyncio.get_running_loop().time
+    async with cloud_here(tiny, 1) as cloud:
+        silent = [await connect(cloud.url + "/device", close_timeout=0.1) for _ in range(100)]
+        began = clock()
         async with device(cloud, tiny):
-            pass
-        for each in silent:
-            await each.close()
+            assert clock() - began < 2
+        await until(lambda: len(cloud.server._doorstep) <= MAX_GREETING_OF_ADDRESS)
+        assert silent[-1].state is State.OPEN
+        await until(lambda: sum(each.state is State.OPEN for each in silent) <= MAX_GREETING_OF_ADDRESS)
+        await asyncio.gather(*(each.close() for each in silent))
 
 
-async def test_no_more_devices_than_allowed(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_megabytes_before_the_hello_are_not_decoded(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are they taken in: no websocket message is longer than a part of a frame."""
+    decoded: list[int] = []
+    async with cloud_here(tiny, 1) as cloud:
+        monkeypatch.setattr("wire.frames._DECODER", SimpleNamespace(decode=lambda data: decoded.append(len(data))))
+        for size, code in ((6 * 2**20, 1009), (GREETING_BYTES + 1, 1009), (GREETING_BYTES, 1002)):
+            message = encode(Forward(1, 0, 0, 1), [Tensor("bfloat16", (size // 2 - 18,), bytes(size - 36))])
+            message += bytes(size - len(message))
+            async with connect(cloud.url + "/device", compression=None) as socket:
+                with suppress(ConnectionClosed):  # The server may close before all of it is sent.
+                    await socket.send(message)
+                await socket.wait_closed()
+                assert socket.close_code == code, size
+    assert not decoded
+
+
+async def test_no_more_devices_than_allowed(tiny: Path) -> None:
     """One too many is told to come back, and is served once another has gone; a stranger learns nothing of it."""
-    monkeypatch.setattr("cloud_server.app.MAX_DEVICES", 2)
     async with cloud_here(tiny, 1, cloud_token="s") as cloud, device(cloud, tiny, credential="s"):
+        cloud.server.max_devices = 2
         async with device(cloud, tiny, credential="s"):
             for credential, code, close_code in (("s", Code.OVERLOADED, 1013), ("", Code.UNAUTHORIZED, 4401)):
                 with pytest.raises(ConnectionFailed) as refused:
@@ -337,6 +404,19 @@ async def test_no_more_devices_than_allowed(tiny: Path, monkeypatch: pytest.Monk
                 assert (refused.value.code, refused.value.close_code) == (code, close_code)
         await until(lambda: len(cloud.server.links) == 1)
         async with device(cloud, tiny, credential="s"):
+            pass
+
+
+async def test_nobody_is_let_in_before_the_layers_run(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that is connected counts as one that can answer, so it is told to come back while layers are started."""
+    async with cloud_here(tiny, 1) as cloud:
+        with monkeypatch.context() as starting:
+            starting.setattr(cloud.server.engine.sessions, "lost", True)
+            with pytest.raises(ConnectionFailed, match="being started") as refused:
+                async with device(cloud, tiny):
+                    pass
+            assert refused.value.code is Code.OVERLOADED
+        async with device(cloud, tiny):
             pass
 
 
@@ -363,9 +443,9 @@ async def test_many_frames_of_one_device_hold_nobody_up(
     handled: Counter[int] = Counter()
     handle = DeviceLink._handle
 
-    def counted(link: DeviceLink, frame: Frame, unpacked: torch.Tensor | None) -> None:
+    async def counted(link: DeviceLink, frame: Frame) -> None:
         handled[turns()] += 1
-        handle(link, frame, unpacked)
+        await handle(link, frame)
 
     monkeypatch.setattr(DeviceLink, "_handle", counted)
     monkeypatch.setattr("cloud_server.device_link.TURN_S", 0.0)
@@ -378,18 +458,17 @@ async def test_many_frames_of_one_device_hold_nobody_up(
 
 
 async def test_what_advice_goes_by(tiny: Path) -> None:
-    """The cost of a step as it is known, with what others read where there are others."""
+    """What steps take as it is known, and the rows of others where there are others."""
     async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
-        load = cloud.server.engine.load
-        load.costs, load.mu, load.reads = StepCosts(StepCost(0.1, 0.001, 1e-6, 1e-5)), 7.0, 1000.0
-        alone = cloud.server._conditions(1e6)
-        assert (alone.g(0), alone.g(10), alone.pair_s, alone.mu) == (0.1, 0.11, 1e-6, 0.0)
+        engine, load = cloud.server.engine, cloud.server.engine.pace.load
+        load.observe(7, 0.1)
+        alone = engine.conditions(1e6)
+        assert (alone.g(7), alone.mu) == (0.1, 0.0)
         for session in range(2):
             stream.post(Open(session, 200, prompt=100))
-        await until(lambda: cloud.server._running() == 2)
-        beside = cloud.server._conditions(1e6)
-        assert beside.g(0) == pytest.approx(0.11)
-        assert (beside.pair_s, beside.mu) == (1e-6, 7.0)
+        await until(lambda: engine.ledger.count(SessionState.OPEN) == 2)
+        beside = engine.conditions(1e6)
+        assert (beside.g(7), beside.mu) == (0.1, 7.0)
 
 
 async def test_all_devices_are_advised_a_little_at_a_time(
@@ -398,38 +477,37 @@ async def test_all_devices_are_advised_a_little_at_a_time(
     """When conditions change for everybody, others have their turn between two schedules; sessions are counted once."""
     scheduled: Counter[int] = Counter()
     counts = []
-    running = CloudServer._running
+    count = Ledger.count
 
-    def counted(conditions: Conditions, prompt: int, begin: int) -> list[int]:
+    def counted(conditions: Conditions, prompt: int) -> list[int]:
         scheduled[turns()] += 1
-        return schedule(conditions, prompt, begin)
+        return schedule(conditions, prompt)
 
-    def running_counted(server: CloudServer) -> int:
-        counts.append(server)
-        return running(server)
+    def count_counted(ledger: Ledger, state: SessionState) -> int:
+        counts.append(ledger)
+        return count(ledger, state)
 
-    monkeypatch.setattr("cloud_server.engine.SWEEP_EVERY_S", 60.0)
-    monkeypatch.setattr("cloud_server.app.TURN_S", 0.0)
+    monkeypatch.setattr("cloud_server.server.LOOK_EVERY_S", 60.0)
+    monkeypatch.setattr("cloud_server.server.TURN_S", 0.0)
     async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as one, device(cloud, tiny) as other:
         for stream in (one, other):
             for session in range(4):
                 stream.post(Open(session, 2000, prompt=1500))
             stream.post(LinkState(10**5, 0))
-        await until(lambda: all(link.advising.link.up_bytes_s for link in cloud.server.links.values()))
-        monkeypatch.setattr("cloud_server.advising.schedule", counted)
-        monkeypatch.setattr(CloudServer, "_running", running_counted)
-        cloud.server.engine.swept()
-        assert not scheduled
-        await until(lambda: scheduled.total() == 8)
+        await until(lambda: all(link.measured.up_bytes_s for link in cloud.server.links.values()))
+        monkeypatch.setattr("cloud_server.schedule.chunk_advice.schedule", counted)
+        monkeypatch.setattr(Ledger, "count", count_counted)
+        await cloud.server.look_again()
+        assert scheduled.total() == 8
         assert max(scheduled.values()) == 1 and len(counts) == 1
 
 
 async def test_a_device_cannot_fill_the_metrics(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the times that a device reports faster than devices do, some are left out; later ones count again."""
-    monkeypatch.setattr("cloud_server.engine.SWEEP_EVERY_S", 60.0)
+    monkeypatch.setattr("cloud_server.server.LOOK_EVERY_S", 60.0)
 
     def counted() -> int:
-        (line,) = (each for each in cloud.server.measured().decode().splitlines() if "latency_seconds_count" in each)
+        (line,) = (each for each in measured(cloud.server).decode().splitlines() if "latency_seconds_count" in each)
         return int(float(line.split()[-1]))
 
     async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
@@ -437,10 +515,9 @@ async def test_a_device_cannot_fill_the_metrics(tiny: Path, monkeypatch: pytest.
             stream.post(Timing([], [1000, 2000]))
         stream.post(LinkState(10**6, 0))
         (link,) = cloud.server.links.values()
-        await until(lambda: link.advising.link.up_bytes_s)
+        await until(lambda: link.measured.up_bytes_s)
         assert counted() == 2 * TIMINGS
-        cloud.server.engine.swept()
-        await until(lambda: link._timings_left == TIMINGS)
+        await cloud.server.look_again()
         stream.post(Timing([], [1000]))
         await until(lambda: counted() == 2 * TIMINGS + 1)
 
@@ -472,14 +549,14 @@ async def test_logs_are_not_for_devices_to_fill(tiny: Path) -> None:
     finally:
         structlog.configure(**before)
     events = [each["event"] for each in told if each["level"] != "debug"]
-    assert events == ["device connected", "device gone"]
+    assert events == ["warmed up", "device connected", "device gone"]
     assert "words of a stranger" not in str(told) and "session ended" in str(told)
 
 
 async def test_draining(tiny: Path) -> None:
     """Unready, new sessions and devices refused, devices told, and done when the last session closes."""
     async with (
-        cloud_here(tiny, 1, drain_s=10.0, cloud_token="s") as cloud,
+        cloud_here(tiny, 1, drain_within_s=10.0, cloud_token="s", operator_token="boss") as cloud,
         device(cloud, tiny, credential="s") as stream,
     ):
         http = cloud.url.replace("ws", "http", 1)
@@ -487,8 +564,10 @@ async def test_draining(tiny: Path) -> None:
         stream.post(Forward(1, 0, 0, 0), [rows(2)])
         await news(stream)
         async with httpx.AsyncClient(trust_env=False) as client:
+            devices_own = {"Authorization": "Bearer s"}
             assert (await client.post(http + "/drain")).status_code == 401
-            drained = asyncio.create_task(client.post(http + "/drain", headers={"Authorization": "Bearer s"}))
+            assert (await client.post(http + "/drain", headers=devices_own)).status_code == 401
+            drained = asyncio.create_task(client.post(http + "/drain", headers={"Authorization": "Bearer boss"}))
             assert isinstance(await news(stream), Drain)
             assert (await client.get(http + "/health")).status_code == 503
             stream.post(Open(2, 50))
@@ -529,9 +608,9 @@ async def test_bytes_of_all_devices_are_counted(tiny: Path) -> None:
 
     def counted() -> list[float]:
         server = cloud.server
-        server.measured()
+        measured(server)
         return [next(iter(each.collect())).samples[0].value
-                for each in (server.metrics.received_bytes, server.metrics.sent_bytes)]  # fmt: skip
+                for each in (server.engine.metrics.received_bytes, server.engine.metrics.sent_bytes)]  # fmt: skip
 
     async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as first:
         async with device(cloud, tiny, name="other device") as second:
@@ -569,7 +648,7 @@ async def test_a_step_that_breaks_ends_its_sessions_only(tiny: Path, monkeypatch
     """An error nobody foresaw is internal for those in the step; the next step runs, and /health stays fine."""
     async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
         with monkeypatch.context() as broken:
-            broken.setattr("cloud_server.runner.PagedBatch", lambda *_: 1 / 0)
+            broken.setattr("cloud_server.stages.runner.PagedBatch", lambda *_: 1 / 0)
             stream.post(Open(1, 8))
             stream.post(Forward(1, 0, 0, 1), [rows(2)])
             failed = await news(stream)
@@ -599,12 +678,45 @@ async def test_a_device_that_does_not_read_harms_nobody(tiny: Path, monkeypatch:
         await socket.close()
 
 
+async def test_answers_that_a_slow_device_does_not_fetch_end_their_session(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those for which there is no room any more; its connection and its other sessions go on."""
+    async with cloud_here(tiny, 1) as cloud, bystanders(cloud, tiny), device(cloud, tiny) as stream:
+        link = cloud.server.links[max(cloud.server.links)]
+        there = link.stream
+        may_leave, send = asyncio.Event(), there._transport.send
+
+        async def slow(data: bytearray) -> None:
+            await may_leave.wait()
+            await send(data)
+
+        monkeypatch.setattr(there._transport, "send", slow)
+        monkeypatch.setattr(there.headroom, "takes", lambda size, party: there.queued_bytes + size <= 100_000)
+        for session in (1, 2, 3):
+            stream.post(Open(session, 600))
+            stream.post(Forward(session, 0, 0, 500), [rows(500)])
+        await until(lambda: link._ended)
+        may_leave.set()
+        told = [await news(stream) for _ in range(3)]
+        assert {type(each) for each in told} == {Failed, Result}
+        failed = next(each for each in told if isinstance(each, Failed))
+        assert failed.code == Code.PREEMPTED.value and Code.PREEMPTED in REPLAYABLE
+        left = next(each for each in told if isinstance(each, Result))
+        stream.post(Forward(left.session, 1, 500, 1), [rows(1)])
+        assert isinstance(await news(stream), Result)
+
+
 async def test_operators_doors(tiny: Path) -> None:
-    """/state and /drain are for whoever has the token, and for no web page."""
-    async with cloud_here(tiny, 1, cloud_token="s") as cloud, httpx.AsyncClient(trust_env=False) as client:
+    """/state and /drain are for whoever has the operators' token, and for no device and no web page."""
+    async with (
+        cloud_here(tiny, 1, cloud_token="s", operator_token="boss") as cloud,
+        httpx.AsyncClient(trust_env=False) as client,
+    ):
         http = cloud.url.replace("ws", "http", 1)
-        assert (await client.get(http + "/state")).status_code == 401
-        headers = {"Authorization": "Bearer s"}
+        for headers in ({}, {"Authorization": "Bearer s"}):
+            assert (await client.get(http + "/state", headers=headers)).status_code == 401
+        headers = {"Authorization": "Bearer boss"}
         assert (await client.get(http + "/state", headers=headers)).status_code == 200
         page = await client.post(http + "/drain", headers={**headers, "Origin": "https://evil.example"})
         assert page.status_code == 403

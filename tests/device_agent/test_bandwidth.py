@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.bandwidth import MAX_BYTES_S, SHORT_BYTES, SHORT_FRAMES, LinkMonitor
+from device_agent.cloud.bandwidth import MAX_BYTES_S, SHORT_BYTES, SHORT_FRAMES, LinkMonitor
 
 ROW = 8192
 
@@ -221,7 +221,7 @@ def use_short(link: Link, monitor: LinkMonitor, at: float, rtt_s: float | None) 
     """``SHORT_FRAMES`` short frames, one a second."""
     for number in range(SHORT_FRAMES):
         back, queue_s = link.pass_frame(at + number, 100, 100, 0.02)
-        monitor.short_answered(at + number, back, queue_s, 0.02, rtt_s)
+        monitor.answered(at + number, back, 100, 100, queue_s, 0.02, rtt_s)
     return at + SHORT_FRAMES
 
 
@@ -257,7 +257,7 @@ def test_short_frames_tell_the_round_trip(known_s: float | None) -> None:
     link, monitor = Link(5e6, 5e6), LinkMonitor()
     for at in range(20):
         back, queue_s = link.pass_frame(float(at), 100, 100, 0.02)
-        monitor.short_answered(float(at), back, queue_s, 0.02, known_s)
+        monitor.answered(float(at), back, 100, 100, queue_s, 0.02, known_s)
         back, queue_s = link.pass_frame(at + 0.5, 32 * ROW, 0, 0.02)
         monitor.sent(at + 0.5, 32 * ROW)
         monitor.answered(at + 0.5, back, 32 * ROW, 0, queue_s, 0.02, known_s)

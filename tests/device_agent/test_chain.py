@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from clouds import chain_over, until
+from clouds import chain_over, logits_of, until
 from tiny_models import build_tiny
 
-from device_agent.chain import MAX_AHEAD, WHOLE_PROMPT, ChainSession
-from device_agent.local import Compute, LocalSession, LocalSubmodel
+from device_agent.chain.chain import MAX_AHEAD, WHOLE_PROMPT, ChainSession
+from device_agent.chain.local import LocalSession, LocalSubmodel
+from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
+from split_model.hints import Pace
 from split_model.slices import middle_slice
 from split_model.stack import Stack
-from split_model.submodel import Pace
 from wire.errors import Code, SessionFailed
 
 
@@ -31,9 +32,13 @@ class SlowMiddle:
     nbytes = 0
 
     def __init__(self) -> None:
-        self.pace: Pace | None = None
+        self.hints = self
+        self.branching = None
+        self.spent = None
+        self.pace = Pace()
         self.chunk: int | None = None
-        self.advised: Callable[[int, Sequence[int]], None] | None = None
+        self.first_chunk: int | None = None
+        self.advice: tuple[int, Sequence[int]] | None = None
         self.asked: list[tuple[torch.Tensor, int, asyncio.Future[torch.Tensor]]] = []
         self.position = 0
         self.closed = False
@@ -51,19 +56,17 @@ class SlowMiddle:
     def park(self) -> None:
         """Nothing to give up."""
 
-    def forward(
-        self, hidden: torch.Tensor, want: int, parents: Sequence[int] | None = None
-    ) -> asyncio.Future[torch.Tensor]:
+    def take_advice(self) -> tuple[int, Sequence[int]] | None:
+        """Once."""
+        advice, self.advice = self.advice, None
+        return advice
+
+    def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
         """Remember what was asked."""
         answer = asyncio.get_running_loop().create_future()
         self.asked.append((hidden, want, answer))
-        if parents is None:
-            self.position += len(hidden)
+        self.position += len(hidden)
         return answer
-
-    def keep(self, nodes: Sequence[int]) -> None:
-        """Go on behind them."""
-        self.position += len(nodes)
 
     def answer(self, number: int) -> None:
         """Give forward ``number`` its rows back."""
@@ -73,6 +76,10 @@ class SlowMiddle:
     def truncate(self, position: int) -> None:
         """Go back."""
         self.position = position
+
+    def fork(self, position: int) -> SlowMiddle:
+        """Nobody forks here."""
+        raise AssertionError("no test of these forks the middle")
 
     def close(self) -> None:
         """Remember it."""
@@ -97,7 +104,7 @@ async def test_chunks_are_handed_over_ahead_of_the_answers(path: Path, tail: int
     middle, compute = SlowMiddle(), Compute()
     session = session_over(path, middle, compute, tail, chunk=5)
     chunks = MAX_AHEAD + 4
-    prefill = asyncio.create_task(session.forward([5 + each % 90 for each in range(5 * chunks)], 1, torch.clone))
+    prefill = asyncio.create_task(logits_of(session, [5 + each % 90 for each in range(5 * chunks)]))
     await until(lambda: len(middle.asked) == MAX_AHEAD + 1)
     await asyncio.sleep(0.05)
     assert len(middle.asked) == MAX_AHEAD + 1
@@ -117,7 +124,7 @@ async def test_a_failure_of_any_chunk_ends_the_prefill(path: Path) -> None:
     """It is raised to whoever waits, whatever the other chunks did."""
     middle, compute = SlowMiddle(), Compute()
     session = session_over(path, middle, compute, 0)
-    prefill = asyncio.create_task(session.forward(list(range(5, 35)), 1, torch.clone))
+    prefill = asyncio.create_task(logits_of(session, list(range(5, 35))))
     await until(lambda: len(middle.asked) == 3)
     middle.answer(0)
     middle.asked[1][2].set_exception(SessionFailed(Code.UPSTREAM_LOST, "gone"))
@@ -128,44 +135,20 @@ async def test_a_failure_of_any_chunk_ends_the_prefill(path: Path) -> None:
     compute.stop()
 
 
-async def test_a_token_begun_with_is_used_or_forgotten(path: Path) -> None:
-    """What was computed ahead serves its own token; another token, or a truncation, gives what it gives without."""
-    middle, compute = SlowMiddle(), Compute()
-    session, plain = session_over(path, middle, compute, 0), session_over(path, middle, compute, 0)
-
-    async def logits(of: ChainSession, ids: list[int], follow: int | None) -> torch.Tensor:
-        work = asyncio.create_task(of.forward(ids, 1, torch.clone, lambda _: follow))
-        count = len(middle.asked)
-        await until(lambda: len(middle.asked) > count)
-        middle.answer(len(middle.asked) - 1)
-        return await work
-
-    for ids, follow in (([5, 6, 7], 8), ([8], 9), ([10], 11), ([11], None), ([12, 13], 14)):
-        ahead, alone = await logits(session, ids, follow), await logits(plain, ids, None)
-        assert torch.equal(ahead, alone)
-        assert session.position == plain.position
-    for each in (session, plain):
-        each.truncate(4)
-        assert each.position == 4
-    assert torch.equal(await logits(session, [20], None), await logits(plain, [20], None))
-    compute.stop()
-
-
 async def test_advice_cuts_the_chunks_that_come(path: Path) -> None:
     """The cloud's size for any prompt is the first; what it advises in between holds from the next chunk on, its
     positions being the session's; a size of our own is kept whatever is advised."""
     for chunk, sizes in ((0, [5] * (MAX_AHEAD + 1) + [17, 18, 20, 5, 5, 5]), (30, [30] * 6)):
         middle, compute = SlowMiddle(), Compute()
         session = session_over(path, middle, compute, 0, chunk)
-        first = asyncio.create_task(session.forward([5, 6], 1, torch.clone))
+        first = asyncio.create_task(logits_of(session, [5, 6]))
         await until(lambda: len(middle.asked) == 1)  # noqa: B023
         middle.answer(0)
         await first
         middle.chunk = 5
-        prefill = asyncio.create_task(session.forward([5] * sum(sizes), 1, torch.clone))
+        prefill = asyncio.create_task(logits_of(session, [5] * sum(sizes)))
         await until(lambda: len(middle.asked) == 1 + min(len(sizes), MAX_AHEAD + 1))  # noqa: B023
-        if middle.advised is not None:
-            middle.advised(2 + 5 * (MAX_AHEAD + 1), [17, 18, 20])
+        middle.advice = 2 + 5 * (MAX_AHEAD + 1), [17, 18, 20]
         for number in range(1, 1 + len(sizes)):
             await until(lambda: len(middle.asked) > number)  # noqa: B023
             middle.answer(number)
@@ -175,21 +158,13 @@ async def test_advice_cuts_the_chunks_that_come(path: Path) -> None:
         compute.stop()
 
 
-@pytest.mark.parametrize(
-    ("pace", "expected"),
-    [
-        (Pace(), [64, 36]),
-        (Pace(0.02, 1e5), [64, 36]),
-        (Pace(0.02, 1e9), [100]),
-        (Pace(None, 1e9), [64, 36]),
-    ],
-)
-async def test_first_chunks_are_small_where_that_hides_something(path: Path, pace: Pace, expected: list[int]) -> None:
-    """On a link that is slow or not known, and not where all rows are up before a step of the cloud is over."""
+@pytest.mark.parametrize(("first", "expected"), [(None, [64, 36]), (40, [40, 60]), (85, [100]), (512, [100])])
+async def test_first_chunks_are_as_small_as_advised(path: Path, first: int | None, expected: list[int]) -> None:
+    """Unless a few rows would be left; while nothing is advised they are small."""
     middle, compute = SlowMiddle(), Compute()
-    middle.pace, middle.chunk = pace, 512
+    middle.first_chunk, middle.chunk = first, 512
     session = session_over(path, middle, compute, 0, chunk=0)
-    prefill = asyncio.create_task(session.forward([5] * 100, 1, torch.clone))
+    prefill = asyncio.create_task(logits_of(session, [5] * 100))
     for number in range(len(expected)):
         await until(lambda: len(middle.asked) > number)  # noqa: B023
         middle.answer(number)
@@ -212,7 +187,7 @@ async def test_layers_that_are_all_here_have_even_chunks(path: Path, monkeypatch
 
     monkeypatch.setattr(LocalSession, "forward", counted)
     session = chain_over(path, 1, 1, middle, compute, 0).open(200)
-    await session.forward([5] * 150, 1, torch.clone)
+    await logits_of(session, [5] * 150)
     assert 75 in forwarded and 64 not in forwarded, forwarded
     session.close()
     compute.stop()
@@ -225,20 +200,19 @@ async def test_a_whole_prompt(path: Path, tail: int, download_all: bool) -> None
     back where that is asked for, and the logits are those of the last one alone."""
     for most, sizes in ((512, [90]), (40, [30] * 3)):
         middle, compute = SlowMiddle(), Compute()
-        middle.max_rows, middle.chunk = most, 20
+        middle.max_rows, middle.chunk, middle.advice = most, 20, (0, [20] * 5)
         chain = chain_over(path, 4 - tail, tail, middle, compute, WHOLE_PROMPT)
         chain.download_all = download_all
         session, plain = chain.open(200), chain_over(path, 4 - tail, tail, None, compute, 10)
-        prefill = asyncio.create_task(session.forward(list(range(5, 95)), 1, torch.clone))
+        prefill = asyncio.create_task(logits_of(session, list(range(5, 95))))
         await until(lambda: len(middle.asked) == len(sizes))  # noqa: B023
-        assert middle.advised is None
         for number in range(len(sizes)):
             middle.answer(number)
         logits = await prefill
         wants = [want for _, want, _ in middle.asked]
         assert [len(hidden) for hidden, _, _ in middle.asked] == sizes
         assert wants == (sizes if download_all or tail else [0] * (len(sizes) - 1) + [1])
-        expected = await plain.open(200).forward(list(range(5, 95)), 1, torch.clone)
+        expected = await logits_of(plain.open(200), list(range(5, 95)))
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
         session.close()
         compute.stop()

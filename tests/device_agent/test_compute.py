@@ -8,7 +8,8 @@ from threading import Event
 
 import pytest
 
-from device_agent.local import Compute
+from device_agent.sharing.compute import Compute
+from device_agent.sharing.fair_threads import served_tenant
 
 LONG = 1_000_000_000
 WITHIN_S = 10.0
@@ -87,3 +88,99 @@ async def test_a_step_that_fails_is_heard_of(compute: Compute) -> None:
     with pytest.raises(ValueError, match="a step"):
         await asyncio.wait_for(compute.submit_while_idle(broken, 3, lambda: False), WITHIN_S)
     assert await asyncio.wait_for(compute.submit(lambda: 5), WITHIN_S) == 5
+
+
+async def test_tenants_take_turns(compute: Compute) -> None:
+    """Beside a tenant with much work queued, another's waits for what runs, and for as much of the first one's as it
+    has had itself; each one's own stays in order."""
+    held, began = Event(), Event()
+
+    def hold() -> None:
+        began.set()
+        assert held.wait(WITHIN_S)
+
+    done: list[str] = []
+    first = compute.submit(hold, "greedy")
+    assert await asyncio.get_running_loop().run_in_executor(None, began.wait, WITHIN_S)
+    greedy = [compute.submit(lambda number=number: done.append(f"a{number}"), "greedy") for number in range(24)]  # type: ignore[misc]
+    small = [compute.submit(lambda number=number: done.append(f"b{number}"), "small") for number in range(3)]  # type: ignore[misc]
+    held.set()
+    await asyncio.wait_for(asyncio.gather(first, *greedy, *small), WITHIN_S)
+    assert done[:3] == ["b0", "b1", "b2"], "the other has had all the time that it held the thread"
+    assert done[3:] == [f"a{number}" for number in range(24)]
+
+
+async def test_a_session_keeps_its_lane(compute: Compute) -> None:
+    """Its work is that of the tenant who was served when it was opened, from whichever task it is asked for: so its
+    order is that of its rows."""
+    token = served_tenant.set("a")
+    lane = compute.lane()
+    served_tenant.reset(token)
+    assert lane.tenant == "a" and compute.lane().tenant == ""
+    held, began, done = Event(), Event(), []
+
+    def hold() -> None:
+        began.set()
+        assert held.wait(WITHIN_S)
+
+    first = compute.submit(hold, "a")
+    assert await asyncio.get_running_loop().run_in_executor(None, began.wait, WITHIN_S)
+    futures = []
+    for number, tenant in enumerate(("a", "b", "", "a")):
+        served_tenant.set(tenant)
+        futures.append(lane.submit(lambda number=number: done.append(number)))  # type: ignore[misc]
+    served_tenant.set("")
+    held.set()
+    await asyncio.wait_for(asyncio.gather(first, *futures), WITHIN_S)
+    assert done == [0, 1, 2, 3]
+
+
+async def test_idle_work_makes_way_for_what_waited_before(compute: Compute) -> None:
+    """Also where its tenant's turn comes first, and it costs its tenant no turn afterwards."""
+    held, began = Event(), Event()
+
+    def hold() -> None:
+        began.set()
+        assert held.wait(WITHIN_S)
+
+    steps = 0
+
+    def step() -> bool:
+        nonlocal steps
+        steps += 1
+        return True
+
+    first = compute.submit(hold, "greedy")
+    assert await asyncio.get_running_loop().run_in_executor(None, began.wait, WITHIN_S)
+    waits = compute.submit(lambda: None, "greedy")
+    idle = compute.submit_while_idle(step, 1000, lambda: False, "small")
+    held.set()
+    await asyncio.wait_for(asyncio.gather(first, waits, idle), WITHIN_S)
+    assert steps == 0
+
+
+async def test_what_waits_is_cancelled_when_the_thread_stops(compute: Compute) -> None:
+    """And what was cancelled before its turn does not run."""
+    held, began, ran = Event(), Event(), []
+
+    def hold() -> None:
+        began.set()
+        assert held.wait(WITHIN_S)
+
+    first = compute.submit(hold, "a")
+    assert await asyncio.get_running_loop().run_in_executor(None, began.wait, WITHIN_S)
+    given_up, behind, late = (compute.submit(lambda: ran.append(1), "a") for _ in range(3))
+    given_up.cancel()
+    held.set()
+    await asyncio.wait_for(asyncio.gather(first, behind, late), WITHIN_S)
+    assert len(ran) == 2 and compute.idle
+    held.clear()
+    began.clear()
+    first = compute.submit(hold, "a")
+    assert await asyncio.get_running_loop().run_in_executor(None, began.wait, WITHIN_S)
+    left = [compute.submit(lambda: ran.append(1), tenant) for tenant in ("a", "b")]
+    compute.stop()
+    held.set()
+    assert all(isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*left, return_exceptions=True))
+    await asyncio.wait_for(first, WITHIN_S)
+    assert len(ran) == 2

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import build_tiny
 
-from device_agent.chain import Chain, ChainSession
-from device_agent.conversations import MAX_LOST, MIN_SHARED, Conversations, shared
-from device_agent.local import Compute
+from device_agent.answering.conversations import MAX_LOST, MIN_SHARED, Conversations, shared
+from device_agent.chain.chain import Chain, ChainSession
+from device_agent.sharing.compute import Compute
 
 LONG = list(range(5, 45))
 
@@ -30,7 +30,7 @@ def chain(tiny_folder: Path) -> Iterator[Chain]:
 async def held(chain: Chain, ids: list[int], positions: int = 100) -> ChainSession:
     """A session that holds these tokens."""
     session = chain.open(positions)
-    await session.forward(ids, 1, lambda logits: None)
+    await session.run(ids, 1)
     return session
 
 
@@ -143,21 +143,6 @@ async def test_who_holds_most_gives_way(chain: Chain) -> None:
         assert not closed(mine) and len(conversations) == 3
         conversations.close()
     one.close()
-
-
-async def test_a_token_begun_with_is_no_part_of_what_is_parked(chain: Chain) -> None:
-    """An answer that a stop text has ended may have one."""
-    session = chain.open(100)
-    await session.forward(LONG, 1, lambda logits: 7, lambda token: token)
-    conversations = Conversations(8, 2**30, 60.0)
-    conversations.keep("a", "", LONG, 10, session, 0.0)
-    taken = conversations.take("a", "", [*LONG, 8], 100, 0.0)
-    assert taken is session and session.position == len(LONG)
-    fresh = await held(chain, LONG)
-    got, wanted = [await each.forward([8], 1, lambda logits: logits.clone()) for each in (session, fresh)]
-    assert got.equal(wanted)
-    session.close()
-    fresh.close()
 
 
 @given(st.lists(st.integers(0, 1), max_size=40), st.lists(st.integers(0, 1), max_size=40), st.integers(0, 40))

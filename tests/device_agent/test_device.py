@@ -11,22 +11,23 @@ from checkpoints import DEMO
 from clouds import cloud_here, until
 from oracle import prompt_for
 
-from device_agent.__main__ import Device
-from device_agent.answering import answer
+from device_agent.answering.answer import answer
+from device_agent.build import build
 from device_agent.config import DeviceConfig
-from wire.messages import Generate, Message, Sampling
+from wire.messages import AnyMessage
+from wire.request_messages import Generate, Sampling
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_device_that_stops_leaves_nothing_in_the_cloud(number: signal.Signals) -> None:
     """The conversations it has parked are closed there, although a connection that is only lost would keep them."""
     async with cloud_here(DEMO, 2, resume_s=60.0) as cloud:
-        device = Device(DeviceConfig(model=str(DEMO), gateway="ws://127.0.0.1:9", cloud=(cloud.url,)))
+        device = build(DeviceConfig(model=str(DEMO), gateway="ws://127.0.0.1:9", cloud=(cloud.url,)))
         running = asyncio.create_task(device.run())
-        await until(device._cloud_connected)
-        entries, said = cloud.server.engine.ledger.entries, list[Message]()
+        await until(device.agent._cloud_connected)
+        entries, said = cloud.server.engine.ledger.entries, list[AnyMessage]()
         prompt, sampling = list(prompt_for(DEMO, 40)), Sampling(temperature=0.0)
-        await answer(device.agent._model, Generate(1, "id", "demo", "", prompt, 1, 4, sampling=sampling), said.append)
+        await answer(device.model, Generate(1, "id", "demo", "", prompt, 1, 4, sampling=sampling), said.append)
         await until(lambda: [entry.state.value for entry in entries.values()] == ["parked"])
         os.kill(os.getpid(), number)
         await asyncio.wait_for(running, 20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,18 +15,22 @@ from clouds import chain_over, cloud_here, device_hello, local_middle, remote_mi
 from fault_proxy import FaultProxy, Faults
 from oracle import oracle_tokens
 
-from device_agent.answering import ServedChain, answer
-from device_agent.conversations import Conversations
-from device_agent.drafters import Drafters
-from device_agent.drafting_way import DraftingWays, DraftSettings
-from device_agent.local import Compute
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.conversations import Conversations
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.sharing.compute import Compute
+from device_agent.sharing.fair_threads import FairThreads
+from device_agent.sharing.permits import Permits
+from device_agent.speculative.drafters import Drafters
+from device_agent.speculative.way import DraftingWays
 from drafting.drafter import Drafter
 from drafting.lookup import LookupDrafter
 from drafting.small_model import SmallModelDrafter
+from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
 from split_model.submodel import Submodel
-from wire.messages import ChatTurn, Delta, Done, Finished, Generate, Message, Sampling
+from wire.messages import AnyMessage
+from wire.request_messages import ChatTurn, Delta, Done, Finished, Generate, Sampling
 
 SPLIT = 2
 STORY = [ChatTurn("user", "Tell me a story about a fox who loses a key.")]
@@ -45,16 +48,19 @@ def drafters() -> Drafters:
 
 
 @asynccontextmanager
-async def served(drafters: Drafters, middle: Submodel | None = None) -> AsyncIterator[ServedChain]:
+async def served(drafters: Drafters, middle: Submodel | None = None, tail: int = 0) -> AsyncIterator[ServedChain]:
     """The demo model; its middle layers here where nobody else has them."""
     compute = Compute()
-    rest = middle if middle is not None else local_middle(DEMO, SPLIT, 0, compute)
-    chain = chain_over(DEMO, SPLIT, 0, rest, compute, 0)
+    rest = middle if middle is not None else local_middle(DEMO, SPLIT, tail, compute)
+    chain = chain_over(DEMO, SPLIT, tail, rest, compute, 0)
     tokenizer = Tokenizer.load(DEMO, chain.parts.spec.eos_token_ids)
     conversations = Conversations(8, 2**30, 60.0)
-    ways = DraftingWays(drafters, DraftSettings(fixed=True, threshold=0.0, cap=6))
-    with ThreadPoolExecutor(1) as readers:
-        yield ServedChain("demo", chain, tokenizer, 512, 64, asyncio.Semaphore(8), conversations, ways, readers)
+    ways = DraftingWays(drafters, DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=6))
+    readers = FairThreads(1, "prompt")
+    try:
+        yield ServedChain(chain, tokenizer, 512, 64, Permits(8), conversations, ways, readers)
+    finally:
+        readers.stop()
     conversations.close()
     compute.stop()
 
@@ -63,7 +69,7 @@ async def ask(model: ServedChain, draft: str, **changed: Any) -> tuple[list[str]
     """Text and reason of every choice, the log-probabilities of the first, and the last message."""
     request = Generate(1, "id", "demo", STORY, max_tokens=60, sampling=Sampling(temperature=0.0), draft=draft)
     request = msgspec.structs.replace(request, **changed)
-    said: list[Message] = []
+    said: list[AnyMessage] = []
     await answer(model, request, said.append)
     text, reasons, logprobs = [""] * request.n, [""] * request.n, []
     tokens = 0
@@ -137,6 +143,35 @@ async def test_another_drafter_begins_anew(drafters: Drafters) -> None:
         assert same[0] == first[0] and same[3].cached_tokens > 0
 
 
+@pytest.mark.parametrize("draft", ["none", "lookup", "itself"])
+async def test_all_of_a_request_is_done_for_its_tenant(
+    draft: str, drafters: Drafters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading, prefill, decoding, drafting, preparing and keeping, the work that answers of the cloud lead to included;
+    and what its drafts teach. Another tenant's request that gives up what this one has kept changes nothing in that."""
+    tenants: list[str] = []
+    submit = FairThreads.submit
+
+    def watched(threads: FairThreads, work: Any, tenant: str, free: bool = False) -> Any:
+        tenants.append(tenant)
+        return submit(threads, work, tenant, free)
+
+    async with (
+        cloud_here(DEMO, SPLIT, 1) as cloud,
+        remote_middle(cloud.url, device_hello(DEMO, SPLIT, 1)) as remote,
+        served(drafters, remote, tail=1) as model,
+    ):
+        monkeypatch.setattr(FairThreads, "submit", watched)
+        monkeypatch.setattr(model.conversations, "_limit", 1)
+        both = [ask(model, draft, tenant=tenant, n=2, max_tokens=20) for tenant in ("a", "b")]
+        await asyncio.gather(*(asyncio.create_task(each) for each in both))
+        assert set(tenants) == {"a", "b"} and len(tenants) > 40
+        tenants.clear()
+        await asyncio.create_task(ask(model, draft, tenant="a", max_tokens=20))
+        assert set(tenants) == {"a"} or (set(tenants) == {"a", "b"} and tenants.count("b") == (draft != "none"))
+        assert {tenant for tenant, _ in model.ways._ways} == ({"a", "b"} if draft != "none" else set())
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_bad_network_changes_nothing(seed: int, drafters: Drafters) -> None:
     """Lost, doubled and cut frames during verifications, with rows sent one by one or together: the same text."""
@@ -146,7 +181,9 @@ async def test_a_bad_network_changes_nothing(seed: int, drafters: Drafters) -> N
         remote_middle([proxy.url, cloud.url], device_hello(DEMO, SPLIT, 0)) as remote,
         served(drafters, remote) as model,
     ):
-        model.ways._settings = DraftSettings(fixed=True, threshold=0.0, cap=4, stream="on" if seed % 2 else "off")
+        model.ways._settings = DraftSettings(
+            draft_length="fixed", draft_threshold=0.0, draft_cap=4, stream_rows="on" if seed % 2 else "off"
+        )
         prompt = tuple(model.tokenizer.chat(STORY))
         truth = model.tokenizer.decode(oracle_tokens(DEMO, prompt, 48))
         for draft in ("itself", "lookup"):
@@ -164,7 +201,9 @@ async def test_a_cloud_that_dies_during_verifications_costs_no_token(drafters: D
     ):
         truth = model.tokenizer.decode(oracle_tokens(DEMO, tuple(model.tokenizer.chat(STORY)), 40))
         for stream in ("off", "on"):
-            model.ways._settings = DraftSettings(fixed=True, threshold=0.0, cap=5, stream=stream)
+            model.ways._settings = DraftSettings(
+                draft_length="fixed", draft_threshold=0.0, draft_cap=5, stream_rows=stream
+            )
             model.ways._ways.clear()
             breaks = 0
 
@@ -172,7 +211,7 @@ async def test_a_cloud_that_dies_during_verifications_costs_no_token(drafters: D
                 nonlocal breaks
                 while True:
                     await asyncio.sleep(0.07)
-                    for link in remote.links:
+                    for link in remote.clouds.links:
                         for session in link.sessions:
                             if session._log.waiting and breaks < 4:  # type: ignore[attr-defined]
                                 assert link.stream is not None

@@ -12,10 +12,10 @@ import torch
 from checkpoints import DEMO
 from structlog.testing import capture_logs
 
-from device_agent.__main__ import Device
+from device_agent.build import build
+from device_agent.chain.model_ends import DeviceParts
 from device_agent.config import DeviceConfig
-from device_agent.drafters import Drafters, load_drafters
-from device_agent.parts import DeviceParts
+from device_agent.speculative.drafters import Drafters, load_drafters
 from drafting.adapter_layer import adapter_shapes
 from drafting.drafter_file import write_drafter
 from drafting.errors import BadDrafter
@@ -202,22 +202,22 @@ def test_a_model_that_is_not_whole_cannot_be_compared(train: Any, parts: DeviceP
 )
 async def test_the_mode_decides_what_is_held_and_told(settings: Any, drafts: Any, front: Any, middle: bool) -> None:
     """All layers in one stack only where nothing is drafted; the gateway hears which drafters there are."""
-    device = Device(DeviceConfig(model=str(DEMO), gateway="ws://127.0.0.1:9", **settings))
+    device = build(DeviceConfig(model=str(DEMO), gateway="ws://127.0.0.1:9", **settings))
     told = device.agent._hello.models[0].drafts
     assert told == drafts if drafts is not None else told[-2:] == ["lookup", "none"]
     layers = device.parts.spec.num_layers
     assert len(device.parts.front.blocks) == (layers if front is None else front)
-    assert (device.agent._model.chain.middle is not None) is middle
+    assert (device.model.chain.middle is not None) is middle
     assert (device.remote is None) is (settings["mode"] == "local")
 
 
 def test_a_folder_for_drafters_that_is_not_there_is_said(tmp_path: Path) -> None:
     """Whoever names one means it."""
     with pytest.raises(ValueError, match="no such folder"):
-        Device(DeviceConfig(model=str(DEMO), mode="local", drafters=str(tmp_path / "none")))
+        build(DeviceConfig(model=str(DEMO), mode="local", drafters=str(tmp_path / "none")))
 
 
 def test_a_small_model_is_wanted() -> None:
     """The mode that drafts with one does not take another drafter for it."""
     with pytest.raises(ValueError, match="drafts with a small model, and lookup is none"):
-        Device(DeviceConfig(model=str(DEMO), mode="u-small", draft=("lookup",)))
+        build(DeviceConfig(model=str(DEMO), mode="u-small", draft=("lookup",)))

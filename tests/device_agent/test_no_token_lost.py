@@ -15,13 +15,16 @@ from oracle import oracle_tokens, prompt_for
 from submodel_conformance import rows
 from tiny_models import build_tiny
 
-from device_agent.cloud_link import CloudLink
-from device_agent.local import Compute
-from device_agent.recovery import MAX_ATTACHES
-from device_agent.remote import RemoteSubmodel
+from device_agent.cloud.link import CloudLink
+from device_agent.cloud.recovery import MAX_ATTACHES
+from device_agent.cloud.remote import RemoteSubmodel
+from device_agent.sharing.compute import Compute
 from wire.errors import Code, SessionFailed
 from wire.frames import Tensor
-from wire.messages import Advice, Close, Drain, Forward, LinkState, Message, Open, Park, Resume, Timing
+from wire.message import Drain
+from wire.messages import AnyMessage
+from wire.outbox import Outgoing
+from wire.session_messages import Advice, Close, Forward, LinkState, Open, Park, Resume, Timing
 
 PROMPT, TOKENS, CHUNK = 50, 10, 10
 
@@ -36,7 +39,7 @@ def tiny(tiny_folder: Path) -> Path:
 @pytest.fixture(autouse=True)
 def dialled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits for the pause before dialling again."""
-    monkeypatch.setattr("device_agent.link.delay_s", lambda attempt, random: 0.01)
+    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
 
 
 class Spy:
@@ -44,19 +47,20 @@ class Spy:
 
     def __init__(self, link: CloudLink, monkeypatch: pytest.MonkeyPatch) -> None:
         self.link = link
-        self.seen: list[Message] = []
+        self.seen: list[AnyMessage] = []
         self.rows: list[int] = []
         """Rows of each forward."""
         self.at: dict[int, Callable[[], Any]] = {}
         post = link.post
 
-        def spied(message: Message, tensors: Any = ()) -> None:
-            post(message, tensors)
+        def spied(message: AnyMessage, tensors: Any = (), left: Any = None) -> Outgoing:
+            entry = post(message, tensors, left)
             self.seen.append(message)
             if isinstance(message, Forward):
                 tensor: Tensor = tensors[0]
                 self.rows.append(tensor.shape[0])
                 self.at.pop(len(self.rows), lambda: None)()
+            return entry
 
         monkeypatch.setattr(link, "post", spied)
 
@@ -106,7 +110,7 @@ async def test_a_lost_connection_is_resumed(tiny: Path, forward: int, monkeypatc
         remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
         answering(tiny, remote, prompt) as answer,
     ):
-        spy = Spy(remote.links[0], monkeypatch)
+        spy = Spy(remote.clouds.links[0], monkeypatch)
         spy.at[forward] = spy.cut
         assert await answer == oracle_tokens(tiny, prompt, TOKENS)
         assert not spy.at, "it was cut"
@@ -128,7 +132,7 @@ async def test_cut_again_and_again(tiny: Path, monkeypatch: pytest.MonkeyPatch) 
         remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
         answering(tiny, remote, prompt) as answer,
     ):
-        spy = Spy(remote.links[0], monkeypatch)
+        spy = Spy(remote.clouds.links[0], monkeypatch)
         spy.at = dict.fromkeys(range(9, 30, 3), spy.cut)
         assert await answer == oracle_tokens(tiny, prompt, TOKENS)
         assert spy.count(Resume) >= MAX_ATTACHES
@@ -144,7 +148,7 @@ async def test_another_cloud_takes_over(tiny: Path, forward: int, monkeypatch: p
         remote_middle([first.url, second.url], device_hello(tiny, 1, 1)) as remote,
         answering(tiny, remote, prompt) as answer,
     ):
-        before, after = Spy(remote.links[0], monkeypatch), Spy(remote.links[1], monkeypatch)
+        before, after = Spy(remote.clouds.links[0], monkeypatch), Spy(remote.clouds.links[1], monkeypatch)
         before.at[forward] = before.cut_for_good
         assert await answer == oracle_tokens(tiny, prompt, TOKENS)
         (opened,) = [message for message in after.seen if isinstance(message, Open)]
@@ -164,7 +168,7 @@ async def test_a_restarted_cloud_gets_everything_again(tiny: Path, monkeypatch: 
         remote_middle(first.url, device_hello(tiny, 1, 1)) as remote,
         answering(tiny, remote, prompt) as answer,
     ):
-        spy = Spy(remote.links[0], monkeypatch)
+        spy = Spy(remote.clouds.links[0], monkeypatch)
 
         def restart() -> None:
             spy.link._url = second.url + "/device"
@@ -195,12 +199,12 @@ async def test_a_session_that_the_cloud_gives_up_is_replayed(
         remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
         answering(tiny, remote, prompt) as answer,
     ):
-        spy = Spy(remote.links[0], monkeypatch)
+        spy = Spy(remote.clouds.links[0], monkeypatch)
         engine = cloud.server.engine
 
         async def give_up() -> None:
             await until(lambda: engine.ledger.entries)
-            engine._end(next(iter(engine.ledger.entries)), failure)
+            engine.sessions.end(next(iter(engine.ledger.entries)), failure)
 
         tasks = []
         spy.at[forward] = lambda: tasks.append(asyncio.create_task(give_up()))
@@ -212,7 +216,7 @@ async def test_a_session_that_the_cloud_gives_up_is_replayed(
 async def test_rows_that_bring_every_step_down_fail_in_the_end(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the cloud's own error, after a few attaches and not for ever."""
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
-        spy = Spy(remote.links[0], monkeypatch)
+        spy = Spy(remote.clouds.links[0], monkeypatch)
 
         async def broken(*_: Any) -> None:
             raise RuntimeError("poison")
@@ -235,7 +239,7 @@ async def test_a_cloud_that_does_not_answer_is_left_for_another(tiny: Path, monk
         remote_middle([first.url, second.url], device_hello(tiny, 1, 1), reply_within_s=0.5) as remote,
         answering(tiny, remote, prompt) as answer,
     ):
-        monkeypatch.setattr(first.server.engine._scheduler, "add", lambda *work: None)
+        monkeypatch.setattr(first.server.engine.sessions.scheduler, "add", lambda *work: None)
         assert await answer == oracle_tokens(tiny, prompt, TOKENS)
         await until(lambda: nothing_left(first) and nothing_left(second))
 
@@ -250,11 +254,11 @@ async def test_a_draining_cloud_is_left_at_once(tiny: Path, monkeypatch: pytest.
                 remote_middle(urls, device_hello(tiny, 1, 1)) as remote,
                 answering(tiny, remote, prompt) as answer,
             ):
-                spy = Spy(remote.links[0], monkeypatch)
+                spy = Spy(remote.clouds.links[0], monkeypatch)
                 links = list(first.server.links.values())
                 spy.at[8] = lambda links=links: links[0].stream.post(Drain(20.0))  # type: ignore[misc]
                 assert await answer == oracle_tokens(tiny, prompt, TOKENS)
-                assert remote.links[0].draining and remote.connected is both
+                assert remote.clouds.links[0].draining and remote.connected is both
                 assert (len(spy.rows) < PROMPT // CHUNK + TOKENS - 1) is both
                 if both:
                     session = remote.open(4)
@@ -289,7 +293,7 @@ async def test_nobody_comes_back(tiny: Path, monkeypatch: pytest.MonkeyPatch) ->
         cloud_here(tiny, 1, 1) as cloud,
         remote_middle(cloud.url, device_hello(tiny, 1, 1), recover_within_s=0.3) as remote,
     ):
-        spy = Spy(remote.links[0], monkeypatch)
+        spy = Spy(remote.clouds.links[0], monkeypatch)
         session = remote.open(4)
         await session.forward(rows(1, 32, 0), 1)
         spy.cut_for_good()
@@ -306,7 +310,7 @@ async def test_closing_ends_every_kind_of_wait(tiny: Path, monkeypatch: pytest.M
         cloud_here(tiny, 1, 1, window_rows=4, max_rows=4, resume_s=1.0) as cloud,
         remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
     ):
-        spy = Spy(remote.links[0], monkeypatch)
+        spy = Spy(remote.clouds.links[0], monkeypatch)
         tasks = asyncio.all_tasks()
         lost = remote.open(40)
         for _ in range(5):
@@ -327,11 +331,11 @@ async def test_closing_ends_every_kind_of_wait(tiny: Path, monkeypatch: pytest.M
         for _ in range(5):
             await replaying.forward(rows(4, 32, 0), 0)
         engine = cloud.server.engine
-        engine._end(max(engine.ledger.entries), SessionFailed(Code.EVICTED, "why"))
+        engine.sessions.end(max(engine.ledger.entries), SessionFailed(Code.EVICTED, "why"))
         await until(lambda: not spy.link.sessions)
         seen = len(spy.rows)
         with monkeypatch.context() as silent:
-            silent.setattr(engine._scheduler, "add", lambda *work: None)
+            silent.setattr(engine.sessions.scheduler, "add", lambda *work: None)
             waits = replaying.forward(rows(1, 32, 0), 1)
             await until(lambda: len(spy.rows) > seen)
             replaying.close()
@@ -348,7 +352,7 @@ async def test_a_parked_session_sends_only_what_is_new(tiny: Path, monkeypatch: 
     of a session that never stopped."""
     hidden = rows(40, 32, 1)
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
-        spy = Spy(remote.links[0], monkeypatch)
+        spy = Spy(remote.clouds.links[0], monkeypatch)
         whole = remote.open(40, 40, 40)
         wanted = await whole.forward(hidden, 40)
         whole.close()
@@ -360,7 +364,7 @@ async def test_a_parked_session_sends_only_what_is_new(tiny: Path, monkeypatch: 
             session.park()
             await until(lambda: any(entry.state.value == "parked" for entry in engine.ledger.entries.values()))
             if event == "evicted":
-                engine._end(max(engine.ledger.entries), SessionFailed(Code.EVICTED, "why"))
+                engine.sessions.end(max(engine.ledger.entries), SessionFailed(Code.EVICTED, "why"))
                 await until(lambda: not spy.link.sessions)
             elif event == "lost":
                 spy.cut()
@@ -382,10 +386,8 @@ async def test_the_cloud_hears_times_and_its_advice_is_heard(tiny: Path, monkeyp
     """TTFT once, TBT for each answer after it, within about a second, and bandwidth once known; chunk sizes for the
     connection and for a session arrive where prompts are cut."""
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
-        spy = Spy(remote.links[0], monkeypatch)
+        spy = Spy(remote.clouds.links[0], monkeypatch)
         session = remote.open(1000, 500, 503)
-        advised: list[Any] = []
-        session.advised = lambda begin, sizes: advised.append((begin, list(sizes)))
         for begin in range(0, 500, 250):
             await session.forward(rows(250, 32, begin), 1)
         for _ in range(3):
@@ -395,9 +397,11 @@ async def test_the_cloud_hears_times_and_its_advice_is_heard(tiny: Path, monkeyp
         assert len(times.ttft_us) == 1 and len(times.tbt_us) == 3 and min(times.ttft_us + times.tbt_us) > 0
         assert all(message.up_bytes_s > 0 for message in spy.seen if isinstance(message, LinkState))
         stream = next(iter(cloud.server.links.values())).stream
-        stream.post(Advice([33]))
+        stream.post(Advice([33, 22]))
         stream.post(Advice([5, 6], 1, 490))
         stream.post(Advice([7], 99, 0))
-        await until(lambda: (490, [5, 6]) in advised)
-        assert remote.chunk == 33
+        await until(lambda: (remote.chunk, remote.first_chunk) == (33, 22))
+        probe = remote.open(1)
+        await probe.forward(rows(1, 32, 0), 1)  # Answered behind all of it.
+        assert session.take_advice() == (490, [5, 6]) and session.take_advice() is None
         session.close()

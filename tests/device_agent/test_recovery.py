@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent.recovery import MAX_ATTACHES, MAX_LOSSES, ROOM_AFTER_S, Recovery
-from device_agent.times import LONGEST_US, Times
+from device_agent.cloud.recovery import MAX_ATTACHES, MAX_LOSSES, ROOM_AFTER_S, Kept, Recovery
+from device_agent.cloud.times import LONGEST_US, Times
 from wire.connection import Connection, Role, State
 from wire.errors import Code, SessionFailed
 from wire.limits import CLOUD_LINK, MAX_TIMES
@@ -46,9 +46,17 @@ def test_a_cloud_that_is_lost_full_or_broken_is_the_last_choice(code: Code) -> N
 def test_a_lost_connection_goes_back_to_what_is_kept() -> None:
     """Where its keys and values are, nothing has to be replayed; if that is not there, to the first that is."""
     recovery = after(Code.UPSTREAM_LOST, 2)
-    assert recovery.choose([True, True, True], 0.0, kept=2) == 2
-    assert recovery.choose([True, True, False], 0.0, kept=2) == 0
-    assert after(Code.STAGE_LOST, 1).choose([True, True], 0.0, kept=1) == 0, "only a loss keeps anything"
+    recovery.keep(Kept(2, "token", 5, 1.0))
+    assert recovery.choose([True, True, True], 0.0) == 2
+    assert recovery.choose([True, True, False], 0.0) == 0
+    assert recovery.choose([True, True, True], 1.0) == 0, "for a while"
+    assert recovery.kept_at(2, 0.5) is not None and recovery.kept_at(0, 0.5) is recovery.kept_at(2, 1.5) is None
+    moved = after(Code.STAGE_LOST, 1)
+    moved.keep(Kept(1, "token", 5, 1.0))
+    assert moved.choose([True, True], 0.0) == 0, "only a loss keeps anything"
+    for code, stays in ((Code.SESSION_LIMIT, True), (Code.PREEMPTED, False)):
+        recovery.ended(1, SessionFailed(code, "why"), 0.0, 0.0)
+        assert (recovery.kept_at(2, 0.5) is not None) is stays
 
 
 @pytest.mark.parametrize("code", [Code.SESSION_LIMIT, Code.STAGE_LOST, Code.UPSTREAM_LOST])
@@ -202,4 +210,4 @@ def test_the_longest_times_fit_one_frame() -> None:
         times.tbt(1e9)
     told = times.take()
     assert told is not None
-    assert len(connection.send(told, (), 0.0)) > 2 * MAX_TIMES
+    assert len(connection.frame(told, (), 0.0)) > 2 * MAX_TIMES

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from device_agent.history import History
-from device_agent.row_bytes import finite, joined
+from device_agent.cloud.history import History
+from device_agent.cloud.row_bytes import finite, joined
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, local_middle, remote_middle, until
+from line_submodel import LineSubmodel
 from oracle import oracle_tokens, prompt_for
-from submodel_conformance import check_submodel, rows
+from submodel_conformance import branching, check_submodel, rows
 from tiny_models import build_tiny
 
-from cloud_server.sessions import Answer
-from device_agent.local import Compute
-from device_agent.remote import RemoteSubmodel
+from cloud_server.engine.session import Answered
+from device_agent.cloud.remote import RemoteSubmodel
+from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
 from split_model.slices import middle_slice
-from split_model.stack import Stack
+from split_model.stack import Span, Stack
 from split_model.submodel import SubmodelSession
 from split_model.tree import Tree
 from wire.errors import Code, ConnectionFailed, SessionFailed
@@ -33,6 +34,15 @@ def tiny(tiny_folder: Path) -> Path:
     return path if path.exists() else build_tiny("llama", path)
 
 
+def ask(
+    session: SubmodelSession, hidden: torch.Tensor, want: int, parents: Sequence[int] | None
+) -> Awaitable[torch.Tensor]:
+    """New positions, or nodes where there are ``parents``."""
+    if parents is None:
+        return session.forward(hidden, want)
+    return branching(session).forward_nodes(hidden, want, parents)
+
+
 def middle_of(path: Path) -> Stack:
     """Layers 1 to 3, for comparison."""
     checkpoint = Checkpoint.open(path)
@@ -43,6 +53,13 @@ async def test_local_submodel_conforms(tiny: Path) -> None:
     """Layers on this machine."""
     compute = Compute()
     await check_submodel(local_middle(tiny, 1, 1, compute), middle_of(tiny))
+    compute.stop()
+
+
+async def test_a_submodel_without_branching_conforms(tiny: Path) -> None:
+    """What all owe is all that is asked of one that offers no more."""
+    compute = Compute()
+    await check_submodel(LineSubmodel(local_middle(tiny, 1, 1, compute)), middle_of(tiny))
     compute.stop()
 
 
@@ -77,14 +94,14 @@ async def test_a_small_step_budget_splits_chunks(tiny: Path) -> None:
 @pytest.mark.parametrize("slow", [True, False], ids=["slow link", "fast link"])
 async def test_rows_are_packed_for_a_slow_link(slow: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways, and what comes out is the same; a fast link carries them as they are, and so does one that is told."""
-    monkeypatch.setattr("device_agent.cloud_link.PACK_BELOW_BYTES_S", 1e12 if slow else 1.0)
+    monkeypatch.setattr("device_agent.cloud.pace.PACK_BELOW_BYTES_S", 1e12 if slow else 1.0)
     sent = []
     for may_pack in (True, False):
         hello = device_hello(tiny, 1, 1)
         async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, hello, may_pack=may_pack) as remote:
             await check_submodel(remote, middle_of(tiny))
-            (link,) = remote.links
-            link.monitor._up.observe(10**6, 0.01, alone=True)  # Before that, nobody knows that a link is fast.
+            (link,) = remote.clouds.links
+            link.pace.monitor._up.observe(10**6, 0.01, alone=True)  # Before that, nobody knows that a link is fast.
             await check_submodel(remote, middle_of(tiny))
             before = link.stream.sent_bytes, link.stream.received_bytes  # type: ignore[union-attr]
             session = remote.open(200)
@@ -107,7 +124,7 @@ async def test_an_answer_that_never_comes_has_a_deadline(tiny: Path, monkeypatch
         remote_middle(cloud.url, device_hello(tiny, 1, 1), reply_within_s=0.5) as remote,
     ):
         session = remote.open(4)
-        monkeypatch.setattr(cloud.server.engine._scheduler, "add", lambda *work: None)
+        monkeypatch.setattr(cloud.server.engine.sessions.scheduler, "add", lambda *work: None)
         with pytest.raises(SessionFailed) as failed:
             await session.forward(rows(1, 32, 0), 1)
         assert failed.value.code is Code.TIMEOUT
@@ -119,18 +136,13 @@ async def test_rows_that_are_not_finite_fail_the_session(tiny: Path, monkeypatch
     """A cloud that sends NaN, past its own check, gives an error and no tokens."""
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
         link = next(iter(cloud.server.links.values()))
-        deliver_to = link._deliver_to
+        deliver = link._deliver
 
-        def spoilt(session: int) -> Callable[[int, Answer | SessionFailed], None]:
-            deliver = deliver_to(session)
+        def spoilt(session: int, outcome: Answered | SessionFailed) -> None:
+            assert isinstance(outcome, Answered) and outcome.rows is not None
+            deliver(session, replace(outcome, rows=outcome.rows * torch.nan))
 
-            def with_nan(sequence: int, outcome: Answer | SessionFailed) -> None:
-                assert isinstance(outcome, Answer) and outcome.rows is not None
-                deliver(sequence, replace(outcome, rows=outcome.rows * torch.nan))
-
-            return with_nan
-
-        monkeypatch.setattr(link, "_deliver_to", spoilt)
+        monkeypatch.setattr(link, "_deliver", spoilt)
         session = remote.open(4)
         with pytest.raises(SessionFailed) as failed:
             await session.forward(rows(1, 32, 0), 1)
@@ -153,7 +165,7 @@ async def test_remote_submodel_conforms_with_stages(tiny: Path) -> None:
 async def test_losses_change_no_row(tiny: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks, trees, choices and truncations over two cloud servers while connections are cut and sessions thrown out
     at any moment: every row is what the layers on this machine give."""
-    monkeypatch.setattr("device_agent.link.delay_s", lambda attempt, random: 0.01)
+    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     compute = Compute()
     oracle = local_middle(tiny, 1, 1, compute).open(400)
@@ -161,14 +173,14 @@ async def test_losses_change_no_row(tiny: Path, seed: int, monkeypatch: pytest.M
 
     def lose(remote: RemoteSubmodel, clouds: list[Cloud]) -> None:
         nonlocal losses
-        stream = rng.choice(remote.links).stream
+        stream = rng.choice(remote.clouds.links).stream
         if stream is not None and rng.random() < 0.7:
             stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
             losses += 1
         else:
             engine = rng.choice(clouds).server.engine
             for key in list(engine.ledger.entries):
-                engine._end(key, SessionFailed(Code.PREEMPTED, "its pages were needed"))
+                engine.sessions.end(key, SessionFailed(Code.PREEMPTED, "its pages were needed"))
                 losses += 1
 
     async with (
@@ -187,7 +199,7 @@ async def test_losses_change_no_row(tiny: Path, seed: int, monkeypatch: pytest.M
             if session.position > 350:
                 for each in both:
                     each.truncate(5)
-            answers.append((session.forward(hidden, want, parents), oracle.forward(hidden, want, parents)))
+            answers.append((ask(session, hidden, want, parents), ask(oracle, hidden, want, parents)))
             if rng.random() < 0.3:
                 await asyncio.sleep(rng.choice([0, 0.001, 0.01]))
             if rng.random() < 0.2:
@@ -201,7 +213,7 @@ async def test_losses_change_no_row(tiny: Path, seed: int, monkeypatch: pytest.M
                 tree.add(parents)
                 keep = tree.path(rng.randint(-1, len(parents) - 1)) if rng.random() < 0.8 else None
                 for each in both:
-                    each.truncate(each.position) if keep is None else each.keep(keep)
+                    each.truncate(each.position) if keep is None else branching(each).keep(keep)
             elif rng.random() < 0.2:
                 back = rng.randint(max(0, session.position - 10), session.position)
                 for each in both:
@@ -216,7 +228,104 @@ async def test_losses_change_no_row(tiny: Path, seed: int, monkeypatch: pytest.M
     compute.stop()
 
 
-@pytest.mark.parametrize("settings", [{"window_rows": 64}, {"max_rows": 3}, {"max_positions": 40}])
+@pytest.mark.parametrize("smaller", [{"max_rows": 8}, {"window_rows": 8}], ids=["rows", "window"])
+async def test_a_tree_goes_on_where_fewer_rows_fit(
+    tiny: Path, smaller: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that moves with a tree on its way to a cloud server that takes fewer rows at once has its first nodes
+    answered there, at once; and so has every further tree, though the cloud server that took larger ones is back."""
+    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
+    compute, fits = Compute(), 8
+    oracle = local_middle(tiny, 1, 1, compute).open(100)
+    parents = [-1, *(node // 2 for node in range(19))]
+
+    async with (
+        cloud_here(tiny, 1, 1) as large,
+        cloud_here(tiny, 1, 1, **smaller) as small,
+        remote_middle([large.url, small.url], device_hello(tiny, 1, 1)) as remote,
+    ):
+        session = remote.open(100)
+
+        async def both(hidden: torch.Tensor, parents: list[int] | None, answered: int) -> None:
+            waits = ask(session, hidden, len(hidden), parents)
+            if parents is not None and large.server.engine.ledger.entries:
+                lost.stream._transport._websocket.transport.abort()  # type: ignore[union-attr]
+            cut = None if parents is None else parents[:answered]
+            got, wanted = await asyncio.wait_for(waits, 10.0), await ask(oracle, hidden[:answered], answered, cut)
+            torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
+
+        lost = remote.clouds.links[0]
+        await both(rows(10, 32, 0), None, 10)
+        url, lost._url = lost._url, "ws://127.0.0.1:9/device"
+        await both(rows(20, 32, 1), parents, fits)
+        for each in (session, oracle):
+            branching(each).keep([0, 1, 3])
+        await both(rows(3, 32, 2), None, 3)
+        lost._url = url
+        await until(lambda: lost.ready)
+        await both(rows(20, 32, 3), parents, fits)
+        for each in (session, oracle):
+            each.truncate(each.position)
+        await both(rows(1, 32, 4), None, 1)
+        session.close()
+    compute.stop()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_losses_change_no_row_of_a_fork(tiny: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions that fork at any answered row and go on while connections are cut and sessions thrown out: every row is
+    what the layers on this machine give."""
+    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
+    rng, generator, layers = random.Random(seed), torch.Generator().manual_seed(seed), middle_of(tiny)
+    losses = forks = 0
+    async with (
+        cloud_here(tiny, 1, 1, page_positions=4) as first,
+        cloud_here(tiny, 1, 1, page_positions=8, max_rows=16, window_rows=24) as second,
+        remote_middle([first.url, second.url], device_hello(tiny, 1, 1)) as remote,
+    ):
+        lines = [(remote.open(80), torch.empty(0, 32))]
+        answers: list[tuple[Awaitable[torch.Tensor], torch.Tensor]] = []
+        for _ in range(60):
+            number = rng.randrange(len(lines))
+            session, line = lines[number]
+            if session.position > 60:
+                back = rng.randint(0, 40)
+                session.truncate(back)
+                line = line[:back]
+            hidden = torch.randn(rng.choice([1, 1, 4, 20]), 32, generator=generator)
+            line = torch.cat([line, hidden])
+            lines[number] = session, line
+            answers.append((session.forward(hidden, 1), line))
+            if rng.random() < 0.5:
+                await answers[-1][0]
+            answered = session._log.history.length
+            if rng.random() < 0.3 and answered and not session._log.waiting:
+                at = rng.randint(1, answered)
+                lines.append((session.fork(at), line[:at]))
+                forks += 1
+            if len(lines) > 5:
+                await asyncio.gather(*(each for each, _ in answers))
+                lines.pop(rng.randrange(len(lines)))[0].close()
+            if rng.random() < 0.2:
+                stream = rng.choice(remote.clouds.links).stream
+                if stream is not None and rng.random() < 0.6:
+                    stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
+                else:
+                    engine = rng.choice([first, second]).server.engine
+                    for key in list(engine.ledger.entries):
+                        engine.sessions.end(key, SessionFailed(Code.PREEMPTED, "its pages were needed"))
+                losses += 1
+            if rng.random() < 0.3:
+                await asyncio.sleep(rng.choice([0, 0.001, 0.01]))
+        for got, line in answers:
+            wanted = layers.forward(line, [Span(layers.new_cache(len(line)), len(line))])[-1:]
+            torch.testing.assert_close(await got, wanted, atol=1e-5, rtol=0)
+        for session, _ in lines:
+            session.close()
+    assert losses > 4 and forks > 4
+
+
+@pytest.mark.parametrize("settings", [{"window_rows": 64}, {"max_rows": 3}, {"max_model_len": 40}])
 async def test_a_chain_keeps_within_what_the_cloud_allows(settings: dict[str, int], tiny: Path) -> None:
     """Whatever limits the cloud has, prompts are cut to fit them."""
     compute = Compute()
@@ -233,7 +342,7 @@ async def test_a_chain_keeps_within_what_the_cloud_allows(settings: dict[str, in
 async def test_a_cloud_lost_a_moment_ago_is_upstream_lost(tiny: Path) -> None:
     """Opening on a stream that has just ended is the typed error of a cloud that is away."""
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
-        stream = remote.links[0].stream
+        stream = remote.clouds.links[0].stream
         assert stream is not None
         stream._connection.fail(ConnectionFailed(Code.LOST, "gone"))
         with pytest.raises(SessionFailed) as failed:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from checkpoints import DATA, DEMO
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_agent.chunking import chunk_sizes
-from device_agent.detokenizer import MAX_HELD_TOKENS, Detokenizer
-from device_agent.prompt import read_prompt
-from device_agent.stops import StopScanner
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.detokenizer import MAX_HELD_TOKENS, Detokenizer
+from device_agent.answering.prompt import read_prompt
+from device_agent.answering.stops import StopScanner
+from device_agent.answering.tokenizer import CUT_TOKENS, SLICE, Tokenizer
+from device_agent.cloud.chunks import chunk_sizes
 from wire.errors import Code, SessionFailed
-from wire.messages import ChatTurn, Generate
+from wire.request_messages import ChatTurn, Generate
 
 
 def decode_bytes(ids: Sequence[int]) -> str:
@@ -91,6 +94,96 @@ def test_chunks(tokens: int, chunk: int) -> None:
     assert sum(sizes) == tokens
     assert len(sizes) == -(-tokens // chunk)
     assert not sizes or (max(sizes) <= chunk and max(sizes) - min(sizes) <= 1)
+
+
+@lru_cache
+def loaded(name: str) -> Tokenizer:
+    """One of the tokenizers that are at hand."""
+    path = DATA / name if name else DEMO
+    if not path.is_dir():
+        pytest.skip(f"{name} is not at hand")
+    return Tokenizer.load(path, ())
+
+
+ALL = ["", *(f"tokenizers/{name}" for name in ("llama2", "qwen", "gpt2", "opt"))]
+ALL += [f"models/{name}" for name in ("stories-260k", "tinystories-656k")]
+
+stretches = st.one_of(
+    st.text(max_size=200),
+    st.text(" \n\t\r", max_size=200),
+    st.builds(str.__mul__, st.characters(exclude_categories=["Cs"]), st.integers(1, 500)),
+    st.builds(str.__mul__, st.text("abcde =-.", min_size=1, max_size=6), st.integers(1, 100)),
+    st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FFF), max_size=100),
+    st.text("🙂👍🏽👩\u200d👧\ufe0f🇩🇪e\u0301\u0327각", max_size=100),
+    st.lists(st.sampled_from(["<|im_start|>", "<s>", "</s>", "<unk>", "<|endoftext|>", "<|start_story|>"])).map(
+        "".join
+    ),
+    st.sampled_from(["The quick brown fox, ", "def f(x):\n    return x\n", "1234567890", "<|im_end|>\n"]).map(
+        lambda each: each * 9
+    ),
+)
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(st.lists(stretches, min_size=1, max_size=5).map("".join), st.data())
+def test_a_cut_makes_few_tokens_more(name: str, text: str, data: st.DataObject) -> None:
+    """Wherever any text is cut in two: what is counted slice by slice, less ``CUT_TOKENS`` each, is never too much."""
+    tokenizer, cut = loaded(name), data.draw(st.integers(0, len(text)))
+    first, second, whole = (len(tokenizer.rendered(part)) for part in (text[:cut], text[cut:], text))
+    assert first + second - whole <= CUT_TOKENS // 2
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=15, deadline=None)
+@given(st.lists(stretches.filter(len), min_size=1, max_size=5).map("".join), st.integers(1, 4 * SLICE))
+def test_what_fits_is_never_refused(name: str, text: str, length: int) -> None:
+    """A long text of any kind, in a context that it just fits; and one token less is too little, always."""
+    tokenizer, text = loaded(name), (text * (length // len(text) + 1))[:length]
+    tokens = len(tokenizer.text(text))
+    if tokens:
+        assert len(read_prompt(Generate(1, "", "", text), tokenizer, tokens + 1, 4096, 10**6).ids) == tokens
+        with pytest.raises(SessionFailed) as refused:
+            read_prompt(Generate(1, "", "", text), tokenizer, tokens, 4096, 10**6)
+        assert refused.value.code is Code.CONTEXT_LENGTH_EXCEEDED
+
+
+class Counting(Tokenizer):
+    """Counts the characters that are made tokens of, and the turns that a template is run on."""
+
+    def __init__(self, of: Tokenizer) -> None:
+        self.__dict__.update(of.__dict__)
+        self.characters = self.turns = 0
+        encode = of._tokenizer.encode
+
+        def counted(text: str, **how: Any) -> list[int]:
+            self.characters += len(text)
+            return list(encode(text, **how))
+
+        self._tokenizer = SimpleNamespace(encode=counted, decode=of._tokenizer.decode)
+        self._of = of
+
+    def render(self, turns: Sequence[ChatTurn]) -> str:
+        self.turns += len(turns)
+        return self._of.render(turns)
+
+
+@pytest.mark.parametrize("name", ["", "tokenizers/qwen"])
+@pytest.mark.parametrize("kind", ["the quick brown fox jumps over ", "a", "🙂", "日本語", "\n x"])
+def test_far_too_long_is_refused_early(name: str, kind: str) -> None:
+    """Four megabytes, as completion or as chat, for a context of 4096: no more is tokenised than a context's worth of
+    text or two. A million turns are not even rendered."""
+    text = kind * (4 * 2**20 // len(kind.encode()))
+    for prompt in (text, [ChatTurn("user", text)]):
+        if isinstance(prompt, list) and name:
+            continue  # That tokenizer has no template here.
+        tokenizer = Counting(loaded(name))
+        with pytest.raises(SessionFailed, match="at least"):
+            read_prompt(Generate(1, "", "", prompt), tokenizer, 4096, 4096, 10**6)
+        assert tokenizer.characters <= 2 * 8 * 4096
+    tokenizer = Counting(loaded(name))
+    with pytest.raises(SessionFailed, match="at least") as refused:
+        read_prompt(Generate(1, "", "", [ChatTurn("user", "")] * 10**6), tokenizer, 4096, 4096, 10**6)
+    assert refused.value.param == "messages" and not tokenizer.turns and not tokenizer.characters
 
 
 def refusal(request: Generate, max_positions: int = 50) -> SessionFailed:

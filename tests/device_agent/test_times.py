@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,17 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import prompt_for
 
-from device_agent.answering import ServedChain, answer
-from device_agent.conversations import Conversations
-from device_agent.drafters import Drafters
-from device_agent.drafting_way import DraftingWays, DraftSettings
-from device_agent.local import Compute
-from device_agent.remote import RemoteSubmodel
-from device_agent.times import Breakdown
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.answer import ServedChain, answer, cut
+from device_agent.answering.conversations import Conversations
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.cloud.remote import RemoteSubmodel
+from device_agent.cloud.times import Times, Turn
+from device_agent.sharing.compute import Compute
+from device_agent.sharing.fair_threads import FairThreads
+from device_agent.sharing.permits import Permits
+from device_agent.speculative.drafters import Drafters
+from device_agent.speculative.way import DraftingWays
 from drafting.small_model import SmallModelDrafter
+from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
-from wire.messages import Finished, Generate, Message, Sampling, Spent, Timings
+from wire.messages import AnyMessage
+from wire.outbox import Outgoing
+from wire.request_messages import Finished, Generate, Sampling, Spent, Timings
 
 PROMPT = prompt_for(DEMO, 60)
 TOKENS = 12
@@ -41,34 +45,60 @@ def total(spent: Spent) -> int:
     return sum(parts)
 
 
+def begun(at: float) -> Turn:
+    """A turn of which rows were handed over at once."""
+    turn = Turn(1, at)
+    turn.asked(at)
+    return turn
+
+
+def answered(turn: Turn, posted: float, now: float, queue_us: int, step_us: int) -> None:
+    """A wanted answer behind the prompt's end."""
+    turn.answered(Times(), 1, posted, now, queue_us, step_us)
+
+
 @given(
     st.lists(moments, min_size=2, max_size=12), st.lists(st.tuples(moments, counts, counts), min_size=12, max_size=12)
 )
 def test_the_parts_are_the_whole(at: list[float], told: list[tuple[float, int, int]]) -> None:
     """Whatever the cloud says and however early a piece was sent: they add up to the time between the answers."""
     began, *answers = sorted(at)
-    times = Breakdown(began)
-    assert times.timings is None
+    times = begun(began)
+    assert times.spent is None
     for now, (posted, queue_us, step_us) in zip(answers, told, strict=False):
-        times.answered(min(posted, now), now, queue_us, step_us)
-    timings = times.timings
-    assert timings is not None and timings.rounds == len(answers) - 1
-    for spent, seconds in ((timings.prompt, answers[0] - began), (timings.decode, answers[-1] - answers[0])):
-        assert seconds * 1e6 - 5 <= total(spent) <= seconds * 1e6 + 1e-3
+        answered(times, min(posted, now), now, queue_us, step_us)
+    found = times.spent
+    assert found is not None and found.answers == len(answers) - 1
+    for spent, seconds in ((found.prompt, answers[0] - began), (found.decode, answers[-1] - answers[0])):
+        assert seconds * 1e6 - 5 <= total(cut(spent)) <= seconds * 1e6 + 1e-3
+
+
+def test_a_fork_has_its_prompt_and_a_time_of_its_own() -> None:
+    """The prompt's time is that of the session which prefilled it; the rest begins where the fork did."""
+    times = begun(1.0)
+    answered(times, 1.5, 2.0, 100_000, 200_000)
+    answered(times, 2.5, 3.0, 0, 0)
+    fork = times.fork(1, 5.0)
+    fork.asked(5.0)
+    answered(fork, 5.25, 6.0, 0, 500_000)
+    one, other = times.spent, fork.spent
+    assert one is not None and other is not None
+    assert other.prompt == one.prompt and (one.answers, other.answers) == (1, 1)
+    assert cut(other.decode) == Spent(250_000, 250_000, 0, 500_000)
 
 
 def test_one_by_hand() -> None:
     """A prompt of 100 ms, 40 of them until its last piece was sent; then a round whose second row, sent before the
     answer to the first came, took the device no time."""
-    times = Breakdown(1.0)
-    times.answered(1.04, 1.1, 10_000, 20_000)
-    times.answered(1.13, 1.15, 1_000, 4_000)
-    times.answered(1.14, 1.16, 2_000, 5_000)
-    timings = times.timings
-    assert timings is not None and timings.rounds == 2
-    for spent, parts in ((timings.prompt, (40, 30, 10, 20)), (timings.decode, (30, 18, 3, 9))):
-        found = spent.device_us, spent.link_us, spent.queue_us, spent.step_us
-        assert found == pytest.approx([each * 1000 for each in parts], abs=2)
+    times = begun(1.0)
+    answered(times, 1.04, 1.1, 10_000, 20_000)
+    answered(times, 1.13, 1.15, 1_000, 4_000)
+    answered(times, 1.14, 1.16, 2_000, 5_000)
+    spent = times.spent
+    assert spent is not None and spent.answers == 2
+    for each, parts in ((spent.prompt, (40, 30, 10, 20)), (spent.decode, (30, 18, 3, 9))):
+        found = each.device_s, each.link_s, each.queue_s, each.step_s
+        assert found == pytest.approx([part / 1000 for part in parts], abs=2e-6)
 
 
 @asynccontextmanager
@@ -77,11 +107,14 @@ async def served(middle: RemoteSubmodel | None, split: int, **settings: Any) -> 
     compute, spec = Compute(), Checkpoint.open(DEMO).spec
     chain = chain_over(DEMO, split, 0, middle, compute, 16)
     drafters = Drafters({"none": None, "itself": SmallModelDrafter.load(str(DEMO), DEMO, spec, torch.float32)}, 0)
-    ways = DraftingWays(drafters, DraftSettings(fixed=True, threshold=0.0, cap=3, **settings))
+    ways = DraftingWays(drafters, DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=3, **settings))
     conversations = Conversations(4, 2**30, 60.0)
     tokenizer = Tokenizer.load(DEMO, spec.eos_token_ids)
-    with ThreadPoolExecutor(1) as readers:
-        yield ServedChain("demo", chain, tokenizer, 512, 64, asyncio.Semaphore(8), conversations, ways, readers)
+    readers = FairThreads(1, "prompt")
+    try:
+        yield ServedChain(chain, tokenizer, 512, 64, Permits(8), conversations, ways, readers)
+    finally:
+        readers.stop()
     conversations.close()
     compute.stop()
 
@@ -97,7 +130,7 @@ async def ask(
     clock = asyncio.get_running_loop().time
     finished: list[tuple[Timings | None, float]] = []
 
-    def hear(message: Message) -> None:
+    def hear(message: AnyMessage) -> None:
         if isinstance(message, Finished):
             finished.append((message.timings, clock()))
 
@@ -121,7 +154,7 @@ async def test_a_cloud_and_a_device(stream: str) -> None:
     async with (
         cloud_here(DEMO, 2) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
-        served(remote, 2, stream=stream) as model,
+        served(remote, 2, stream_rows=stream) as model,
     ):
         for draft in ("none", "itself"):
             for _ in range(2):
@@ -139,15 +172,16 @@ async def test_a_lost_connection_changes_nothing() -> None:
         remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
         served(remote, 2) as model,
     ):
-        link, posts = remote.links[0], 0
+        link, posts = remote.clouds.links[0], 0
         post = link.post
 
-        def cut(message: Message, tensors: Any = ()) -> None:
+        def cut(message: AnyMessage, tensors: Any = (), left: Any = None) -> Outgoing:
             nonlocal posts
-            post(message, tensors)
+            entry = post(message, tensors, left)
             posts += 1
             if posts in (3, 12) and link.stream is not None:
                 link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
+            return entry
 
         link.post = cut  # type: ignore[method-assign]
         (timings,), waited_s = await ask(model)

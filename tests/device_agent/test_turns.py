@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from checkpoints import DEMO
-from clouds import Cloud, chain_over, cloud_here, device_hello, remote_middle, until
+from clouds import chain_over, cloud_here, device_hello, remote_middle, rows_in, until
 from oracle import oracle_tokens, prompt_for
 
-from device_agent.answering import ServedChain, answer
-from device_agent.conversations import Conversations
-from device_agent.drafters import Drafters
-from device_agent.drafting_way import DraftingWays, DraftSettings
-from device_agent.local import Compute
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.conversations import Conversations
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.sharing.compute import Compute
+from device_agent.sharing.fair_threads import FairThreads
+from device_agent.sharing.permits import Permits
+from device_agent.speculative.drafters import Drafters
+from device_agent.speculative.way import DraftingWays
+from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
 from split_model.submodel import Submodel
 from wire.errors import Code, SessionFailed
-from wire.messages import Accepted, Delta, Done, Finished, Generate, Message, Sampling
+from wire.messages import AnyMessage
+from wire.request_messages import Accepted, Delta, Done, Finished, Generate, Sampling
 
 TOKENS = 8
 GREEDY = Sampling(temperature=0.0)
@@ -38,8 +42,11 @@ async def served(middle: Submodel | None) -> AsyncIterator[ServedChain]:
     tokenizer = Tokenizer.load(DEMO, chain.parts.spec.eos_token_ids)
     conversations = Conversations(4, 2**30, 60.0)
     ways = DraftingWays(Drafters({"none": None}, 0), DraftSettings())
-    with ThreadPoolExecutor(1) as readers:
-        yield ServedChain("demo", chain, tokenizer, 512, 64, asyncio.Semaphore(8), conversations, ways, readers)
+    readers = FairThreads(1, "prompt")
+    try:
+        yield ServedChain(chain, tokenizer, 512, 64, Permits(8), conversations, ways, readers)
+    finally:
+        readers.stop()
     conversations.close()
     compute.stop()
 
@@ -53,7 +60,7 @@ def request(ids: tuple[int, ...], tenant: str = "a", n: int = 1, max_tokens: int
 
 async def ask(model: ServedChain, asked: Generate) -> tuple[bytes, Done]:
     """The bytes of the first choice's tokens, and the last message."""
-    said: list[Message] = []
+    said: list[AnyMessage] = []
     await answer(model, asked, said.append)
     assert isinstance(said[0], Accepted) and isinstance(said[-1], Done)
     assert sum(isinstance(message, Finished) for message in said) == asked.n
@@ -76,17 +83,29 @@ def second_prompt() -> tuple[int, ...]:
     return (*FIRST, *oracle_tokens(DEMO, FIRST, TOKENS), *prompt_for(DEMO, 10, seed=9))
 
 
-def rows_in(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows of every forward that reaches the cloud from now on."""
-    seen: list[int] = []
-    forward = cloud.server.engine.forward
+async def test_long_prompts_of_one_do_not_all_go_before_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cloud runs a device's prompts one after the other: of those that another tenant has queued, few are ahead."""
+    async with (
+        cloud_here(DEMO, 2, 0, step_rows=16) as cloud,
+        remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
+        served(remote) as model,
+    ):
+        first: list[str] = []
 
-    def counted(key: Any, sequence: int, position: int, hidden: Any, *rest: Any) -> None:
-        seen.append(len(hidden))
-        forward(key, sequence, position, hidden, *rest)
+        async def first_token(tenant: str, number: int) -> None:
+            def post(message: AnyMessage) -> None:
+                if isinstance(message, Delta):
+                    first.append(tenant)
 
-    monkeypatch.setattr(cloud.server.engine, "forward", counted)
-    return seen
+            asked = request(prompt_for(DEMO, 480, seed=number), tenant=tenant, max_tokens=1)
+            await answer(model, asked, post)
+
+        seen = rows_in(cloud, monkeypatch)
+        greedy = [asyncio.create_task(first_token("a", number)) for number in range(6)]
+        await until(lambda: sum(seen) >= 300)
+        await asyncio.create_task(first_token("b", 6))
+        await asyncio.gather(*greedy)
+        assert sum(seen) == 7 * 480 and first.index("b") <= 3, first
 
 
 async def test_a_next_turn_sends_only_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +132,8 @@ async def test_a_next_turn_sends_only_its_own_rows(monkeypatch: pytest.MonkeyPat
 
         rows.clear()
         await until(lambda: any(entry.state.value == "parked" for entry in engine.ledger.entries.values()))
-        engine._end(next(iter(engine.ledger.entries)), SessionFailed(Code.EVICTED, "why"))
-        await until(lambda: not remote.links[0].sessions)
+        engine.sessions.end(next(iter(engine.ledger.entries)), SessionFailed(Code.EVICTED, "why"))
+        await until(lambda: not remote.clouds.links[0].sessions)
         text, done = await ask(model, request(third))
         assert text == expected(model, third)
         assert sum(rows) == len(third) + TOKENS - 1
@@ -161,6 +180,17 @@ async def test_further_choices_take_nobodys_conversation() -> None:
         assert done.cached_tokens > 0
 
 
+async def test_no_more_choices_at_once_than_asked_for() -> None:
+    """One after another where one at a time is asked for: none begins before another ends. The tokens are the same."""
+    async with served(None) as model:
+        said: list[AnyMessage] = []
+        await answer(model, msgspec.structs.replace(request(FIRST, n=3), at_once=1), said.append)
+        order = [message.index for message in said if isinstance(message, (Delta, Finished))]
+        assert order == sorted(order) and set(order) == {0, 1, 2}
+        text, done = await ask(model, msgspec.structs.replace(request(FIRST, n=5), at_once=2))
+        assert text == expected(model, FIRST) and done.completion_tokens == 5 * TOKENS
+
+
 async def test_without_a_cloud_nothing_is_accepted() -> None:
     """Neither for a new conversation nor for one that goes on, which stays for when a cloud is back."""
     async with (
@@ -169,13 +199,13 @@ async def test_without_a_cloud_nothing_is_accepted() -> None:
         served(remote) as model,
     ):
         await ask(model, request(FIRST))
-        link = remote.links[0]
+        link = remote.clouds.links[0]
         assert link.stream is not None
         url, link._url = link._url, "ws://127.0.0.1:9/device"
         link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
         await until(lambda: not remote.connected)
         for ids in (second_prompt(), prompt_for(DEMO, 30, seed=12)):
-            said: list[Message] = []
+            said: list[AnyMessage] = []
             with pytest.raises(SessionFailed) as failed:
                 await answer(model, request(ids), said.append)
             assert failed.value.code is Code.UPSTREAM_LOST and said == []
@@ -190,21 +220,20 @@ async def test_a_request_that_waited_fits_the_cloud_that_is_there_then() -> None
     """It asks for as much as that allows, not for what another allowed when it came."""
     async with (
         cloud_here(DEMO, 2, 0) as first,
-        cloud_here(DEMO, 2, 0, max_positions=200) as second,
+        cloud_here(DEMO, 2, 0, max_model_len=200) as second,
         remote_middle([first.url, second.url], device_hello(DEMO, 2, 0)) as remote,
         served(remote) as model,
     ):
-        for _ in range(8):
-            await model.slots.acquire()
-        waits = asyncio.create_task(ask(model, request(FIRST)))
-        await until(lambda: len(model.slots._waiters or ()) == 1)
-        link = remote.links[0]
-        assert link.stream is not None
-        link._url = "ws://127.0.0.1:9/device"
-        link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
-        await until(lambda: remote.max_positions == 200)
-        for _ in range(8):
-            model.slots.release()
+        async with AsyncExitStack() as all_permits:
+            for _ in range(8):
+                await all_permits.enter_async_context(model.permits.one(""))
+            waits = asyncio.create_task(ask(model, request(FIRST)))
+            await until(lambda: model.permits.waiting == 1)
+            link = remote.clouds.links[0]
+            assert link.stream is not None
+            link._url = "ws://127.0.0.1:9/device"
+            link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
+            await until(lambda: remote.max_positions == 200)
         text, _ = await waits
         assert text == expected(model, FIRST)
 
@@ -217,7 +246,7 @@ async def test_cancelled_and_failed_answers_are_not_kept(monkeypatch: pytest.Mon
         served(remote) as model,
     ):
         await ask(model, request(FIRST))
-        said: list[Message] = []
+        said: list[AnyMessage] = []
         task = asyncio.create_task(answer(model, request(second_prompt(), max_tokens=400), said.append))
         await until(lambda: any(isinstance(message, Delta) for message in said))
         task.cancel()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import DEMO
+from drafted_nodes import extend
 from drafter_conformance import Follower, Rows, assert_same, check_drafter
 from tiny_drafters import DIGEST, SPLIT, adapter_weights, head_weights, random_head, tiny_spec
 
@@ -266,15 +267,15 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path: Path) -> Non
                 session.observe(tokens, given, before)
         for parents, tokens, given in (([-1], (1, 2), shallow[:1]), ([0], (1,), shallow[:1]), ([-1], (1,), shallow)):
             with pytest.raises(ValueError):
-                session.extend(parents, tokens, given)
+                extend(session, parents, tokens, given)
         for position in (-1, 4):
             with pytest.raises(ValueError):
                 session.truncate(position)
-        assert session.extend([], [], shallow[:0]) == []
+        assert extend(session, [], [], shallow[:0]) == []
         with pytest.raises(CacheFull):
-            session.extend([-1] * 300, [1] * 300, shallow[:1].expand(300, -1))
+            extend(session, [-1] * 300, [1] * 300, shallow[:1].expand(300, -1))
         assert session.position == 3
-        assert len(session.extend([-1] * 256, [1] * 256, shallow[:1].expand(256, -1))) == 256
+        assert len(extend(session, [-1] * 256, [1] * 256, shallow[:1].expand(256, -1))) == 256
         assert_same(session.guess(), wanted)
 
 
@@ -302,5 +303,5 @@ def test_rows_are_not_written_to(tmp_path: Path) -> None:
         before = shallow.clone(), deep.clone()
         session.observe((1, 2, 3), shallow, deep)
         session.guess()
-        session.extend((-1, 0, 0), (1, 2, 3), shallow)
+        extend(session, (-1, 0, 0), (1, 2, 3), shallow)
         assert torch.equal(shallow, before[0]) and torch.equal(deep, before[1])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from itertools import product
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -12,13 +14,25 @@ from checkpoints import DEMO
 from click.testing import CliRunner, Result
 
 from drafting.adapter import AdapterDrafter
+from drafting.distill import portions, served
 from drafting.distill.__main__ import main
+from drafting.distill.features import FeatureFiles
+from drafting.distill.loops import loop_begin
 from drafting.distill.plots import line_plot, smoothed
 from drafting.drafter_file import read_drafter
 from split_model.checkpoint import Checkpoint
 from split_model.stack import Embedding, Head
 
+ANIMALS = ("fox", "bear", "cat", "dog", "bird", "fish", "frog", "hare")
 CHATS = [{"prompt": f"What is {a} + {b}?", "answer": f"{a} + {b} = {a + b}."} for a in range(1, 5) for b in range(1, 6)]
+
+
+@pytest.fixture(autouse=True)
+def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a drafter brings is measured on two answers; how well is not looked at here."""
+    monkeypatch.setattr(served, "LEAST_ANSWERS", 2)
+    monkeypatch.setattr(served, "ENOUGH_S", 0.0)
+    monkeypatch.setattr(portions, "MEASURED", 4)
 
 
 def distill(folder: Path, *options: str, model: Path = DEMO) -> Result:
@@ -41,6 +55,11 @@ def test_from_text_to_a_drafter(kind: str, tmp_path: Path) -> None:
     assert (file.kind, file.split, file.digest) == (kind, 2, checkpoint.digest())
     assert file.card["parameters"] == file.parameters and file.card["training"]["tokens"] >= 2500
     assert 1 <= file.card["heldout"]["tau"] <= 7
+    drafters = ("medusa",) if kind == "medusa" else ("hybrid", kind)
+    rows = [(each["draft"], each["rule"].split(",")[0], each["temperature"]) for each in file.card["served"]]
+    assert rows == list(product(drafters, ("auto", "fixed"), (0.0, 1.0)))
+    assert all(each["tau"] >= 1 and each["prompts"] >= 1 for each in file.card["served"])
+    assert "As it serves" in (out / f"{kind}.md").read_text() and "fixed, threshold 0.6" in done.output
     assert f"{file.parameters:,}" in (out / f"{kind}.md").read_text()
     for plot in out.glob("*.svg"):
         assert ElementTree.parse(plot).getroot().tag.endswith("svg")
@@ -51,6 +70,32 @@ def test_from_text_to_a_drafter(kind: str, tmp_path: Path) -> None:
             out / f"{kind}.safetensors", checkpoint.spec, checkpoint.digest(), 2, torch.float32, head, kind
         )
         assert loaded.parameters == file.parameters
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_plain_text_is_gone_on_with(anew: bool, tmp_path: Path) -> None:
+    """Of plain text the model goes on with prompts as users send them, some passages being kept to measure on,
+    and what it says over and over is cut; unless the text is to be taken as it is written."""
+    text, out = tmp_path / "stories.txt", tmp_path / "out"
+    told = [f"Once upon a time there was a {one} who met a {two}." for one in ANIMALS for two in ANIMALS]
+    text.write_text("\n".join(told))
+    arguments = ["--model", str(DEMO), "--split", "2", "--text", str(text), "--out", str(out), "--threads", "1"]
+    arguments += ["--kind", "adapter", "--tokens", "6000", "--answer-tokens", "32", "--longest", "64"]
+    done = CliRunner().invoke(main, [*arguments, *([] if anew else ["--as-written"])])
+    assert done.exit_code == 0, done.output
+    card = read_drafter(out / "adapter.safetensors").card
+    assert ("gone on with by the model" in card["data"]["text"]) is anew
+    assert all(each["prompts"] == 2 for each in card["served"])
+    answers = list((out / ".cache").glob("answers-*.jsonl"))
+    assert len(answers) == 1 + anew
+    asked = [json.loads(line) for each in answers for line in each.read_text().splitlines()]
+    assert median(each["own"][0] for each in asked) >= 16 and max(len(each["ids"]) for each in asked) <= 64 + 32
+    files = FeatureFiles(out / ".cache" / "features-2")
+    if anew:
+        said = [files[number].ids[files[number].own].tolist() for number in range(len(files))]
+        assert all(loop_begin(each) is None for each in said)
+    for line in ("text:", "answers:", "features:", "training:", "measuring:", "serving:"):
+        assert f"\n{line}" in "\n" + done.stderr
 
 
 def test_second_run_uses_the_features(tmp_path: Path) -> None:

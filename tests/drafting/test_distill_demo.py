@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,14 @@ from checkpoints import DEMO
 from rich.console import Console
 
 from drafting.distill.bars import Bars
+from drafting.distill.corpus import Renewal, Source
 from drafting.distill.making import acceptance
 from drafting.distill.network import FrozenHead, Medusa, new_network, parameters
-from drafting.distill.preparation import Renewal, Source
-from drafting.distill.text import documents
+from drafting.distill.served import RULES, TEMPERATURES, Question, Serving
+from drafting.distill.text import Document, samples
 from drafting.drafter_file import DrafterFile, read_drafter
 
+TAU = r"\*\*([\d.]+)\*\* ± ([\d.]+)"
 KINDS = ("adapter", "fused", "medusa")
 
 
@@ -43,7 +47,8 @@ def test_fused_is_at_most_half_as_large_again() -> None:
 def test_measures_what_the_card_says(tmp_path: Path) -> None:
     """On a sixth of the held-out prompts each drafter accepts about what its card says, and fused more than adapter."""
     source = Source(DEMO)
-    texts = list(documents(DEMO / "heldout.jsonl", source.writer))[::6]
+    heldout = samples(DEMO / "heldout.jsonl", source.writer)
+    texts = [each for each in heldout if isinstance(each, Document)][::6]
     found = {}
     with Bars(Console(quiet=True)) as bars:
         answered = source.answered(texts, Renewal((0.0,), 120), tmp_path, bars, source.exact_model())
@@ -58,3 +63,19 @@ def test_measures_what_the_card_says(tmp_path: Path) -> None:
             depth = 1 if isinstance(network, Medusa) else 5
             assert found[kind].by_depth[depth] == pytest.approx(card["acceptance_by_depth"][depth], abs=0.1)
     assert found["fused"].tau > 1.05 * found["adapter"].tau > 1.05 * found["medusa"].tau
+
+
+def test_serves_what_the_page_says() -> None:
+    """Counted as a device counts, on a fifth of the held-out prompts, each drafter brings what its page says, greedy
+    and at T = 1, as far as so few answers can tell."""
+    source = Source(DEMO)
+    heldout = samples(DEMO / "heldout.jsonl", source.writer)
+    asked = [Question(each.ids[: each.prompt].tolist()) for each in heldout if isinstance(each, Document)][::5]
+    serving = Serving(source.checkpoint, 2, DEMO / "drafters", KINDS)
+    [rule] = [each for each in RULES if each.settings.draft_length == "fixed"]
+    for kind in KINDS:
+        page = (DEMO / "drafters" / f"{kind}.md").read_text(encoding="utf-8")
+        [line] = [each for each in page.splitlines() if each.startswith(f"| {kind} | {rule.name} |")]
+        for temperature, said, error in zip(TEMPERATURES, *zip(*re.findall(TAU, line), strict=True), strict=True):
+            found = serving.answers(kind, rule, asked, temperature)
+            assert abs(found.tau - float(said)) < 0.1 * found.tau + 2 * math.hypot(found.error, float(error))

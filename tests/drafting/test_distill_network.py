@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from drafted_nodes import extend
 from tiny_drafters import DIGEST, SPLIT, head_weights, medusa_weights, random_head, tiny_spec
 
 from drafting.adapter import AdapterDrafter
-from drafting.distill.batches import Batch, places
+from drafting.distill.batches import TrainingBatch, places
 from drafting.distill.features import groups_of
 from drafting.distill.measure import DEEPEST, measured
 from drafting.distill.network import (
@@ -47,13 +48,13 @@ def frozen_head() -> FrozenHead:
     return FrozenHead(weights["norm"], weights["matrix"], SPEC.norm_eps)
 
 
-def random_batch(texts: int = 1) -> Batch:
+def random_batch(texts: int = 1) -> TrainingBatch:
     """A prompt without, and an answer with, deep rows before."""
     chance = torch.Generator().manual_seed(11)
     shallow, deep = (torch.randn(texts, LENGTH, SPEC.hidden_size, generator=chance) for _ in range(2))
     own = (torch.arange(LENGTH) >= PROMPT).repeat(texts, 1)
     ids = torch.randint(0, SPEC.vocab_size, (texts, LENGTH), generator=chance)
-    return Batch(Rows(shallow, deep, own), own, ids)
+    return TrainingBatch(Rows(shallow, deep, own), own, ids)
 
 
 def written(network: Adapter | Fused, folder: Path) -> AdapterDrafter:
@@ -80,7 +81,7 @@ def test_unrolled_is_what_a_session_drafts(kind: str, rank: int | None, tmp_path
         guesses = [session.guess()]
         for depth in range(4):
             at = root + 1 + depth
-            guesses += session.extend([depth - 1], [ids[at]], shallow[at : at + 1])
+            guesses += extend(session, [depth - 1], [ids[at]], shallow[at : at + 1])
         for depth, guess in enumerate(guesses):
             assert guess is not None and guess.logits is not None
             torch.testing.assert_close(outs[depth][0, root + depth], guess.logits, atol=1e-4, rtol=1e-4)
@@ -225,7 +226,7 @@ def _accepted(drafter: AdapterDrafter, ids: list[int], shallow: torch.Tensor, de
         if int(guess.logits.argmax()) != ids[root + 1 + count] or count == DEEPEST:
             return count
         at = root + 1 + count
-        (guess,) = session.extend([count - 1], [ids[at]], shallow[at : at + 1])
+        (guess,) = extend(session, [count - 1], [ids[at]], shallow[at : at + 1])
     return LENGTH - 1 - root
 
 

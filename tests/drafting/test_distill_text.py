@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from checkpoints import DEMO
 
-from drafting.distill.preparation import Renewal, Source
-from drafting.distill.text import BadText, Document, Writer, documents
+from drafting.distill.corpus import Renewal, Source
+from drafting.distill.passages import Passage
+from drafting.distill.text import BadText, Document, Writer, samples
 
 TURNS = [
     {"role": "user", "content": "Hello"},
@@ -59,19 +61,29 @@ def test_every_form_of_a_line(writer: Writer, tmp_path: Path) -> None:
         {"text": "Once upon a time."},
     ]
     path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
-    found = list(documents(path, writer))
-    assert [said(writer, each)[-1] for each in found[:3]] == ["2 + 3 = 5.<|end|>", "Hi!<|end|>", "Hi!<|end|>"]
-    assert np.array_equal(found[1].ids, found[2].ids)
-    assert found[3].own.tolist() == [False] + [True] * (len(found[3].ids) - 1)
+    found = list(samples(path, writer))
+    spoken = [each for each in found if isinstance(each, Document)]
+    assert [said(writer, each)[-1] for each in spoken] == ["2 + 3 = 5.<|end|>", "Hi!<|end|>", "Hi!<|end|>"]
+    assert np.array_equal(spoken[1].ids, spoken[2].ids)
+    assert found[3] == Passage(("Once upon a time.",))
 
 
-def test_plain_text_is_cut(writer: Writer, tmp_path: Path) -> None:
-    """A long plain file becomes several documents of at most the longest, with every token in one of them."""
+def test_plain_text_becomes_passages(writer: Writer, tmp_path: Path) -> None:
+    """A long plain file becomes several passages of about the longest, with every word in one of them; a prompt that is
+    cut from one is what a device would be sent, and the text goes on behind it."""
     path = tmp_path / "story.txt"
-    path.write_text("There was once a small fox who lost a key. " * 20)
-    found = list(documents(path, writer))
-    assert len(found) > 2 and all(len(each.ids) <= 64 for each in found)
-    assert sum(len(each.ids) for each in found) == len(writer._tokenizer.encode(path.read_text()))
+    path.write_text("There was once a small fox who lost a key.\n" * 20)
+    found = [each for each in samples(path, writer) if isinstance(each, Passage)]
+    assert len(found) > 2 and "".join(each.text for each in found) == path.read_text()
+    for number, passage in enumerate(found):
+        whole, cut = writer.whole(passage), writer.cut(passage, random.Random(number))
+        assert whole is not None and cut is not None and len(whole.ids) <= 64
+        assert whole.ids.tolist() == writer._tokenizer.encode(passage.text)[:64]
+        assert 0 < cut.prompt < len(cut.ids) and cut.own[cut.prompt :].all()
+        assert passage.text.endswith(writer._tokenizer.decode(cut.ids, skip_special_tokens=True))
+        again = writer.cut(passage, random.Random(number))
+        assert again is not None and np.array_equal(again.ids, cut.ids) and np.array_equal(again.own, cut.own)
+    assert writer.whole(Passage(("",))) is None
 
 
 def test_too_long_or_without_answer_is_left_out(writer: Writer) -> None:
@@ -89,7 +101,7 @@ def test_bad_line_is_named(line: str, writer: Writer, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(json.dumps({"messages": TURNS}) + "\n" + line + "\n")
     with pytest.raises(BadText, match=r"bad\.jsonl:2"):
-        list(documents(path, writer))
+        list(samples(path, writer))
 
 
 def test_bytes_that_are_no_text(writer: Writer, tmp_path: Path) -> None:
@@ -97,7 +109,7 @@ def test_bytes_that_are_no_text(writer: Writer, tmp_path: Path) -> None:
     path = tmp_path / "bad.txt"
     path.write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(BadText, match=r"bad\.txt"):
-        list(documents(path, writer))
+        list(samples(path, writer))
 
 
 def test_template_that_rewrites_earlier_answers() -> None:

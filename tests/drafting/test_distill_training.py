@@ -22,7 +22,7 @@ from drafting.distill.batches import assembled, planned
 from drafting.distill.features import FeatureFiles, Key, compute
 from drafting.distill.network import FrozenHead, Medusa, new_network
 from drafting.distill.text import Document
-from drafting.distill.training import Plan, rate_share, train
+from drafting.distill.training import TrainingPlan, rate_share, train
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 
@@ -61,7 +61,7 @@ def trained(
     opened = Checkpoint.open(folder / "model")
     head = FrozenHead.load(opened)
     network = new_network(kind, opened.spec, head, 0)
-    plan = Plan(loss=loss, unroll=3, tokens=TOKENS, batch_tokens=256, rate=3e-3, save_every_s=0.0)
+    plan = TrainingPlan(loss=loss, unroll=3, tokens=TOKENS, batch_tokens=256, rate=3e-3, save_every_s=0.0)
     train(network, head, FeatureFiles(folder / "features"), plan, run, lambda _: time.sleep(pause))
     return {name: each.detach().clone() for name, each in network.named_parameters()}
 
@@ -107,7 +107,7 @@ def test_learns(kind: str, loss: str, folder: Path, tmp_path: Path) -> None:
     opened = Checkpoint.open(folder / "model")
     head = FrozenHead.load(opened)
     network = new_network(kind, opened.spec, head, 0)
-    plan = Plan(loss=loss, tokens=40_000, batch_tokens=256, rate=1e-2)
+    plan = TrainingPlan(loss=loss, tokens=40_000, batch_tokens=256, rate=1e-2)
     done = train(network, head, FeatureFiles(folder / "features"), plan, tmp_path, lambda _: None)
     assert done.tokens >= 40_000 and done.curve[-1][0] <= done.tokens
     first, last = (np.mean([shared for _, _, shared in part]) for part in (done.curve[:2], done.curve[-2:]))

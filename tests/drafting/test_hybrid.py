@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from drafted_nodes import extend
 from tiny_models import build_tiny
 
 from drafting.adapter import AdapterDrafter
@@ -19,6 +20,7 @@ from drafting.hybrid import HybridDrafter, HybridSession
 from drafting.lookup import LookupDrafter
 from split_model.checkpoint import Checkpoint
 from split_model.stack import Head
+from split_model.tree import Tree
 
 ROOM = 2000
 HIDDEN = 32
@@ -51,6 +53,7 @@ class WatchedSession:
         self._session = session
         self.observe = session.observe
         self.truncate = session.truncate
+        self.fork = session.fork
         self.close = session.close
 
     @property
@@ -65,9 +68,10 @@ class WatchedSession:
         self._watched.guesses += 1
         return self._session.guess()
 
-    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
-        self._watched.extended.append((list(parents), list(tokens)))
-        return self._session.extend(parents, tokens, shallow)
+    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+        first = len(tree) - len(shallow)
+        self._watched.extended.append((tree.parents[first:], tree.tokens[first:]))
+        return self._session.extend(tree, shallow)
 
 
 @pytest.fixture(scope="module", params=["adapter", "fused"])
@@ -128,7 +132,7 @@ def test_sure_without_the_model(model: AdapterDrafter) -> None:
     assert top(session.guess())[0] == PASSAGE[20]
     for node in range(8):
         token = PASSAGE[20 + node]
-        [guess] = session.extend([node - 1], [token], rows([token]))
+        [guess] = extend(session, [node - 1], [token], rows([token]))
         assert top(guess)[0] == PASSAGE[21 + node]
     assert (watched.guesses, watched.extended) == (0, [])
     assert session.given == {"lookup": 9}
@@ -140,17 +144,33 @@ def test_catching_up(model: AdapterDrafter) -> None:
     session = opened(watched, COPYING)
     chain = PASSAGE[20:24]
     for node, token in enumerate(chain):
-        session.extend([node - 1], [token], rows([token]))
+        extend(session, [node - 1], [token], rows([token]))
     before = session.nbytes
-    [guess] = session.extend([1], [96], rows([96]))  # not how the passage goes on, nor anything else: a branch
-    [after] = session.extend([4], [95], rows([95]))
+    [guess] = extend(session, [1], [96], rows([96]))  # not how the passage goes on, nor anything else: a branch
+    [after] = extend(session, [4], [95], rows([95]))
     assert watched.extended == [([-1, 0, 1, 2, 1], [*chain, 96]), ([4], [95])]
     eager = model.open(ROOM)
     eager.observe(COPYING, rows(COPYING), None)
-    expected = eager.extend([-1, 0, 1, 2, 1, 4], [*chain, 96, 95], rows([*chain, 96, 95]))
+    expected = extend(eager, [-1, 0, 1, 2, 1, 4], [*chain, 96, 95], rows([*chain, 96, 95]))
     assert same(guess, expected[4])
     assert same(after, expected[5])
     assert before > opened(model, COPYING).nbytes  # rows that waited were counted
+
+
+def test_a_fork_goes_on_where_it_was_made(model: AdapterDrafter) -> None:
+    """With both of its sources there, in the middle of what its source has gone on with."""
+    session = opened(model, COPYING)
+    extend(session, [-1, 0], PASSAGE[20:22], rows(PASSAGE[20:22]))
+    session.observe([3, 4], rows([3, 4]), None)
+    fork = session.fork(len(COPYING))
+    session.close()
+    assert fork.position == len(COPYING)
+    fresh = opened(model, COPYING)
+    for each in (fork, fresh):
+        each.observe([PASSAGE[20], 96], rows([PASSAGE[20], 96]), None)
+    assert same(fork.guess(), fresh.guess())
+    said = [extend(each, [-1, 0], [95, 94], rows([95, 94])) for each in (fork, fresh)]
+    assert all(map(same, *said))
 
 
 def test_nothing_in_the_text(model: AdapterDrafter) -> None:
@@ -170,7 +190,7 @@ def test_whichever_promises_more(model: AdapterDrafter) -> None:
         each.observe(text, rows(text), None)
     tokens = list(range(90))
     parents = [-1] * len(tokens)
-    said = [each.extend(parents, tokens, rows(tokens)) for each in (session, lookup, eager)]
+    said = [extend(each, parents, tokens, rows(tokens)) for each in (session, lookup, eager)]
     for found, looked, modelled in zip(*said, strict=True):
         promised = usual_chance(model.name, top(modelled)[1])
         better = looked if looked is not None and top(looked)[1] >= promised else modelled
@@ -222,7 +242,7 @@ def test_random_use(model: AdapterDrafter) -> None:
             tokens = [drawn.randrange(12) for _ in range(drawn.randrange(1, 4))]
             parents = [drawn.randrange(-1, nodes + number) for number in range(len(tokens))]
             nodes += len(tokens)
-            said = [each.extend(parents, tokens, rows(tokens)) for each in (session, lookup, eager)]
+            said = [extend(each, parents, tokens, rows(tokens)) for each in (session, lookup, eager)]
             for found, looked, modelled in zip(*said, strict=True):
                 compare(found, looked, modelled)
         if drawn.random() < 0.2:
@@ -243,14 +263,14 @@ def test_refusals(model: AdapterDrafter) -> None:
         session.observe([1, 2], rows([1]), None)
     for parents, tokens, shallow in (([-1], [1], rows([1, 2])), ([0], [1], rows([1])), ([-1, -1], [1], rows([1]))):
         with pytest.raises(ValueError):
-            session.extend(parents, tokens, shallow)
+            extend(session, parents, tokens, shallow)
     for position in (-1, len(COPYING) + 1):
         with pytest.raises(ValueError):
             session.truncate(position)
     assert session.position == len(COPYING)
     assert session.guess() == before
     token = PASSAGE[20]
-    [guess] = session.extend([-1], [token], rows([token]))
+    [guess] = extend(session, [-1], [token], rows([token]))
     assert top(guess)[0] == PASSAGE[21]
 
 
@@ -258,7 +278,7 @@ def test_close(model: AdapterDrafter) -> None:
     """A closed session holds no more than one that has seen nothing, however often it is closed."""
     session = opened(model, COPYING)
     session.guess()
-    session.extend([-1], [1], rows([1]))
+    extend(session, [-1], [1], rows([1]))
     empty = HybridDrafter(model, LookupDrafter()).open(0).nbytes
     session.close()
     session.close()

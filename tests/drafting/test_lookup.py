@@ -6,6 +6,8 @@ import random
 
 import pytest
 import torch
+from drafted_nodes import extend
+from drafter_conformance import check_drafter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,11 @@ from drafting.lookup import CANDIDATES, LookupDrafter, LookupSession
 
 TEXTS = st.lists(st.integers(0, 3), max_size=40)
 ROOM = 1000
+
+
+def test_it_conforms() -> None:
+    """To what every drafter does."""
+    check_drafter(LookupDrafter(), 4)
 
 
 def rows(tokens: list[int]) -> torch.Tensor:
@@ -40,7 +47,7 @@ def draft(session: LookupSession, length: int) -> list[int]:
     guess, drafted = session.guess(), list[int]()
     while guess is not None and len(drafted) < length:
         drafted.append(guess.ranked[0][0])
-        [guess] = session.extend([len(drafted) - 2], drafted[-1:], rows([0]))
+        [guess] = extend(session, [len(drafted) - 2], drafted[-1:], rows([0]))
     return drafted
 
 
@@ -71,7 +78,7 @@ def test_nothing_to_say() -> None:
     assert followed([1, 2, 3]).guess() is None
     session = followed([1, 2, 1])
     assert session.guess() is not None
-    assert session.extend([-1, 0], [9, 1], rows([9, 1]))[0] is None
+    assert extend(session, [-1, 0], [9, 1], rows([9, 1]))[0] is None
 
 
 def test_agreement() -> None:
@@ -119,7 +126,7 @@ def test_nodes_leave_no_trace(text: list[int], branch: list[int], data: st.DataO
     before = session.guess()
     check(before)
     parents = [data.draw(st.integers(-1, node - 1)) for node in range(len(branch))]
-    together = session.extend(parents, branch, rows(branch))
+    together = extend(session, parents, branch, rows(branch))
     for node, said in enumerate(together):
         check(said)
         path = [node]
@@ -127,7 +134,7 @@ def test_nodes_leave_no_trace(text: list[int], branch: list[int], data: st.DataO
             path.insert(0, parents[path[0]])
         tokens = [branch[each] for each in path]
         alone = followed(text)
-        assert [alone.extend([step - 1], [token], rows([token]))[0] for step, token in enumerate(tokens)][-1] == said
+        assert [extend(alone, [step - 1], [token], rows([token]))[0] for step, token in enumerate(tokens)][-1] == said
     assert session.guess() == before
 
 
@@ -148,16 +155,16 @@ def test_truncate(first: list[int], wrong: list[int], second: list[int], share: 
 def test_observing_forgets_nodes() -> None:
     """Nodes are numbered anew behind each text, and a parent that is not there is refused without harm."""
     session = followed([1, 2, 3, 1])
-    session.extend([-1, 0], [2, 3], rows([2, 3]))
+    extend(session, [-1, 0], [2, 3], rows([2, 3]))
     session.observe([2], rows([2]), None)
     before = session.guess()
     for parent in (0, 1, -2):
         with pytest.raises(ValueError):
-            session.extend([parent], [3], rows([3]))
+            extend(session, [parent], [3], rows([3]))
     with pytest.raises(ValueError):
-        session.extend([-1, 0], [3], rows([3]))
+        extend(session, [-1, 0], [3], rows([3]))
     assert session.guess() == before
-    assert session.extend([-1], [3], rows([3])) == [followed([1, 2, 3, 1, 2]).extend([-1], [3], rows([3]))[0]]
+    assert extend(session, [-1], [3], rows([3])) == [extend(followed([1, 2, 3, 1, 2]), [-1], [3], rows([3]))[0]]
 
 
 def test_room() -> None:

@@ -14,13 +14,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from drafted_nodes import judged
 
-from device_agent.choosing import Chooser
+from device_agent.speculative.choosing import Chooser
 from drafting import proposing, verification
 from drafting.drafter import Guess
 from drafting.proposing import Candidate, Proposer
-from drafting.verification import Rule, verify
+from drafting.verification import Rule
 from split_model.sampling import SamplingParams, probabilities
+from split_model.tree import Tree
 
 VOCAB, MOST = 8, 3
 PROMPT, FIRST = (3, 1), 2  # FIRST is chosen already when drafting begins
@@ -87,10 +89,9 @@ def text_of(
                 candidate = spoiled
             draft.append(candidate)
             rows.append(tables.logits([*text, candidate.token]))
-        verdict = verify(torch.stack(rows), draft, rule, params, PROMPT, generated, seed)
-        assert verdict.tokens[: verdict.accepted] == tuple(each.token for each in draft[: verdict.accepted])
-        assert len(verdict.tokens) == verdict.accepted + 1
-        generated += verdict.tokens
+        tokens = judged(torch.stack(rows), draft, rule, params, PROMPT, generated, seed)
+        assert tokens[:-1] == tuple(each.token for each in draft[: len(tokens) - 1])
+        generated += tokens
     return generated[1 : length + 1]
 
 
@@ -188,10 +189,10 @@ KEYED_PARAMS = [
 
 
 def undrafted(tables: Tables, params: SamplingParams, seed: int, length: int) -> list[int]:
-    chooser = Chooser(params, PROMPT, seed, None)
+    chooser = Chooser(params, PROMPT, seed)
     chooser.generated.append(FIRST)
     while len(chooser.generated) <= length:
-        chooser(tables.logits([*PROMPT, *chooser.generated])[None])
+        chooser.judge(tables.logits([*PROMPT, *chooser.generated])[None], Tree(0), (), (), "keyed")
     return chooser.generated[1:]
 
 
@@ -226,4 +227,4 @@ def test_a_keyed_draft_of_the_target_itself_is_all_accepted() -> None:
             drafted = [each.token for each in draft]
             draft += proposer.candidates(Guess("table", rows[-1]), generated, drafted, 1)
             rows.append(tables.logits([*PROMPT, *generated, *drafted, draft[-1].token]))
-        assert verify(torch.stack(rows), draft, "keyed", params, PROMPT, generated, seed).accepted == 5
+        assert len(judged(torch.stack(rows), draft, "keyed", params, PROMPT, generated, seed)) == 6

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from drafted_nodes import extend
 from drafter_conformance import Rows, check_drafter
 from tiny_drafters import DIGEST, SPLIT, head_weights, medusa_weights, random_head, tiny_spec
 
@@ -48,7 +49,7 @@ def test_each_depth_has_its_head(tmp_path: Path) -> None:
     guess = session.guess()
     assert guess is not None and guess.logits is not None
     torch.testing.assert_close(guess.logits, said(deep, 0), atol=1e-4, rtol=0)
-    nodes = session.extend((-1, -1, 0, 2, 1, 3), (1, 2, 3, 4, 5, 6), rows.shallow(range(6), 6))
+    nodes = extend(session, (-1, -1, 0, 2, 1, 3), (1, 2, 3, 4, 5, 6), rows.shallow(range(6), 6))
     for node, depth in zip(nodes, (0, 0, 1, 2, 1, 3), strict=True):
         if depth == 3:
             assert node is None
@@ -69,7 +70,7 @@ def test_without_a_deep_row_nothing_is_said(tmp_path: Path) -> None:
         assert session.guess() is not None
         session.observe(text, rows.shallow(text, 3), before)
         assert session.guess() is None
-        assert session.extend((-1, 0), (1, 2), rows.shallow(text, 2)) == [None, None]
+        assert extend(session, (-1, 0), (1, 2), rows.shallow(text, 2)) == [None, None]
     session.truncate(2)
     assert session.guess() is None
 
@@ -89,7 +90,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             session.observe(tokens, given, before)
     for parents in ([0], [-2], [-1, 1]):
         with pytest.raises(ValueError):
-            session.extend(parents, [1] * len(parents), rows[: len(parents)])
+            extend(session, parents, [1] * len(parents), rows[: len(parents)])
     with pytest.raises(ValueError):
         session.truncate(4)
     assert session.position == 3 and session.guess() is not None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from drafted_nodes import extend
 from tiny_drafters import DIGEST, SPLIT, adapter_weights, head_weights, medusa_weights, random_head, tiny_spec
 
 from drafting.adapter import AdapterDrafter
@@ -64,7 +65,7 @@ def test_at_every_depth_of_a_draft(tmp_path: Path, kind: str, form: str) -> None
         assert_says(session.guess(), logits[0][root])
         for depth in range(1, STEPS):
             place = root + depth
-            guess = session.extend([depth - 2], tokens[place : place + 1], shallow[place : place + 1])[0]
+            guess = extend(session, [depth - 2], tokens[place : place + 1], shallow[place : place + 1])[0]
             assert_says(guess, logits[depth][place])
 
 
@@ -81,6 +82,6 @@ def test_medusas_heads(tmp_path: Path) -> None:
     session.observe(tokens, shallow, deep[:-1])
     with torch.no_grad():
         wanted = [each(head.normed(deep[-2])) for each in network.heads]
-    guesses = [session.guess(), *session.extend((-1, 0, 1), (1, 2, 3), shallow[:3])]
+    guesses = [session.guess(), *extend(session, (-1, 0, 1), (1, 2, 3), shallow[:3])]
     for guess, logits in zip(guesses, wanted, strict=True):
         assert_says(guess, logits)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoints import real_model
+from drafted_nodes import extend
 from drafter_conformance import ATOL, PARENTS, TEXT, TOKENS, Follower, Rows, check_drafter
 from tiny_models import build_tiny
 
@@ -110,11 +111,11 @@ def test_behind_its_last_position_it_says_nothing(small: Path) -> None:
     text = [each % VOCAB for each in range(256)]
     session.observe(text, torch.zeros((256, 1)), None)
     assert session.guess() is not None
-    session.extend((-1, 0), (1, 2), torch.zeros((2, 1)))
+    extend(session, (-1, 0), (1, 2), torch.zeros((2, 1)))
     session.observe((1, 2, 3), torch.zeros((3, 1)), None)
     assert session.position == 259
     assert session.guess() is None
-    assert session.extend((-1, 0), (1, 2), torch.zeros((2, 1))) == [None, None]
+    assert extend(session, (-1, 0), (1, 2), torch.zeros((2, 1))) == [None, None]
     session.truncate(200)
     guess = session.guess()
     assert guess is not None and guess.logits is not None
@@ -131,7 +132,7 @@ def test_what_does_not_fit_is_refused(small: Path) -> None:
         session.truncate(3)
     for parents, tokens, rows in (((0,), (1,), 1), ((-1,), (1, 2), 1), ((-1,), (1,), 2)):
         with pytest.raises(ValueError):
-            session.extend(parents, tokens, torch.zeros((rows, 1)))
+            extend(session, parents, tokens, torch.zeros((rows, 1)))
     assert session.position == 2 and session.guess() is not None
 
 

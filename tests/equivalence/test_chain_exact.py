@@ -12,7 +12,7 @@ from clouds import chain_over, local_middle
 from exactness import CHUNKS, CUTS, check_exact, layers_of
 from tiny_models import TINY_NAMES, build_tiny
 
-from device_agent.local import Compute
+from device_agent.sharing.compute import Compute
 
 Cut = tuple[str, int]
 

@@ -16,7 +16,7 @@ from oracle import oracle_tokens, prompt_for
 from processes import cloud_process
 from tiny_models import build_tiny
 
-from device_agent.local import Compute
+from device_agent.sharing.compute import Compute
 
 pytestmark = pytest.mark.system
 

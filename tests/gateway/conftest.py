@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -14,10 +13,13 @@ import uvicorn
 
 from gateway.app import create_app
 from gateway.config import GatewayConfig
+from service.lifecycle import listening
 from wire.connection import Role
 from wire.errors import ConnectionFailed
 from wire.limits import GATEWAY_LINK, MAX_FRAME_BYTES
-from wire.messages import (
+from wire.message import Drain
+from wire.messages import AnyMessage
+from wire.request_messages import (
     Accepted,
     AgentHello,
     AgentState,
@@ -25,11 +27,9 @@ from wire.messages import (
     Cancel,
     Delta,
     Done,
-    Drain,
     Finished,
     GatewayWelcome,
     Generate,
-    Message,
     ServedModel,
     TokenLogprob,
 )
@@ -37,6 +37,9 @@ from wire.stream import Stream, dial
 
 SOON = 5.0
 """Seconds within which everything expected here happens, on a busy machine too."""
+
+OPERATOR = "operators-only"
+"""The operator token of the gateways here that have one."""
 
 MODEL = ServedModel("demo/model", 4096, 1_700_000_000)
 
@@ -85,6 +88,10 @@ class RunningGateway:
     def dispatcher(self) -> Any:
         return self.app.state.desk.dispatcher
 
+    async def drain(self) -> httpx.Response:
+        """Drain it as an operator does."""
+        return await self.http.post("/drain", headers={"authorization": f"Bearer {OPERATOR}"})
+
     async def until(self, holds: Callable[[], object]) -> None:
         """Wait until something holds."""
         await eventually(holds)
@@ -93,8 +100,7 @@ class RunningGateway:
 @asynccontextmanager
 async def _serving(config: GatewayConfig, **uvicorn_settings: Any) -> AsyncIterator[RunningGateway]:
     app = create_app(config)
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
+    listener = listening("127.0.0.1", 0)
     settings: dict[str, Any] = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 2}
     settings |= {"ws": "websockets-sansio", "ws_max_size": MAX_FRAME_BYTES, "ws_max_queue": 4}
     server = QuickServer(uvicorn.Config(app, ws_per_message_deflate=False, **settings | uvicorn_settings))
@@ -159,7 +165,7 @@ class ScriptedAgent:
         self._stream = stream
         self._tasks: set[asyncio.Future[None]] = set()
 
-    def post(self, message: Message) -> None:
+    def post(self, message: AnyMessage) -> None:
         with suppress(ConnectionFailed):
             self._stream.post(message)
 
@@ -175,7 +181,7 @@ class ScriptedAgent:
     def state(self, running: int = 0, cloud: bool | None = None) -> None:
         self.post(AgentState(running, cloud))
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: AnyMessage) -> None:
         if isinstance(message, Generate):
             self.asked.append(message)
             task = asyncio.ensure_future(self.script(self, message))
@@ -242,8 +248,8 @@ def scripts() -> Any:
 
 @pytest.fixture
 async def gateway(serving: Any) -> Any:
-    """A gateway with everything as it comes, but quick keep-alives."""
-    async with serving(GatewayConfig(keep_alive_s=0.1)) as running:
+    """A gateway with everything as it comes, but quick keep-alives and an operator."""
+    async with serving(GatewayConfig(keep_alive_s=0.1, operator_token=OPERATOR)) as running:
         yield running
 
 

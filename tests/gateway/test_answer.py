@@ -13,7 +13,7 @@ from gateway import answer as module
 from gateway.answer import Answer, Complete
 from gateway.errors import RequestError, internal
 from gateway.metrics import GatewayMetrics, RequestMeter
-from wire.messages import Alternative, Delta, Finished, TokenLogprob
+from wire.request_messages import Alternative, Delta, Done, Finished, TokenLogprob
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ async def test_all_that_has_gathered_is_taken_at_once(answer: Any) -> None:
 
 async def test_complete_when_every_part_is(answer: Any) -> None:
     """With the sums."""
-    answer.part_done(4, 2, 8, 3)
+    answer.part_done(Done(1, 0, 4, 2, 8, 3))
     answer.accepted(3)
     assert not answer.over
-    answer.part_done(5, 0, 1, 1)
+    answer.part_done(Done(1, 0, 5, 0, 1, 1))
     assert await answer.take() == [Complete(6, 9, 2, 9, 4)]
     answer.fail(internal())  # Too late to count.
     answer.delta(Delta(1, 0, "late", 1))

@@ -14,7 +14,8 @@ from websockets.asyncio.client import connect
 
 from gateway.app import create_app
 from gateway.config import GatewayConfig
-from wire.messages import Accepted, Delta, Done, Failed, Finished, ServedModel
+from wire.message import Failed
+from wire.request_messages import Accepted, Delta, Done, Finished, ServedModel
 
 CHAT_KEYS = {"id", "object", "created", "model", "choices", "usage"}
 CHUNK_KEYS = {"id", "object", "created", "model", "choices"}
@@ -393,7 +394,7 @@ async def test_drain(gateway: Any, connected: Any, chat: Any, scripts: Any) -> N
     async with connected(gateway, slow) as agent:
         running = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
         await gateway.until(lambda: agent.asked)
-        response = await gateway.http.post("/drain")
+        response = await gateway.drain()
         assert (response.status_code, response.json()) == (202, {"status": "draining", "running": 1})
         assert (await gateway.http.get("/health")).status_code == 503
         refused = await gateway.http.post("/v1/chat/completions", json=chat)

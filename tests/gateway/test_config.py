@@ -26,6 +26,15 @@ def test_loopback_needs_none(host: Any) -> None:
     assert GatewayConfig(host=host).on_loopback
 
 
+def test_an_operators_token_is_nobody_elses() -> None:
+    """Or any client, or any device, would be an operator."""
+    others: list[dict[str, Any]] = [{"api_keys": "x, y"}, {"device_token": "x"}]
+    for other in others:
+        with pytest.raises(ValueError, match="--operator-token"):
+            GatewayConfig(operator_token="x", **other)
+        GatewayConfig(operator_token="z", **other)
+
+
 def test_every_origin_at_once_is_refused() -> None:
     """With what to do instead."""
     with pytest.raises(ValueError, match="one by one"):

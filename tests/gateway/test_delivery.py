@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 
 from gateway import answer as answer_module
 from gateway.config import GatewayConfig
-from wire.messages import Accepted, Delta
+from wire.request_messages import Accepted, Delta
 
 
 @pytest.mark.parametrize("streamed", [False, True])

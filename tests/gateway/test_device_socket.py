@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.protocol import State
 from websockets.typing import Origin
 
-from gateway import device_socket
 from gateway.config import GatewayConfig
 from gateway.device_socket import check_agent
 from gateway.keys import KeyRing
+from wire.doorstep import MAX_GREETING
 from wire.errors import Code, ConnectionFailed
-from wire.messages import AgentHello, ServedModel
+from wire.frames import decode, encode
+from wire.limits import GATEWAY_LINK
+from wire.request_messages import AgentHello, GatewayWelcome, Generate, ServedModel
 
 MODEL = ServedModel("m", 10, 1)
 
@@ -76,26 +81,54 @@ async def test_a_web_page_cannot_pose_as_an_agent(gateway: Any) -> None:
 
 async def test_a_draining_gateway_takes_no_agent(gateway: Any, connected: Any) -> None:
     """It is sent elsewhere."""
-    await gateway.http.post("/drain")
+    await gateway.drain()
     with pytest.raises(ConnectionFailed) as refused:
         async with connected(gateway):
             pass
     assert refused.value.code is Code.DRAINING
 
 
-async def test_sockets_that_say_nothing_cannot_crowd_agents_out(
-    gateway: Any, connected: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their number is bounded; who has said hello does not count, who has left neither."""
-    monkeypatch.setattr(device_socket, "MAX_GREETING", 2)
+async def test_sockets_that_say_nothing_cannot_crowd_agents_out(gateway: Any, connected: Any) -> None:
+    """Three hundred of one address, and as many of others: each is let in, the oldest goes for it, and an agent that
+    comes is connected at once. They are few at any time; who has said hello does not count."""
     url = f"{gateway.ws_url}/device"
-    async with connected(gateway), connected(gateway), connected(gateway):
-        silent = [await connect(url, proxy=None) for _ in range(2)]
-        with pytest.raises(InvalidStatus):
-            await connect(url, proxy=None)
-        assert len(gateway.dispatcher.links) == 3
-        for socket in silent:
-            await socket.send(b"not a hello")
-            await socket.wait_closed()
+    clock = asyncio.get_running_loop().time
+    async with connected(gateway) as agent:
+        sockets = []
+        for number in range(300):
+            address = f"127.0.0.{2 + number % 4}" if number % 2 else "127.0.0.1"
+            sockets.append(await connect(url, proxy=None, local_addr=(address, 0), close_timeout=0.1))
+        began = clock()
         async with connected(gateway):
-            assert len(gateway.dispatcher.links) == 4
+            assert clock() - began < 2
+            assert len(gateway.dispatcher.links) == 2
+        await gateway.until(lambda: sum(socket.state is State.OPEN for socket in sockets) <= MAX_GREETING)
+        assert all(socket.state is not State.OPEN for socket in sockets[: 300 - 2 * MAX_GREETING])
+        assert sockets[-1].state is State.OPEN
+        assert not agent.drained
+        await asyncio.gather(*(socket.close() for socket in sockets))
+
+
+async def test_an_agent_that_is_slow_to_speak_keeps_its_place_beside_a_crowd(gateway: Any, connected: Any) -> None:
+    """Those of one address take each other's places, not another's."""
+    url = f"{gateway.ws_url}/device"
+    async with connect(url, proxy=None, local_addr=("127.0.0.9", 0)) as slow:
+        crowd = [await connect(url, proxy=None, close_timeout=0.1) for _ in range(MAX_GREETING + 10)]
+        await slow.send(encode(AgentHello("slow", "", [MODEL], 1)))
+        assert isinstance(decode(await slow.recv(decode=False), GATEWAY_LINK).message, GatewayWelcome)
+        await asyncio.gather(*(socket.close() for socket in crowd))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_megabytes_before_the_hello_are_not_decoded(
+    gateway: Any, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """6 MiB of anything, or a little of another message: refused by its length, or its kind."""
+    decoded: list[int] = []
+    monkeypatch.setattr("wire.frames._DECODER", SimpleNamespace(decode=lambda data: decoded.append(len(data))))
+    message = encode(Generate(1, "", "", "", [0] * (6 * 2**20 - 100 if whole else 10_000)))
+    async with connect(f"{gateway.ws_url}/device", proxy=None, compression=None) as socket:
+        await socket.send(message)
+        await socket.wait_closed()
+        assert socket.close_code == (1009 if whole else 1002)
+    assert not decoded

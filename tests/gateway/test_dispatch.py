@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from gateway.config import GatewayConfig
-from gateway.dispatch import MAX_RETURNS
+from gateway.placing import MAX_RETURNS
 from wire.errors import Code, ConnectionFailed, LocalMistake
-from wire.messages import Accepted, Done, Drain, Failed, Finished, Generate, ServedModel
+from wire.message import Drain, Failed
+from wire.request_messages import Accepted, Done, Finished, Generate, ServedModel
 
 
 async def test_work_spreads_over_agents(gateway: Any, connected: Any, chat: Any) -> None:
@@ -211,10 +212,10 @@ async def test_a_request_the_link_does_not_take_is_413(
     stream = gateway.dispatcher.links[0]._stream
     post = stream.post
 
-    def picky(message: Any) -> None:
+    def picky(message: Any, *more: Any) -> Any:
         if isinstance(message, Generate) and message.prompt == "large":
             raise LocalMistake("too large")
-        post(message)
+        return post(message, *more)
 
     monkeypatch.setattr(stream, "post", picky)
     for prompt in ("large", ["small", "large"]):
@@ -231,11 +232,11 @@ async def test_a_bug_while_later_prompts_start_is_told_at_once(
     link = gateway.dispatcher.links[0]
     ask = link.ask
 
-    def broken(asked: Any, part: int, *rest: Any) -> Any:
+    def broken(room: Any, asked: Any, part: int, *rest: Any) -> Any:
         if part:
-            link.release()
+            room.release()
             raise ValueError
-        return ask(asked, part, *rest)
+        return ask(room, asked, part, *rest)
 
     monkeypatch.setattr(link, "ask", broken)
     response = await gateway.http.post("/v1/completions", json={"prompt": ["a", "b"]})
@@ -256,12 +257,13 @@ async def test_later_prompts_take_no_place_and_are_not_sent_away(serving: Any, c
     async def script(agent: Any, asked: Any) -> None:
         await _one_word_when(ready, agent, asked)
 
-    async with serving(GatewayConfig(max_waiting=0)) as gateway, connected(gateway, script, capacity=1) as agent:
+    config = GatewayConfig(max_waiting=0, operator_token="operators-only")
+    async with serving(config) as gateway, connected(gateway, script, capacity=1) as agent:
         body = {"prompt": ["a", "b", "c"]}
         task = asyncio.create_task(gateway.http.post("/v1/completions", json=body))
         await gateway.until(lambda: agent.asked and gateway.dispatcher.waiting == 1)
         assert (await gateway.http.post("/v1/completions", json=body)).status_code == 429
-        await gateway.http.post("/drain")
+        await gateway.drain()
         await gateway.until(lambda: agent.drained)
         ready.set()
         assert (await task).status_code == 200

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from gateway.config import GatewayConfig
 from gateway.door import accepted_id
+from service.ration import BURST
 
 
 async def test_request_ids_go_in_and_out(gateway: Any, agent: Any, chat: Any) -> None:
@@ -38,7 +39,6 @@ async def test_keys_guard_everything_but_probes(serving: Any, connected: Any, ch
             assert response.headers["www-authenticate"] == "Bearer"
             assert response.json()["error"]["code"] == "invalid_api_key"
             assert response.headers["x-request-id"]
-        assert (await gateway.http.post("/drain")).status_code == 401
         for path in ("/health", "/metrics"):
             assert (await gateway.http.get(path)).status_code == 200
         for key, status in (("one", 200), ("two", 200), ("three", 401), ("one,two", 401), ("ONE", 401)):
@@ -46,6 +46,35 @@ async def test_keys_guard_everything_but_probes(serving: Any, connected: Any, ch
             response = await gateway.http.post("/v1/chat/completions", json=chat, headers=headers)
             assert response.status_code == status
         assert (await gateway.http.get("/models", headers={"authorization": "Basic one"})).status_code == 401
+
+
+async def test_only_an_operator_drains(serving: Any) -> None:
+    """No client, with whichever key and from wherever; an operator needs no key, and sees the state too."""
+    async with serving(GatewayConfig(api_keys="one", operator_token="boss")) as gateway:
+        for authorization, status in ((None, 401), ("Bearer one", 401), ("Bearer boss2", 401), ("Basic boss", 401)):
+            headers = {"authorization": authorization} if authorization else {}
+            response = await gateway.http.post("/drain", headers=headers)
+            assert response.status_code == status and "operator token" in response.json()["error"]["message"]
+        for authorization, status in (("Bearer one", 200), ("Bearer boss", 200), ("Bearer two", 401)):
+            response = await gateway.http.get("/state", headers={"authorization": authorization})
+            assert response.status_code == status
+        assert (await gateway.http.get("/v1/models", headers={"authorization": "Bearer boss"})).status_code == 401
+        assert not gateway.dispatcher.draining
+        assert (await gateway.http.post("/drain", headers={"authorization": "Bearer boss"})).status_code == 202
+        assert gateway.dispatcher.draining
+
+
+@pytest.mark.parametrize("keys", ["", "one"])
+async def test_where_there_is_no_operator_nobody_drains(serving: Any, keys: Any) -> None:
+    """This machine's own user included, who is told what to do; what a supervisor does is send a signal."""
+    async with serving(GatewayConfig(api_keys=keys)) as gateway:
+        for authorization in ("Bearer one", "Bearer", "Basic boss"):
+            response = await gateway.http.post("/drain", headers={"authorization": authorization})
+            assert response.status_code == 403
+        assert (await gateway.http.post("/drain")).status_code == 403
+        message = response.json()["error"]["message"]
+        assert "--operator-token" in message and "SIGTERM" in message
+        assert not gateway.dispatcher.draining
 
 
 async def test_foreign_pages_are_refused(serving: Any) -> None:
@@ -145,3 +174,15 @@ async def test_what_never_became_a_request_is_counted_and_logged(serving: Any, c
         text = (await http.get("/metrics")).text
         for code in (*codes, "no_agent"):
             assert f'trilby_request_failures_total{{code="{code}"}} 1.0' in text
+
+
+async def test_a_flood_of_refusals_is_counted_and_hardly_logged(serving: Any) -> None:
+    """Any stranger can send what is refused: each is counted, and a few are lines in the log."""
+    async with serving(GatewayConfig(api_keys="one")) as gateway:
+        with capture_logs() as logs:
+            for _ in range(200):
+                assert (await gateway.http.get("/nothing")).status_code == 401
+        assert BURST <= len(logs) < 50
+        text = (await gateway.http.get("/metrics")).text
+        assert 'trilby_request_failures_total{code="invalid_api_key"} 200.0' in text
+        assert "trilby_gateway_log_lines_dropped_total 0.0" in text

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from websockets.asyncio.client import connect
 
 from service.chat import ChatConfig, answer
-from wire.messages import Accepted, Delta, Done, Finished, ServedModel
+from wire.request_messages import Accepted, Delta, Done, Finished, ServedModel
 
 DRAFTING = ServedModel("demo/model", 4096, 1_700_000_000, ["hybrid", "fused", "lookup", "none"])
 DETAILS = {"accepted_prediction_tokens": 7, "rejected_prediction_tokens": 3}

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import TOLD, from_code, model_not_found, retry_after
-from wire.errors import Code
+from gateway.errors import TOLD, for_client, model_not_found, retry_after
+from wire.errors import Code, SessionFailed
 
 
 @pytest.mark.parametrize("code", list(Code))
 def test_every_code_of_the_wire_is_told(code: Any) -> None:
     """With a proper status; 503 always says when to come back."""
-    error = from_code(code, "why")
+    error = for_client(SessionFailed(code, "why"))
     assert 400 <= error.status < 600
     assert isinstance(error.code, str)
     assert ("Retry-After" in error.headers) is (error.status in (429, 503))

@@ -26,13 +26,32 @@ def test_bearer_tokens(header: Any, token: Any) -> None:
 
 
 def test_tenants_are_told_apart_and_keys_not_told() -> None:
-    """One name for each key, another in each process, and nothing of the key in it; none where no key is asked."""
+    """One name for each key, another in each process, and nothing of the key in it; wherever it comes from."""
     ring = KeyRing(["one", "two"])
-    names = {key: ring.tenant(f"Bearer {key}") for key in ("one", "two")}
-    assert names["one"] != names["two"] and ring.tenant("bearer  one ") == names["one"]
+    names = {key: ring.tenant(f"Bearer {key}", "10.0.0.1") for key in ("one", "two")}
+    assert names["one"] != names["two"] and ring.tenant("bearer  one ", "10.0.0.2") == names["one"]
     assert all(len(name) == 32 and key not in name for key, name in names.items())
-    assert KeyRing(["one", "two"]).tenant("Bearer one") != names["one"]
-    assert ring.tenant(None) == KeyRing([]).tenant("Bearer one") == ""
+    assert KeyRing(["one", "two"]).tenant("Bearer one", "10.0.0.1") != names["one"]
+    assert ring.tenant(None, "10.0.0.1") == ring.tenant(None, "10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("one", "another", "same"),
+    [
+        ("10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("testclient", "", False),
+    ],
+)
+def test_without_keys_addresses_are_tenants(one: Any, another: Any, same: Any) -> None:
+    """Of IPv6 the network, in which a client has all addresses; whatever key is shown, and the address is not told."""
+    ring = KeyRing([])
+    assert (ring.tenant("Bearer x", one) == ring.tenant(None, another)) is same
+    assert len(ring.tenant(None, one)) == 32 and one not in ring.tenant(None, one) + "x" * (not one)
 
 
 def test_no_key_is_asked_when_none_is_set() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.policy import Reason, Refuse, Use, Wait, choose, models_served, pick_model
+from gateway.policy import Choice, Reason, Use, Wish, choose, models_served, pick_model
 from gateway.registry.base import AgentRecord
-from wire.messages import ServedModel
+from wire.request_messages import ServedModel
 
 A, B = ServedModel("a", 100, 1), ServedModel("b", 50, 2)
 
@@ -19,46 +19,50 @@ def record(key: str, running: int = 0, capacity: int = 2, **members: object) -> 
     return AgentRecord(key=key, capacity=capacity, running=running, **fields)  # type: ignore[arg-type]
 
 
+def chosen(agents: Any, model: str, tried: Any = (), draft: str = "", tenant: str = "", held: Any = None) -> Choice:
+    return choose(agents, Wish(model, frozenset(tried), draft, tenant), held or {})
+
+
 def test_the_least_loaded_share_of_capacity() -> None:
     """Two of eight are less than one of two."""
-    assert choose([record("x", 1, 2), record("y", 2, 8)], "a") == Use("y")
+    assert chosen([record("x", 1, 2), record("y", 2, 8)], "a") == Use("y")
 
 
 def test_equals_take_turns() -> None:
     """Fewest requests so far, then the longest known."""
-    assert choose([record("x", assigned=3), record("y", assigned=2), record("z", assigned=2)], "a") == Use("y")
+    assert chosen([record("x", assigned=3), record("y", assigned=2), record("z", assigned=2)], "a") == Use("y")
 
 
 def test_model_draining_and_cloud_are_honoured() -> None:
     """Only an agent that can answer."""
     unable = [record("x", models=(B,)), record("y", draining=True), record("z", cloud_connected=False)]
-    assert choose([*unable, record("w", 1, cloud_connected=True)], "a") == Use("w")
-    assert choose(unable, "a") == Refuse(Reason.UNAVAILABLE)
-    assert choose(unable, "c") == Refuse(Reason.MODEL_NOT_FOUND)
-    assert choose([], "a") == Refuse(Reason.NO_AGENT)
+    assert chosen([*unable, record("w", 1, cloud_connected=True)], "a") == Use("w")
+    assert chosen(unable, "a") == Reason.UNAVAILABLE
+    assert chosen(unable, "c") == Reason.MODEL_NOT_FOUND
+    assert chosen([], "a") == Reason.NO_AGENT
 
 
 def test_a_drafter_that_is_named_is_had() -> None:
     """Waited for where its agents are busy, refused where nobody has it; everybody can do without."""
     fast = ServedModel("a", 100, 1, ["hybrid", "lookup", "none"])
     agents = [record("x"), record("y", 1, models=(fast,))]
-    assert choose(agents, "a") == choose(agents, "a", draft="none") == Use("x")
-    assert choose(agents, "a", draft="lookup") == Use("y")
-    assert choose(agents, "a", draft="fused") == Refuse(Reason.NO_SUCH_DRAFTER)
-    assert choose([record("x"), record("y", 2, models=(fast,))], "a", draft="lookup") == Wait()
-    assert choose([record("x"), record("y", draining=True, models=(fast,))], "a", draft="lookup") == Refuse(
+    assert chosen(agents, "a") == chosen(agents, "a", draft="none") == Use("x")
+    assert chosen(agents, "a", draft="lookup") == Use("y")
+    assert chosen(agents, "a", draft="fused") == Reason.NO_SUCH_DRAFTER
+    assert chosen([record("x"), record("y", 2, models=(fast,))], "a", draft="lookup") is None
+    assert chosen([record("x"), record("y", draining=True, models=(fast,))], "a", draft="lookup") == (
         Reason.UNAVAILABLE
     )
-    assert choose([record("x", models=(A, ServedModel("b", 9, 1, ["lookup"])))], "a", draft="lookup") == Refuse(
+    assert chosen([record("x", models=(A, ServedModel("b", 9, 1, ["lookup"])))], "a", draft="lookup") == (
         Reason.NO_SUCH_DRAFTER
     )
 
 
 def test_wait_when_all_are_full() -> None:
     """And not when the rest have been tried."""
-    assert choose([record("x", 2)], "a") == Wait()
-    assert choose([record("x", 2), record("y", 2)], "a", ["x"]) == Wait()
-    assert choose([record("x", 0)], "a", ["x"]) == Refuse(Reason.ALL_TRIED)
+    assert chosen([record("x", 2)], "a") is None
+    assert chosen([record("x", 2), record("y", 2)], "a", ["x"]) is None
+    assert chosen([record("x", 0)], "a", ["x"]) == Reason.ALL_TRIED
 
 
 def test_models_in_the_order_seen_with_the_shortest_limit() -> None:
@@ -69,8 +73,8 @@ def test_models_in_the_order_seen_with_the_shortest_limit() -> None:
     assert models_served([*agents, *drafting])[0].drafts == ["l", "f"]
     assert pick_model(agents, None) == ServedModel("a", 80, 1)
     assert pick_model(agents, "b") == B
-    assert pick_model(agents, "c") == Refuse(Reason.MODEL_NOT_FOUND)
-    assert pick_model([], None) == Refuse(Reason.NO_AGENT)
+    assert pick_model(agents, "c") == Reason.MODEL_NOT_FOUND
+    assert pick_model([], None) == Reason.NO_AGENT
 
 
 records = st.builds(
@@ -89,7 +93,7 @@ records = st.builds(
 @given(agents=st.lists(records, max_size=6, unique_by=lambda each: each.key), tried=st.sets(st.text("xyz", max_size=3)))
 def test_whoever_is_used_can_take_it_and_waiting_means_nobody_can(agents: Any, tried: Any) -> None:
     """For any set of agents."""
-    choice = choose(agents, "a", tried)
+    choice = chosen(agents, "a", tried)
     able = {
         agent.key
         for agent in agents

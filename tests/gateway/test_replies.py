@@ -15,7 +15,7 @@ from gateway.answer import Complete
 from gateway.errors import internal
 from gateway.replies import ChatShape, CompletionShape, completion_logprobs, content_logprobs
 from gateway.reply_schema import Heading
-from wire.messages import Alternative, Delta, Finished, TokenLogprob
+from wire.request_messages import Alternative, Delta, Finished, TokenLogprob
 
 HEAD = Heading("id", 1, "m")
 
@@ -63,6 +63,17 @@ def test_offsets_count_from_where_the_text_of_a_delta_begins() -> None:
         shape = CompletionShape(HEAD, 1, logprobs=True)
         shape.absorb(events)
         assert plain([shape.whole()])[0]["choices"][0]["logprobs"]["text_offset"] == offsets
+
+
+def test_tokens_that_are_no_whole_characters_are_told_apart() -> None:
+    """By their bytes, as OpenAI names them: as text all of them look alike."""
+    pieces = [Alternative("\ufffd", -0.5 - at, raw) for at, raw in enumerate((b"\xe2", b"\xe3", b"\x80\x9c"))]
+    told = completion_logprobs([TokenLogprob(pieces[0], pieces), token("\ufffd")], 0, 2)
+    assert told.tokens == ["bytes:\\xe2", "\ufffd"]
+    assert told.top_logprobs[0] == {"bytes:\\xe2": -0.5, "bytes:\\xe3": -1.5, "bytes:\\x80\\x9c": -2.5}
+    assert told.text_offset == [0, 1]
+    same = [Alternative("x", at, b"x") for at in (-1.0, -3.0)]
+    assert completion_logprobs([TokenLogprob(same[1], same)], 0, 1).top_logprobs == [{"x": -1.0}]
 
 
 def test_impossible_tokens_are_sayable() -> None:

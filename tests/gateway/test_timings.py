@@ -11,7 +11,7 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from websockets.asyncio.client import connect
 
-from wire.messages import Accepted, Delta, Done, Finished, Spent, Timings
+from wire.request_messages import Accepted, Delta, Done, Finished, Spent, Timings
 
 TOLD = {
     "prompt": {"device_ms": 1.5, "link_ms": 20.25, "queue_ms": 0.0, "step_ms": 3.0},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
 from gateway.config import GatewayConfig
+from gateway.errors import RequestError
+from gateway.token_messages import read_message
 
 
 @pytest.fixture
@@ -186,6 +189,19 @@ async def test_the_size_of_a_message_is_counted_in_bytes(gateway: Any, agent: An
     assert not agent.asked
 
 
+def test_what_a_message_is_takes_no_time_to_see() -> None:
+    """Whatever stands where a word should be: a million lists there are no objects here."""
+    lists = "[" + ",".join(["[]"] * 10**6) + "]"
+    for message in (f'{{"type": {lists}}}', f'{{"endpoint": {lists}}}'):
+        spent = []
+        for _ in range(3):
+            began = time.process_time()
+            with pytest.raises(RequestError):
+                read_message(message.encode())
+            spent.append(time.process_time() - began)
+        assert min(spent) < 0.1
+
+
 async def test_messages_that_are_no_requests_are_counted(gateway: Any, talk: Any) -> None:
     """As over HTTP."""
     await talk.say({"prompt": 5})
@@ -218,3 +234,52 @@ async def test_keys_and_origins_are_asked_at_the_handshake(serving: Any) -> None
             assert refused.value.response.status_code == status
         async with connect(url, additional_headers={"Authorization": "Bearer secret"}, proxy=None):
             pass
+
+
+async def test_an_idle_socket_is_closed(gateway: Any, agent: Any, talk: Any, chat: Any, monkeypatch: Any) -> None:
+    """When nothing was asked for long; the time of an answer does not count."""
+    monkeypatch.setattr("gateway.token_socket.IDLE_S", 0.3)
+
+    async def slow(agent: Any, asked: Any) -> None:
+        await asyncio.sleep(0.6)
+        await answered(agent, asked)
+
+    answered, agent.script = agent.script, slow
+    await talk.say(chat)
+    assert (await talk.hear_all())[-1]["type"] == "done"
+    began = asyncio.get_running_loop().time()
+    await asyncio.wait_for(talk.socket.wait_closed(), 5)
+    assert talk.socket.close_code == 4408 and asyncio.get_running_loop().time() - began > 0.25
+
+
+async def test_idle_sockets_keep_nobody_out(
+    serving: Any, connected: Any, scripts: Any, chat: Any, monkeypatch: Any
+) -> None:
+    """Of one key as of all: the one that is idle for longest goes, never one that is answered; where all of a key's are
+    answered one more is refused, and another key has a place of its own."""
+    monkeypatch.setattr("gateway.token_socket.MAX_SOCKETS_OF_CLIENT", 3)
+
+    async def dialled(gateway: Any, key: str) -> Talk:
+        headers = {"Authorization": f"Bearer {key}"}
+        url = f"{gateway.ws_url}/v1/stream"
+        return Talk(await connect(url, additional_headers=headers, proxy=None, compression=None))
+
+    async with serving(GatewayConfig(api_keys="a,b")) as gateway, connected(gateway, scripts.hang):
+        busy, *idle = [await dialled(gateway, "a") for _ in range(3)]
+        await busy.say(chat)
+        assert (await busy.hear())["type"] == "accepted"
+        newer = [await dialled(gateway, "a") for _ in range(2)]
+        for each in idle:
+            await asyncio.wait_for(each.socket.wait_closed(), 5)
+            assert each.socket.close_code == 4408
+        for each in newer:
+            await each.say(chat)
+            assert (await each.hear())["type"] == "accepted"
+        with pytest.raises(InvalidStatus) as refused:
+            await dialled(gateway, "a")
+        assert refused.value.response.status_code == 429 and "retry-after" in refused.value.response.headers
+        other = await dialled(gateway, "b")
+        await other.say(chat)
+        assert (await other.hear())["type"] == "accepted"
+        for each in (busy, *newer, other):
+            await each.socket.close()

@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 
 from gateway.errors import RequestError, draining
+from gateway.policy import Wish
 from gateway.waiting import WaitingRoom
 
-WISH = ("m", frozenset[str](), "")
-OTHER = ("other", frozenset[str](), "")
+WISH = Wish("m")
+OTHER = Wish("other")
+
+
+def nothing() -> Any:
+    return {}
 
 
 class Slot:
-    """Stands for a link with a slot reserved."""
+    """Stands for room at an agent."""
 
     def __init__(self) -> None:
         self.released = 0
@@ -39,10 +44,10 @@ async def test_in_order_and_each_slot_once() -> None:
 
     def find(wish: Any) -> Any:
         asked.append(wish)
-        room.serve(find)  # As a change of an agent's load does.
+        room.serve(find, nothing)  # As a change of an agent's load does.
         return slots[wish].pop() if slots[wish] else None
 
-    room.serve(find)
+    room.serve(find, nothing)
     assert isinstance(await first, Slot) and isinstance(await other, Slot)
     assert not second.done() and len(room) == 1
     assert asked == [WISH, OTHER, WISH]
@@ -51,11 +56,80 @@ async def test_in_order_and_each_slot_once() -> None:
     assert len(room) == 0
 
 
+def of(tenant: str) -> Any:
+    return Wish("m", tenant=tenant)
+
+
+async def test_tenants_take_turns() -> None:
+    """However many requests one of them has; each tenant's own in order."""
+    room = WaitingRoom(10)
+    tasks = [await waiting(room, of(tenant)) for tenant in "aaaabbc"]
+    served: list[str] = []
+
+    def find(wish: Any) -> Any:
+        served.append(wish.tenant)
+        return Slot()
+
+    room.serve(find, nothing)
+    assert "".join(served) == "abcabaa"
+    await asyncio.gather(*tasks)
+    for tenant in "ab":  # Who comes back while others wait is behind them.
+        tasks.append(await waiting(room, of(tenant)))
+    served.clear()
+    room.serve(lambda wish: None if served else find(wish), nothing)
+    tasks.append(await waiting(room, of("a")))
+    room.serve(find, nothing)
+    assert "".join(served) == "aba"
+    await asyncio.gather(*tasks)
+
+
+async def test_who_holds_least_is_next() -> None:
+    """And a tenant that may have no more holds nobody else up."""
+    room, held = WaitingRoom(10), {"a": 3, "b": 1}
+    tasks = [await waiting(room, of(tenant)) for tenant in "abcc"]
+    served: list[str] = []
+
+    def find(wish: Any) -> Any:
+        if wish.tenant == "a":
+            return None
+        held[wish.tenant] = held.get(wish.tenant, 0) + 1
+        served.append(wish.tenant)
+        return Slot()
+
+    room.serve(find, lambda: held)
+    assert "".join(served) == "cbc" and len(room) == 1
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_full_room_has_a_place_for_a_newcomer() -> None:
+    """Whoever has most loses its last one, and nobody loses more than evens it out."""
+    room = WaitingRoom(4)
+    greedy = [await waiting(room, of("a")) for _ in range(4)]
+    inside = asyncio.create_task(room.wait(of("a"), 5.0, counted=False))
+    await asyncio.sleep(0)
+    others = [await waiting(room, of("b")), await waiting(room, of("b"))]
+    for late in (greedy[3], greedy[2]):
+        with pytest.raises(RequestError) as sent_away:
+            await late
+        assert sent_away.value.status == 429 and int(sent_away.value.headers["Retry-After"]) >= 1
+    for tenant in "ab":
+        with pytest.raises(RequestError):
+            await room.wait(of(tenant), 1.0)
+    others.append(await waiting(room, of("c")))
+    with pytest.raises(RequestError):
+        await greedy[1]
+    assert len(room) == 5 and not inside.done() and not any(each.done() for each in others)
+    room.serve(lambda wish: Slot(), nothing)  # type: ignore[arg-type, return-value]
+    assert all(isinstance(each, Slot) for each in await asyncio.gather(greedy[0], inside, *others))
+    assert len(room) == 0
+
+
 async def test_a_slot_that_comes_with_the_cancellation_is_given_back() -> None:
     """Exactly once."""
     room, slot = WaitingRoom(1), Slot()
     task = await waiting(room)
-    room.serve(lambda wish: slot)  # type: ignore[arg-type, return-value]
+    room.serve(lambda wish: slot, nothing)  # type: ignore[arg-type, return-value]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -73,7 +147,7 @@ async def test_places_patience_and_sending_away() -> None:
         await task
     assert late.value.status == 503
     served, refused = await waiting(room), WaitingRoom(1)
-    room.serve(lambda wish: draining())
+    room.serve(lambda wish: draining(), nothing)
     sent_away = await waiting(refused)
     refused.refuse_all(draining())
     for task in (served, sent_away):
@@ -95,6 +169,6 @@ async def test_who_was_let_in_before_takes_no_place_and_stays() -> None:
     with pytest.raises(RequestError):
         await outside
     given = iter(slots)
-    room.serve(lambda wish: next(given, None))  # type: ignore[arg-type, return-value]
+    room.serve(lambda wish: next(given, None), nothing)  # type: ignore[arg-type, return-value]
     served: list[Any] = [await returned, await inside]
     assert served == slots

@@ -8,21 +8,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.hat.cells import STAGES, middle
-from bench.hat.looks import CHUNKS, LOOKS, STRATEGIES
+from bench.hat.cells import ABLATION, CHUNKS, METHODS, STAGES, middle
 from bench.hat.records import Record, parse
 
 TTFT_S: Mapping[str, float] = {
     "hat": 0.30, "hat-plain": 0.32, "hat-paper": 0.34, "ushape-full": 0.80, "ushape": 0.50, "u-sarathi": 0.66,
-    "u-medusa": 0.79, "u-small": 0.52, "cloud": 0.10, "llama-rpc": 0.60,
+    "u-medusa": 0.79, "u-small": 0.52, "cloud": 0.10,
     "none": 0.80, "pc": 0.42, "sd": 0.79, "sd+pd": 0.81, "sd+pc": 0.43, "sd+pc+pd": 0.42,
-    "chunk-512": 0.48, "chunk-256": 0.45, "chunk-128": 0.42, "chunk-64": 0.46, "chunk-auto": 0.41,
+    "chunk-512": 0.48, "chunk-128": 0.42, "chunk-auto": 0.41,
 }  # fmt: skip
 TBT_S: Mapping[str, float] = {
     "hat": 0.010, "hat-plain": 0.012, "hat-paper": 0.020, "ushape-full": 0.060, "ushape": 0.055,
-    "u-sarathi": 0.045, "u-medusa": 0.040, "u-small": 0.042, "cloud": 0.020, "llama-rpc": 0.080,
+    "u-sarathi": 0.045, "u-medusa": 0.040, "u-small": 0.042, "cloud": 0.020,
     "none": 0.060, "pc": 0.050, "sd": 0.040, "sd+pd": 0.035, "sd+pc": 0.030, "sd+pc+pd": 0.022,
-    "chunk-512": 0.054, "chunk-256": 0.052, "chunk-128": 0.050, "chunk-64": 0.050, "chunk-auto": 0.048,
+    "chunk-512": 0.054, "chunk-128": 0.050, "chunk-auto": 0.048,
 }  # fmt: skip
 
 
@@ -39,7 +38,7 @@ def record(
     """One record as JSON; ``changes`` replace fields of the cell, or by ``latency__failed`` those of a table."""
     cell: dict[str, Any] = {
         "experiment": experiment, "setting": "demo", "dataset": "specbench", "method": method, "rate": rate,
-        "repeat": repeat, "stages": 1, "rtt_ms": 0.0, "trace": "", "requests": 24, "tokens": 128, "arrivals": "poisson",
+        "repeat": repeat, "stages": 1, "rtt_ms": 0.0, "trace": "", "requests": 24, "tokens": 128,
     }  # fmt: skip
     cell |= {name: value for name, value in changes.items() if name in cell}
     numbers = random.Random(f"{cell} {noise}")
@@ -89,11 +88,11 @@ def campaign(repeats: int = 3, noise: float = 0.06) -> Iterator[dict[str, Any]]:
     for repeat in range(repeats):
         for setting, dataset, rates in RATES:
             common: dict[str, Any] = {"repeat": repeat, "noise": noise, "setting": setting, "dataset": dataset}
-            for method in LOOKS:
+            for method in METHODS:
                 for rate in rates if method != "hat-plain" else [middle(rates)]:
                     yield record("rates", method, rate=rate, **common)
             if setting == "demo":
-                for experiment, methods in (("ablation", STRATEGIES), ("chunks", CHUNKS)):
+                for experiment, methods in (("ablation", ABLATION), ("chunks", CHUNKS)):
                     for method in methods:
                         yield record(experiment, method, rate=rates[1], **common)
                 for method in ("ushape", "u-medusa", "u-small", "hat-paper", "hat"):
@@ -102,12 +101,11 @@ def campaign(repeats: int = 3, noise: float = 0.06) -> Iterator[dict[str, Any]]:
                     yield record("unloaded", method, **common)
         common = {"repeat": repeat, "noise": noise}
         for method in ("ushape-full", "u-sarathi", "u-medusa", "hat"):
-            for stages in STAGES:
+            for stages in STAGES["specbench"]:
                 yield record("stages", method, rate=2.0, stages=stages, **common)
             for trace in ("mahimahi-lte", "hsdpa-3g", "lumos-5g"):
                 yield record("traces", method, rate=2.0, trace=trace, **common)
             yield record("real", method, rate=2.0, dataset="real", **common)
-            yield record("arrivals", method, rate=2.0, arrivals="azure", **common)
         for method in ("ushape", "hat-paper", "hat"):
             for rtt_ms in (0.0, 10.0, 20.0, 50.0, 80.0):
                 yield record("rtt", method, rtt_ms=rtt_ms, **common)

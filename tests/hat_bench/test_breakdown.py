@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 import pytest
 from bench.hat.breakdown import breakdown
-from bench.hat.cells import Cell
-from bench.hat.latency import Record, RoundsSpent, TimeSpent, Timings, read_records
-from bench.hat.records import parse
+from bench.hat.latency import Record, RoundsSpent, TimeSpent, Timings
 
 FIRST = Timings(TimeSpent(10, 40, 1, 20), RoundsSpent(30, 60, 3, 12, 2))
 SECOND = Timings(TimeSpent(30, 80, 3, 40), RoundsSpent(10, 20, 1, 4, 1))
@@ -40,13 +36,3 @@ def test_a_single_token_has_no_rounds() -> None:
 def test_without_timings_there_is_none() -> None:
     """Nor in a cell in which all failed."""
     assert breakdown([answered(4, None)]) == breakdown([]) == {}
-
-
-def test_records_with_it_are_read() -> None:
-    """Those of requests come back from their lines, and a cell's numbers have it by its ways in."""
-    one = answered(4, FIRST)
-    assert read_records([msgspec.json.encode(one).decode()]) == [one]
-    cell = Cell("rates", "demo", "specbench", "hat", 1.0).as_dict()
-    numbers = parse(json.loads(json.dumps({"cell": cell, **breakdown([one])}))).numbers
-    assert numbers["breakdown.prompt.step_s"] == pytest.approx(0.02)
-    assert numbers["breakdown.decode.rounds"] == pytest.approx(2 / 3)

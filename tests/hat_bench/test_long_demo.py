@@ -12,8 +12,8 @@ from bench.hat.long_demo import KINDS, SMALL, long_demo
 from checkpoints import DEMO
 from oracle import oracle_logits, prompt_for, tolerance
 
-from device_agent.drafters import load_drafters
-from device_agent.parts import DeviceParts
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.speculative.drafters import load_drafters
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 
@@ -56,14 +56,3 @@ def test_its_drafters_fit(folder: Path) -> None:
     wanted = (*KINDS, str(folder / "drafters" / SMALL))
     loaded = load_drafters(wanted, folder / "drafters", checkpoint, 2, torch.bfloat16, parts)
     assert sum(loaded.get(name) is not None for name in loaded.names) == len(wanted)
-
-
-def test_what_is_there_is_kept_and_what_is_half_there_is_not(tmp_path: Path) -> None:
-    """Made once; a folder without what is written last is made anew, and nothing else is left beside it."""
-    half = tmp_path / "demo"
-    half.mkdir()
-    (half / "old").touch()
-    made = long_demo(half)
-    assert not (made / "old").exists() and list(tmp_path.iterdir()) == [made]
-    (made / "mine").touch()
-    assert long_demo(half) == made and (made / "mine").exists()

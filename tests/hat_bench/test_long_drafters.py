@@ -12,8 +12,8 @@ from bench.hat.long_drafters import MADE, drafted, fitting, trained
 from bench.hat.prompts import _Author, counted, taught_conversations
 from checkpoints import DEMO
 
-from device_agent.drafters import load_drafters
-from device_agent.parts import DeviceParts
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.speculative.drafters import load_drafters
 from models.demo.recipe.sample import is_heldout
 from split_model.checkpoint import Checkpoint
 
@@ -36,8 +36,10 @@ def test_taught_conversations_are_as_long_as_wanted() -> None:
         assert messages[-1]["role"] == "user"
 
 
-def test_training_makes_all_that_a_model_needs(tmp_path: Path) -> None:
+def test_training_makes_all_that_a_model_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All kinds and the small model, in place of those of the short model; a second call leaves them."""
+    monkeypatch.setattr("drafting.distill.making.ANSWER", 4)  # What they bring is not looked at here.
+    monkeypatch.setattr("drafting.distill.making.PROMPTS", 1)
     model = long_demo(tmp_path / "long")
     before = written(model)
     threads = torch.get_num_threads()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,15 +18,12 @@ from bench.hat.cells import RATES, STAGES, Cell
 from bench.hat.conditions import VARY
 from bench.hat.latency import Record
 from bench.hat.long_demo import long_demo
-from bench.hat.looks import look
 from bench.hat.measure import (
-    ARRIVALS,
-    arrivals,
-    calibrated,
     calibration_of,
     costs_of,
     latency_table,
     link_of,
+    poisson,
     processes_of,
     upload_bound,
 )
@@ -33,6 +32,8 @@ from bench.hat.records import load, parse
 from bench.hat.scaling import Costs, ScaledLink
 from bench.hat.setups import STAGE_CORES, Setup
 from bench.testbed.possible import obstacle
+from hypothesis import given
+from hypothesis import strategies as st
 
 CELL = Cell("rates", "demo", "specbench", "hat", 1.0, requests=3, tokens=24)
 COSTS = Costs(512, 0.0135, 0.042)
@@ -61,16 +62,27 @@ def answered(number: int, prompt_tokens: int = 256) -> Record:
 FAILED = Record(9, 0.0, 0.0, error="deadline")
 
 
-@pytest.mark.parametrize("kind", ["poisson", "azure"])
-def test_arrivals_are_the_same_for_every_method(kind: str) -> None:
-    """They rise, differ from repeat to repeat, and come at the cell's rate."""
-    cell = replace(CELL, arrivals=kind, rate=2.0)
-    if kind == "azure" and not ARRIVALS.is_file():
-        pytest.skip("the trace is not at hand: the measured data is kept apart from the product")
-    due = arrivals(cell, 400)
-    assert due == sorted(due) == arrivals(replace(cell, method="ushape"), 400)
-    assert due != arrivals(replace(cell, repeat=1), 400)
-    assert due[-1] == pytest.approx(200, rel=0.5 if kind == "azure" else 0.2)
+@given(rate=st.floats(0.01, 100), count=st.integers(0, 100), seed=st.integers())
+def test_poisson(rate: float, count: int, seed: int) -> None:
+    """In order, within the time that gives the rate, and the same for the same seed."""
+    times = poisson(rate, count, seed)
+    assert len(times) == count and times == sorted(times) and times == poisson(rate, count, seed)
+    assert all(0 <= each <= count / rate * (1 + 1e-9) for each in times)
+
+
+def test_gaps_are_exponential() -> None:
+    """Their deviation is their mean, and as many as should be are short: evenly spaced requests would fail both."""
+    gaps = [b - a for a, b in pairwise(poisson(4.0, 20_000, 3))]
+    assert statistics.fmean(gaps) == pytest.approx(0.25, rel=0.01)
+    assert statistics.pstdev(gaps) == pytest.approx(0.25, rel=0.03)
+    assert sum(each < 0.05 for each in gaps) / len(gaps) == pytest.approx(1 - 2.718281828**-0.2, abs=0.01)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
+def test_no_rate_is_refused(rate: float) -> None:
+    """Nothing arrives at such a one."""
+    with pytest.raises(ValueError, match="rate"):
+        poisson(rate, 3, 0)
 
 
 def test_what_clients_saw() -> None:
@@ -104,14 +116,6 @@ def test_the_bound_is_the_rows_over_the_link() -> None:
     assert upload_bound(CELL, records, LINK, COSTS) == {}
 
 
-def test_a_known_calibration_is_read(tmp_path: Path) -> None:
-    """Nothing is started for it."""
-    setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
-    know(tmp_path, setup)
-    assert calibrated(setup, tmp_path, tmp_path / "never") == COSTS
-    assert not (tmp_path / "never").exists()
-
-
 def test_a_calibration_is_of_a_machine_and_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays from day to day, and on another machine, of another model or with other cores it is another."""
     setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
@@ -129,7 +133,7 @@ def test_a_calibration_is_of_a_machine_and_a_model(tmp_path: Path, monkeypatch: 
 def test_pipelines_of_every_length_have_the_same_stages(tmp_path: Path) -> None:
     """So many more cores in all, each stage with its own; all other cells have the model's own quota."""
     setup = Setup("demo", tmp_path, 2, COSTS.row_bytes, 0.4, "device_agent")
-    for stages in STAGES:
+    for stages in STAGES["specbench"]:
         found = processes_of(replace(CELL, experiment="stages", stages=stages), setup)
         assert (found.stages, found.cores) == (stages, STAGE_CORES)
     assert processes_of(CELL, setup).cores == 0.4 and processes_of(CELL, setup).stages == 1
@@ -217,6 +221,7 @@ def test_two_cells_from_the_testbed_to_the_page(tmp_path: Path, monkeypatch: pyt
     # All deep rows of a prompt come down where that is what is compared; only one of the two drafts.
     assert found["ushape-full"]["cloud.down_bytes"] > prompt_bytes
     assert found["ushape-full"]["latency.proposed"] == 0 < found["hat-paper"]["latency.proposed"]
-    monkeypatch.setattr(reading, "all_cells", lambda quick, rivals, repeats: cells)  # Smaller cells than are planned.
-    text = page.write(records, docs).read_text(encoding="utf-8")
-    assert look("hat-paper").label in text and "U-shape, all rows down" in text and (docs / "hat.json").is_file()
+    monkeypatch.setattr(reading, "all_cells", lambda repeats: cells)  # Smaller cells than are planned.
+    page.write(records, docs)
+    text = (docs / "hat" / "rates.md").read_text(encoding="utf-8")
+    assert "| 1 | HAT as in the paper |" in text and "| 1 | U-shape, all rows down |" in text

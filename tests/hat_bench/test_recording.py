@@ -20,7 +20,7 @@ from checkpoints import DEMO
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.drafting_way import DraftingWay
+from device_agent.speculative.way import DraftingWay
 from drafting.length import Fixed
 from drafting.medusa import TREE_NODES
 from split_model.sampling import SamplingParams
@@ -29,18 +29,6 @@ TOKENS = 32
 """Of a recorded answer; the shorter ones of service never come near its end."""
 
 WEIGHTS = st.floats(0, 1)
-
-
-class LoggedLength(CountedLength):
-    """HAT's rule, and the drafted and accepted tokens of every round."""
-
-    def __init__(self) -> None:
-        super().__init__(Fixed())
-        self.rounds: list[tuple[int, int]] = []
-
-    def seen(self, proposed: int, accepted: int, seconds: float, drafted: bool = True) -> None:
-        super().seen(proposed, accepted, seconds, drafted)
-        self.rounds.append((proposed, accepted))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +49,7 @@ async def test_the_drafts_are_those_of_service() -> None:
         for name, drafter in drafters.items():
             played = read(found[name])
             way = DraftingWay.of(drafter, HAT)
-            way.length = length = LoggedLength()
+            way.length = length = CountedLength(Fixed())
             await answer(chain, prompt, TOKENS // 2, SamplingParams(), way, ends)
             if name == "hybrid":  # It learns while it is recorded, so that its choices differ.
                 continue

@@ -6,7 +6,6 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -20,39 +19,25 @@ from bench.hat.replay import ReplayedDrafter, Script
 from bench.hat.replay_device import load_replayed
 from bench.hat.tape import Draft, Tape
 from bench.hat.tape_rounds import chain as chain_of
-from bench.hat.tape_rounds import rounds, tau, tree
+from bench.hat.tape_rounds import rounds, tree
 from bench.hat.wide_model import SMALL, SPLIT, TINY_WIDE, made, next_token, prompt, small_model
-from checkpoints import DEMO
 from clouds import chain_over, cloud_here, device_hello, remote_middle
 from processes import Process, free_port
 
-from device_agent.chain import Chain
-from device_agent.drafters import Drafters, load_drafters
-from device_agent.drafting_way import DraftingWay, DraftSettings
-from device_agent.local import Compute
-from device_agent.parts import DeviceParts
-from device_agent.tokenizer import Tokenizer
-from drafting.errors import BadDrafter
-from drafting.length import DraftLength
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.chain.chain import Chain
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.sharing.compute import Compute
+from device_agent.speculative.drafters import Drafters, load_drafters
+from device_agent.speculative.way import DraftingWay
 from drafting.medusa import TREE_NODES
+from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
-from wire.messages import ChatTurn
+from wire.request_messages import ChatTurn
 
 VOCAB = TINY_WIDE.vocab
 TOKENS = 96
-
-
-class LoggedLength(CountedLength):
-    """A rule, and the drafted and accepted tokens of every round."""
-
-    def __init__(self, rule: DraftLength) -> None:
-        super().__init__(rule)
-        self.rounds: list[tuple[int, int]] = []
-
-    def seen(self, proposed: int, accepted: int, seconds: float, drafted: bool = True) -> None:
-        super().seen(proposed, accepted, seconds, drafted)
-        self.rounds.append((proposed, accepted))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +89,7 @@ async def run(
     drafter = drafters.get(name)
     assert drafter is not None
     way = DraftingWay.of(drafter, settings)
-    way.length = length = LoggedLength(way.length)
+    way.length = length = CountedLength(way.length)
     found = await answer(chain, ids, TOKENS, SamplingParams(), way)
     assert found.tokens == expected_text(ids, TOKENS)
     return way, length.rounds
@@ -143,25 +128,13 @@ async def test_the_cost_aware_rule_keeps_what_is_right_by_the_recording(
     tape = tapes.load()[name]
     async with device_and_cloud(wide) as chain:
         ids = asked(wide, 3)
-        way, found = await run(chain, drafters, name, ids, DraftSettings(prepare="none", stream="off"))
+        way, found = await run(chain, drafters, name, ids, DraftSettings(prepare="none", stream_rows="off"))
     at = 0
     for proposed, accepted in found:
         weights, right = chain_of(tape, start(ids) + at, proposed, 0.0)
         assert (len(weights), right) == (proposed, accepted)
         at += accepted + 1
     assert way.tally.accepted > TOKENS / 4
-
-
-async def test_what_was_prepared_is_of_use(wide: Path, drafters: Drafters) -> None:
-    """For some verdicts there is a draft already; the text stays right, and about as much is accepted."""
-    tape = tapes.load()["adapter"]
-    ids = asked(wide, 4)
-    expected = rounds(tape, start(ids), TOKENS, 0.6, 8)
-    async with device_and_cloud(wide) as chain:
-        for settings in (replace(HAT, prepare="last"), replace(HAT, prepare="all")):
-            way, found = await run(chain, drafters, "adapter", ids, settings)
-            assert way.tally.hits > 0.1 * way.tally.prepared > 0
-            assert tau(found) == pytest.approx(tau(expected), rel=0.15)
 
 
 async def test_the_drafter_underneath_does_its_work(wide: Path) -> None:
@@ -188,7 +161,7 @@ def test_runners_up_stand_where_they_stood() -> None:
     first = script.said(0, 0, token)
     assert first is not None and first.logits is not None and first.source == "adapter"
     chances = first.logits.softmax(0)
-    assert int(chances.argmax()) == right and float(chances.max()) == pytest.approx(0.9)
+    assert int(chances.argmax()) == right and float(chances.max()) == pytest.approx(0.9, rel=1e-5)
     assert script.child(0, 0, token, right) == (0, 1)
     second = script.said(0, 1, right)
     assert second is not None and second.logits is not None
@@ -201,14 +174,6 @@ def test_runners_up_stand_where_they_stood() -> None:
     assert script.said(0, 3, 200) is None
 
 
-def test_it_serves_no_other_model() -> None:
-    """Whose next token it could not know."""
-    checkpoint = Checkpoint.open(DEMO)
-    parts = DeviceParts.load(checkpoint, 2, 0, torch.float32)
-    with pytest.raises(BadDrafter, match="wide_model"):
-        load_replayed(["adapter"], DEMO / "drafters", checkpoint, 2, torch.float32, parts)
-
-
 @pytest.mark.system
 def test_the_agent_serves_with_it_and_says_so(wide: Path, tmp_path: Path) -> None:
     """The device's own command line; a client gets the text."""
@@ -216,18 +181,7 @@ def test_the_agent_serves_with_it_and_says_so(wide: Path, tmp_path: Path) -> Non
     gateway = Process("gateway", "--port", str(port), log=tmp_path / "gateway.log", port=port)
     agent = Process(
         "bench.hat.replay_device",
-        *(
-            "--model",
-            str(wide),
-            "--mode",
-            "local",
-            "--split",
-            "1",
-            "--draft",
-            "adapter",
-            "--draft",
-            str(small_model(wide)),
-        ),
+        *f"--model {wide} --mode local --split 1 --draft adapter --draft {small_model(wide)}".split(),
         *("--draft-length", "fixed", "--gateway", f"ws://127.0.0.1:{port}"),
         log=tmp_path / "agent.log",
         environment={"PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parents[1]}"},

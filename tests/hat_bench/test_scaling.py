@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from bench.hat.scaling import CHUNK_ROWS, PAPER, Costs, Reference, ratios, scaled_link
+from bench.hat.scaling import CHUNK_ROWS, PAPER, Costs, Reference, scaled_link
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,29 +25,6 @@ def test_the_link_keeps_the_papers_share(paper: Reference, ours: Costs) -> None:
     theirs = paper.costs.row_bytes / paper.up_bytes_s / paper.costs.chunk_s
     assert math.isclose(ours.row_bytes / link.up_bytes_s / ours.chunk_s, theirs, rel_tol=1e-9)
     assert math.isclose(link.down_bytes_s / link.up_bytes_s, paper.down_bytes_s / paper.up_bytes_s, rel_tol=1e-9)
-
-
-@given(references)
-def test_the_papers_own_costs_need_no_scaling(paper: Reference) -> None:
-    """Where the cloud is the paper's, so is the link."""
-    link = scaled_link(paper, paper.costs)
-    assert link.up_bytes_s == pytest.approx(paper.up_bytes_s)
-    assert link.down_bytes_s == pytest.approx(paper.down_bytes_s)
-
-
-@given(references, costs)
-def test_every_ratio_is_told_of_both(paper: Reference, ours: Costs) -> None:
-    """What is kept and what is not, under the same names; that of the upload is kept."""
-    found = ratios(paper, ours, scaled_link(paper, ours))
-    names = {
-        whose: {name.removeprefix(whose) for name in found if name.startswith(whose)} for whose in ("paper", "our")
-    }
-    assert names["paper"] == names["our"] and len(found) == 2 * len(names["our"])
-    assert found["our_upload_per_step"] == pytest.approx(found["paper_upload_per_step"])
-    assert found["our_upload_per_base"] == pytest.approx(found["our_upload_ms"] / found["our_base_ms"])
-    assert found["paper_row_per_base"] == pytest.approx(
-        (found["paper_chunk_ms"] / found["paper_base_ms"] - 1) / CHUNK_ROWS
-    )
 
 
 def test_the_papers_models() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.hat.cells import RATES, REPEATS, Cell, all_cells
-from bench.hat.gains import DEMO, DOWNLOAD, DOWNLOAD_FIRST, OURS, PACKED, PAPER_ORDER, REST, gain, gains
-from bench.hat.goals import judge, never_measured
+from bench.hat.goals import judge
 from bench.hat.judging import DOUBTED, MET, MISSED, UNMEASURED, Goal
 from bench.hat.records import BadRecord, Place, load, parse, planned
 from bench.hat.summary import TBT, TTFT, Measured, compliance, met_by, spread
@@ -101,9 +100,6 @@ def test_every_goal_is_judged_where_it_applies() -> None:
     goals = judge(Measured(parsed(*campaign())))
     assert len(goals) == 3 * 6 + 2 * 2 + 2 + 1
     assert goal([each for each in goals if each.dataset == "specbench"], "tokens a second").verdict == MET
-    assert never_measured(Measured(parsed(record("rates", "hat")))) == [
-        "unloaded", "single", "ablation", "stages", "rtt", "traces",
-    ]  # fmt: skip
 
 
 def test_one_rate_that_misses_is_a_missed_goal() -> None:
@@ -115,13 +111,12 @@ def test_one_rate_that_misses_is_a_missed_goal() -> None:
     assert missed.verdict == MISSED and "3 requests/s: -" in missed.measured
     (short,) = missed.shortfalls
     assert short.label == "3 requests/s" and [place.method for place in short.places] == ["hat", "ushape-full"]
-    assert short.bar is not None and (short.bar.delay, short.bar.under) == (TBT, TBT)
-    assert short.bar.most == pytest.approx(0.23)
+    assert (short.delay, short.under) == (TBT, TBT) and short.bar == pytest.approx(0.23)
 
 
 def test_a_baseline_that_was_not_measured_is_named_and_one_that_wins_is_said() -> None:
     """The best of all baselines is known once all of them ran, and that it is not, before; cloud is none of them."""
-    records = [record("rates", each, rate=1.0) for each in ("hat", "ushape-full", "u-medusa", "cloud", "llama-rpc")]
+    records = [record("rates", each, rate=1.0) for each in ("hat", "ushape-full", "u-medusa", "cloud")]
     best = goal(judge(Measured(parsed(*records))), TEXT_KEPT)
     assert best.verdict == UNMEASURED and best.measured.startswith("of 2 the nearest is U-Medusa")
     assert best.measured.endswith("; 3 of 5 not measured")
@@ -140,7 +135,7 @@ def test_a_baseline_that_was_not_measured_is_named_and_one_that_wins_is_said() -
 def test_verdicts_say_how_much_they_rest_on() -> None:
     """One repeat is said; three on both sides of the bar are in doubt, whatever their median."""
     for ttfts, said in (
-        ((0.3,), "met (1 repeat)"), ((0.3, 0.3), "met (2 repeats)"), ((0.3, 0.2, 0.4), "met"),
+        ((0.3,), "met"), ((0.46, 0.46), "met"), ((0.3, 0.2, 0.4), "met"),
         ((0.3, 0.2, 0.5), "in doubt"), ((0.6, 0.7, 0.4), "in doubt"), ((0.6, 0.6, 0.5), "missed"),
     ):  # fmt: skip
         records = []
@@ -149,8 +144,10 @@ def test_verdicts_say_how_much_they_rest_on() -> None:
             ours["latency"]["ttft"]["mean"], other["latency"]["ttft"]["mean"] = ttft, 1.0
             records += [ours, other]
         found = goal(judge(Measured(parsed(*records))), "TTFT below U-shape, all")
-        assert found.said == said
-        assert bool(found.notes) == (said == "in doubt")
+        assert found.verdict == said
+        assert bool(found.notes) == (said == "in doubt" or len(ttfts) == 1) and ("one repeat" in found.notes) == (
+            len(ttfts) == 1
+        )
 
 
 def test_a_short_machine_leaves_a_miss_in_doubt_too() -> None:
@@ -158,7 +155,7 @@ def test_a_short_machine_leaves_a_miss_in_doubt_too() -> None:
     records = [record("rates", method, rate=rate) for method in ("hat", "ushape-full") for rate in (1.0, 2.0)]
     records[0]["latency"]["tbt"]["mean"] = 0.9
     records[0]["machine"]["bottleneck"] = "cores were full"
-    assert goal(judge(Measured(parsed(*records))), "TBT below U-shape, all").said == "in doubt (1 repeat)"
+    assert goal(judge(Measured(parsed(*records))), "TBT below U-shape, all").verdict == DOUBTED
     records[1]["latency"]["tbt"]["mean"] = 0.9
     assert goal(judge(Measured(parsed(*records))), "TBT below U-shape, all").verdict == MISSED
 
@@ -166,10 +163,10 @@ def test_a_short_machine_leaves_a_miss_in_doubt_too() -> None:
 def test_only_what_is_planned_counts() -> None:
     """A record of another rate, or of fewer requests than planned, is left out, one repeat more than planned is not;
     none planned at all is refused."""
-    cell = asdict(all_cells(False)[0])
+    cell = asdict(all_cells()[0])
     good, rate, few = parsed(record(**cell), record(**{**cell, "rate": 77.0}), record(**{**cell, "requests": 1}))
     [more] = parsed(record(**{**cell, "repeat": REPEATS}))
-    assert planned([rate, good, few, more]) == ([good, more], [rate, few])
+    assert planned([rate, good, few, more]) == [good, more]
     assert [each.cell.name for each in (good, rate)] == [Cell(**cell).name, Cell(**{**cell, "rate": 77.0}).name]
     with pytest.raises(BadRecord, match="planned"):
         planned([rate])
@@ -190,8 +187,9 @@ def test_goals_that_rest_on_few_answers_are_in_doubt() -> None:
     found = goal(judge(Measured(parsed(*records))), "TTFT below U-shape, all")
     assert found.verdict == DOUBTED
     assert found.notes == (
-        "1 of 24 requests of HAT's failed and are in no delay",
+        "one repeat",
         "in 1 of 2 runs the machine itself was short: cores were full",
+        "1 of 24 requests of HAT's failed and are in no delay",
     )
 
 
@@ -222,12 +220,12 @@ def test_rows_that_are_not_packed_stand_beside_the_goal() -> None:
     for each, ttft in zip(made, (0.2, 0.6, 0.8), strict=True):
         each["latency"]["ttft"]["mean"] = ttft
     found = goal(judge(Measured(parsed(*made))), "TTFT below U-shape, all")
-    assert found.notes == ("with its rows not packed: 25.0 % below",)
+    assert found.notes == ("with its rows not packed: 25.0 % below", "one repeat")
     made = [record("unloaded", method) for method in ("hat", "hat-plain")]
     made[1]["latency"]["ttft"]["mean"] = 0.3
     # 0.28 s for rows as they are, a quarter of a second for what was sent.
     for found, times in zip(judge(Measured(parsed(*made))), ("1.07", "1.20"), strict=True):
-        assert found.notes == (f"with its rows not packed: {times} times",)
+        assert found.notes == (f"with its rows not packed: {times} times", "one repeat")
 
 
 def test_table_5_is_missed_when_one_strategy_does_not_help() -> None:
@@ -247,31 +245,7 @@ def test_round_trips_are_held_against_our_own() -> None:
         made["latency"]["decode_tokens_s"], made["latency"]["tokens_s"] = speed, 50.0
     found = goal(judge(Measured(parsed(*records))), "tokens a second")
     assert found.verdict == MISSED and found.measured == "20 ms: 0.80 times; 50 ms: 0.59 times"
-    assert found.notes == ("of whole answers, first token and all: 20 ms: 1.00 times; 50 ms: 1.00 times",)
-
-
-def test_the_terms_of_a_gain_are_the_whole_gain() -> None:
-    """Both chains add up, the paper's with its rest, in every repeat, and so do shares."""
-    measured = Measured(parsed(*campaign(repeats=1)))
-    for chain in DEMO:
-        found = gain(measured, "demo", "specbench", chain, "TTFT")
-        assert found is not None and not found.missing
-        assert sum(each.seconds.median for each in found.terms) == pytest.approx(found.whole.median)
-        assert sum(each.share_percent.median for each in found.terms if each.share_percent) == pytest.approx(100)
-        assert (found.terms[-1].choice == REST) == (chain == PAPER_ORDER)
-        assert found.before.median - found.after.median == pytest.approx(found.whole.median)
-
-
-def test_the_means_of_several_repeats_add_up() -> None:
-    """Of the repeats that have every term; one that lacks some is left out of the chain altogether."""
-    records = list(campaign(repeats=4, noise=0.3))
-    gone = [each for each in records if each["cell"]["method"] == "chunk-auto" and each["cell"]["repeat"] == 3]
-    measured = Measured(parsed(*(each for each in records if each not in gone)))
-    for chain, repeats in ((PAPER_ORDER, 4), (DOWNLOAD_FIRST, 3)):
-        found = gain(measured, "demo", "specbench", chain, "TTFT")
-        assert found is not None and not found.missing and found.whole.count == repeats
-        assert all(each.seconds.count == repeats for each in found.terms)
-        assert sum(each.mean_s for each in found.terms) == pytest.approx(found.before_s - found.after_s)
+    assert found.notes[0] == "of whole answers: 20 ms: 1.00 times; 50 ms: 1.00 times"
 
 
 def test_runs_on_cores_of_different_speeds_leave_doubt() -> None:
@@ -295,31 +269,16 @@ def test_what_two_machines_measured_is_not_compared() -> None:
     records[0]["machine"]["name"] = "another"
     measured = Measured(parsed(*records))
     ratio = measured.ratio(HAT, FULL, TTFT)
-    assert ratio is not None and ratio.count == 1 and list(measured.changes(FULL, HAT, TTFT)) == [1]
+    assert ratio is not None and ratio.count == 1 and measured.middle_repeat(HAT, FULL, TTFT) == 1
     both = measured.over_repeats([HAT, FULL], lambda *found: float(len(found)))
     assert both is not None and both.count == 1
-
-
-def test_no_gain_is_not_shared_out() -> None:
-    """Where HAT was above U-shape in one repeat there are seconds and no shares; what is missing is named."""
-    records = [
-        record("rates", method, repeat, rate=2.0) for repeat in range(3) for method in ("hat", "ushape", "ushape-full")
-    ]
-    records[0]["latency"]["tbt"]["mean"] = 5.0
-    found = gain(Measured(parsed(*records)), "demo", "specbench", "the download first", "TBT")
-    assert found is not None and [each.choice for each in found.terms] == [DOWNLOAD]
-    assert found.terms[0].share_percent is None and found.terms[0].seconds.count == 3
-    assert found.missing == ("prompt chunks (PC)", "drafting, and on while waiting (SD, PD)", OURS, PACKED)
-    assert gains(Measured(parsed(*records)), "demo", "specbench") == []
-    alone = Measured(parsed(record("rates", "hat", rate=2.0)))
-    assert gain(alone, "demo", "specbench", "the download first", "TBT") is None
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cell": None}, "no cell"), ({"cell": {}}, "cell.experiment"), ({"latency": 3}, "latency is not an object"),
-        ({"latency": {"prefill_sla": [-1.0]}}, "prefill_sla"), ({"machine": {"bottleneck": 1}}, "machine.bottleneck"),
+        ({"cell": None}, "cell"), ({"cell": {}}, "experiment"), ({"latency": 3}, "latency"),
+        ({"latency": {"prefill_sla": [-1.0]}}, "prefill_sla"), ({"machine": {"bottleneck": 1}}, "bottleneck"),
     ],
 )  # fmt: skip
 def test_a_record_that_is_none_is_refused(change: dict[str, object], message: str) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from bench.hat.wide_model import (
+    FIRST,
     MARK,
     SMALL,
+    SPECIAL,
     SPLIT,
     TINY_WIDE,
     WIDE,
@@ -20,18 +22,17 @@ from bench.hat.wide_model import (
     small_model,
     small_shape,
 )
-from bench.hat.wide_words import FIRST, SPECIAL
 from bench.random_llama import Shape
 from oracle import oracle_logits
 from safetensors.torch import load_file
 
-from device_agent.drafters import load_drafters
-from device_agent.parts import DeviceParts
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.speculative.drafters import load_drafters
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 from split_model.stack import Span
-from wire.messages import ChatTurn
+from wire.request_messages import ChatTurn
 
 VOCAB = TINY_WIDE.vocab
 
@@ -98,12 +99,6 @@ def test_prompts_have_the_length_that_is_asked_for(wide: Path, tokens: int) -> N
     assert SPECIAL.index("<|unknown|>") not in ids[0]
     answer = cycle(ids[0][-1], 12)
     assert tokenizer.text(tokenizer.decode(answer)) == answer
-
-
-def test_a_prompt_has_room_for_its_template() -> None:
-    """Less is refused."""
-    with pytest.raises(ValueError, match="5 tokens"):
-        prompt(4, 0)
 
 
 def test_all_kinds_of_drafters_load(wide: Path) -> None:

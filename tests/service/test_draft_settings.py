@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from device_agent.config import DeviceConfig
-from service.draft_settings import arguments, wanted
 from service.serve import ServeConfig, drafting_line
-from service.settings import settings_command
+from service.settings import settings_command, words_of
+from service.shared_settings import DeviceSide
 
-SHARED = {"mode", "split", "tail", "chunk", "whole_prompts", "download", "draft", "drafters", "verify", "draft_length",
-          "draft_threshold", "draft_cap", "prepare", "stream_rows", "hat_paper"}  # fmt: skip
+SHARED = {each.name for each in fields(DeviceSide)}
 DRAFTLESS = ("ushape", "u-sarathi", "cloud")
 
 
@@ -28,13 +28,13 @@ def device(*words: str, **variables: str) -> tuple[DeviceConfig | None, str]:
 def test_hat_is_the_default_and_drafts_with_the_best_there_is() -> None:
     """In both commands; in the other modes nothing is drafted unless somebody asks."""
     for config in (DeviceConfig("m"), ServeConfig()):
-        assert (config.mode, config.draft, wanted(config)) == ("hat", (), ())
+        assert (config.mode, config.draft, config.wanted_drafters) == ("hat", (), ())
     for mode in (*DRAFTLESS, "local"):
-        assert wanted(DeviceConfig("m", mode=mode)) == ("none",)
-    assert wanted(DeviceConfig("m", mode="local", draft=("lookup",))) == ("lookup",)
-    assert wanted(DeviceConfig("m", draft=("fused", "lookup"))) == ("fused", "lookup")
-    assert wanted(DeviceConfig("m", mode="u-medusa")) == ("medusa",)
-    assert wanted(DeviceConfig("m", mode="u-small", draft=("org/small",))) == ("org/small",)
+        assert DeviceConfig("m", mode=mode).wanted_drafters == ("none",)
+    assert DeviceConfig("m", mode="local", draft=("lookup",)).wanted_drafters == ("lookup",)
+    assert DeviceConfig("m", draft=("fused", "lookup")).wanted_drafters == ("fused", "lookup")
+    assert DeviceConfig("m", mode="u-medusa").wanted_drafters == ("medusa",)
+    assert DeviceConfig("m", mode="u-small", draft=("org/small",)).wanted_drafters == ("org/small",)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_hat_is_the_default_and_drafts_with_the_best_there_is() -> None:
 def test_serve_hands_on_what_it_was_given(given: dict[str, Any]) -> None:
     """Every setting of drafting, whatever it is, arrives at the device as it was."""
     config = ServeConfig(**given)
-    received, output = device(*arguments(config))
+    received, output = device(*words_of(config, DeviceSide))
     assert received is not None, output
     assert {name: getattr(received, name) for name in SHARED} == {name: getattr(config, name) for name in SHARED}
 

@@ -15,8 +15,9 @@ import psutil
 import pytest
 from processes import ROOT
 
+from service.addresses import is_loopback
 from service.children import Children
-from service.lifecycle import is_loopback, listening
+from service.lifecycle import listening
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

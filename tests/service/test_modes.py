@@ -9,9 +9,11 @@ from click.testing import CliRunner
 
 from cloud_server.config import CloudConfig
 from device_agent.config import DeviceConfig
-from service.modes import MODES, UNCUT_ROWS, WHOLE_ROWS, cloud_flags, device_flags
+from service.modes import MODES, UNCUT_ROWS, WHOLE_ROWS
 from service.serve import ServeConfig
-from service.settings import settings_command
+from service.setting_names import command_line
+from service.settings import settings_command, words_of
+from service.shared_settings import CloudSide
 
 WITH_CLOUD = [name for name, mode in MODES.items() if mode.has_cloud]
 
@@ -26,23 +28,28 @@ def parsed(config: type[Any], words: list[str]) -> Any:
 
 def cloud(mode: str, **settings: Any) -> CloudConfig:
     """The cloud server of a mode."""
-    config: CloudConfig = parsed(CloudConfig, cloud_flags(mode, **settings))
+    config: CloudConfig = parsed(CloudConfig, command_line(mode=mode, **settings))
     return config
+
+
+def how_it_runs(config: CloudConfig) -> tuple[float, ...]:
+    """What a mode says of a cloud server's steps."""
+    return config.max_rows, config.window_rows, config.step_rows, config.step_slack
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_alone_says_all(mode: str) -> None:
     """Of a device, and of ``trilby serve``; one with a small model wants to know which."""
     settings: dict[str, Any] = {"draft": ("org/small",)} if mode == "u-small" else {}
-    assert parsed(DeviceConfig, device_flags(mode, **settings)) == DeviceConfig("m", mode=mode, **settings)
-    assert parsed(ServeConfig, device_flags(mode, **settings)) == ServeConfig("m", mode=mode, **settings)
+    words = command_line(mode=mode, **settings)
+    assert parsed(DeviceConfig, words) == DeviceConfig("m", mode=mode, **settings)
+    assert parsed(ServeConfig, words) == ServeConfig("m", mode=mode, **settings)
 
 
 def test_other_settings_as_flags() -> None:
-    """Words, numbers, lists and switches, on and off."""
-    flags = device_flags("hat", draft=["a", "b/c"], whole_prompts=True, hat_paper=False, draft_threshold=0.5)
-    assert flags == ["--mode", "hat", "--draft", "a", "--draft", "b/c", "--whole-prompts", "--no-hat-paper",
-                     "--draft-threshold", "0.5"]  # fmt: skip
+    """Words, numbers, lists and switches, on and off; None says nothing."""
+    words = command_line(draft=["a", "b/c"], whole_prompts=True, hat_paper=False, draft_threshold=0.5, step_rows=None)
+    assert words == ["--draft", "a", "--draft", "b/c", "--whole-prompts", "--no-hat-paper", "--draft-threshold", "0.5"]
 
 
 @pytest.mark.parametrize("mode", WITH_CLOUD)
@@ -54,10 +61,35 @@ def test_cloud_and_device_have_the_same_layers(mode: str) -> None:
 
 
 def test_the_clouds_of_trilby_itself_are_as_they_are() -> None:
-    """No flags for the default mode, chunks or not drafted for; what is not cut by the device is not cut there."""
-    assert cloud_flags("hat") == []
-    assert cloud("hat", whole_prompts=True) == cloud("ushape") == cloud("u-medusa") == cloud("u-small")
+    """The default mode is the default, chunks or not drafted for; what is not cut by the device is not cut there."""
+    assert cloud("hat") == CloudConfig("m")
+    assert how_it_runs(CloudConfig("m")) == (512, 2048, 512, 1.25)
+    uncut = [cloud("hat", whole_prompts=True), *(cloud(mode) for mode in ("ushape", "u-medusa", "u-small"))]
+    assert len({how_it_runs(config) for config in uncut}) == 1
     assert cloud("hat", step_rows=256) == CloudConfig("m", step_rows=256)
+
+
+@pytest.mark.parametrize("mode", WITH_CLOUD)
+def test_what_is_given_is_not_filled_in(mode: str) -> None:
+    """By flag or by variable, whatever the mode says; what is not given is as the mode has it."""
+    given = cloud(mode, max_rows=100, step_slack=3.0)
+    assert (given.max_rows, given.step_slack) == (100, 3.0)
+    assert (given.window_rows, given.step_rows) == (cloud(mode).window_rows, cloud(mode).step_rows)
+    seen: list[CloudConfig] = []
+    command = settings_command(CloudConfig, seen.append, name="trilby cloud")
+    CliRunner().invoke(command, ["--model", "m", "--mode", mode], env={"TRILBY_STEP_ROWS": "64", "TRILBY_SPLIT": "3"})
+    assert (seen[0].step_rows, seen[0].split) == (64, 3)
+
+
+@pytest.mark.parametrize("mode", WITH_CLOUD)
+@pytest.mark.parametrize("settings", [{}, {"step_rows": 80, "whole_prompts": True, "served_model_name": ("a", "b c")}])
+def test_serve_hands_its_cloud_on_what_it_was_given(mode: str, settings: dict[str, Any]) -> None:
+    """Its cloud is the one that ``trilby cloud`` would start with the same words."""
+    draft = ("org/small",) if mode == "u-small" else ()
+    if mode in ("ushape", "u-sarathi", "u-medusa", "u-small", "cloud"):
+        settings = {"whole_prompts": True} | settings  # As their devices have it.
+    serve = ServeConfig("m", mode=mode, draft=draft, **settings)
+    assert parsed(CloudConfig, words_of(serve, CloudSide)) == cloud(mode, **settings)
 
 
 def test_a_cloud_that_cuts_nothing() -> None:
@@ -69,7 +101,7 @@ def test_a_cloud_that_cuts_nothing() -> None:
 
 def test_a_cloud_that_cuts_by_rows_alone() -> None:
     """The paper's two sizes of chunks; forwards are as long as those that are not cut."""
-    for given, rows in ((0, 128), (256, 256)):
+    for given, rows in ((None, 128), (256, 256)):
         config = cloud("u-sarathi", step_rows=given)
         assert (config.step_rows, config.step_slack, config.max_rows) == (rows, 0, WHOLE_ROWS)
 
@@ -82,12 +114,9 @@ def test_a_cloud_with_all_layers_cuts_as_trilbys_does() -> None:
 
 
 def test_modes_that_are_not_there() -> None:
-    """Said with those that are; the local one has no cloud to start."""
-    for ask in (cloud_flags, device_flags):
-        with pytest.raises(ValueError, match="hat, ushape, u-sarathi"):
-            ask("sarathi")
-    with pytest.raises(ValueError, match="has no cloud"):
-        cloud_flags("local")
+    """The local one has no cloud: what to start instead is said."""
+    with pytest.raises(ValueError, match="has no cloud server: start `trilby device --mode local` alone"):
+        CloudConfig("m", mode="local")
     with pytest.raises(ValueError, match="leave --step-rows out"):
         ServeConfig(mode="local", step_rows=128)
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from settings_page import PAGE, page
 
-from service.settings import setting, settings_command, table
+from service.settings import setting, settings_command, settle, table
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,12 @@ class Config:
     limit: float | None = setting(None, "seconds")
     loud: bool = setting(False, "say more")
     token: str = setting("hidden-default", "credential", secret=True)
+    keys: str = setting("", "credentials", secret=True, many=True)
     peers: tuple[str, ...] = setting(("a", "b"), "whom to ask")
+    tuned: int = setting(usual=3, help="how much", tunes=True, variable="other")
 
     def __post_init__(self) -> None:
+        settle(self, Config)
         if self.model == "bad":
             raise ValueError("--model bad is not good")
 
@@ -77,6 +80,15 @@ def test_help_shows_variables_examples_and_no_secrets() -> None:
     for word in ("--port", "TRILBY_PORT", "thing --model x", "Do a thing."):
         assert word in output
     assert "hidden-default" not in output
+    assert "--tuned" not in output and "--tuned" in call("--help-all")[1]
+
+
+def test_a_variable_of_another_name() -> None:
+    """Where two processes would mean different things by one; nothing given is what is usual."""
+    assert call("--model", "x", TRILBY_OTHER="5", TRILBY_TUNED="6")[0] == Config("x", tuned=5)
+    assert call("--model", "x")[0] == Config("x", tuned=3)
+    [row] = [row for row in table(Config) if row.flag == "--tuned"]
+    assert (row.variable, row.default, row.tunes) == ("TRILBY_OTHER", "3", True)
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:

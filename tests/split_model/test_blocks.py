@@ -32,12 +32,12 @@ def run(blocks: list[Block], hidden: torch.Tensor, rope: Rope, window: int | Non
     cos, sin = rope.span(0, len(hidden))
     attention = torch.zeros_like(hidden)
     for block in blocks:
-        q, k, v = block.qkv(hidden, cos, sin)
+        q, k, v = block.qkv(block.input_norm(hidden), cos, sin)
         assert q.shape == (len(hidden), block.heads, block.head_dim)
         assert k.shape == v.shape == (len(hidden), block.kv_heads, block.head_dim)
         attention += block.attention_output(attend(q, k.transpose(0, 1), v.transpose(0, 1), 0, window))
     hidden = hidden + attention
-    return hidden + sum(block.mlp(hidden) for block in blocks)
+    return hidden + sum(block.mlp(block.mlp_norm(hidden)) for block in blocks)
 
 
 @pytest.mark.parametrize("cut", sorted(CUTS))
@@ -51,8 +51,6 @@ def test_shards_add_up_to_the_layer(checkpoint: Checkpoint, cut: str) -> None:
     stack = Stack.load(checkpoint, Slice(2, 3), torch.float32)
     whole = stack.forward(hidden, [Span(stack.new_cache(ROWS), ROWS)])
     shards = [Block(checkpoint, 2, torch.float32, held, part) for held, part in zip(groups, columns, strict=True)]
-    assert sum(block.adds_output_bias for block in shards) == spec.output_bias
-    assert sum(block.adds_down_bias for block in shards) == spec.mlp_bias
     torch.testing.assert_close(run(shards, hidden, rope, spec.windows[2]), whole, rtol=0, atol=2e-5)
 
 
@@ -63,9 +61,29 @@ def test_one_row_and_many_rows_agree(checkpoint: Checkpoint) -> None:
     block = Block(checkpoint, 0, torch.float32)
     hidden = torch.randn(ROWS, spec.hidden_size, generator=torch.Generator().manual_seed(1))
     cos, sin = Rope(spec.rope, torch.float32).span(0, ROWS)
-    together = block.qkv(hidden, cos, sin)
+    together = block.qkv(block.input_norm(hidden), cos, sin)
+    mlp = block.mlp(block.mlp_norm(hidden))
     for row in range(ROWS):
         part = slice(row, row + 1)
-        for alone, whole in zip(block.qkv(hidden[part], cos[part], sin[part]), together, strict=True):
+        # The norm as well: a group may part the rows before it.
+        for alone, whole in zip(block.qkv(block.input_norm(hidden[part]), cos[part], sin[part]), together, strict=True):
             torch.testing.assert_close(alone, whole[part], rtol=0, atol=1e-5)
-        torch.testing.assert_close(block.mlp(hidden[part]), block.mlp(hidden)[part], rtol=0, atol=1e-5)
+        torch.testing.assert_close(block.mlp(block.mlp_norm(hidden[part])), mlp[part], rtol=0, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_queries_come_without_keys_and_these_without_queries(checkpoint: Checkpoint) -> None:
+    """Loaded apart, the queries of some rows and the keys and values of others are those of all rows together."""
+    spec = checkpoint.spec
+    together, apart = Block(checkpoint, 1, torch.float32), Block(checkpoint, 1, torch.float32, apart=True)
+    assert apart.loaded_bytes == together.loaded_bytes
+    normed = together.input_norm(torch.randn(ROWS, spec.hidden_size, generator=torch.Generator().manual_seed(2)))
+    cos, sin = Rope(spec.rope, torch.float32).span(0, ROWS)
+    queries, keys, values = together.qkv(normed, cos, sin)
+    some, others = slice(2, 5), slice(0, 9)
+    found = [apart.qkv.query(normed[some], cos[some], sin[some])]
+    found += apart.qkv.key_value(normed[others], cos[others], sin[others])
+    wanted = [queries[some], keys[others], values[others]]
+    found += apart.qkv(normed, cos, sin)
+    for alone, whole in zip(found, [*wanted, queries, keys, values], strict=True):
+        torch.testing.assert_close(alone, whole, rtol=0, atol=1e-5)

@@ -33,9 +33,9 @@ from split_model.errors import ModelError
 from split_model.slices import input_slice, middle_slice
 cuts = {"all": None, "input": lambda spec: [input_slice(spec, 1)], "middle": lambda spec: [middle_slice(spec, 1, 1)]}
 
-def answer(model, cut, revision=None):
+def answer(model, cut):
     try:
-        return str(resolve(model, revision=revision, only=cuts[cut]))
+        return str(resolve(model, only=cuts[cut]))
     except ModelError as error:
         return type(error).__name__ + ": " + str(error)
 
@@ -199,11 +199,10 @@ def test_offline_names_what_is_missing(hub: Hub, ask: Ask) -> None:
     [
         (("tiny/none", "all"), "check the name"),
         (("gated/model", "all"), "accept its licence"),
-        (("tiny/llama", "all", "no-such-branch"), "no revision"),
     ],
 )
 def test_refusals_of_the_hub_say_what_to_do(hub: Hub, ask: Ask, arguments: tuple[str, ...], advice: str) -> None:
-    """Missing, gated and wrong-revision models are ModelNotFound with advice."""
+    """Missing and gated models are ModelNotFound with advice."""
     found = ask(hub.url, *arguments)
     assert found.startswith("ModelNotFound") and advice in found
 
@@ -228,12 +227,6 @@ def test_impossible_names_never_reach_the_hub(name: str) -> None:
     """What is neither a folder nor a hub id is ModelNotFound at once."""
     with pytest.raises(ModelNotFound):
         resolve(name)
-
-
-def test_impossible_revisions_never_reach_the_hub() -> None:
-    """A revision that could climb out of the cache is refused."""
-    with pytest.raises(ModelNotFound):
-        resolve("tiny/llama", revision="../../x")
 
 
 def test_identity_is_the_commit_in_the_cache_and_the_digest_elsewhere(tmp_path: Path) -> None:

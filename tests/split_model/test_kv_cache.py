@@ -23,6 +23,11 @@ def append_all(cache: KVCache, value: int, count: int) -> None:
     cache.advance(count)
 
 
+def held(cache: KVCache, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of a layer: what a step without rows is shown."""
+    return cache.append(layer, rows_of(0, 0), rows_of(0, 0))
+
+
 def cache_layers(cache: KVCache) -> int:
     return len(cache._keys)
 
@@ -49,8 +54,39 @@ def test_truncated_rows_leave_no_trace(steps: list[tuple[int, float]]) -> None:
         expected = expected[:, :position]
         assert cache.length == position
         for layer in range(LAYERS):
-            assert torch.equal(cache.keys(layer).transpose(0, 1), expected[layer])
-            assert torch.equal(cache.values(layer).transpose(0, 1), -expected[layer])
+            keys, values = held(cache, layer)
+            assert torch.equal(keys.transpose(0, 1), expected[layer])
+            assert torch.equal(values.transpose(0, 1), -expected[layer])
+
+
+@pytest.mark.parametrize("position", [0, 1, 40, 70])
+def test_a_cache_that_begins_as_another_is_a_copy(position: int) -> None:
+    """It has the first rows and the limit of the other; what either is given then, the other does not see."""
+    source, copy = new_cache(), new_cache(limit=0)
+    append_all(source, 1, 70)
+    kept = [held(source, layer)[0][:, :position].clone() for layer in range(LAYERS)]
+    copy.begin_as(source, position)
+    assert (copy.length, copy.capacity_limit) == (position, LIMIT)
+    taken = copy.nbytes
+    append_all(copy, 5, 3)
+    assert position == 0 or copy.nbytes == taken, "there was room for rows behind them"
+    source.truncate(position // 2)
+    append_all(source, 7, 20)
+    for layer in range(LAYERS):
+        assert torch.equal(held(copy, layer)[0], torch.cat([kept[layer], rows_of(5 + layer, 3).transpose(0, 1)], 1))
+        assert torch.equal(held(copy, layer)[1], -held(copy, layer)[0])
+        assert torch.equal(held(source, layer)[0][:, : position // 2], kept[layer][:, : position // 2])
+
+
+def test_a_cache_cannot_begin_with_rows_that_are_not_there() -> None:
+    """It stays as it was: without room for a row, where it was made so."""
+    source, copy = new_cache(), new_cache(limit=0)
+    append_all(source, 1, 5)
+    for position in (-1, 6):
+        with pytest.raises(ValueError, match="cannot begin"):
+            copy.begin_as(source, position)
+    with pytest.raises(CacheFull):
+        copy.reserve(1)
 
 
 def test_append_returns_all_rows_so_far_and_counts_none() -> None:
@@ -63,7 +99,7 @@ def test_append_returns_all_rows_so_far_and_counts_none() -> None:
     assert torch.equal(values[:, 5:].transpose(0, 1), rows_of(8, 2))
     assert cache.length == 5
     append_all(cache, 3, 1)
-    assert torch.equal(cache.keys(0)[:, 5:].transpose(0, 1), rows_of(3, 1))
+    assert torch.equal(held(cache, 0)[0][:, 5:].transpose(0, 1), rows_of(3, 1))
 
 
 def test_memory_grows_by_doubling_up_to_the_limit() -> None:
@@ -82,7 +118,7 @@ def test_a_full_cache_refuses_and_stays_as_it_is() -> None:
     """CacheFull, from reserve, append and advance, changes nothing."""
     cache = new_cache(limit=3)
     append_all(cache, 1, 3)
-    before = cache.keys(0).clone(), cache.nbytes
+    before = held(cache, 0)[0].clone(), cache.nbytes
     for refused in (
         lambda: cache.reserve(1),
         lambda: cache.append(0, rows_of(2, 1), rows_of(2, 1)),
@@ -91,7 +127,7 @@ def test_a_full_cache_refuses_and_stays_as_it_is() -> None:
         with pytest.raises(CacheFull):
             refused()
     assert cache.length == 3 and not cache.can_append(1) and cache.can_append(0)
-    assert torch.equal(cache.keys(0), before[0]) and cache.nbytes == before[1]
+    assert torch.equal(held(cache, 0)[0], before[0]) and cache.nbytes == before[1]
 
 
 def test_no_layers_still_count_positions() -> None:

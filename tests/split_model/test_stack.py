@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
@@ -13,7 +15,8 @@ from tiny_models import build_tiny
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.kv_cache import CacheFull, KVCache
-from split_model.slices import Slice, slice_bytes, whole
+from split_model.residence import Blocks
+from split_model.slices import Slice, shards, slice_bytes, whole
 from split_model.stack import Embedding, Head, Span, Stack
 
 
@@ -38,8 +41,8 @@ def cache_after(stack: Stack, rows: int, limit: int = 100, seed: int = 0) -> KVC
 
 
 def contents(cache: KVCache) -> list[Any]:
-    layers = range(4)
-    return [cache.length, *(cache.keys(i).clone() for i in layers), *(cache.values(i).clone() for i in layers)]
+    none = torch.empty(0, cache._store.shape[2], cache._store.shape[4])
+    return [cache.length, *(held.clone() for layer in range(4) for held in cache.append(layer, none, none))]
 
 
 def same(left: list[Any], right: list[Any]) -> bool:
@@ -68,14 +71,14 @@ def test_a_step_that_fails_half_way_changes_nothing(stack: Stack) -> None:
     """An exception in the middle of the layers leaves the length, and so the content, as it was."""
 
     class Broken:
-        window = None
+        window = qkv = None
 
-        def qkv(self, *_: object) -> None:
+        def input_norm(self, *_: object) -> None:
             raise MemoryError
 
     cache = cache_after(stack, 5)
-    before = contents(cache)
-    broken = Stack(stack.spec, stack.slice, [*stack.blocks[:2], cast(Block, Broken()), stack.blocks[3]], torch.float32)
+    before, blocks = contents(cache), stack.blocks
+    broken = Stack(stack.spec, stack.slice, Blocks([*blocks[:2], cast(Block, Broken()), blocks[3]]), torch.float32)
     with pytest.raises(MemoryError):
         broken.forward(hidden_rows(3), [Span(cache, 3)])
     assert same(contents(cache), before)
@@ -131,6 +134,39 @@ def test_a_shard_cannot_run_alone(checkpoint: Checkpoint) -> None:
     shard = Stack.load(checkpoint, Slice(0, 1, kv_groups=range(0, 1)), torch.float32)
     with pytest.raises(ValueError, match="partial sums"):
         shard.forward(hidden_rows(1), [Span(shard.new_cache(3), 1)])
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 3)), min_size=1, max_size=3), st.data())
+def test_a_group_of_shards_is_the_stack(
+    checkpoint: Checkpoint, stack: Stack, shares: list[tuple[float, float]], data: st.DataObject
+) -> None:
+    """Members with any shares of heads and columns, each with a cache of its heads, give the stack's rows."""
+    groups, columns = zip(*shares, strict=True)
+    if not (sum(groups) and sum(columns)):
+        return
+    members = [
+        Stack.load(checkpoint, held, torch.float32) for held in shards(checkpoint.spec, Slice(0, 4), groups, columns)
+    ]
+    caches, cache = [member.new_cache(40) for member in members], stack.new_cache(40)
+    partials: list[torch.Tensor | None] = [None] * len(members)
+    barrier = threading.Barrier(len(members), timeout=60)
+
+    def run(number: int, rows: torch.Tensor) -> torch.Tensor:
+        def combine(partial: torch.Tensor) -> torch.Tensor:
+            barrier.wait()
+            partials[number] = partial
+            barrier.wait()
+            return torch.stack([each for each in partials if each is not None]).sum(0)
+
+        return members[number].forward(rows, [Span(caches[number], len(rows))], combine)
+
+    with ThreadPoolExecutor(len(members)) as threads:
+        for count in data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)):
+            rows = hidden_rows(count, seed=count)
+            wanted = stack.forward(rows, [Span(cache, count)])
+            for found in [threads.submit(run, number, rows) for number in range(len(members))]:
+                torch.testing.assert_close(found.result(), wanted, rtol=0, atol=1e-4)
 
 
 def test_tied_ends_share_their_memory(checkpoint: Checkpoint) -> None:

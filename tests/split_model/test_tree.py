@@ -74,9 +74,9 @@ def test_any_tree(stack: Stack, trunk: int, first: list[int], second: list[int],
 def test_a_line_needs_no_branching() -> None:
     """As long as each node follows the one before it, slots are positions and nothing has to be said."""
     tree = Tree(5)
-    assert tree.add([TRUNK, 0]) is None and tree.add([1]) is None and tree.is_line
+    assert tree.add([TRUNK, 0]) is None and tree.add([1]) is None and tree.sees(0) is None
     branching = tree.add([1, TRUNK])
-    assert branching is not None and not tree.is_line
+    assert branching is not None and branching == tree.sees(3)
     assert branching.positions == (5, 6, 7, 7, 5) and branching.seen == ((0, 1, 3), (4,))
     assert (branching.rows, branching.length, tree.slots(tree.path(3))) == (2, 10, [5, 6, 8])
 

@@ -24,7 +24,7 @@ BAD: dict[str, tuple[dict[str, Any] | bytes, int, str | None]] = {
     "long prompt": ({"messages": [{"role": "user", "content": "fox " * 3000}]}, 400, "context_length_exceeded"),
     "huge body": (b"{" + b" " * 5_000_000 + b"}", 413, None),
     "huge n": ({**GOOD, "n": 10**9}, 400, None),
-    "negative max_tokens": ({**GOOD, "max_tokens": -1}, 400, None),
+    "negative max_tokens": ({**GOOD, "max_tokens": -2}, 400, None),
     "broken JSON": (b'{"messages": [', 400, None),
     "NaN temperature": (b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', 400, None),
     "lone surrogate": (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', 400, None),

@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any
-from xml.etree import ElementTree
 
 import pytest
-from bench.bar_plot import bar_plot
 from bench.draft_runs import DEEPEST, CountedLength, Counts
 from bench.draft_speeds import Link, groups_of
 from bench.draft_texts import Text
@@ -94,14 +91,3 @@ def test_a_round_has_a_text_of_every_kind() -> None:
         [("a", 0), ("b", 0)],
     ]
     assert [Link(None).name, Link(20, 1).name] == ["local", "20 ms, 1 MB/s"]
-
-
-def test_bars_are_as_high_as_their_values() -> None:
-    """The plot is XML, with one bar for each value, the highest as high as the axis."""
-    plot = bar_plot("t < u", "τ", ["a", "b"], {"x": [1.0, 2.0], "y & z": [4.0, 0.0]})
-    root: Any = ElementTree.fromstring(plot)
-    heights = [
-        float(each.get("height")) for each in root.iter("{http://www.w3.org/2000/svg}rect") if each.get("opacity")
-    ]
-    bars = [height for height in heights if height != 8]
-    assert len(bars) == 4 and bars[1] / bars[2] == pytest.approx(0.5, abs=1e-3) and bars[3] == 0

@@ -58,12 +58,14 @@ def test_engine_quick() -> None:
 def test_gpu_engine_on_cpu() -> None:
     """The table for accelerators comes out on a CPU too."""
     sizes = ("--layers", "2", "--hidden", "64", "--heads", "4", "--intermediate", "96", "--context", "40")
-    result = bench("gpu_engine", "--device", "cpu", *sizes, "--rows", "1", "3", "--copy-bytes", "1000000")
+    few = ("--rows", "1", "3", "--copy-bytes", "1000000", "--tokens", "3")
+    result = bench("gpu_engine", "--device", "cpu", *sizes, *few)
     assert result.returncode == 0, result.stderr
     assert "attention sdpa. 2 layers, hidden size 64" in result.stdout
     assert "\n| 1 | " in result.stdout
     assert "\n| 3 | " in result.stdout
     assert "Prefill of one session" in result.stdout
+    assert "\n| fused | sampled | 3 of 3 | " in result.stdout, "an agent's rounds"
 
 
 def test_sessions_on_the_engine_say_what_one_process_says(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ async def test_cancel_and_close_of_the_token_socket_free_the_cloud(installation:
 
 async def test_who_waits_gets_the_place_of_who_leaves(tmp_path: Path) -> None:
     """With room for one request, a client that hangs up makes room for the next, which is answered, not refused."""
-    with Installation(tmp_path, forked=True, device_settings=("--capacity", "1")) as installation:
+    with Installation(tmp_path, forked=True, device_settings=("--max-num-seqs", "1")) as installation:
         async with httpx.AsyncClient(base_url=installation.base, trust_env=False, timeout=60) as client:
             for _ in range(3):
                 async with client.stream("POST", "/chat/completions", json={**LONG, "stream": True}) as response:

@@ -21,10 +21,11 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from device_agent.local import Compute
-from device_agent.recovery import MAX_LOSSES
-from device_agent.remote import RemoteSubmodel
+from device_agent.cloud.recovery import MAX_LOSSES
+from device_agent.cloud.remote import RemoteSubmodel
+from device_agent.sharing.compute import Compute
 from wire.errors import Code, ConnectionFailed, SessionFailed
+from wire.parts import Assembly
 
 TOKENS = 24
 LENGTHS = (3, 20, 45)
@@ -92,7 +93,7 @@ async def check_seeds(path: Path, seeds: range, clouds: int = 1, kv_mb: int = 8)
             for cloud in here:
                 await check_empty(cloud)
         for cloud in here:
-            preempted = cloud.server.metrics.registry.get_sample_value("trilby_cloud_num_preemptions_total")
+            preempted = cloud.server.engine.metrics.registry.get_sample_value("trilby_cloud_num_preemptions_total")
             happened["preempted"] += int(preempted or 0)
     compute.stop()
     return happened
@@ -104,7 +105,7 @@ async def check_empty(cloud: Cloud) -> None:
     engine.ledger.pages.check()
     await until(lambda: not engine.ledger.entries)
     engine.ledger.pages.check()
-    assert engine.ledger.pages.used == 0 and engine.waiting_rows == 0
+    assert engine.ledger.pages.used == 0 and engine.sessions.scheduler.waiting_rows == 0
     assert engine.alive
 
 
@@ -118,6 +119,25 @@ def check_counts(happened: Counter[str], seeds: int, answered: float = 0.99) -> 
 async def test_20_seeds(tiny: Path) -> None:
     """Twenty bad networks."""
     check_counts(await check_seeds(tiny, range(20)), 20)
+
+
+async def test_20_seeds_in_parts(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty bad networks that meet parts of frames: what is longer than two rows leaves in several."""
+    cut = Counter[str]()
+    take = Assembly.take
+
+    def counted(assembly: Assembly, kind: int, frame: int, data: bytes, now: float) -> bytes | None:
+        whole = take(assembly, kind, frame, data, now)
+        cut["parts"] += 1
+        cut["frames"] += whole is not None
+        return whole
+
+    monkeypatch.setattr(Assembly, "take", counted)
+    for module in ("wire.parts", "wire.outbox"):
+        monkeypatch.setattr(f"{module}.PART_BYTES", 256)
+    monkeypatch.setattr("wire.outbox.SHORT_FRAME_BYTES", 128)
+    check_counts(await check_seeds(tiny, range(20, 40)), 20)
+    assert cut["parts"] > 2 * cut["frames"] > 200, cut
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from installation import Installation
 from oracle import oracle_model
 from transformers import AutoTokenizer
 
-from service.modes import PAPER_STEP_ROWS, cloud_flags, device_flags
+from service.modes import PAPER_STEP_ROWS
+from service.setting_names import command_line
 from split_model.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.system
@@ -75,8 +76,8 @@ def run(folder: Path, mode: str, split: int = 2, **settings: Any) -> Run:
         folder,
         split=split,
         forked=True,
-        device_settings=tuple(device_flags(mode, **settings)),
-        cloud_settings=("--kv-mb", "64", *cloud_flags(mode, whole_prompts=whole)),
+        device_settings=tuple(command_line(mode=mode, **settings)),
+        cloud_settings=("--kv-mb", "64", *command_line(mode=mode, whole_prompts=whole)),
     ) as installation:
         reply = httpx.post(installation.base + "/chat/completions", json=body, timeout=60, trust_env=False).json()
         metric = installation.cloud_metric

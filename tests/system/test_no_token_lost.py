@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from checkpoints import DEMO
 from fault_proxy import FaultProxy
@@ -28,8 +27,8 @@ from oracle import oracle_tokens
 from processes import ROOT, free_port
 from streamed import Answer, stream_answer
 
-from device_agent.tokenizer import Tokenizer
-from wire.messages import ChatTurn
+from device_agent.answering.tokenizer import Tokenizer
+from wire.request_messages import ChatTurn
 
 pytestmark = pytest.mark.system
 
@@ -239,8 +238,7 @@ def test_a_drained_cloud_hands_over(pair: Pair, unbroken: Callable[[dict[str, An
             lambda: sum(len(pair.installation.open_sessions(port)) for port in pair.installation.cloud_ports) == 4
         )
         drained = pair.installation.serving()[0]
-        reply = httpx.post(f"http://127.0.0.1:{drained}/drain", timeout=60, trust_env=False)
-        assert reply.json() == {"sessions_left": 0}
+        assert pair.installation.operate("POST", "/drain", drained) == {"sessions_left": 0}
         assert pair.installation.cloud_at(drained).end() == 0
         for answer in answers:
             assert answer.result().outcome == expected.outcome

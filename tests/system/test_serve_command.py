@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import click
 import httpx
-import psutil
 import pytest
 from click.testing import CliRunner
-from processes import ROOT, free_port
+from processes import ROOT
+from serving import READY_WITHIN_S, Serving
 
 from cloud_server.__main__ import main as cloud
 from device_agent.__main__ import main as device
@@ -26,37 +23,6 @@ from service.command import main
 from service.serve import command as serve
 
 pytestmark = pytest.mark.system
-
-READY_WITHIN_S = 150.0
-
-
-class Serving:
-    """``trilby serve`` with some arguments, its output in a file."""
-
-    def __init__(self, log: Path, *arguments: str) -> None:
-        self.port = free_port()
-        self.log = log
-        command = [sys.executable, "-m", "service.command", "serve", "--port", str(self.port), *arguments]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, env=environment)
-
-    def wait_for(self, text: str) -> str:
-        """Until ``text`` has been printed; all that was."""
-        deadline = time.monotonic() + READY_WITHIN_S
-        while text not in self.log.read_text():
-            assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.1)
-        return self.log.read_text()
-
-    def stop(self, number: int) -> list[Any]:
-        """Send a signal; the children that outlive the command."""
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        assert len(children) >= 2
-        self.process.send_signal(number)
-        self.process.wait(60)
-        alive: list[Any] = psutil.wait_procs(children, timeout=30)[1]
-        return alive
 
 
 @pytest.mark.parametrize(("mode", "number"), [("ushape", signal.SIGINT), ("local", signal.SIGKILL)])

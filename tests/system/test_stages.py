@@ -5,38 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from checkpoints import DEMO
-from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, remote_middle, until
+from clouds import cloud_here, stages_of, tokens_through, until
 from oracle import oracle_tokens, prompt_for
-
-from cloud_server.pipeline import PipelineRunner
-from device_agent.local import Compute
 
 pytestmark = pytest.mark.system
 
 TOKENS = 24
 START_WITHIN_S = 120.0
-
-
-def stages_of(cloud: Cloud) -> list[int]:
-    """The processes of a cloud server's stages beside its own."""
-    runner = cloud.server.engine._runner
-    assert isinstance(runner, PipelineRunner)
-    return runner.pids
-
-
-async def tokens_through(cloud: Cloud, model: Path, prompts: list[tuple[int, ...]]) -> list[list[int]]:
-    """Greedy tokens after each prompt, all at once."""
-    compute = Compute()
-    try:
-        async with remote_middle(cloud.url, device_hello(model, 2, 0)) as middle:
-            chain = chain_over(model, 2, 0, middle, compute, 16)
-            return list(await asyncio.gather(*(greedy(chain, list(prompt), TOKENS) for prompt in prompts)))
-    finally:
-        compute.stop()
 
 
 @pytest.mark.parametrize("stages", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -46,7 +24,7 @@ async def test_stages_give_transformers_tokens(stages: int) -> None:
     async with cloud_here(DEMO, 2, stages=stages, threads=1) as cloud:
         await until(lambda: cloud.server.engine.alive, START_WITHIN_S)
         assert len(stages_of(cloud)) == stages - 1
-        got = await tokens_through(cloud, DEMO, prompts)
+        got = await tokens_through(cloud, DEMO, prompts, TOKENS)
     assert got == [oracle_tokens(DEMO, prompt, TOKENS) for prompt in prompts]
 
 
@@ -55,12 +33,12 @@ async def test_a_killed_stage_costs_a_replay_and_no_token() -> None:
     prompts = [prompt_for(DEMO, 20 + 11 * each, seed=each) for each in range(4)]
     async with cloud_here(DEMO, 2, stages=2, threads=1) as cloud:
         await until(lambda: cloud.server.engine.alive, START_WITHIN_S)
-        answers = asyncio.create_task(tokens_through(cloud, DEMO, prompts))
-        steps = cloud.server.metrics.step_rows
+        answers = asyncio.create_task(tokens_through(cloud, DEMO, prompts, TOKENS))
+        steps = cloud.server.engine.metrics.step_rows
         await until(lambda: steps._sum.get() > 200, START_WITHIN_S)
         assert not answers.done()
         os.kill(stages_of(cloud)[0], signal.SIGKILL)
         got = await answers
-        assert cloud.server.metrics.replays._value.get() >= 4
-        assert cloud.server.metrics.stage_restarts._value.get() == 1
+        assert cloud.server.engine.metrics.replays._value.get() >= 4
+        assert cloud.server.engine.metrics.stage_restarts._value.get() == 1
     assert got == [oracle_tokens(DEMO, prompt, TOKENS) for prompt in prompts]

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import get_args
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wire.connection import Connection, Role, State
 from wire.errors import Code, LocalMistake
-from wire.frames import Frame, Tensor, decode, encode
+from wire.frames import MAGIC, PREFIX, Frame, Tensor, decode, encode
 from wire.limits import (
-    ANNOUNCED_BYTES,
     CLOUD_LINK,
     DEAD_AFTER_S,
     GATEWAY_LINK,
+    GREETING_BYTES,
+    HALF_WITHIN_S,
     HEARTBEAT_S,
     HELLO_WITHIN_S,
-    SLOWEST_BYTES_S,
+    MAX_HALF_BYTES,
+    PART_BYTES,
+    PROTOCOL_VERSION,
 )
-from wire.messages import (
+from wire.message import Failed, Heartbeat
+from wire.messages import AnyMessage, subject_of
+from wire.outbox import Outbox, Outgoing
+from wire.parts import CUT_OFF, FIRST, first_part
+from wire.request_messages import AgentHello, Delta, GatewayWelcome, Generate, ServedModel
+from wire.session_messages import (
     Advice,
-    AgentHello,
     Close,
     CloudWelcome,
     DeviceHello,
-    Failed,
+    Fork,
     Forward,
-    GatewayWelcome,
-    Generate,
-    Heartbeat,
     Keep,
     LinkState,
     Open,
     Park,
     Result,
     Resume,
-    ServedModel,
     Timing,
     Truncate,
 )
@@ -41,6 +49,21 @@ from wire.messages import (
 HELLO = DeviceHello("device", "", "model", "sha256:00", 1, 3, 4, "float32")
 WELCOME = CloudWelcome("cloud", 8, 8, 8, 8)
 ROW = Tensor("float32", (1, 4), b"x" * 16)
+
+
+def say(connection: Connection, message: object, tensors: tuple[Tensor, ...], now: float) -> bytes:
+    """The one websocket message that carries a short message, as it leaves."""
+    data = connection.frame(message, tensors, now)  # type: ignore[arg-type]
+    connection.leaves(data, now)
+    return bytes(data)
+
+
+def beat_of(connection: Connection, now: float) -> bytes:
+    """The heartbeat that is due."""
+    data = connection.tick(now)
+    assert data is not None
+    connection.leaves(data, now)
+    return bytes(data)
 
 
 class Pair:
@@ -53,11 +76,11 @@ class Pair:
 
     def up(self, message: object, tensors: tuple[Tensor, ...] = ()) -> Frame | None:
         """Device to cloud."""
-        return self.cloud.receive(self.device.send(message, tensors, self.now), self.now)  # type: ignore[arg-type]
+        return self.cloud.receive(say(self.device, message, tensors, self.now), self.now)
 
     def down(self, message: object, tensors: tuple[Tensor, ...] = ()) -> Frame | None:
         """Cloud to device."""
-        return self.device.receive(self.cloud.send(message, tensors, self.now), self.now)  # type: ignore[arg-type]
+        return self.device.receive(say(self.cloud, message, tensors, self.now), self.now)
 
     def greeted(self) -> Pair:
         """Both hellos exchanged."""
@@ -111,7 +134,7 @@ def test_tensors_only_where_they_belong(message: object, tensors: int) -> None:
 def test_a_frame_out_of_order_ends_the_connection(order: tuple[int, ...], taken: int) -> None:
     """Frames are numbered on each way: one that comes twice, is missing, or overtakes another does no harm."""
     pair = Pair().greeted()
-    frames = [pair.device.send(Truncate(1, position), (), 0.0) for position in range(3)]
+    frames = [say(pair.device, Truncate(1, position), (), 0.0) for position in range(3)]
     got = [pair.cloud.receive(frames[each], 0.0) for each in order]
     assert [each is not None for each in got] == [index < taken for index in range(len(order))]
     assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.BAD_FRAME
@@ -122,8 +145,8 @@ def test_frame_numbers_go_round() -> None:
     """After the last number comes 0 again, on both ends alike, and heartbeats count like all frames."""
     pair = Pair().greeted()
     pair.device._sent_frames = pair.cloud._received_frames = 2**32 - 1
-    beat = pair.device.tick(HEARTBEAT_S)
-    assert beat is not None and decode(beat, CLOUD_LINK).number == 2**32 - 1
+    beat = beat_of(pair.device, HEARTBEAT_S)
+    assert decode(beat, CLOUD_LINK).number == 2**32 - 1
     pair.cloud.receive(beat, HEARTBEAT_S)
     frame = pair.up(Truncate(1, 0))
     assert frame is not None and frame.number == 0
@@ -133,27 +156,36 @@ def test_what_sessions_tell_beside_their_rows() -> None:
     """A device resumes, parks, keeps nodes, and says what it measures; the cloud advises chunks; neither does the
     other's part."""
     pair = Pair().greeted()
-    for message in (Resume(3, "token", 1, 7), Keep(3, [0, 2]), Park(3), LinkState(10**9, 0), Timing([1, 2], [])):
+    of_sessions = (Resume(3, "token", 1, 7), Fork(4, 3, 7), Keep(3, [0, 2]), Park(3))
+    for message in (*of_sessions, LinkState(10**9, 0), Timing([1, 2], [])):
         frame = pair.up(message)
         assert frame is not None and frame.message == message
         with pytest.raises(LocalMistake):
-            pair.cloud.send(message, (), 0.0)
+            say(pair.cloud, message, (), 0.0)
     advice = Advice([128, 64], 3, 7)
     frame = pair.down(advice)
     assert frame is not None and frame.message == advice
     with pytest.raises(LocalMistake):
-        pair.device.send(advice, (), 0.0)
+        say(pair.device, advice, (), 0.0)
+
+
+def test_what_is_said_of_a_session_stays_in_order() -> None:
+    """A message that begins with its session's number has it as its subject, whatever else it names."""
+    of_sessions = [each for each in get_args(AnyMessage) if each.__struct_fields__[:1] == ("session",)]
+    assert {Open, Fork, Forward, Close} <= set(of_sessions)
+    for each in of_sessions:
+        assert subject_of(each(*range(7, 7 + len(each.__struct_fields__)))) == 7, each
 
 
 def test_own_mistakes_raise_and_change_nothing() -> None:
     """What the peer would not accept is not sent, and the connection lives."""
     pair = Pair()
     with pytest.raises(LocalMistake):
-        pair.device.send(Open(1, 1), (), 0.0)
+        say(pair.device, Open(1, 1), (), 0.0)
     pair.greeted()
     for message in (WELCOME, HELLO, Result(1, 0, 0, 0, 0)):
         with pytest.raises(LocalMistake):
-            pair.device.send(message, (), 0.0)
+            say(pair.device, message, (), 0.0)
     assert pair.up(Open(1, 1)) is not None
 
 
@@ -170,11 +202,10 @@ def test_heartbeats_and_round_trip() -> None:
     """An idle end sends heartbeats; the round trip leaves out the time the peer kept them."""
     pair = Pair().greeted()
     pair.now = HEARTBEAT_S
-    beat = pair.device.tick(pair.now)
-    assert beat is not None and isinstance(decode(beat, CLOUD_LINK).message, Heartbeat)
+    beat = beat_of(pair.device, pair.now)
+    assert isinstance(decode(beat, CLOUD_LINK).message, Heartbeat)
     assert pair.cloud.receive(beat, pair.now + 0.01) is None
-    answer = pair.cloud.tick(pair.now + 2.0)
-    assert answer is not None
+    answer = beat_of(pair.cloud, pair.now + 2.0)
     assert pair.device.receive(answer, pair.now + 2.01) is None
     assert pair.device.rtt_s == pytest.approx(0.02, abs=1e-3)
 
@@ -192,7 +223,7 @@ def test_silence_is_death() -> None:
     """A peer that sends nothing for the limit is taken for dead; one that beats is not."""
     pair = Pair().greeted()
     for second in range(0, 60, int(HEARTBEAT_S)):
-        beat = pair.device.send(Heartbeat(1), (), float(second))
+        beat = say(pair.device, Heartbeat(1), (), float(second))
         pair.cloud.receive(beat, float(second))
         pair.cloud.tick(float(second))
     assert pair.cloud.failure is None
@@ -200,49 +231,129 @@ def test_silence_is_death() -> None:
     assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.TIMEOUT
 
 
-def long_rows(size: int = ANNOUNCED_BYTES) -> tuple[Tensor, ...]:
-    """A tensor of so many bytes."""
-    return (Tensor("float32", (size // 16, 4), bytes(size)),)
+def in_parts(pair: Pair, message: object, size: int, now: float) -> list[bytes]:
+    """The parts of a long message of the device, all of them numbered."""
+    rows = Tensor("float32", (size // 16, 4), bytes(size))
+    outbox = Outbox()
+    outbox.put(Outgoing(pair.device.frame(message, (rows,), now), 1))  # type: ignore[arg-type]
+    parts = []
+    while (taken := outbox.take()) is not None:
+        pair.device.leaves(taken[0], now)
+        parts.append(bytes(taken[0]))
+    return parts
 
 
-def test_a_long_message_that_was_announced_is_no_silence() -> None:
-    """For as long as the slowest link takes for it, and until it is there; short ones are not announced."""
+def test_every_part_is_a_sign_of_life() -> None:
+    """A long message over a link that takes minutes for it arrives."""
     pair = Pair().greeted()
-    rows = long_rows()
-    ahead = pair.device.announcement(rows, 1.0)
-    assert ahead is not None and pair.cloud.receive(ahead, 1.0) is None
-    message = pair.device.send(Forward(1, 0, 0, 1), rows, 1.0)
-    late = 1.0 + DEAD_AFTER_S + ANNOUNCED_BYTES / SLOWEST_BYTES_S
-    pair.cloud.tick(late - 0.1)
-    assert pair.cloud.failure is None
-    assert pair.cloud.receive(message, late - 0.1) is not None
-    pair.cloud.tick(late + DEAD_AFTER_S - 0.2)
-    assert pair.cloud.failure is None
-    pair.cloud.tick(late + DEAD_AFTER_S)
+    parts = in_parts(pair, Forward(1, 0, 0, 1), 2**20, 0.0)
+    now = 0.0
+    for part in parts[:-1]:
+        now += DEAD_AFTER_S - 0.1
+        pair.cloud.tick(now)
+        assert pair.cloud.receive(part, now) is None and pair.cloud.failure is None
+    frame = pair.cloud.receive(parts[-1], now)
+    assert now > 200 and frame is not None and frame.tensors[0].shape == (2**16, 4)
+
+
+def test_who_announces_much_and_dies_is_noticed_soon() -> None:
+    """As soon as anybody who says nothing, however much was to come."""
+    pair = Pair().greeted()
+    parts = in_parts(pair, Forward(1, 0, 0, 1), CLOUD_LINK.frame_bytes - 1024, 0.0)
+    for part in parts[:3]:
+        pair.cloud.receive(part, 0.0)
+    pair.cloud.tick(DEAD_AFTER_S - 0.1)
+    assert pair.cloud.failure is None and pair.cloud.deadline() <= DEAD_AFTER_S
+    pair.cloud.tick(DEAD_AFTER_S)
     assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.TIMEOUT
-    assert pair.device.announcement(long_rows(ANNOUNCED_BYTES - 16), 1.0) is None
-    assert Pair().device.announcement(rows, 0.0) is None  # Nothing goes ahead of a hello.
 
 
-def test_what_never_comes_is_waited_for_within_bounds() -> None:
-    """However much is announced: no longer than for the largest frame, and not longer for announcing it twice."""
+def test_half_a_frame_is_not_kept_for_ever() -> None:
+    """A peer that lives and never sends the rest of what it began is given up."""
     pair = Pair().greeted()
-    for now in (0.0, 1.0):
-        pair.cloud.receive(pair.device.send(Heartbeat(0, coming_bytes=2**50), (), now), now)
-    pair.cloud.tick(1.0 + DEAD_AFTER_S + CLOUD_LINK.frame_bytes / SLOWEST_BYTES_S)
+    pair.cloud.receive(in_parts(pair, Forward(1, 0, 0, 1), 2**17, 0.0)[0], 0.0)
+    pair.device._sent_frames = pair.cloud._received_frames
+    for second in range(5, int(HALF_WITHIN_S), 5):
+        pair.cloud.receive(say(pair.device, Heartbeat(1), (), float(second)), float(second))
+        pair.cloud.tick(float(second))
+    assert pair.cloud.failure is None
+    pair.cloud.tick(HALF_WITHIN_S)
     assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.TIMEOUT
 
 
-def test_an_announcement_measures_no_round_trip() -> None:
-    """It may stand in a queue that heartbeats of idle links do not know."""
+@pytest.mark.parametrize("order", [(0, 1, 1), (0, 2), (1,), (0, 2, 1)], ids=["doubled", "dropped", "cut", "swapped"])
+def test_parts_out_of_order_end_the_connection(order: tuple[int, ...]) -> None:
+    """Each part has its number among all messages, and a frame that lacks one never comes to be."""
     pair = Pair().greeted()
-    pair.cloud.receive(pair.device.send(Heartbeat(5_000_000), (), 5.0), 5.01)
-    ahead = pair.device.announcement(long_rows(), 6.0)
-    assert ahead is not None
-    pair.cloud.receive(ahead, 9.0)
-    answer = pair.cloud.tick(10.0)
-    assert answer is not None and pair.device.receive(answer, 10.01) is None
-    assert pair.device.rtt_s == pytest.approx(0.02, abs=1e-3)
+    parts = in_parts(pair, Forward(1, 0, 0, 1), 3 * 2**16, 0.0)
+    assert [pair.cloud.receive(parts[each], 0.0) for each in order] == [None] * len(order)
+    assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.BAD_FRAME
+
+
+def test_a_part_that_is_cut_ends_the_connection() -> None:
+    """At once: what is missing would never come."""
+    pair = Pair().greeted()
+    parts = in_parts(pair, Forward(1, 0, 0, 1), 3 * 2**16, 0.0)
+    pair.cloud.receive(parts[0], 0.0)
+    pair.cloud.receive(parts[1][:-1], 0.0)
+    assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.BAD_FRAME
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(FIRST - 1, CUT_OFF + 1),
+            st.integers(0, 3),
+            st.sampled_from([0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES, CLOUD_LINK.frame_bytes, 2**32 - 1]),
+            st.sampled_from([0, 1, PART_BYTES - 4, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1]),
+        ),
+        max_size=30,
+    )
+)
+def test_whatever_parts_a_peer_makes_up_nothing_raises_and_little_is_held(
+    parts: list[tuple[int, int, int, int]],
+) -> None:
+    """The connection ends, or holds what has really come of frames that were announced within the limits."""
+    pair = Pair().greeted()
+    came = 0
+    for kind, frame, total, size in parts:
+        data = bytearray(PREFIX.pack(MAGIC, PROTOCOL_VERSION, kind, frame, 0))
+        data += (total.to_bytes(4, "little") if kind == FIRST else b"") + bytes(size)
+        if pair.cloud.failure is None:
+            pair.device.leaves(data, 0.0)
+            came += len(data)
+        assert pair.cloud.receive(bytes(data), 0.0) is None
+        assert pair.cloud._half.held_bytes <= min(came, MAX_HALF_BYTES)
+    assert pair.cloud.failure is None or pair.cloud.failure.code in (Code.BAD_FRAME, Code.TOO_LARGE)
+
+
+@pytest.mark.parametrize("role", [Role.CLOUD, Role.GATEWAY, Role.DEVICE, Role.AGENT])
+def test_before_the_hello_is_over_only_little_is_decoded(role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing long, no part of anything, and no message but the hello: what is in others is not looked at."""
+    decoded: list[object] = []
+    monkeypatch.setattr("wire.frames._DECODER", SimpleNamespace(decode=decoded.append))
+    long = encode(AgentHello("agent", "", [ServedModel("model", 100, 0)] * 2000, 1))
+    assert len(long) > GREETING_BYTES
+    rows = bytearray(bytes(2**17))
+    for message, code in (
+        (long, Code.TOO_LARGE),
+        (encode(Generate(1, "", "", "")), Code.UNEXPECTED_MESSAGE),
+        (encode(Delta(1, 0, "text", 1)), Code.UNEXPECTED_MESSAGE),
+        (encode(Forward(1, 0, 0, 1), [ROW]), Code.UNEXPECTED_MESSAGE),
+        (first_part(1, memoryview(rows)), Code.TOO_LARGE),
+        (first_part(1, memoryview(rows))[:64], Code.BAD_FRAME),
+    ):
+        connection = Connection(role, GATEWAY_LINK, 0.0)
+        assert connection.receive(bytes(message), 0.0) is None
+        assert connection.failure is not None and connection.failure.code is code
+    assert not decoded
+
+
+def test_a_hello_longer_than_the_peer_takes_is_not_sent() -> None:
+    """The side that would send it learns why."""
+    agent = Connection(Role.AGENT, GATEWAY_LINK, 0.0)
+    with pytest.raises(LocalMistake):
+        agent.frame(AgentHello("agent", "", [ServedModel(str(each), 100, 0) for each in range(5000)], 1), (), 0.0)
 
 
 def test_the_peer_learns_why() -> None:
@@ -283,14 +394,14 @@ def test_who_is_told_of_no_ends() -> None:
     is not sent."""
     pair = Pair().greeted()
     agent, gateway = Connection(Role.AGENT, GATEWAY_LINK, 0.0), Connection(Role.GATEWAY, GATEWAY_LINK, 0.0)
-    gateway.receive(agent.send(AgentHello("agent", "", [ServedModel("model", 100, 0)], 1), (), 0.0), 0.0)
-    agent.receive(gateway.send(GatewayWelcome("gateway"), (), 0.0), 0.0)
+    gateway.receive(say(agent, AgentHello("agent", "", [ServedModel("model", 100, 0)], 1), (), 0.0), 0.0)
+    agent.receive(say(gateway, GatewayWelcome("gateway"), (), 0.0), 0.0)
     end = Failed("internal", "why", 1)
     for ends, told in ((pair.cloud, pair.device), (agent, gateway)):
-        frame = told.receive(ends.send(end, (), 0.0), 0.0)
+        frame = told.receive(say(ends, end, (), 0.0), 0.0)
         assert frame is not None and frame.message == end
         with pytest.raises(LocalMistake):
-            told.send(end, (), 0.0)
+            say(told, end, (), 0.0)
         assert ends.receive(encode(end, (), 1), 0.0) is None
         assert ends.failure is not None and ends.failure.code is Code.UNEXPECTED_MESSAGE
 
@@ -307,7 +418,7 @@ def test_a_header_longer_than_the_link_takes_is_not_sent() -> None:
     """It would end the peer's connection: the sender learns it first, and the connection lives."""
     gateway = Connection(Role.GATEWAY, GATEWAY_LINK, 0.0)
     gateway.receive(encode(AgentHello("agent", "", [ServedModel("model", 100, 0)], 1)), 0.0)
-    gateway.send(GatewayWelcome("gateway"), (), 0.0)
+    say(gateway, GatewayWelcome("gateway"), (), 0.0)
     with pytest.raises(LocalMistake):
-        gateway.send(Generate(1, "", "", "x" * (GATEWAY_LINK.header_bytes + 1)), (), 0.0)
-    assert gateway.send(Generate(1, "", "", "x"), (), 0.0)
+        say(gateway, Generate(1, "", "", "x" * (GATEWAY_LINK.header_bytes + 1)), (), 0.0)
+    assert say(gateway, Generate(1, "", "", "x"), (), 0.0)

@@ -7,7 +7,7 @@ import pytest
 
 from wire.errors import Code
 from wire.hello import CloudIdentity, check_device, same_secret
-from wire.messages import DeviceHello
+from wire.session_messages import DeviceHello
 
 CLOUD = CloudIdentity("model", "sha256:aa", 2, 10, 64, "float32", credential="secret")
 DEVICE = DeviceHello("device", "secret", "model", "sha256:aa", 2, 10, 64, "float32")

@@ -12,16 +12,19 @@ import uvicorn
 from bench.testbed.relay import Relay
 from clouds import until
 from fastapi import FastAPI, WebSocket
+from fault_proxy import FaultProxy, Faults
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 import wire.connection
 import wire.stream
-from wire.connection import Connection, Role
-from wire.errors import Code, ConnectionFailed, SessionFailed
-from wire.frames import Tensor
-from wire.limits import CLOUD_LINK, MAX_FRAME_BYTES
-from wire.messages import CloudWelcome, DeviceHello, Failed, Forward, Open, Result
+from wire.connection import Role
+from wire.errors import Code, ConnectionFailed, Crowded, SessionFailed
+from wire.frames import Tensor, encode, stamp
+from wire.limits import CLOUD_LINK, MAX_FRAME_BYTES, MESSAGE_BYTES
+from wire.message import Failed
+from wire.parts import first_part
+from wire.session_messages import CloudWelcome, DeviceHello, Forward, Open, Result
 from wire.stream import Stream, accept, dial
 
 HELLO = DeviceHello("device", "", "model", "sha256:00", 1, 3, 4, "float32")
@@ -47,7 +50,7 @@ async def served(serve: Callable[[Stream], Awaitable[None]]) -> AsyncIterator[st
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            app, log_level="error", ws="websockets-sansio", ws_max_size=MAX_FRAME_BYTES, ws_per_message_deflate=False
+            app, log_level="error", ws="websockets-sansio", ws_max_size=MESSAGE_BYTES, ws_per_message_deflate=False
         )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve([listener]))
@@ -94,13 +97,10 @@ async def test_the_largest_frame_passes() -> None:
         assert (await stream.receive()).tensors[0].shape == (rows, 4)
 
 
-@pytest.mark.parametrize("announced", [True, False])
-async def test_a_message_that_takes_long_to_arrive(announced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over a link that takes longer for it than silence may last it arrives; unannounced it would have been silence."""
+async def test_a_message_that_takes_long_to_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a link that takes longer for it than silence may last it arrives; sent whole it would have been silence."""
     monkeypatch.setattr(wire.connection, "DEAD_AFTER_S", 0.6)
     monkeypatch.setattr(wire.connection, "HEARTBEAT_S", 0.15)
-    if not announced:
-        monkeypatch.setattr(Connection, "announcement", lambda *_: None)
     rows = Tensor("float32", (2**16, 4), bytes(2**20))
     async with served(echo) as url:
         port = int(url.split(":")[2].split("/")[0])
@@ -108,12 +108,56 @@ async def test_a_message_that_takes_long_to_arrive(announced: bool, monkeypatch:
             async with dial(f"ws://127.0.0.1:{relay.port}/device", Role.DEVICE, CLOUD_LINK) as stream:
                 await greeted(stream)
                 stream.post(Forward(1, 0, 0, 1), [rows])
-                if announced:
-                    assert (await asyncio.wait_for(stream.receive(), 20)).tensors[0].shape == rows.shape
-                    return
-                with pytest.raises(ConnectionFailed) as failure:
-                    await asyncio.wait_for(stream.receive(), 20)
-                assert failure.value.code is Code.TIMEOUT
+                assert (await asyncio.wait_for(stream.receive(), 20)).tensors[0].shape == rows.shape
+
+
+async def test_who_announces_much_and_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as anybody who says nothing any more."""
+    monkeypatch.setattr(wire.connection, "DEAD_AFTER_S", 0.5)
+    ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    clock = asyncio.get_running_loop().time
+
+    async def wait(stream: Stream) -> None:
+        began = clock()
+        try:
+            await stream.receive()
+        finally:
+            ended.set_result(clock() - began)
+
+    async with served(wait) as url:
+        socket = await connect(url, compression=None, ping_interval=None)
+        await socket.send(encode(HELLO))
+        await socket.recv()
+        part = first_part(1, memoryview(bytes(8 * 2**20 - 4096)))
+        stamp(part, 1)
+        await socket.send(part)
+        assert await asyncio.wait_for(ended, 10) < 5
+        socket.transport.abort()
+
+
+async def test_a_word_passes_a_long_message_on_a_slow_link() -> None:
+    """A decode row and its answer take a moment while 4 MB are on their way to the cloud, which would take 20 s; then
+    they are given up, and the link is free for others at once."""
+    times: list[float] = []
+    clock = asyncio.get_running_loop().time
+    async with (
+        served(echo) as url,
+        FaultProxy(url.removesuffix("/device"), Faults(bytes_s=200_000)) as slow,
+        dial(f"{slow.url}/device", Role.DEVICE, CLOUD_LINK) as stream,
+    ):
+        await greeted(stream)
+        stream.post(Forward(1, 0, 0, 1), [Tensor("float32", (2**18, 4), bytes(2**22))])
+        for number in range(5):
+            began = clock()
+            stream.post(Forward(2, number, 0, 1), [Tensor("float32", (1, 4), bytes(16))])
+            answer = await asyncio.wait_for(stream.receive(), 10)
+            assert isinstance(answer.message, Result) and answer.message.session == 2
+            times.append(clock() - began)
+        assert sorted(times)[len(times) // 2] < 3, "a part takes a third of a second"
+        assert stream.queued_bytes > 2**20 and stream.withdraw(1) and not stream.queued_bytes
+        stream.post(Forward(3, 0, 0, 1), [Tensor("float32", (2500, 4), bytes(40_000))])
+        answer = await asyncio.wait_for(stream.receive(), 10)
+        assert isinstance(answer.message, Result) and answer.message.session == 3
 
 
 async def test_the_reason_of_a_refusal_reaches_the_other_side() -> None:
@@ -175,7 +219,7 @@ async def test_nobody_there() -> None:
 async def test_text_and_oversized_messages_close_the_connection() -> None:
     """A text message ends as a bad frame (1007), one over the limit as too large (1009)."""
     async with served(echo) as url:
-        for message, code in (("hello", 1007), (bytes(MAX_FRAME_BYTES + 1), 1009)):
+        for message, code in (("hello", 1007), (bytes(MESSAGE_BYTES + 1), 1009)):
             async with connect(url, compression=None) as socket:
                 with suppress(ConnectionClosed):  # The server may close before all of it is sent.
                     await socket.send(message)
@@ -200,14 +244,14 @@ async def test_a_peer_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPat
 
     async with served(flood) as url:
         socket = await connect(url, compression=None, max_size=None, max_queue=1, ping_interval=None)
-        await socket.send(Connection(Role.DEVICE, CLOUD_LINK, 0.0).send(HELLO, (), 0.0))
+        await socket.send(encode(HELLO))
         failure = await asyncio.wait_for(ended, 10)
         assert failure.code is Code.TIMEOUT
         socket.transport.abort()
 
 
 async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Posting more than may wait ends the connection instead of filling memory."""
+    """A peer that does not take what is short is given up instead of filling memory."""
     monkeypatch.setattr(wire.stream, "MAX_QUEUED_BYTES", 10_000)
     async with served(echo) as url, dial(url, Role.DEVICE, CLOUD_LINK) as stream:
         await greeted(stream)
@@ -216,3 +260,46 @@ async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
                 stream.post(Forward(1, number, 0, 1), [Tensor("float32", (1, 250), bytes(1000))])
         with pytest.raises(ConnectionFailed):
             await stream.receive()
+
+
+async def test_what_is_long_is_refused_where_it_is_crowded_and_the_link_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond what may wait altogether, and of one party beyond its share, others have theirs; words always have room;
+    who waits for room gets it in order, and learns of the end of the connection."""
+    monkeypatch.setattr("wire.headroom.MAX_QUEUED_BYTES", 6 * 2**20)
+    monkeypatch.setattr("wire.headroom.PARTY_BYTES", 2 * 2**20)
+    rows = [Tensor("float32", (2**16, 4), bytes(2**20 - 100))]
+    async with served(echo) as url, dial(url, Role.DEVICE, CLOUD_LINK) as stream:
+        await greeted(stream)
+        may_leave, send = asyncio.Event(), stream._transport.send
+
+        async def slow(data: bytearray) -> None:
+            await may_leave.wait()
+            await send(data)
+
+        monkeypatch.setattr(stream._transport, "send", slow)
+        rows = [Tensor("float32", (2**16 - 100, 4), bytes(2**20 - 1600))]
+        for party in ("a", "b"):
+            for session in (1, 2):
+                stream.post(Forward(session + 10 * (party == "b"), 0, 0, 1), rows, party)
+            with pytest.raises(Crowded):
+                stream.post(Forward(3, 0, 0, 1), rows, party)
+        for session in (21, 22):
+            stream.post(Forward(session, 0, 0, 1), rows)
+        with pytest.raises(Crowded):
+            stream.post(Forward(23, 0, 0, 1), rows)
+        stream.post(Open(30, 1))
+        waiting = [asyncio.create_task(stream.headroom.wait(2**20, "a")) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert not any(each.done() for each in waiting)
+        may_leave.set()
+        await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        for _ in range(6):
+            assert isinstance((await stream.receive()).message, Result)
+        may_leave.clear()
+        for session in (41, 42):
+            stream.post(Forward(session, 0, 0, 1), rows, "a")
+        ended = asyncio.create_task(stream.headroom.wait(2**21, "a"))
+        await asyncio.sleep(0.01)
+        stream.fail(ConnectionFailed(Code.LOST, "why"))
+        with pytest.raises(ConnectionFailed):
+            await asyncio.wait_for(ended, 10)

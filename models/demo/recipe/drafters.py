@@ -14,11 +14,11 @@ import torch
 from rich.console import Console
 
 from drafting.distill.bars import Bars
+from drafting.distill.corpus import Renewal, Source
 from drafting.distill.making import Described, make_drafter
 from drafting.distill.network import FrozenHead
-from drafting.distill.preparation import Renewal, Source
 from drafting.distill.text import Document
-from drafting.distill.training import Plan
+from drafting.distill.training import TrainingPlan
 
 from . import stories
 from .corpus import heldout_set, training_stream
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
         measured_on = source.answered(heldout(source), greedy, run, bars, source.exact_model())
         words = Described("the recipe's training stream, stories said anew", "the 100 frozen held-out prompts")
         for kind in given.kind or LOSSES:
-            plan = Plan(
+            plan = TrainingPlan(
                 given.loss or LOSSES[kind],
                 tokens=given.tokens,
                 batch_tokens=BATCH_TOKENS,

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from drafting.distill.batches import Batch, assembled, places, planned
+from drafting.distill.batches import TrainingBatch, assembled, places, planned
 from drafting.distill.features import FeatureFiles
 from drafting.distill.losses import cross_entropy
 from drafting.distill.network import FrozenHead
@@ -50,7 +50,7 @@ def small_model(name: str, spec: ModelSpec, seed: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def logits(model: LlamaForCausalLM, batch: Batch, here: Tensor) -> Tensor:
+def logits(model: LlamaForCausalLM, batch: TrainingBatch, here: Tensor) -> Tensor:
     """Of the tokens behind the chosen places, [places, vocab]."""
     found: Tensor = model.lm_head(model.model(input_ids=batch.ids).last_hidden_state[here])
     return found

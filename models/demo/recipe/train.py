@@ -10,9 +10,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
+from rich.console import Console
 from tokenizers import Tokenizer
 from torch import Tensor
-from tqdm import tqdm
+
+from drafting.distill.bars import Bars
 
 from . import checkpoint
 from .batches import Batch, batches
@@ -92,43 +94,40 @@ def worker(rank: int, plan: Plan) -> None:
     progress.runs += 1
     # A run that goes on draws new samples, from a stream of its own.
     stream = batches(tokenizer, plan.seed * 1000 + progress.runs, rank, plan.workers, 0, plan.rows, plan.length)
-    bar = tqdm(
-        total=round(plan.minutes * 60), initial=round(progress.seconds), unit="s", disable=rank > 0, mininterval=10
-    )
     before, last_saved, average = time.monotonic(), time.monotonic(), 0.0
-    while progress.seconds < plan.minutes * 60:
-        loss = step_loss(*on_device(next(stream), plan.device))
-        loss.backward()
-        now = time.monotonic()
-        flat = flat_gradients(network, [loss.item(), progress.seconds + now - before])
-        before = now
-        if plan.workers > 1:
-            # Loss and clock travel with the gradients, so that all workers take the very same step.
-            dist.all_reduce(flat)
-            flat /= plan.workers
-        mean_loss, progress.seconds = flat[-2].item(), flat[-1].item()
-        network.zero_grad(set_to_none=True)
-        hand_out(flat, network, weights, names)
-        factor = rate_factor(progress.step, progress.seconds / (plan.minutes * 60))
-        for prefix, optimizer in optimizers.items():
-            for group in optimizer.param_groups:
-                group["lr"] = factor * (plan.matrix_rate if prefix == "matrices" else plan.other_rate)
-            optimizer.step()
-        load_into(network, weights, names)
-        progress.step += 1
-        progress.tokens += plan.rows * plan.length * plan.workers
-        average = mean_loss if progress.step == 1 or not average else 0.98 * average + 0.02 * mean_loss
-        if rank == 0:
-            bar.update(max(0, round(progress.seconds) - bar.n))
-            bar.set_postfix(
-                step=progress.step, loss=f"{average:.3f}", Mtok=f"{progress.tokens / 1e6:.2f}", refresh=False
-            )
-            if time.monotonic() - last_saved > plan.save_every:
-                checkpoint.save(plan.out, weights, optimizers, progress)
-                last_saved = time.monotonic()
+    seconds = round(plan.minutes * 60)
+    with Bars(Console(stderr=True, quiet=rank > 0)) as bars, bars.training(seconds, "seconds") as told:
+        told(round(progress.seconds), "")
+        while progress.seconds < plan.minutes * 60:
+            loss = step_loss(*on_device(next(stream), plan.device))
+            loss.backward()
+            now = time.monotonic()
+            flat = flat_gradients(network, [loss.item(), progress.seconds + now - before])
+            before = now
+            if plan.workers > 1:
+                # Loss and clock travel with the gradients, so that all workers take the very same step.
+                dist.all_reduce(flat)
+                flat /= plan.workers
+            mean_loss, progress.seconds = flat[-2].item(), flat[-1].item()
+            network.zero_grad(set_to_none=True)
+            hand_out(flat, network, weights, names)
+            factor = rate_factor(progress.step, progress.seconds / (plan.minutes * 60))
+            for prefix, optimizer in optimizers.items():
+                for group in optimizer.param_groups:
+                    group["lr"] = factor * (plan.matrix_rate if prefix == "matrices" else plan.other_rate)
+                optimizer.step()
+            load_into(network, weights, names)
+            progress.step += 1
+            progress.tokens += plan.rows * plan.length * plan.workers
+            average = mean_loss if progress.step == 1 or not average else 0.98 * average + 0.02 * mean_loss
+            if rank == 0:
+                note = f"step {progress.step} loss {average:.3f} {progress.tokens / 1e6:.2f} Mtokens"
+                told(round(progress.seconds), note)
+                if time.monotonic() - last_saved > plan.save_every:
+                    checkpoint.save(plan.out, weights, optimizers, progress)
+                    last_saved = time.monotonic()
     if rank == 0:
         checkpoint.save(plan.out, weights, optimizers, progress)
-    bar.close()
     if plan.workers > 1:
         dist.destroy_process_group()
 

@@ -1,8 +1,8 @@
 """What the records of a load say: delays, how many requests keep a limit, tokens a second. Pure; all times in seconds.
 
-TBT is told three ways. ``tbt_request`` is the paper's: of each request the mean interval, last minus first token over
-the tokens behind the first. ``tbt_token`` has every interval between two tokens, where tokens that come together share
-the gap before them. ``tbt_chunk`` has the gaps themselves, as somebody who reads along feels them.
+TBT is told two ways. ``tbt_request`` is the paper's: of each request the mean interval, last minus first token over the
+tokens behind the first. ``tbt_token`` has every interval between two tokens, where tokens that come together share the
+gap before them.
 """
 
 from __future__ import annotations
@@ -110,9 +110,8 @@ class Latency:
         tokens: of the answered requests.
         span_s: from the load's begin to the last token.
         tokens_s: tokens a second of it.
-        ttft, ttft_due: to the first token, from when the request was sent, and from when it was due.
-        tbt_request, tbt_token, tbt_chunk: see above.
-        prefill_unit: TTFT for each 128 prompt tokens. decode_unit: the mean time of ten tokens of each request.
+        ttft: to the first token, from when the request was sent.
+        tbt_request, tbt_token: see above.
         late: sent minus due: what the client itself is to blame for.
         proposed, accepted: drafted tokens.
         tau: tokens of a verification, its own included; 1 without drafts.
@@ -124,12 +123,8 @@ class Latency:
     span_s: float
     tokens_s: float
     ttft: Spread
-    ttft_due: Spread
     tbt_request: Spread
     tbt_token: Spread
-    tbt_chunk: Spread
-    prefill_unit: Spread
-    decode_unit: Spread
     late: Spread
     proposed: int
     accepted: int
@@ -153,12 +148,8 @@ def latency(records: Sequence[Record]) -> Latency:
         span_s=span_s,
         tokens_s=tokens / span_s if span_s > 0 else 0.0,
         ttft=spread([ttft(each) for each in answered]),
-        ttft_due=spread([(each.first_s or 0.0) - each.due_s for each in answered]),
         tbt_request=spread([mean_interval(each) for each in answered if each.tokens > 1]),
         tbt_token=spread([gap for each in answered for gap in token_intervals(each)]),
-        tbt_chunk=spread([gap for each in answered for gap in chunk_intervals(each)]),
-        prefill_unit=spread([prefill_unit(each) for each in answered]),
-        decode_unit=spread([decode_unit(each) for each in answered if each.tokens > 1]),
         late=spread([each.sent_s - each.due_s for each in records if each.sent_s is not None]),
         proposed=sum(each.proposed for each in answered),
         accepted=sum(each.accepted for each in answered),
@@ -196,11 +187,6 @@ def together(record: Record) -> list[tuple[float, int]]:
             joined.append((moment, tokens))
         before = moment
     return joined
-
-
-def chunk_intervals(record: Record) -> list[float]:
-    """Gaps between what came together."""
-    return [b - a for (a, _), (b, _) in pairwise(together(record))]
 
 
 def token_intervals(record: Record) -> list[float]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -47,26 +46,6 @@ CNN_DM: Final = Dataset("cnndm", 200, 1036.6, 1772.0, 511.8)
 DATASETS: Final = {each.name: each for each in (SPECBENCH, CNN_DM)}
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """What lengths came to, beside what was wanted, in tokens.
-
-    Attributes:
-        wanted: of Table 3.
-        mean, p90, std: of these lengths.
-        clipped: how many are shorter than they were drawn, for the model takes no more.
-        most: the longest that the model takes; 0: whatever comes.
-    """
-
-    wanted: Dataset
-    count: int
-    mean: float
-    p90: float
-    std: float
-    clipped: int
-    most: int
-
-
 def corners(dataset: Dataset) -> tuple[float, float, float, float]:
     """Lengths at the quantiles 0, 0.5, 0.9 and 1 that give the data set's mean and standard deviation.
 
@@ -88,15 +67,6 @@ def draw(dataset: Dataset, count: int, seed: int, most: int = 0) -> list[int]:
     lengths = [min(each, most) if most else each for each in _strata(dataset, count)]
     random.Random(seed).shuffle(lengths)
     return lengths
-
-
-def describe(dataset: Dataset, lengths: Sequence[int], most: int = 0) -> Drawn:
-    """The figures of these lengths, drawn with ``most``. Raises ValueError where there are none."""
-    if not lengths:
-        raise ValueError("no lengths to describe")
-    mean, p90, std = statistics.fmean(lengths), quantile(sorted(lengths), 0.9), statistics.pstdev(lengths)
-    clipped = sum(each > most for each in _strata(dataset, len(lengths))) if most else 0
-    return Drawn(dataset, len(lengths), mean, p90, std, clipped, most)
 
 
 def quantile(ascending: Sequence[float], share: float) -> float:

@@ -52,8 +52,6 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base: Annotated[str, Meta(pattern="^https?://")]
     requests: list[Request]
     deadline_s: Annotated[float, Meta(gt=0)]
-    model: str = ""
-    key: str = ""
     closed: Annotated[int, Meta(ge=0)] = 0
 
     @property
@@ -200,8 +198,6 @@ class Load:
     async def _ask(self, socket: ClientConnection, course: Course) -> None:
         request = course.request
         body: dict[str, Any] = {"messages": request.messages, "max_tokens": request.max_tokens, "temperature": 0}
-        if self._plan.model:
-            body["model"] = self._plan.model
         text = _write(body | request.extra).decode()
         course.sent_s = self._now()
         await socket.send(text)
@@ -214,7 +210,6 @@ class Load:
     async def _connect(self) -> ClientConnection:
         return await connect(
             self._plan.socket_url,
-            additional_headers={"Authorization": f"Bearer {self._plan.key}"} if self._plan.key else None,
             compression=None,
             proxy=None,
             ping_interval=None,  # What hangs is found by the deadline.

@@ -25,11 +25,11 @@ from bench.hat.prompts import demo_prompts, taught_conversations
 from rich.console import Console
 
 from drafting.distill.bars import Bars
+from drafting.distill.corpus import Renewal, Source
 from drafting.distill.making import Described, make_drafter
 from drafting.distill.network import FrozenHead
-from drafting.distill.preparation import Renewal, Source
 from drafting.distill.text import Document
-from drafting.distill.training import Plan
+from drafting.distill.training import TrainingPlan
 from drafting.drafter_file import read_drafter
 from models.demo.recipe.drafters import LOSSES, RATES
 from models.demo.recipe.sample import Message
@@ -51,18 +51,14 @@ SEED: Final = 7000
 
 
 def drafted(model: Path, made: Path = MADE) -> Path:
-    """The same folder with drafters for it: copies of ``made`` where that fits, or else trained, once."""
-    done, fits = model / "drafters" / "distilled", fitting(made, model)
-    if done.is_file() and (not fits or done.read_text(encoding="utf-8") == digest(made)):
-        return model
-    run = model.with_name(f"{model.name}-drafters")
-    if not fits:
-        made = trained(model, run)
-    for each in (*(made / f"{kind}.safetensors" for kind in KINDS), made / SMALL):
-        _put(each, model / "drafters" / each.name)
-    done.write_text(digest(made), encoding="utf-8")
-    if run.exists():
-        shutil.rmtree(run)
+    """The same folder with copies of the drafters in ``made``. Raises ValueError where they are for another model."""
+    done = model / "drafters" / "distilled"
+    if not fitting(made, model):
+        raise ValueError(f"{made} has no drafters for {model}: make them with `python -m bench.hat.long_drafters`")
+    if not done.is_file() or done.read_text(encoding="utf-8") != digest(made):
+        for each in (*(made / f"{kind}.safetensors" for kind in KINDS), made / SMALL):
+            _put(each, model / "drafters" / each.name)
+        done.write_text(digest(made), encoding="utf-8")
     return model
 
 
@@ -105,7 +101,7 @@ def trained(
         measured = source.answered(asked, greedy, run, bars, source.exact_model())
         words = Described("stories of the recipe, long, the last one as the model says it", "prompts as measured")
         for kind in KINDS:
-            plan = Plan(LOSSES[kind], tokens=tokens, batch_tokens=BATCH_TOKENS, rate=RATES[kind])
+            plan = TrainingPlan(LOSSES[kind], tokens=tokens, batch_tokens=BATCH_TOKENS, rate=RATES[kind])
             drafter = make_drafter(source, kind, files, measured, plan, run / kind, made, words, bars)
             bars.console.print(f"{kind}: tau {drafter.acceptance.tau:.2f}")
         small = small_model(SMALL_SHAPE, source.spec, 0)

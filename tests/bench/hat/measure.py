@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import statistics
 import subprocess
 from collections.abc import Callable, Sequence
@@ -12,7 +13,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from bench.hat.arrivals import of_trace, poisson, read_trace
 from bench.hat.breakdown import breakdown
 from bench.hat.cells import Cell
 from bench.hat.conditions import conditions
@@ -25,9 +25,10 @@ from bench.hat.setups import Setup
 from bench.page import ROOT, machine
 from bench.testbed.changes import Changes, schedule_of
 from bench.testbed.machine import MachineWatch
-from checkpoints import DATA
 
-ARRIVALS: Final = DATA / "traces_requests" / "azure_llm_2023_conv.csv"
+ARRIVALS_SEED: Final = 7
+"""The same arrivals for every method of a repeat."""
+
 CALIBRATION_PROMPTS: Final = 3
 CALIBRATION_ROUNDS: Final = 3
 SHORT_PROMPT: Final = 32
@@ -93,7 +94,7 @@ def measure(serving: Serving, cell: Cell, costs: Costs, sent: Callable[[int], No
     serving.set_links(link.up_bytes_s, link.down_bytes_s, cell.rtt_ms)
     serving.reset_modes()
     prompts = setup.prompts(cell)
-    due = [0.0] * len(prompts) if cell.rate == 0 else arrivals(cell, len(prompts))
+    due = [0.0] * len(prompts) if cell.rate == 0 else poisson(cell.rate, len(prompts), ARRIVALS_SEED + cell.repeat)
     quotas = {host.name: bed.host(host.name).cores for host in scenario.hosts}
     began, before, bytes_before = datetime.now(timezone.utc), serving.counted(), serving.wan_bytes()
     watch = MachineWatch(quotas, lambda: {name: bed.usage(name) for name in quotas})
@@ -130,12 +131,17 @@ def measure(serving: Serving, cell: Cell, costs: Costs, sent: Callable[[int], No
     }
 
 
-def arrivals(cell: Cell, count: int) -> list[float]:
-    """When requests of an open loop are due, the same for every method."""
-    seed = 7 + cell.repeat
-    if cell.arrivals == "poisson":
-        return poisson(cell.rate, count, seed)
-    return of_trace(read_trace(ARRIVALS), cell.rate, count, seed)
+def poisson(rate: float, count: int, seed: int) -> list[float]:
+    """``count`` arrivals of a Poisson process of ``rate`` a second, given that so many come in ``count / rate`` s.
+
+    Under this condition arrivals are as uniform draws are, in order. So few requests already have the rate that is
+    written above their figures, while gaps are as irregular as chance makes them. Raises ValueError for a rate that is
+    not above 0.
+    """
+    if not rate > 0:
+        raise ValueError(f"the rate of arrivals is {rate} a second; it must be above 0")
+    noise = random.Random(seed)
+    return sorted(noise.uniform(0.0, count / rate) for _ in range(count))
 
 
 def latency_table(records: Sequence[Record], prefill: float = 1.0, decode: float = 1.0) -> dict[str, Any]:
@@ -150,9 +156,7 @@ def latency_table(records: Sequence[Record], prefill: float = 1.0, decode: float
         "requests": found.requests,
         "failed": found.failed,
         "ttft": asdict(found.ttft),
-        "ttft_due": asdict(found.ttft_due),
         "tbt": {**asdict(found.tbt_token), "mean": found.tbt_request.mean},
-        "tbt_chunk": asdict(found.tbt_chunk),
         "prefill_sla": sorted(map(prefill_unit, answered)),
         "decode_sla": sorted(map(decode_unit, decoded)),
         "late": asdict(found.late),

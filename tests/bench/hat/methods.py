@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from service.draft_settings import HAT_PAPER
-from service.modes import cloud_flags, device_flags
+from service.setting_names import command_line
 
 SARATHI_ROWS: Final[Mapping[str, int]] = MappingProxyType({"specbench": 128, "cnndm": 256, "real": 128})
 """The paper's chunks of U-Sarathi, which are its rows of a step here."""
@@ -23,7 +23,7 @@ _PAPER_DRAFTS: Final = {
 _AS_THEY_ARE: Final = {"pack_rows": "off"}
 _NO_DRAFTS: Final = {"draft": ("none",), **_AS_THEY_ARE}
 
-CHUNK_SIZES: Final = (512, 256, 128, 64)
+CHUNK_SIZES: Final = (512, 128)
 """Rows of the chunks that prompts are cut into where their number is compared."""
 
 
@@ -53,12 +53,12 @@ class Method:
         settings = dict(self.settings)
         if draft:
             settings["draft"] = tuple(draft)
-        return device_flags(self.mode, **settings)
+        return command_line(mode=self.mode, **settings)
 
     def cloud(self, dataset: str) -> list[str]:
         """The cloud server's flags for this dataset's prompts."""
-        rows = SARATHI_ROWS[dataset] if self.mode == "u-sarathi" else 0
-        return cloud_flags(self.mode, whole_prompts=bool(self.settings.get("whole_prompts")), step_rows=rows)
+        rows = SARATHI_ROWS[dataset] if self.mode == "u-sarathi" else None
+        return command_line(mode=self.mode, whole_prompts=self.settings.get("whole_prompts"), step_rows=rows)
 
 
 _ALL_DOWN: Final = {"download": "all"}
@@ -90,11 +90,3 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "chunk-auto": Method("prompts in chunks as the cloud advises", "hat", _NO_DRAFTS),
     }
 )
-
-RIVALS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "llama-rpc": "llama.cpp's own split, in float16: input submodel, norm and head on the device, all other layers "
-        "on an RPC server in the cloud"
-    }
-)
-"""Other programs, in a few words."""

@@ -15,23 +15,9 @@ BASE = "ushape-full"
 SAME: Mapping[str, str] = {"hat-paper": "hat"}
 """Methods of ours that the paper has under another name: ours as the paper describes it, and ours, are both its HAT."""
 
-
-@dataclass(frozen=True)
-class Said:
-    """One number of the paper.
-
-    ``at`` is where on the plot's x axis it stands: requests/s, prompt or pipeline length, chunk size, milliseconds of
-    an SLA or the per cent of requests that meet one; 0 where there is none. ``than`` is the method it compares with, ''
-    where it stands for itself.
-    """
-
-    where: str
-    dataset: str
-    method: str
-    quantity: str
-    value: float
-    at: float = 0.0
-    than: str = ""
+_ORDER = ("hat", "u-sarathi", "u-medusa", BASE)
+_Key = tuple[str, str, str]
+"""Experiment, data set, delay."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +27,6 @@ class Speculation:
     parameters: int
     accept: float
     speedup: float
-
-
-@dataclass(frozen=True)
-class Delays:
-    """A row of Table 5, in milliseconds."""
-
-    ttft_ms: float
-    tbt_ms: float
 
 
 TABLE_4: Mapping[str, Mapping[str, Speculation]] = {
@@ -63,69 +41,51 @@ TABLE_4: Mapping[str, Mapping[str, Speculation]] = {
         "hat": Speculation(105_000_000, 1.98, 1.60),
     },
 }
-TABLE_5: Mapping[str, Mapping[str, Delays]] = {
-    "specbench": {
-        "none": Delays(655.6, 52.3),
-        "pc": Delays(384.0, 39.4),
-        "sd": Delays(655.3, 38.3),
-        "sd+pd": Delays(657.9, 33.8),
-        "sd+pc": Delays(384.3, 30.6),
-        "sd+pc+pd": Delays(384.2, 26.4),
-    },
-    "cnndm": {
-        "none": Delays(1989.0, 128.1),
-        "pc": Delays(1038.7, 74.2),
-        "sd": Delays(1993.5, 84.3),
-        "sd+pd": Delays(1992.1, 74.9),
-        "sd+pc": Delays(1039.1, 49.3),
-        "sd+pc+pd": Delays(1039.9, 43.5),
-    },
+_STRATEGIES = ("none", "pc", "sd", "sd+pd", "sd+pc", "sd+pc+pd")
+_SPECBENCH = (655.6, 52.3), (384.0, 39.4), (655.3, 38.3), (657.9, 33.8), (384.3, 30.6), (384.2, 26.4)
+_CNN_DM = (1989.0, 128.1), (1038.7, 74.2), (1993.5, 84.3), (1992.1, 74.9), (1039.1, 49.3), (1039.9, 43.5)
+TABLE_5: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "specbench": dict(zip(_STRATEGIES, _SPECBENCH, strict=True)),
+    "cnndm": dict(zip(_STRATEGIES, _CNN_DM, strict=True)),
 }
+"""TTFT and TBT in milliseconds."""
 
+MILLISECONDS: Mapping[_Key, tuple[float, tuple[float, ...]]] = {
+    ("rates", "specbench", "ttft"): (6, (384.2, 609.2, 644.6, 646.2)),
+    ("rates", "cnndm", "ttft"): (4, (1027.4, 1750.6, 2214.8, 2140.8)),
+    ("stages", "specbench", "ttft"): (1, (431.4, 1080.0, 727.1, 694.0)),
+    ("stages", "specbench", "tbt"): (1, (39.2, 67.5, 65.3, 88.6)),
+}
+"""Figures 6, 7 and 11: where on the x axis (requests/s, stages), and what HAT, Sarathi, Medusa and U-shape take."""
 
-def _all(where: str, dataset: str, quantity: str, at: float, **values: float) -> tuple[Said, ...]:
-    names = {"hat": "hat", "sarathi": "u-sarathi", "medusa": "u-medusa", "ushape": BASE}
-    return tuple(Said(where, dataset, names[name], quantity, value, at) for name, value in values.items())
+HAT_BELOW: Mapping[_Key, tuple[float, tuple[float, float, float]]] = {
+    ("rates", "specbench", "tbt"): (4, (31.9, 22.5, 41.3)),
+    ("rates", "cnndm", "tbt"): (4, (40.8, 77.2, 74.7)),
+    ("stages", "cnndm", "ttft"): (4, (36.9, 40.7, 40.1)),
+    ("stages", "cnndm", "tbt"): (4, (32.3, 33.9, 47.1)),
+}
+"""Figures 6, 7 and 12 where only this is said: how many per cent HAT is below Sarathi, Medusa and U-shape."""
 
+FIGURE_8: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "specbench": dict(zip(_ORDER, ((6.8, 1.3), (6.5, 1.2), (10.0, 8.1), (8.4, 7.1)), strict=True)),
+    "cnndm": dict(zip(_ORDER, ((12.4, 1.1), (11.9, 3.4), (23.3, 27.5), (18.9, 24.6)), strict=True)),
+}
+"""What a step takes one of four GPUs, and its standard deviation, ms."""
 
-def _reduced(
-    where: str, dataset: str, quantity: str, at: float, sarathi: float, medusa: float, ushape: float
-) -> tuple[Said, ...]:
-    """How many per cent HAT is below each of the others."""
-    others = {"u-sarathi": sarathi, "u-medusa": medusa, BASE: ushape}
-    return tuple(Said(where, dataset, "hat", quantity, value, at, other) for other, value in others.items())
-
-
-FIGURE_6: tuple[Said, ...] = (
-    *_all("Fig. 6(a)", "specbench", "ttft_ms", 6, hat=384.2, sarathi=609.2, medusa=644.6, ushape=646.2),
-    *_reduced("Fig. 6(b)", "specbench", "tbt_percent_below", 4, 31.9, 22.5, 41.3),
-)
-FIGURE_7: tuple[Said, ...] = (
-    *_all("Fig. 7(a)", "cnndm", "ttft_ms", 4, hat=1027.4, sarathi=1750.6, medusa=2214.8, ushape=2140.8),
-    *_reduced("Fig. 7(b)", "cnndm", "tbt_percent_below", 4, 40.8, 77.2, 74.7),
-)
-FIGURE_8: tuple[Said, ...] = (
-    *_all("Fig. 8(a)", "specbench", "step_ms", 0, hat=6.8, sarathi=6.5, medusa=10.0, ushape=8.4),
-    *_all("Fig. 8(a)", "specbench", "step_std_ms", 0, hat=1.3, sarathi=1.2, medusa=8.1, ushape=7.1),
-    *_all("Fig. 8(b)", "cnndm", "step_ms", 0, hat=12.4, sarathi=11.9, medusa=23.3, ushape=18.9),
-    *_all("Fig. 8(b)", "cnndm", "step_std_ms", 0, hat=1.1, sarathi=3.4, medusa=27.5, ushape=24.6),
-)
-FIGURE_9: tuple[Said, ...] = (
-    *_all("Fig. 9(a)", "specbench", "compliance_percent", 350, hat=100.0, sarathi=76.8, medusa=78.8, ushape=86.6),
-    *_all("Fig. 9(b)", "specbench", "decode_sla_ms", 50, hat=489.3, sarathi=565.0, medusa=659.8, ushape=786.1),
-)
-FIGURE_10: tuple[Said, ...] = (
-    *_all("Fig. 10(a)", "cnndm", "compliance_percent", 300, hat=100.0, sarathi=64.7, medusa=68.9, ushape=76.3),
-    *_all("Fig. 10(b)", "cnndm", "decode_sla_ms", 90, hat=1352.7, sarathi=1561.5, medusa=3109.6, ushape=3357.8),
-)
-FIGURE_11: tuple[Said, ...] = (
-    *_all("Fig. 11(a)", "specbench", "ttft_ms", 1, hat=431.4, sarathi=1080.0, medusa=727.1, ushape=694.0),
-    *_all("Fig. 11(b)", "specbench", "tbt_ms", 1, hat=39.2, sarathi=67.5, medusa=65.3, ushape=88.6),
-)
-FIGURE_12: tuple[Said, ...] = (
-    *_reduced("Fig. 12(a)", "cnndm", "ttft_percent_below", 4, 36.9, 40.7, 40.1),
-    *_reduced("Fig. 12(b)", "cnndm", "tbt_percent_below", 4, 32.3, 33.9, 47.1),
-)
+FIGURES_9_10: Mapping[str, tuple[float, float, Mapping[str, tuple[float, float]]]] = {
+    "specbench": (
+        350,
+        0.5,
+        dict(zip(_ORDER, ((100.0, 489.3), (76.8, 565.0), (78.8, 659.8), (86.6, 786.1)), strict=True)),
+    ),
+    "cnndm": (
+        300,
+        0.9,
+        dict(zip(_ORDER, ((100.0, 1352.7), (64.7, 1561.5), (68.9, 3109.6), (76.3, 3357.8)), strict=True)),
+    ),
+}
+"""A prefill SLA in ms, a share of requests, and for each method: per cent of requests within that SLA, and the decode
+SLA in ms that this share of them meets."""
 
 
 @dataclass(frozen=True)
@@ -136,30 +96,20 @@ class Below:
     at: float
 
 
-def value(figure: tuple[Said, ...], dataset: str, method: str, quantity: str) -> Said | None:
-    """The number the text gives for a method itself, or ``None``."""
-    method = SAME.get(method, method)
-    fitting = (each for each in figure if (each.dataset, each.method, each.quantity) == (dataset, method, quantity))
-    return next((each for each in fitting if not each.than), None)
-
-
-def below_base(figure: tuple[Said, ...], dataset: str, method: str, delay: str) -> Below | None:
+def below_base(experiment: str, dataset: str, method: str, delay: str) -> Below | None:
     """What follows from the text for a method against U-shape in ``delay`` (``ttft`` or ``tbt``), or ``None``.
 
-    From milliseconds where they are given, else from how far HAT is below each of the others: what HAT is below U-shape
-    and what it is below Sarathi say what Sarathi is below U-shape.
+    What HAT is below U-shape and what it is below Sarathi say what Sarathi is below U-shape.
     """
-    method = SAME.get(method, method)
-    ours, base = (value(figure, dataset, name, f"{delay}_ms") for name in (method, BASE))
-    if ours is not None and base is not None:
-        return Below(100 * (1 - ours.value / base.value), ours.at)
-    reduced = {
-        each.than: each
-        for each in figure
-        if (each.dataset, each.quantity, each.method) == (dataset, f"{delay}_percent_below", "hat")
-    }
-    if BASE not in reduced or (method not in reduced and method != "hat"):
+    method, key = SAME.get(method, method), (experiment, dataset, delay)
+    if method not in _ORDER:
         return None
-    hat = 1 - reduced[BASE].value / 100
-    share = hat if method == "hat" else hat / (1 - reduced[method].value / 100)
-    return Below(100 * (1 - share), reduced[BASE].at)
+    place = _ORDER.index(method)
+    if key in MILLISECONDS:
+        at, ms = MILLISECONDS[key]
+        return Below(100 * (1 - ms[place] / ms[-1]), at)
+    if key not in HAT_BELOW:
+        return None
+    at, below = HAT_BELOW[key]
+    hat = 1 - below[-1] / 100
+    return Below(100 * (1 - (hat if method == "hat" else hat / (1 - below[place - 1] / 100))), at)

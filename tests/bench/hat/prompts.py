@@ -1,4 +1,4 @@
-"""What is asked: conversations of the demo model's own world, as long as wanted, and real prompts of published sets.
+"""What is asked: conversations of the demo model's own world, as long as wanted, and real prompts of a published set.
 
 A demo prompt is a chat in which stories were asked for and told, by the grammar the model was trained with, and ends
 with one more request for a story, from the side that training never saw: such answers are the longest it gives. No
@@ -10,20 +10,20 @@ from __future__ import annotations
 import json
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import takewhile
-from typing import Any, Final
+from itertools import islice, takewhile
+from typing import Final
 
 from checkpoints import DATA, DEMO
 
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.tokenizer import Tokenizer
 from models.demo.recipe import stories
 from models.demo.recipe.chat import memory
 from models.demo.recipe.sample import Message, Sample, is_heldout, pick
 from models.demo.recipe.stories import ANY
-from wire.messages import ChatTurn
+from wire.request_messages import ChatTurn
 
 TOLERANCE: Final = 2
 """Tokens by which a demo prompt may miss the length that is wanted."""
@@ -49,14 +49,6 @@ class Prompt:
 
     messages: list[Message]
     tokens: int
-
-
-@dataclass(frozen=True)
-class RealPrompts:
-    """Prompts of a published set; ``left_out`` were passed over because they are longer than was allowed."""
-
-    prompts: list[Prompt]
-    left_out: int
 
 
 @cache
@@ -185,43 +177,14 @@ def _turns(*texts: str) -> list[Message]:
     return [{"role": "assistant" if at % 2 else "user", "content": text} for at, text in enumerate(texts)]
 
 
-def real_prompts(name: str, count: int, seed: int, most: int) -> RealPrompts:
-    """``count`` prompts of ``spec_bench`` or another set, or all it has: first turns only, in an order of ``seed``.
+def real_prompts(count: int, seed: int, most: int) -> list[Prompt]:
+    """``count`` prompts of SpecBench, or all it has, in an order of ``seed``: first turns of at most ``most`` tokens.
 
-    Args:
-        most: tokens of a prompt that is not left out.
-
-    Raises:
-        FileNotFoundError: the set is not at hand.
-        ValueError: its lines have no prompt.
+    Raises FileNotFoundError where the set is not at hand.
     """
-    lines = (DATA / "prompts" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (DATA / "prompts" / "spec_bench.jsonl").read_text(encoding="utf-8").splitlines()
     random.Random(seed).shuffle(lines)
-    prompts: list[Prompt] = []
-    left_out = 0
-    for line in lines:
-        if len(prompts) == count:
-            break
-        messages = [{"role": "user", "content": _text_of(name, json.loads(line))}]
-        tokens = counted(messages)
-        if tokens <= most:
-            prompts.append(Prompt(messages, tokens))
-        else:
-            left_out += 1
-    return RealPrompts(prompts, left_out)
-
-
-_FIELDS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
-    "turns": lambda row: row["turns"][0],
-    "prompt": lambda row: row["prompt"],
-    "passage": lambda row: f"{row['passage']}\n\n{row['question']}",
-    "question": lambda row: row["question"] if isinstance(row["question"], str) else row["question"][0],
-}
-"""Where a row has its prompt, the first of these that it has."""
-
-
-def _text_of(name: str, row: dict[str, Any]) -> str:
-    for field, read in _FIELDS.items():
-        if field in row and (field != "passage" or "question" in row):
-            return str(read(row))
-    raise ValueError(f"{name} has no prompts: its rows have {', '.join(row)}")
+    texts = (str(json.loads(line)["turns"][0]) for line in lines)
+    every = ([{"role": "user", "content": text}] for text in texts)
+    fitting = (Prompt(messages, tokens) for messages in every if (tokens := counted(messages)) <= most)
+    return list(islice(fitting, count))

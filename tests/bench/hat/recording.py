@@ -1,6 +1,6 @@
 """Records what the demo model's drafters say along its own greedy answers, to be replayed on a model that costs more.
 
-    PYTHONPATH=tests python -m bench.hat.recording [--prompts 24] [--tokens 128] [--out FILE]
+    PYTHONPATH=tests python -m bench.hat.recording
 
 The model is the one with stretched positions, its drafters those that were made for it, and the prompts are as long as
 those that are measured. Behind every token of every answer each drafter drafts as it would in service, with the
@@ -10,7 +10,6 @@ behind layer 2.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import tempfile
@@ -32,14 +31,17 @@ from bench.hat.wide_model import small_model
 from checkpoints import DEMO
 from tqdm import tqdm
 
-from device_agent.chain import Chain, ChainSession
-from device_agent.draft_making import SIBLINGS
-from device_agent.tokenizer import Tokenizer
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.chain.chain import Chain, ChainSession
+from device_agent.speculative.making import SIBLINGS
 from drafting.drafter import Drafter, TreeDraftSession
 from drafting.proposing import Proposer
 from split_model.sampling import SamplingParams
-from split_model.tree import TRUNK
-from wire.messages import ChatTurn
+from split_model.tree import Tree
+from wire.request_messages import ChatTurn
+
+PROMPTS, TOKENS = 24, 128
+"""How many, and most tokens of an answer."""
 
 SEED = 9000
 """Of prompts; no seed of a measured prompt is near it."""
@@ -60,6 +62,7 @@ class Recorder:
         self._drafts = session.drafts
         self._front = session.front
         self._embedding = session.chain.parts.embedding
+        self._tree = Tree(session.front.position)
         self._proposer = Proposer(SamplingParams(), (), 0, "keyed")
         self._truth = truth
         self._deep = deep
@@ -84,9 +87,10 @@ class Recorder:
     def _go_on(self, at: int) -> None:
         """The text has its next token."""
         token = self._truth[at]
-        self._front.keep_now([])
+        self._front.keep_now(self._tree, [])  # What was drafted behind the text so far is forgotten.
         row = self._front.forward_now(self._embedding.forward([token]))
         self._drafts.observe([token], row, self._deep[at : at + 1])
+        self._tree = Tree(self._front.position)
 
     def _chain(self, truth: Sequence[int]) -> Draft:
         weights: list[float] = []
@@ -114,9 +118,9 @@ class Recorder:
                 rank = next((at for at, each in enumerate(others, 1) if each.token == truth[right]), 0)
             if right == len(truth):
                 break  # As far as the answer goes; a tape goes on with the next one.
-            parents = [len(drafted) - 2 if len(drafted) > 1 else TRUNK]
-            row = self._front.branch_now(self._embedding.forward(drafted[-1:]), parents)
-            [guess] = self._drafts.extend(parents, drafted[-1:], row)
+            self._tree.add([len(drafted) - 2], drafted[-1:])
+            row = self._front.branch_now(self._embedding.forward(drafted[-1:]), self._tree)
+            [guess] = self._drafts.extend(self._tree, row)
         return Draft(tuple(weights), tuple(lookups), right, rank)
 
     def _heads(self, truth: Sequence[int]) -> Heads:
@@ -195,16 +199,11 @@ async def recorded(model: Path, prompts: int, tokens: int) -> dict[str, Any]:
 
 def main() -> None:
     """Write the file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--prompts", type=int, default=24, help="how many, an even number")
-    parser.add_argument("--tokens", type=int, default=128, help="most tokens of an answer")
-    parser.add_argument("--out", type=Path, default=RECORDED)
-    options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="recording.") as folder:
         model = drafted(long_demo(Path(folder) / "model"))
-        found = asyncio.run(recorded(model, options.prompts, options.tokens))
-    options.out.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+        found = asyncio.run(recorded(model, PROMPTS, TOKENS))
+    RECORDED.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from bench.hat.cells import Cell, all_cells
 
-EXPERIMENTS = ("rates", "single", "ablation", "chunks", "stages", "rtt", "traces", "unloaded", "real", "arrivals")
+EXPERIMENTS = ("rates", "single", "ablation", "chunks", "stages", "rtt", "traces", "unloaded", "real")
 
 DATE = re.compile(r", \d{4}-\d\d-\d\d$")
 """What the machine's name ends with; ``began`` says it too."""
@@ -24,6 +25,9 @@ MEANS = {"latency.ttft.": "latency.ttft.mean", "latency.tbt.": "latency.tbt.mean
 BOUND, SENT = "upload_bound_s", "upload_sent_s"
 """What the upload of a prompt's rows takes at least, as they are, and that of all that was sent up for a request: of
 cells whose links do not change, and whose answers are single tokens."""
+
+
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class BadRecord(ValueError):
@@ -42,7 +46,11 @@ class Place:
     stages: int = 1
     rtt_ms: float = 0.0
     trace: str = ""
-    arrivals: str = "poisson"
+
+    @classmethod
+    def of(cls, cell: Cell) -> Place:
+        """Where a cell belongs."""
+        return cls(**{field.name: getattr(cell, field.name) for field in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -92,11 +100,29 @@ def load(source: Path) -> list[Record]:
     return records
 
 
+UNPUBLISHED = {
+    *("late", "count", "std", "most"),
+    *("used_cores", "busy_p90", "full", "steal", "running_p90", "waiting", "throttled"),
+}
+"""What a record has for whoever looks into a run, and no page shows."""
+
+
 def packed(source: Path, kept: Iterable[Record]) -> str:
-    """The records of ``source`` that are kept, each on a line, by name. Raises as ``load`` does."""
+    """The records of ``source`` that are kept, each on a line, by name: what pages show, in five digits that count.
+
+    Raises as ``load`` does.
+    """
     names = {record.cell.name for record in kept}
-    lines = {record.cell.name: json.dumps(read, separators=(",", ":")) for _, read, record in _parsed(source)}
+    lines = {each.cell.name: json.dumps(_short(read), separators=(",", ":")) for _, read, each in _parsed(source)}
     return "".join(f"{line}\n" for name, line in sorted(lines.items()) if name in names)
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _short(each) for name, each in value.items() if name not in UNPUBLISHED}
+    if isinstance(value, list):
+        return [_short(each) for each in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def unpack(source: Path, folder: Path) -> int:
@@ -141,89 +167,65 @@ def _texts(source: Path) -> Iterator[tuple[str, str]]:
             yield f"{source.name}, line {number}", line
 
 
-def planned(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """Those that the plan of cells has, in whatever repeat, and those that it has not, or no longer.
-
-    It is the full plan or the quick one, whichever has more of them.
-
-    Raises:
-        BadRecord: neither has any.
-    """
-    plans = [set(all_cells(quick, rivals=True, repeats=1)) for quick in (False, True)]
-    known = [[each for each in records if replace(each.cell, repeat=0) in plan] for plan in plans]
-    most = max(known, key=len)
-    if not most:
-        raise BadRecord(f"none of {len(records)} records is of a cell that is planned")
-    kept = {id(each) for each in most}
-    return most, [each for each in records if id(each) not in kept]
+def planned(records: Sequence[Record]) -> list[Record]:
+    """Those that the plan of cells has, in whatever repeat. Raises BadRecord where it has none of them."""
+    plan = set(all_cells(repeats=1))
+    if kept := [each for each in records if replace(each.cell, repeat=0) in plan]:
+        return kept
+    raise BadRecord(f"none of {len(records)} records is of a cell that is planned")
 
 
-def lacking(source: Path, published: Path) -> int:
-    """How many of the published records ``source`` has none of, of those that are planned; 0 where none is published.
+class _Latency(msgspec.Struct):
+    prefill_sla: list[_Seconds | None] = []
+    decode_sla: list[_Seconds | None] = []
 
-    Raises:
-        BadRecord: as ``load`` and ``planned`` do, of either.
-    """
-    if not published.exists():
-        return 0
-    there, here = ({(each.place, each.repeat) for each in planned(load(each))[0]} for each in (published, source))
-    return len(there - here)
+
+class _Machine(msgspec.Struct):
+    name: str = ""
+    bottleneck: str = ""
+
+
+class _Raw(msgspec.Struct):
+    """What is looked at by name. Anything but the cell may be missing."""
+
+    cell: Cell
+    latency: _Latency = msgspec.field(default_factory=_Latency)
+    machine: _Machine = msgspec.field(default_factory=_Machine)
+    texts: dict[str, str] = {}
+    began: str = ""
+    commit: str = ""
 
 
 def parse(record: object) -> Record:
-    """A record from its JSON.
-
-    Raises:
-        BadRecord: the cell is incomplete or of wrong types. Anything but the cell may be missing.
-    """
-    if not isinstance(record, dict) or not isinstance(cell := record.get("cell"), dict):
-        raise BadRecord("there is no cell in it")
-    kinds: dict[str, type] = {"str": str, "float": float, "int": int}
-    read: dict[str, Any] = {}
-    for field in fields(Place):
-        kind, value = kinds[str(field.type)], cell.get(field.name)
-        if value is None and field.default is not MISSING and field.name != "rate":
-            continue
-        read[field.name] = _as(kind, value, f"cell.{field.name}")
-    if read["experiment"] not in EXPERIMENTS:
-        raise BadRecord(f"experiment {read['experiment']!r} is none of {', '.join(EXPERIMENTS)}")
-    latency, machine, texts = (_table(record, name) for name in ("latency", "machine", "texts"))
+    """A record from its JSON. Raises BadRecord where the cell is incomplete, or something is of a wrong type."""
+    try:
+        raw = msgspec.convert(record, _Raw)
+    except msgspec.ValidationError as error:
+        raise BadRecord(str(error)) from error
+    cell = raw.cell
+    if cell.experiment not in EXPERIMENTS:
+        raise BadRecord(f"experiment {cell.experiment!r} is none of {', '.join(EXPERIMENTS)}")
+    if not (math.isfinite(cell.rate) and cell.rate >= 0):
+        raise BadRecord(f"rate is {cell.rate}")
+    assert isinstance(record, dict)
     return Record(
-        place=Place(**read),
-        repeat=_as(int, cell.get("repeat"), "cell.repeat"),
+        place=Place.of(cell),
+        repeat=cell.repeat,
         numbers=_measured(_numbers({name: value for name, value in record.items() if name != "cell"})),
-        prefill_sla=_seconds(latency, "prefill_sla"),
-        decode_sla=_seconds(latency, "decode_sla"),
-        machine=DATE.sub("", _as(str, machine.get("name", ""), "machine.name")),
-        bottleneck=_as(str, machine.get("bottleneck", ""), "machine.bottleneck"),
-        began=_as(str, record.get("began", ""), "began"),
-        commit=_as(str, record.get("commit", ""), "commit"),
-        texts={request: _as(str, text, f"texts.{request}") for request, text in texts.items()},
-        requests=_as(int, cell.get("requests", 0), "cell.requests"),
-        tokens=_as(int, cell.get("tokens", 0), "cell.tokens"),
+        prefill_sla=_known(raw.latency.prefill_sla),
+        decode_sla=_known(raw.latency.decode_sla),
+        machine=DATE.sub("", raw.machine.name),
+        bottleneck=raw.machine.bottleneck,
+        began=raw.began,
+        commit=raw.commit,
+        texts=raw.texts,
+        requests=cell.requests,
+        tokens=cell.tokens,
     )
 
 
-def _as(kind: type, value: object, name: str) -> Any:
-    good = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
-    if not good or (isinstance(value, (int, float)) and not (math.isfinite(value) and value >= 0)):
-        raise BadRecord(f"{name} is {value!r}, not a {'number of at least 0' if kind in (int, float) else 'text'}")
-    return kind(value)
-
-
-def _table(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    table = record.get(name) or {}
-    if not isinstance(table, dict):
-        raise BadRecord(f"{name} is not an object")
-    return table
-
-
-def _seconds(latency: Mapping[str, Any], name: str) -> tuple[float, ...]:
-    values = latency.get(name) or []
-    if not isinstance(values, list):
-        raise BadRecord(f"latency.{name} is not a list")
-    known = [value for value in values if value is not None and value != math.inf]
-    return tuple(sorted(_as(float, value, f"latency.{name}") for value in known))
+def _known(seconds: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(sorted(each for each in seconds if each is not None and each != math.inf))
 
 
 def _measured(numbers: list[tuple[str, float]]) -> dict[str, float]:

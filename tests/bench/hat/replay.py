@@ -21,11 +21,10 @@ from zlib import crc32
 
 import torch
 from bench.hat.tape import Draft, Tape
-from bench.hat.wide_model import next_token
-from bench.hat.wide_words import FIRST
+from bench.hat.wide_model import FIRST, next_token
 
 from drafting.drafter import Drafter, DraftSession, Guess, TreeDraftSession
-from split_model.tree import TRUNK
+from split_model.tree import TRUNK, Tree
 
 LOOKUP: Final = "lookup"
 """Source of what the text itself proposes, which is learned apart from what a network says."""
@@ -88,12 +87,12 @@ class ReplayedSession:
         self._session.guess()
         return self._said(TRUNK)
 
-    def extend(self, parents: Sequence[int], tokens: Sequence[int], shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
         """The same of nodes."""
-        self._session.extend(parents, tokens, shallow)
+        self._session.extend(tree, shallow)
         first = len(self._nodes)
-        for parent, token in zip(parents, tokens, strict=True):
-            place, depth, before = self._standing(parent)
+        for node in range(first, len(tree)):
+            token, (place, depth, before) = tree.tokens[node], self._standing(tree.parents[node])
             standing = (place, depth + 1) if self._tree else self._script.child(place, depth, before, token)
             self._nodes.append((*standing, token))
         return [self._said(node) for node in range(first, len(self._nodes))]
@@ -107,6 +106,12 @@ class ReplayedSession:
         """As the drafter's. What is observed next is a prompt, or a token as if none had been forgotten."""
         self._nodes = []
         self._session.truncate(position)
+
+    def fork(self, position: int) -> ReplayedSession:
+        """Where the prompt ends, which is what it begins with."""
+        forked = ReplayedSession(self._session.fork(position), self._script, self._tree)
+        forked._prompt = self._prompt
+        return forked
 
     def close(self) -> None:
         self._nodes = []

@@ -1,12 +1,13 @@
 """``python -m bench.hat.replay_device``: the device agent, flags and all, whose drafters say what was recorded.
 
-Everything is the product's but one call: the drafters that it loads are handed on as ``ReplayedDrafter``. So it serves
+Everything is the product's but what loads its drafters: they are handed on as ``ReplayedDrafter``. So it serves
 only the wide model, and its log says that acceptance is replayed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -15,12 +16,14 @@ from bench.hat.replay import ReplayedDrafter
 from bench.hat.tape import RECORDED, load
 from bench.hat.wide_model import SMALL, is_wide
 
-from device_agent import __main__ as device
-from device_agent.drafters import KINDS, Drafters, load_drafters
-from device_agent.parts import DeviceParts
+from device_agent.__main__ import EXAMPLES, run
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.config import DeviceConfig
+from device_agent.speculative.drafters import KINDS, Drafters, load_drafters
 from drafting.drafter import Drafter
 from drafting.errors import BadDrafter
-from service.draft_settings import NO_DRAFT
+from service.modes import NO_DRAFT
+from service.settings import settings_command
 from split_model.checkpoint import Checkpoint
 
 SOURCES = {"hybrid": "fused"}
@@ -35,7 +38,7 @@ def load_replayed(
     dtype: torch.dtype,
     parts: DeviceParts,
 ) -> Drafters:
-    """``device_agent.drafters.load_drafters``, and what it loads wrapped. Raises BadDrafter, also for another model."""
+    """What ``load_drafters`` of the device gives, wrapped. Raises BadDrafter, also for another model."""
     if not is_wide(checkpoint.path):
         raise BadDrafter(f"{checkpoint.path} is not of bench.hat.wide_model: what its next token is, nobody knows")
     loaded = load_drafters(wanted, folder, checkpoint, split, dtype, parts)
@@ -59,5 +62,5 @@ def load_replayed(
 
 
 if __name__ == "__main__":
-    vars(device)[load_drafters.__name__] = load_replayed
-    device.main(prog_name="python -m bench.hat.replay_device")
+    replaying = partial(run, load=load_replayed)
+    settings_command(DeviceConfig, replaying, name="python -m bench.hat.replay_device", examples=EXAMPLES)()

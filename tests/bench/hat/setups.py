@@ -51,7 +51,7 @@ class Setup:
         seed = 1000 * cell.repeat + (round(100 * middle(rates)) if cell.rate else 0) + 1
         most = POSITIONS - cell.tokens - TOLERANCE
         if cell.dataset == "real":
-            return real_prompts("spec_bench", cell.requests, seed, most).prompts
+            return real_prompts(cell.requests, seed, most)
         return self.texts(draw(DATASETS[cell.dataset], cell.requests, seed, most), seed)
 
     def texts(self, lengths: Sequence[int], seed: int) -> list[Prompt]:

@@ -122,11 +122,6 @@ class Measured:
         known.sort(key=lambda each: ours[each] / others[each])
         return known[len(known) // 2] if known else None
 
-    def changes(self, without: Place, given: Place, name: str) -> dict[int, float]:
-        """How much more a number is in ``given``, by repeat, of those that have both."""
-        first, second = self.numbers(without, name), self.numbers(given, name)
-        return {each: second[each] - first[each] for each in self._shared(without, given, first, second)}
-
     def _shared(
         self, one: Place, other: Place, numbers: Mapping[int, float], others: Mapping[int, float]
     ) -> Iterator[int]:

@@ -1,224 +1,363 @@
 """Markdown tables, one for each figure and table of the paper, each row with the paper's figure beside ours.
 
-Absolute times differ, since models, machines and links do: what is compared is how far each is below U-shape. A rate of
-the paper stands in the row of our middle rate, and names itself where it is another one. Spread is the range of the
-repeats, or their quartiles from five on.
+Each is made for a setting and a data set; a page names it as ``rates demo cnndm``. Absolute times differ, since models,
+machines and links do: what is compared is how far each is below U-shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import fmean
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 
 from bench.hat import paper
+from bench.hat.breakdown import PARTS
+from bench.hat.goals import ROUND_TRIPS
 from bench.hat.lengths import DATASETS, POSITIONS, draw
 from bench.hat.looks import look, ordered
 from bench.hat.prompts import TOLERANCE
-from bench.hat.records import Place, Record
+from bench.hat.records import BOUND, SENT, Place, Record
 from bench.hat.shown import MISSING, around, between, milliseconds, number, percent_below
-from bench.hat.summary import MEANS, STEP, STEP_STD, TBT, TTFT, Measured, Spread, compliance, met_by
+from bench.hat.summary import DECODE_TOKENS_S, STEP, STEP_STD, TBT, TOKENS_S, TTFT, Measured, Spread, compliance, met_by
 from bench.page import table
 
-RATIOS = {
-    "upload_per_step": "upload of a row / step of the cloud with a chunk",
-    "row_per_base": "a row more / step that decodes",
-}
+TAU, ROWS = "latency.tau", "cloud.rows_mean"
+FULL, LAST = paper.BASE, "ushape"
+PHASES: Mapping[str, str] = {TTFT: "prompt", TBT: "decode"}
+"""Which part of a record says where a delay went."""
 
 
-BASES = {"ushape-full": "% below U-shape, all rows", "ushape": "% below last row"}
-"""What methods are held against, and the columns' heads."""
+@dataclass(frozen=True)
+class Row:
+    """A place, and those of other methods that were measured under its condition."""
+
+    measured: Measured
+    place: Place
+    beside: Mapping[str, Place]
+
+    def spread(self, name: str) -> Spread | None:
+        """A number over its repeats."""
+        return self.measured.spread(self.place, name)
+
+    def over(self, name: str, under: str) -> Spread | None:
+        """A number over another of the same run."""
+        return self.measured.ratio(self.place, self.place, name, under=under)
+
+    def below(self, base: str, name: str) -> str:
+        """Per cent below another method."""
+        other = self.beside.get(base)
+        return MISSING if other in (None, self.place) else percent_below(self.measured.ratio(self.place, other, name))
 
 
-def conditions(measured: Measured, places: Sequence[Place]) -> str:
-    """The line above a table: cores, link, the ratios with the paper's, repeats and failures."""
-    records = [record for place in places for record in measured.repeats(place).values()]
-    repeats = sorted({len(measured.repeats(place)) for place in places})
-    link = [span(measured, places, f"link.{name}") for name in ("up_mb_s", "down_mb_s")]
-    parts = [f"link {link[0]} MB/s up, {link[1]} down"]
-    for name, meaning in RATIOS.items():
-        theirs, ours = (span(measured, places, f"scaling.{whose}_{name}") for whose in ("paper", "our"))
-        parts.append(f"{meaning}: {ours} (paper: {theirs})")
-    given, cores = (span(measured, places, f"machine.{each}", at) for each, at in (("quota_cores", 2), ("cores", 0)))
-    parts.append(f"{given} of {cores} cores given to hosts")
-    parts.append(f"repeats: {' to '.join(str(each) for each in dict.fromkeys((repeats[0], repeats[-1])))}")
-    failed, requests = measured.failed(places)
-    parts.append(f"failed requests: {failed} of {requests}")
-    if short := measured.bottlenecks(places):
-        parts.append(f"the machine itself was short in {len(short)} of {len(records)} runs")
-    text = "; ".join(parts)
-    return f"*{text[:1].upper()}{text[1:]}.*"
+Column = tuple[str, Callable[[Row], str]]
 
 
-def span(measured: Measured, places: Sequence[Place], name: str, digits: int | None = None) -> str:
-    """The lowest and highest a number has in these places, or one where they are the same."""
-    return between([value for place in places for value in measured.numbers(place, name).values()], digits)
+def _ms(head: str, name: str) -> Column:
+    return f"{head}, ms", lambda row: milliseconds(row.spread(name))
 
 
-def rates(measured: Measured, setting: str, dataset: str) -> str:
-    """Figures 6 and 7: delays against the rate of requests."""
-    return _delays(measured, measured.select(experiment="rates", setting=setting, dataset=dataset), "rate")
+def _plain(head: str, name: str, digits: int | None = None) -> Column:
+    return head, lambda row: around(row.spread(name), digits=digits)
 
 
-def chunks(measured: Measured, setting: str, dataset: str) -> str:
-    """What the number of a prompt's chunks alone is worth: no drafts, rows as they are, the last row downloaded."""
-    rate = measured.middle_rate(setting, dataset)
-    whole = Place("rates", setting, dataset, "ushape", rate or 0.0)
-    places = {"ushape": whole} if measured.repeats(whole) else {}
-    places |= {each.method: each for each in measured.select(experiment="chunks", setting=setting, dataset=dataset)}
-    rows = []
-    for method in ordered(places):
-        place = places[method]
-        row = ["whole prompts (U-shape)" if method == "ushape" else look(method).label, _chunk_count(measured, place)]
-        for name in (TTFT, TBT):
-            row.append(milliseconds(measured.spread(place, name)))
-            row.append(_below(measured, places.get("ushape"), place, name))
-        rows.append([*row, *(milliseconds(measured.spread(place, name)) for name in (STEP, STEP_STD))])
-    columns = ["prompts", "chunks of a prompt, mean"]
-    columns += [each for title in MEANS.values() for each in (f"{title}, ms", "% below whole")]
-    return table([*columns, "step, ms", "std, ms"], rows)
+def _below(head: str, base: str, name: str) -> Column:
+    return head, lambda row: row.below(base, name)
 
 
-def _chunk_count(measured: Measured, place: Place) -> str:
-    """Of chunks of a fixed size; how the cloud advised is in no record."""
-    size = place.method.removeprefix("chunk-")
-    lengths = {each.requests: each.tokens for each in measured.repeats(place).values()}
-    if place.method == "ushape":
-        return "1"
-    if not size.isdigit() or place.dataset not in DATASETS:
-        return MISSING
-    [(requests, tokens), *_] = lengths.items()
-    drawn = draw(DATASETS[place.dataset], requests, 0, POSITIONS - tokens - TOLERANCE)
-    return number(fmean(-(-each // int(size)) for each in drawn), 1)
+def _paper_below(delay: str) -> Column:
+    """What the paper has at its own rate, beside our middle one, or at the same length of a pipeline."""
 
-
-def stages(measured: Measured, setting: str, dataset: str) -> str:
-    """Figures 11 and 12: delays against the length of the cloud's pipeline."""
-    return _delays(measured, measured.select(experiment="stages", setting=setting, dataset=dataset), "stages")
-
-
-def others(measured: Measured, experiment: str, setting: str, dataset: str) -> str:
-    """Delays of an experiment the paper does not have: bandwidth traces, real prompts, arrivals of a trace."""
-    field = "trace" if experiment == "traces" else "rate"
-    return _delays(measured, measured.select(experiment=experiment, setting=setting, dataset=dataset), field)
-
-
-def _delays(measured: Measured, places: Sequence[Place], field: str) -> str:
-    heads = {"rate": "requests/s", "stages": "stages", "trace": "bandwidth trace"}
-    columns = [heads[field], "method"]
-    paper_has = all(each.experiment in ("rates", "stages") for each in places)
-    bases = [name for name in BASES if any(place.method == name for place in places)]
-    for delay in ("TTFT", "TBT"):
-        columns += [f"{MEANS[delay]}, ms", *(BASES[name] for name in bases)]
-        columns += [f"paper: {delay}, % below"] * paper_has
-    columns += ["τ", "tokens of an answer"] * (not paper_has)
-    rows = []
-    for at in sorted({getattr(each, field) for each in places}):
-        here = {each.method: each for each in places if getattr(each, field) == at}
-        for method in ordered(here):
-            row = [at if isinstance(at, str) else f"{at:g}", look(method).label]
-            for delay, name in (("ttft", TTFT), ("tbt", TBT)):
-                row.append(milliseconds(measured.spread(here[method], name)))
-                for base in bases:
-                    row.append(_below(measured, here.get(base), here[method], name))
-                if paper_has:
-                    row.append(_paper_below(measured, here[method], delay))
-            if not paper_has:
-                row.append(around(measured.spread(here[method], "latency.tau"), digits=2))
-                row.append(around(measured.over_repeats([here[method]], _tokens_of_an_answer), digits=0))
-            rows.append(row)
-    return table(columns, rows)
-
-
-def _tokens_of_an_answer(record: Record) -> float | None:
-    tokens, requests, failed = (record.numbers.get(f"latency.{each}", 0.0) for each in ("tokens", "requests", "failed"))
-    return tokens / (requests - failed) if requests > failed else None
-
-
-def _below(measured: Measured, base: Place | None, place: Place, name: str) -> str:
-    return MISSING if base is None or base == place else percent_below(measured.ratio(place, base, name))
-
-
-def _paper_below(measured: Measured, place: Place, delay: str) -> str:
-    """What the paper has for this row, with its rate or pipeline length."""
-    if place.method == paper.BASE:
-        return MISSING
-    if place.experiment == "rates":
-        if place.rate != measured.middle_rate(place.setting, place.dataset):
+    def shown(row: Row) -> str:
+        place = row.place
+        found = paper.below_base(place.experiment, place.dataset, place.method, delay)
+        if found is None or place.method == FULL:
             return MISSING
-        found = paper.below_base((*paper.FIGURE_6, *paper.FIGURE_7), place.dataset, place.method, delay)
-        return f"{found.percent:.1f} at {found.at:g}/s" if found else MISSING
-    if place.experiment == "stages":
-        found = paper.below_base((*paper.FIGURE_11, *paper.FIGURE_12), place.dataset, place.method, delay)
-        return f"{found.percent:.1f}" if found and found.at == place.stages else MISSING
-    return MISSING
+        if place.experiment == "stages":
+            return f"{found.percent:.1f}" if found.at == place.stages else MISSING
+        at_middle = place.rate == row.measured.middle_rate(place.setting, place.dataset)
+        return f"{found.percent:.1f} at {found.at:g}/s" if at_middle else MISSING
+
+    return f"paper: {delay.upper()}, % below", shown
 
 
-def steps(measured: Measured, setting: str, dataset: str) -> str:
-    """Figure 8: what a step of the cloud takes, and how evenly, at the middle rate."""
-    columns = ["method", "step, ms", "std, ms", "std / mean", "rows a step", "std / U-shape's, all rows"]
-    columns += ["paper: one of four GPUs, ms", "std, ms", "std / U-shape's"]
-    rows = []
-    here = measured.middle(setting, dataset)
-    for method in ordered(here):
-        theirs = [paper.value(paper.FIGURE_8, dataset, method, name) for name in ("step_ms", "step_std_ms")]
-        base = paper.value(paper.FIGURE_8, dataset, paper.BASE, "step_std_ms")
-        over = f"{theirs[1].value / base.value:.2f}" if theirs[1] and base else MISSING
-        full = here.get(paper.BASE)
-        rows.append(
-            [
-                look(method).label,
-                *(milliseconds(measured.spread(here[method], name)) for name in (STEP, STEP_STD)),
-                around(measured.ratio(here[method], here[method], STEP_STD, under=STEP), digits=2),
-                around(measured.spread(here[method], "cloud.rows_mean")),
-                MISSING if full is None else around(measured.ratio(here[method], full, STEP_STD), digits=2),
-                *(f"{each.value:.1f}" if each else MISSING for each in theirs),
-                over,
-            ]
-        )
-    return table(columns, rows)
+def _delays(beside_paper: bool) -> list[Column]:
+    columns = []
+    for head, name in (("TTFT", TTFT), ("TBT", TBT)):
+        columns += [
+            _ms(head, name),
+            _below("% below U-shape, all rows", FULL, name),
+            _below("% below last row", LAST, name),
+        ]
+        columns += [_paper_below(head.lower())] * beside_paper
+    return columns if beside_paper else [*columns, _plain("τ", TAU, 2)]
 
 
-def slas(measured: Measured, setting: str, dataset: str) -> str:
-    """Figures 9 and 10: prefill by what HAT's slowest request meets, decode by what half or nine of ten meet."""
-    figure, share = (paper.FIGURE_10, 0.9) if dataset == "cnndm" else (paper.FIGURE_9, 0.5)
-    within = next((each.at for each in figure if each.quantity == "compliance_percent"), 0.0)
-    columns = [
-        "method", "% within the slowest of HAT's, prefill", f"paper: % within {within:g} ms",
-        f"decode SLA met by {share:.0%}, ms", "% below U-shape, all rows", "paper: ms", "% below",
-    ]  # fmt: skip
-    here, rows = measured.middle(setting, dataset), []
-    for method in ordered(here):
-        place, hat, full = here[method], here.get("hat"), here.get(paper.BASE)
-        met = _within(measured, place, hat)
-        decode = measured.over_repeats([place], lambda record: met_by(record, "decode", share))
-        ratio = measured.over_repeats([place, full], lambda ours, base: _over(ours, base, share)) if full else None
-        theirs = [paper.value(figure, dataset, method, name) for name in ("compliance_percent", "decode_sla_ms")]
-        base = paper.value(figure, dataset, paper.BASE, "decode_sla_ms")
-        rows.append(
-            [
-                look(method).label,
-                around(met, 100, digits=1),
-                f"{theirs[0].value:.1f}" if theirs[0] else MISSING,
-                milliseconds(decode),
-                MISSING if method == paper.BASE else percent_below(ratio),
-                f"{theirs[1].value:.1f}" if theirs[1] else MISSING,
-                f"{100 * (1 - theirs[1].value / base.value):.1f}"
-                if theirs[1] and base and method != paper.BASE
-                else MISSING,
-            ]
-        )
-    return table(columns, rows)
+def _speedup(row: Row) -> str:
+    base = row.beside.get(LAST)
+    return MISSING if base is None else around(row.measured.ratio(base, row.place, TBT), digits=2)
 
 
-def _within(measured: Measured, place: Place, hat: Place | None) -> Spread | None:
+def _table_4(head: str, field: str, shown: str) -> Column:
+    def column(row: Row) -> str:
+        method = FULL if row.place.method == LAST else paper.SAME.get(row.place.method, row.place.method)
+        theirs = paper.TABLE_4.get(row.place.dataset, {}).get(method)
+        return MISSING if theirs is None else format(getattr(theirs, field), shown)
+
+    return f"paper: {head}", column
+
+
+def _table_5(delay: int) -> Column:
+    def column(row: Row) -> str:
+        theirs = paper.TABLE_5.get(row.place.dataset, {})
+        if row.place.method not in theirs or row.place.method == "none":
+            return MISSING
+        return f"{100 * (1 - theirs[row.place.method][delay] / theirs['none'][delay]):.1f}"
+
+    return "paper: % below none", column
+
+
+def _figure_8(which: int) -> Column:
+    def column(row: Row) -> str:
+        theirs = paper.FIGURE_8.get(row.place.dataset, {})
+        method = paper.SAME.get(row.place.method, row.place.method)
+        return f"{theirs[method][which] / theirs[FULL][which]:.2f}" if method in theirs else MISSING
+
+    return f"paper: {'std' if which else 'step'} / U-shape's", column
+
+
+def _over_base(head: str, name: str) -> Column:
+    def column(row: Row) -> str:
+        base = row.beside.get(FULL)
+        return MISSING if base is None else around(row.measured.ratio(row.place, base, name), digits=2)
+
+    return head, column
+
+
+def _within(row: Row) -> str:
     """The share that meets the strictest prefill SLA that all of HAT's requests of the repeat meet."""
+    hat = row.beside.get("hat")
     if hat is None:
-        return None
-    return measured.over_repeats(
-        [place, hat], lambda ours, best: compliance(ours, "prefill", best.prefill_sla[-1]) if best.prefill_sla else None
+        return MISSING
+
+    def share(ours: Record, best: Record) -> float | None:
+        return compliance(ours, "prefill", best.prefill_sla[-1]) if best.prefill_sla else None
+
+    return around(row.measured.over_repeats([row.place, hat], share), 100, digits=0)
+
+
+def _decode_sla(row: Row) -> str:
+    _, share, _ = paper.FIGURES_9_10[row.place.dataset]
+    return milliseconds(row.measured.over_repeats([row.place], lambda record: met_by(record, "decode", share)))
+
+
+def _figures_9_10(head: str, which: int) -> Column:
+    def column(row: Row) -> str:
+        theirs = paper.FIGURES_9_10[row.place.dataset][2].get(paper.SAME.get(row.place.method, row.place.method))
+        return MISSING if theirs is None else f"{theirs[which]:.1f}"
+
+    return f"paper: {head}", column
+
+
+def _of_its_own(name: str) -> Column:
+    def column(row: Row) -> str:
+        near = replace(row.place, rtt_ms=0.0)
+        return MISSING if near == row.place else around(row.measured.ratio(row.place, near, name), digits=2)
+
+    return "of its own at 0 ms", column
+
+
+def _round_trip_goal(row: Row) -> str:
+    return (
+        f"{ROUND_TRIPS[row.place.rtt_ms]:g}"
+        if row.place.method == "hat" and row.place.rtt_ms in ROUND_TRIPS
+        else MISSING
     )
 
 
-def _over(ours: Record, base: Record, share: float) -> float | None:
-    first, second = met_by(ours, "decode", share), met_by(base, "decode", share)
-    return first / second if first is not None and second else None
+def _quantiles(head: str, delay: str) -> Column:
+    def column(row: Row) -> str:
+        found = [row.spread(f"latency.{delay}.{at}") for at in ("p50", "p90", "p99")]
+        return " / ".join(MISSING if each is None else number(1e3 * each.median) for each in found)
+
+    return f"{head}, p50 / p90 / p99, ms", column
+
+
+def _same_texts(row: Row) -> str:
+    base = row.beside.get(LAST, row.place)
+    same, asked = row.measured.same_texts(row.place, base) if base != row.place else (0, 0)
+    return f"{same} of {asked}" if asked else MISSING
+
+
+def _chunk_count(row: Row) -> str:
+    """Of chunks of a fixed size; how the cloud advised is in no record."""
+    size = row.place.method.removeprefix("chunk-")
+    if not size.isdigit():
+        return "1" if row.place.method == LAST else MISSING
+    record = next(iter(row.measured.repeats(row.place).values()))
+    drawn = draw(DATASETS[row.place.dataset], record.requests, 0, POSITIONS - record.tokens - TOLERANCE)
+    return number(fmean(-(-each // int(size)) for each in drawn), 1)
+
+
+COLUMNS: Mapping[str, Sequence[Column]] = {
+    "rates": _delays(True),
+    "stages": _delays(True),
+    "traces": _delays(False),
+    "real": _delays(False),
+    "steps": (
+        _ms("step", STEP), _ms("std", STEP_STD), _plain("rows a step", ROWS), _over_base("std / U-shape's", STEP_STD),
+        _figure_8(0), _figure_8(1),
+    ),
+    "slas": (
+        ("% within the slowest of HAT's, prefill", _within), _figures_9_10("% within its SLA", 0),
+        ("decode SLA met, ms", _decode_sla), _figures_9_10("ms", 1),
+    ),
+    "details": (
+        _quantiles("TTFT", "ttft"), _quantiles("TBT of single tokens", "tbt"), _plain("tokens/s", TOKENS_S),
+        _plain("goodput, requests/s", "latency.goodput"), _plain("τ", TAU, 2),
+        ("kB up / token", lambda row: around(row.over("cloud.up_bytes", "latency.tokens"), 1e-3)),
+        ("kB down / token", lambda row: around(row.over("cloud.down_bytes", "latency.tokens"), 1e-3)),
+        ("same text as U-shape", _same_texts),
+    ),
+    "single": (
+        _plain("τ", TAU, 2), _table_4("accept", "accept", ".2f"), ("speedup", _speedup),
+        _table_4("speedup", "speedup", ".2f"), _ms("TBT", TBT), _table_4("trained parameters", "parameters", ",d"),
+    ),
+    "ablation": (
+        _ms("TTFT", TTFT), _below("% below none", "none", TTFT), _table_5(0),
+        _ms("TBT", TBT), _below("% below none", "none", TBT), _table_5(1), _ms("step", STEP), _plain("τ", TAU, 2),
+    ),
+    "chunks": (
+        ("chunks of a prompt", _chunk_count), _ms("TTFT", TTFT), _below("% below whole", LAST, TTFT),
+        _ms("TBT", TBT), _below("% below whole", LAST, TBT), _ms("step", STEP), _ms("std", STEP_STD),
+    ),
+    "unloaded": (
+        _ms("TTFT", TTFT), _ms("upload of rows as they are", BOUND),
+        ("TTFT / that", lambda row: around(row.over(TTFT, BOUND), digits=2)), _ms("upload of what it sends", SENT),
+        ("TTFT / that", lambda row: around(row.over(TTFT, SENT), digits=2)),
+    ),
+    "rtt": (
+        _plain("tokens/s while decoding", DECODE_TOKENS_S), _of_its_own(DECODE_TOKENS_S), ("goal", _round_trip_goal),
+        _plain("tokens/s of whole answers", TOKENS_S), _of_its_own(TOKENS_S), _ms("TTFT", TTFT), _ms("TBT", TBT),
+    ),
+}  # fmt: skip
+AT_MIDDLE = ("steps", "slas", "details", "parts")
+"""Of the experiment ``rates`` at its middle rate."""
+
+BY = {"rates": "rate", "stages": "stages", "traces": "trace", "rtt": "rtt_ms"}
+HEADS = {"rate": "requests/s", "stages": "stages", "trace": "bandwidth trace", "rtt_ms": "round trip, ms"}
+
+
+def places_of(measured: Measured, kind: str, setting: str, dataset: str) -> list[Place]:
+    """What a table shows."""
+    if kind in AT_MIDDLE:
+        return list(measured.middle(setting, dataset).values())
+    found = measured.select(experiment=kind, setting=setting, dataset=dataset)
+    if kind == "chunks":  # Whole prompts are U-shape's.
+        found += [place for name, place in measured.middle(setting, dataset).items() if name == LAST]
+    return found
+
+
+def made(measured: Measured, kind: str, setting: str, dataset: str) -> str:
+    """A table, and below it what it rests on; '' where nothing was measured for it."""
+    places = places_of(measured, kind, setting, dataset)
+    if not places:
+        return ""
+    if kind == "parts":
+        return f"{_parts(measured, places)}\n\n{rests_on(measured, places)}"
+    columns, by = COLUMNS[kind], BY.get(kind)
+    heads = [*([HEADS[by]] if by else []), "method", *(head for head, _ in columns)]
+    rows = []
+    for at in sorted({getattr(each, by) for each in places}) if by else [None]:
+        here = {each.method: each for each in places if by is None or getattr(each, by) == at}
+        for method in ordered(here):
+            row = Row(measured, here[method], here)
+            first = [] if by is None else [at if isinstance(at, str) else f"{at:g}"]
+            rows.append([*first, look(method).label, *(shown(row) for _, shown in columns)])
+    known = [at for at in range(len(heads)) if any(row[at] != MISSING for row in rows)]
+    shown = table([heads[at] for at in known], [[row[at] for at in known] for row in rows])
+    return f"{shown}\n\n{rests_on(measured, places)}"
+
+
+def rests_on(measured: Measured, places: Iterable[Place]) -> str:
+    """A line below a table: its repeats, requests that failed, and runs in which the machine itself was short."""
+    places = list(places)
+    repeats = between([len(measured.repeats(place)) for place in places], 0)
+    failed, requests = measured.failed(places)
+    runs = sum(len(measured.repeats(place)) for place in places)
+    short = len(measured.bottlenecks(places))
+    machine = f" The machine itself was short in {short} of {runs} runs." if short else ""
+    return f"*Repeats: {repeats}. Failed requests: {failed} of {requests}.{machine}*"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One delay in seconds: all of it, and its parts by name, the rest (gateway, tokenising, head) last."""
+
+    whole: float
+    parts: Mapping[str, float]
+
+
+def spent(measured: Measured, place: Place, delay: str, repeat: int | None = None) -> Spent | None:
+    """Where ``delay`` went: medians of the repeats, which need not add up, or one repeat, which does."""
+    names = (delay, *(f"breakdown.{PHASES[delay]}.{part}_s" for part in PARTS))
+    numbers = [measured.numbers(place, name) for name in names]
+    known = set.intersection(*(set(each) for each in numbers)) & ({repeat} if repeat is not None else {*numbers[0]})
+    if not known:
+        return None
+    runs = [[each[at] for each in numbers] for at in sorted(known)]
+    whole, *parts = (median(values) for values in zip(*runs, strict=True))
+    rest = median(run[0] - sum(run[1:]) for run in runs)
+    return Spent(whole, {**dict(zip(PARTS, parts, strict=True)), "rest": rest})
+
+
+def _parts(measured: Measured, places: Sequence[Place]) -> str:
+    rows = []
+    here = {each.method: each for each in places}
+    for method in ordered(here):
+        row = [look(method).label]
+        for delay in (TTFT, TBT):
+            found = spent(measured, here[method], delay)
+            row += (
+                [MISSING] * 6
+                if found is None
+                else [number(1e3 * each) for each in (found.whole, *found.parts.values())]
+            )
+        rows.append(row)
+    return table(
+        [
+            "method",
+            *(
+                f"{each}{', ms' * (each in ('TTFT', 'TBT'))}"
+                for delay in ("TTFT", "TBT")
+                for each in (delay, *PARTS, "rest")
+            ),
+        ],
+        rows,
+    )
+
+
+STEPS_DOWN: Sequence[tuple[str, str, str]] = (
+    ("U-shape, all rows down", "rates", "ushape-full"),
+    ("download of the last row only", "rates", "ushape"),
+    ("prompt chunks", "chunks", "chunk-auto"),
+    ("the paper's drafting", "rates", "hat-paper"),
+    ("our drafting and scheduling", "rates", "hat-plain"),
+    ("rows packed: HAT, ours", "rates", "hat"),
+)
+"""From U-shape to HAT: what is added, and where that was measured. What was not is passed over."""
+
+
+def gains(measured: Measured, setting: str, dataset: str) -> str:
+    """What each choice takes away on top of those above it, at the middle rate."""
+    rate = measured.middle_rate(setting, dataset) or 0.0
+    steps = [(said, Place(at, setting, dataset, method, rate)) for said, at, method in STEPS_DOWN]
+    steps = [(said, place) for said, place in steps if measured.repeats(place)]
+    rows = []
+    for number_, (said, place) in enumerate(steps):
+        row = [said]
+        for name in (TTFT, TBT):
+            before = measured.ratio(place, steps[number_ - 1][1], name) if number_ else None
+            row += [milliseconds(measured.spread(place, name)), percent_below(before)]
+        rows.append(row)
+    heads = [f"{each}{said}" for each in ("TTFT", "TBT") for said in (", ms", ": % below the line above")]
+    return f"{table(['with', *heads], rows)}\n\n{rests_on(measured, [place for _, place in steps])}"

@@ -23,9 +23,9 @@ from random import Random
 from typing import Any, Final
 
 import torch
-from bench.hat.wide_words import FIRST, FRAME_TOKENS, SPECIAL, word, write_tokenizer
 from bench.random_llama import SEED, Shape
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from drafting.adapter_layer import adapter_shapes
 from drafting.drafter_file import write_drafter
@@ -62,6 +62,27 @@ SURE: Final = 16.0
 """The logit of the token that follows; those of all others are about 0."""
 
 
+SPECIAL: Final = (
+    "<|pad|>",
+    "<|begin|>",
+    "<|end|>",
+    "<|unknown|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|system|>",
+    "<|none|>",
+)
+FIRST: Final = len(SPECIAL)
+"""The first ordinary token."""
+
+TEMPLATE: Final = (
+    "{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+FRAME_TOKENS: Final = 4
+"""Tokens that the template puts around a prompt of one message."""
+
+
 def next_token(token: int, vocab: int) -> int:
     """The greedy token behind ``token``; a special one is followed as the ordinary one is whose embedding it has."""
     ordinary = vocab - FIRST
@@ -77,6 +98,33 @@ def prompt(tokens: int, seed: int, vocab: int = WIDE.vocab) -> str:
         raise ValueError(f"a prompt has {FRAME_TOKENS + 1} tokens at least, not {tokens}")
     chance = Random(seed)
     return " ".join(word(chance.randrange(FIRST, vocab)) for _ in range(count))
+
+
+def word(token: int) -> str:
+    """What stands for an ordinary token: two syllables, and a third where there are too many tokens for two."""
+    word, at = "", token - FIRST
+    while at or not word:
+        at, syllable = divmod(at, 100)
+        word += "bdfghklmnprstvwxzcjq"[syllable // 5] + "aeiou"[syllable % 5]
+    return word
+
+
+def _write_tokenizer(folder: Path, vocab: int) -> None:
+    """Every token a word of its own, so that prompts can have any wanted length in tokens."""
+    words = [*SPECIAL, *map(word, range(FIRST, vocab))]
+    tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="<|unknown|>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<|begin|>",
+        "pad_token": "<|pad|>",
+        "unk_token": "<|unknown|>",
+        "clean_up_tokenization_spaces": False,
+        "chat_template": TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def made(folder: Path, shape: Shape = WIDE, split: int = SPLIT) -> Path:
@@ -142,7 +190,7 @@ def _write_model(folder: Path, shape: Shape, seed: int, tied: bool) -> None:
         "pad_token_id": None,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    write_tokenizer(folder, shape.vocab)
+    _write_tokenizer(folder, shape.vocab)
 
 
 def _tensors(shape: Shape, chance: torch.Generator, tied: bool) -> Iterator[tuple[str, torch.Tensor]]:

@@ -30,8 +30,8 @@ from bench.testbed.possible import check_possible
 from bench.testbed.processes import (
     END_WITHIN_S,
     Awaited,
+    Placer,
     Program,
-    Starter,
     await_ready,
     command_line,
     end_all,
@@ -70,8 +70,8 @@ class Testbed:
             stack.callback(self._network.close)
             self._make_places(stack)
             stack.callback(Guard(self._hierarchy.bases["cpu"] / self.prefix).close)
-            self._starter = Starter()
-            stack.callback(self._starter.close)
+            self._placer = Placer()
+            stack.callback(self._placer.close)
             stack.callback(self._end_programs)
             self._stack = stack.pop_all()
         return self
@@ -200,7 +200,7 @@ class Testbed:
     def _launch(self, name: str, host: str, argv: Sequence[str], popen: Mapping[str, Any], log: Path | None) -> Program:
         self._count += 1
         leaf = self._hosts[host].group.leaf(f"program-{self._count}")
-        process = self._starter.start(argv, self._hosts[host].namespace, leaf, popen)
+        process = self._placer.start(argv, self._hosts[host].namespace, leaf, popen)
         return Program(name, host, leaf, process, log)
 
     def _fill(self, part: Part, text: str, variables: Mapping[str, str]) -> str:

@@ -95,7 +95,7 @@ class Awaited:
     text: str
 
 
-class Starter:
+class Placer:
     """Starts programs, all from one thread: the kernel ends them when the thread that began them ends."""
 
     def __init__(self) -> None:

@@ -34,9 +34,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 from bench.testbed.declared import Host, Link, Part
-from bench.testbed.fields import BadScenario, Table
+from bench.testbed.fields import BadScenario, read
+from msgspec import Meta, Struct
 
 __all__ = ["BadScenario", "Host", "Link", "Part", "Scenario", "load"]
 
@@ -45,6 +47,52 @@ MOST_CORES = 1024.0
 LEAST_CORES = 0.001
 MOST_MB = 10_000_000
 MOST_MS = 60_000.0
+
+
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+_MegaBytes = Annotated[float, Meta(ge=0, le=MOST_MB)]
+_Milliseconds = Annotated[float, Meta(ge=0, le=MOST_MS)]
+_Factor = Annotated[float, Meta(ge=0.001, le=1000)]
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    about: str = ""
+    hosts: dict[str, Any] = {}
+    links: dict[str, Any] = {}
+    processes: dict[str, Any] = {}
+
+
+class _Host(Struct, forbid_unknown_fields=True):
+    cores: Annotated[float, Meta(ge=0, le=MOST_CORES)] | None = None
+    modes: list[Annotated[float, Meta(ge=LEAST_CORES, le=MOST_CORES)]] = []
+    memory_mb: Annotated[int, Meta(ge=0, le=MOST_MB)] = 0
+    disk_mb_s: _MegaBytes = 0.0
+    count: Annotated[int, Meta(ge=0, le=MOST_HOSTS)] = 0
+
+
+class _Link(Struct, forbid_unknown_fields=True):
+    between: tuple[str, str]
+    up_mb_s: _MegaBytes = 0.0
+    down_mb_s: _MegaBytes = 0.0
+    delay_ms: _Milliseconds = 0.0
+    jitter_ms: _Milliseconds = 0.0
+    relay: bool = False
+    trace: str = ""
+    trace_scale: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0
+    trace_from_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    vary: tuple[_Factor, _Factor] | None = None
+    vary_down: tuple[_Factor, _Factor] | None = None
+    vary_s: Annotated[float, Meta(ge=0, le=86400)] = 0.0
+
+
+class _Part(Struct, forbid_unknown_fields=True):
+    LATER: ClassVar = ("command", "ready", "ready_text", "environment")
+    on: str
+    command: Annotated[str, Meta(pattern=r"\S")]
+    ready: Annotated[str, Meta(pattern="^(http://.*)?$")] = ""
+    ready_text: str = ""
+    environment: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -95,91 +143,86 @@ def load(path: Path, variables: Mapping[str, str] = {}) -> Scenario:
         values = toml.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are.
         raise BadScenario(f"{path}: is not TOML: {error}") from None
-    top = Table(str(path), values, variables)
-    about = top.text("about", "")
-    hosts = tuple(host for name, table in top.tables("hosts").items() for host in _hosts(name, table))
+    raw = {key: value for key, value in values.items() if isinstance(value, dict)}
+    top = read(str(path), {key: {} if key in raw else value for key, value in values.items()}, _File, variables)
+
+    def tables(key: str) -> list[tuple[str, str, object]]:
+        """Name, place and values of each table in a table."""
+        found = [(name, f"{path} [{key}.{name}]", value) for name, value in raw.get(key, {}).items()]
+        for name, where, _ in found:
+            if not NAME.fullmatch(name):
+                raise BadScenario(f"{where}: a name is of a-z, 0-9 and single hyphens, and begins with a letter")
+        return found
+
+    hosts = tuple(
+        host for name, at, each in tables("hosts") for host in _hosts(name, at, read(at, each, _Host, variables))
+    )
     if not 1 <= len(hosts) <= MOST_HOSTS or len({each.name for each in hosts}) < len(hosts):
-        raise top.bad("[hosts]", f"there have to be 1 to {MOST_HOSTS} hosts, each with its own name")
+        raise BadScenario(f"{path}: [hosts]: there have to be 1 to {MOST_HOSTS} hosts, each with its own name")
     by_name: dict[str, list[Host]] = {}
     for host in hosts:
         for name in {host.name, host.kind}:
             by_name.setdefault(name, []).append(host)
-    links = tuple(link for name, table in top.tables("links").items() for link in _links(name, table, by_name, path))
+    links = tuple(
+        link
+        for name, at, each in tables("links")
+        for link in _links(name, at, read(at, each, _Link, variables), by_name, path)
+    )
     if len({frozenset((each.a, each.b)) for each in links}) < len(links):
-        raise top.bad("[links]", "two hosts are joined by one link")
-    parts = tuple(part for name, table in top.tables("processes").items() for part in _parts(name, table, by_name))
+        raise BadScenario(f"{path}: [links]: two hosts are joined by one link")
+    parts = tuple(
+        part
+        for name, at, each in tables("processes")
+        for part in _parts(name, at, read(at, each, _Part, variables), by_name)
+    )
     if len({each.name for each in parts}) < len(parts):
-        raise top.bad("[processes]", "each process has its own name")
-    top.done()
-    return Scenario(path.stem, about, hosts, links, parts)
+        raise BadScenario(f"{path}: [processes]: each process has its own name")
+    return Scenario(path.stem, top.about, hosts, links, parts)
 
 
-def _hosts(name: str, table: Table) -> list[Host]:
-    modes = table.numbers("modes", LEAST_CORES, MOST_CORES)
-    cores = table.number("cores", modes[0] if modes else 0.0, 0.0, MOST_CORES)
+def _hosts(name: str, where: str, found: _Host) -> list[Host]:
+    cores = found.cores if found.cores is not None else found.modes[0] if found.modes else 0.0
     if 0 < cores < LEAST_CORES:
-        raise table.bad("cores", f"is 0 for no quota, or at least {LEAST_CORES:g}")
-    memory = table.whole("memory_mb", 0, 0, MOST_MB)
-    disk = table.number("disk_mb_s", 0.0, 0.0, MOST_MB)
-    count = table.whole("count", 0, 0, MOST_HOSTS)
-    table.done()
-    names = [f"{name}-{number}" for number in range(1, count + 1)] or [name]
-    return [Host(each, name, number, cores, modes, memory, disk) for number, each in enumerate(names, 1)]
+        raise BadScenario(f"{where}: cores: is 0 for no quota, or at least {LEAST_CORES:g}")
+    names = [f"{name}-{number}" for number in range(1, found.count + 1)] or [name]
+    rest = (cores, tuple(found.modes), found.memory_mb, found.disk_mb_s)
+    return [Host(each, name, number, *rest) for number, each in enumerate(names, 1)]
 
 
-def _links(name: str, table: Table, by_name: Mapping[str, list[Host]], path: Path) -> list[Link]:
-    one, other = table.pair("between")
-    for each in (one, other):
-        if each not in by_name:
-            raise table.bad("between", f"there is no host {each}; there are {', '.join(sorted(by_name))}")
-    up, down = (table.number(key, 0.0, 0.0, MOST_MB) for key in ("up_mb_s", "down_mb_s"))
-    delay, jitter = (table.number(key, 0.0, 0.0, MOST_MS) for key in ("delay_ms", "jitter_ms"))
-    relay = table.flag("relay")
-    trace = table.text("trace", "")
-    scale = table.number("trace_scale", 1.0, 1e-6, 1e6)
-    begin_s = table.number("trace_from_s", 0.0, 0.0, 1e9)
-    vary = [table.numbers(key, 0.001, 1000.0) for key in ("vary", "vary_down")]
-    vary_s = table.number("vary_s", 0.0, 0.0, 86400.0)
-    table.done()
-    if any(each and (len(each) != 2 or each[0] > each[1] or not vary[0] or not vary_s or trace) for each in vary):
-        raise table.bad("vary", "has to be [least, most] factors, with vary_s above 0 and without trace")
+def _links(name: str, where: str, found: _Link, by_name: Mapping[str, list[Host]], path: Path) -> list[Link]:
+    one, other = found.between
+    for end in (one, other):
+        if end not in by_name:
+            raise BadScenario(f"{where}: between: there is no host {end}; there are {', '.join(sorted(by_name))}")
+    vary, vary_down = found.vary, found.vary_down or found.vary
+    if any(each and (each[0] > each[1] or not vary or not found.vary_s or found.trace) for each in (vary, vary_down)):
+        raise BadScenario(f"{where}: vary: has to be [least, most] factors, with vary_s above 0 and without trace")
     pairs = combinations(by_name[one], 2) if one == other else product(by_name[one], by_name[other])
     ends = [(a.name, b.name) for a, b in pairs]
     if not ends or any(a == b for a, b in ends):
-        raise table.bad("between", "a link joins two hosts")
-    where = str((path.parent / trace).resolve()) if trace else ""
-    played = (where, (scale, scale), begin_s)
-    up_vary, down_vary = ((each[0], each[1]) if each else None for each in (vary[0], vary[1] or vary[0]))
-    drawn = (up_vary, down_vary) if up_vary and down_vary else None
-    return [Link(name, a, b, up, down, delay, jitter, relay, *played, drawn, vary_s) for a, b in ends]
+        raise BadScenario(f"{where}: between: a link joins two hosts")
+    trace = str((path.parent / found.trace).resolve()) if found.trace else ""
+    speeds = (found.up_mb_s, found.down_mb_s, found.delay_ms, found.jitter_ms, found.relay)
+    played = (trace, (found.trace_scale, found.trace_scale), found.trace_from_s)
+    drawn = (vary, vary_down) if vary and vary_down else None
+    return [Link(name, a, b, *speeds, *played, drawn, found.vary_s) for a, b in ends]
 
 
-def _parts(name: str, table: Table, by_name: Mapping[str, list[Host]]) -> list[Part]:
-    on = table.text("on")
-    if on not in by_name:
-        raise table.bad("on", f"there is no host {on}; there are {', '.join(sorted(by_name))}")
-    command = table.text("command", keep=True)
+def _parts(name: str, where: str, found: _Part, by_name: Mapping[str, list[Host]]) -> list[Part]:
+    if found.on not in by_name:
+        raise BadScenario(f"{where}: on: there is no host {found.on}; there are {', '.join(sorted(by_name))}")
     try:
-        words = shlex.split(command)
+        shlex.split(found.command)
     except ValueError as error:
-        raise table.bad("command", f"cannot be split into words: {error}") from None
-    if not words:
-        raise table.bad("command", "begins with a module or with the absolute path of a program")
-    ready, ready_text = table.text("ready", "", keep=True), table.text("ready_text", "", keep=True)
-    if ready and not ready.startswith("http://"):
-        raise table.bad("ready", "has to begin with http://")
-    if ready_text and not ready:
-        raise table.bad("ready_text", "is looked for in the answer of ready, which is not there")
+        raise BadScenario(f"{where}: command: cannot be split into words: {error}") from None
+    if found.ready_text and not found.ready:
+        raise BadScenario(f"{where}: ready_text: is looked for in the answer of ready, which is not there")
     try:
-        re.compile(ready_text)
+        re.compile(found.ready_text)
     except re.error as error:
-        raise table.bad("ready_text", f"is no regular expression: {error}") from None
-    environment = table.texts("environment")
-    table.done()
-    hosts = by_name[on]
+        raise BadScenario(f"{where}: ready_text: is no regular expression: {error}") from None
+    hosts = by_name[found.on]
     alone = len(hosts) == 1 and hosts[0].name == hosts[0].kind
-    names = [name if alone or on == host.name else f"{name}-{host.number}" for host in hosts]
-    return [
-        Part(each, name, host.name, command, ready, ready_text, environment)
-        for each, host in zip(names, hosts, strict=True)
-    ]
+    names = [name if alone or found.on == host.name else f"{name}-{host.number}" for host in hosts]
+    said = (found.command, found.ready, found.ready_text, found.environment)
+    return [Part(each, name, host.name, *said) for each, host in zip(names, hosts, strict=True)]

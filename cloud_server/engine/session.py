@@ -1,0 +1,98 @@
+"""One session as the engine has it: what is in its pages, what waits, and who is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from cloud_server.cache.moving import Key
+from cloud_server.cache.span import PagedSpan
+from cloud_server.schedule.plan import Portion
+from split_model.tree import Branches
+from wire.errors import SessionFailed
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A completed forward: ``rows`` is ``[want, hidden]``, None when nothing was wanted; the times are those of the
+    step that ran its last row, and of the wait before it."""
+
+    sequence: int
+    rows: torch.Tensor | None
+    queue_s: float
+    step_s: float
+    step_rows: int
+
+
+Deliver = Callable[["Answered | SessionFailed"], None]
+"""Called on the event loop with what became of a forward, or with why the whole session has ended; must not raise."""
+
+
+@dataclass(eq=False)
+class Session:
+    """A session's rows: those in its pages, those in steps under way, and the forwards that wait, by their numbers.
+
+    Attributes:
+        length: positions whose keys and values are in the pages, once the steps under way are done.
+        done: positions whose keys and values are there now.
+    """
+
+    key: Key
+    deliver: Deliver
+    length: int = 0
+    done: int = 0
+    waiting: dict[int, Queued] = field(default_factory=dict)
+    under_way: list[Stretch] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Queued:
+    """A forward that has been admitted and is not answered.
+
+    Attributes:
+        rows: how many it has; ``want``: how many of the last are to be answered.
+        nodes: whether they are nodes behind the session's position; ``branching``: where those stand and what they see,
+            None where they are a line.
+        hidden: its rows once they are there, ``[rows, hidden]``, and ``arrived``, when that was.
+        outputs: what steps have made of its rows, as far as they are wanted and there.
+    """
+
+    session: Session
+    sequence: int
+    rows: int
+    want: int
+    nodes: bool = False
+    branching: Branches | None = None
+    hidden: torch.Tensor | None = None
+    arrived: float = 0.0
+    outputs: list[torch.Tensor] = field(default_factory=list)
+
+    def part(self, begin: int, rows: int) -> torch.Tensor:
+        """``rows`` of its rows from row ``begin`` on; a view."""
+        assert self.hidden is not None, "only what has come is queued"
+        return self.hidden if rows == self.rows else self.hidden[begin : begin + rows]
+
+    def take(self, outputs: torch.Tensor) -> None:
+        """What a step has made of its next rows."""
+        if self.want:
+            self.outputs = [outputs] if outputs.shape[0] >= self.want else [*self.outputs, outputs]
+
+    def wanted(self) -> torch.Tensor | None:
+        """The rows to be answered, once all are there; a view where one step had them."""
+        if not self.want:
+            return None
+        last = self.outputs[-1]
+        return (last if last.shape[0] >= self.want else torch.cat(self.outputs))[-self.want :]
+
+
+@dataclass(eq=False)
+class Stretch:
+    """A session's rows in one step: the portions they come from, one behind the other, and where they are stored. Of
+    the positions those below ``end`` still count when the step is done."""
+
+    session: Session
+    portions: list[Portion[Key]]
+    span: PagedSpan
+    end: int

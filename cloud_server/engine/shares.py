@@ -1,0 +1,75 @@
+"""What a tenant may take of what all of them share, so that nobody shuts the others out. Pure.
+
+Pages are shared by need: what a tenant holds is its own, but what it has only announced counts against the others no
+further than its fair share of all pages, and not at all against who goes on with an answer that has begun. Sessions are
+shared as switches share their buffers: a tenant takes more only while enough are free beside what it has. Who is alone
+gets nearly all of them, and who comes later still finds some.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+BESIDE_FREE = 8
+"""A tenant opens a further session while it has fewer than so many times those that are free."""
+
+NEWCOMERS = 16
+"""Of all sessions one in this many is kept for tenants that have none; those that have come count as such."""
+
+WATERMARK = 20
+"""One page in this many is left to the open sessions to grow into when another wants to open."""
+
+
+def tenant_of(credential: str, name: str) -> str:
+    """The tenant that a device is: its credential and its name together, neither to be read from it."""
+    parts = (hashlib.sha256(part.encode()).digest() for part in (credential, name))
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:32]
+
+
+@dataclass
+class Holding:
+    """What the open sessions of one tenant have.
+
+    Attributes:
+        sessions: how many there are.
+        held: pages they hold.
+        wanted: those, and further ones for rows that have come or were announced lately.
+    """
+
+    sessions: int = 0
+    held: int = 0
+    wanted: int = 0
+
+    def add(self, held: int, wanted: int) -> None:
+        """One more session, that holds and wants so many pages."""
+        self.sessions += 1
+        self.held += held
+        self.wanted += max(held, wanted)
+
+
+def room(pages: int, mine: Holding, others: Iterable[Holding], replay: bool) -> int:
+    """How many of ``pages`` a tenant's next session may announce, what it has itself counting in full.
+
+    A ``replay`` goes on with what somebody waits for: it may take what is left for sessions to grow into, and what
+    others have only announced does not count.
+    """
+    there = [each for each in others if each.sessions]
+    if replay:
+        return pages - mine.wanted - sum(each.held for each in there)
+    if not there and not mine.sessions:
+        return pages
+    left = pages - -(-pages // WATERMARK)
+    share = left // (len(there) + 1)
+    return left - mine.wanted - sum(max(each.held, min(each.wanted, share)) for each in there)
+
+
+def may_open(sessions: int, mine: Holding, others: Iterable[Holding]) -> bool:
+    """Whether a tenant may have one more of ``sessions`` open sessions."""
+    there = [each.sessions for each in others if each.sessions]
+    free = sessions - mine.sessions - sum(there)
+    if not mine.sessions:
+        return free > 0
+    newcomers = max(0, sessions // NEWCOMERS - 1 - len(there))
+    return mine.sessions < BESIDE_FREE * (free - newcomers)

@@ -1,0 +1,173 @@
+"""One step: what a plan takes from the sessions, and what they get back.
+
+Rows and pages are looked up when a step is made: by the time it runs, a session may have been closed. From then on it
+is under way, so that the next may be made, with truncations, before it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from time import monotonic
+
+import torch
+
+from cloud_server.cache.moving import Key, Move, kept
+from cloud_server.cache.span import PagedSpan
+from cloud_server.engine.ending import victim
+from cloud_server.engine.entries import SessionState
+from cloud_server.engine.session import Answered, Stretch
+from cloud_server.engine.sessions import Sessions
+from cloud_server.engine.upkeep import Moved
+from cloud_server.metrics import CloudMetrics
+from cloud_server.schedule.pace import StepPace
+from cloud_server.schedule.plan import Plan, Portion, Truncation
+from cloud_server.stages.runner import Ran
+from service.sparing_log import SparingLog
+from wire.errors import Code, SessionFailed
+
+often = SparingLog()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a runner is given: first the moves, then the rows of all stretches."""
+
+    stretches: Sequence[Stretch]
+    hidden: Sequence[torch.Tensor]
+    moved: Sequence[Moved]
+    moves: Sequence[Move]
+
+    @property
+    def spans(self) -> list[PagedSpan]:
+        """Where the rows of each stretch are stored."""
+        return [stretch.span for stretch in self.stretches]
+
+
+class Steps:
+    """Makes steps of sessions' rows and hands out what they give.
+
+    Args:
+        pace: learns from every step.
+    """
+
+    def __init__(self, sessions: Sessions, pace: StepPace[Key], metrics: CloudMetrics) -> None:
+        self._sessions = sessions
+        self._pace = pace
+        self._metrics = metrics
+
+    def make(self, plan: Plan[Key]) -> Step | None:
+        """The step of a plan, with pages for all of its rows; None where no session has any."""
+        for each in plan.truncations:
+            self._go_back(each)
+        stretches = [
+            self._stretch(key, list(of_key)) for key, of_key in groupby(plan.portions, lambda portion: portion.key)
+        ]
+        # A session that got its pages may have been ended for the pages of one behind it.
+        there = [stretch for stretch in stretches if stretch is not None and self._sessions.holds(stretch.session)]
+        if not there:
+            return None
+        hidden = []
+        for stretch in there:
+            stretch.session.under_way.append(stretch)
+            for portion in stretch.portions:
+                hidden.append(stretch.session.waiting[portion.sequence].part(portion.begin, portion.rows))
+        return Step(there, hidden, *self._sessions.upkeep.take())
+
+    def settle(self, step: Step, ran: Ran, began: float) -> None:
+        """Everybody gets what a step, begun at ``began``, has made of their rows."""
+        self._learn(ran)
+        now, begin = monotonic(), 0
+        for stretch, finite in zip(step.stretches, ran.finite, strict=True):
+            session, rows = stretch.session, stretch.span.rows
+            outputs = ran.outputs[begin : begin + rows]
+            begin += rows
+            if not self._sessions.holds(session):
+                continue  # Closed, ended or resumed elsewhere while the step ran.
+            if not finite:
+                self._sessions.upkeep.spoilt(self._sessions.ledger.pages.table(session.key), stretch.span.start)
+                failure = SessionFailed(Code.NOT_FINITE, "these rows hold or became NaN or infinity")
+                self._sessions.end(session.key, failure)
+                continue
+            session.done = max(session.done, stretch.end)
+            self._answer(stretch, outputs, ran, began, now)
+
+    def fail(self, step: Step) -> None:
+        """A step could not be computed: whoever has rows or moves in it ends, and nobody else."""
+        self._sessions.upkeep.failed(step.moves)
+        for session in [*(stretch.session for stretch in step.stretches), *(each.session for each in step.moved)]:
+            if self._sessions.holds(session):
+                failure = SessionFailed(Code.INTERNAL, "the step that held this session failed")
+                self._sessions.end(session.key, failure)
+
+    def _go_back(self, back: Truncation[Key]) -> None:
+        """A session goes back, and its kept nodes to where their positions are now, as its pages are now."""
+        session, pages = self._sessions[back.key], self._sessions.ledger.pages
+        table = pages.table(back.key)
+        self._sessions.upkeep.move(session, kept(table, pages.page_positions, back.position, back.nodes))
+        session.length = back.position + len(back.nodes)
+        session.done = min(session.done, back.position)
+        for stretch in session.under_way:
+            stretch.end = min(stretch.end, back.position)
+        self._sessions.upkeep.leave(session, table, session.length)
+        pages.truncate(back.key, session.length)
+
+    def _stretch(self, key: Key, portions: list[Portion[Key]]) -> Stretch | None:
+        """A session's rows with pages for them; None when it has ended to make room for others, or does now."""
+        if key not in self._sessions:
+            return None
+        session, rows = self._sessions[key], sum(portion.rows for portion in portions)
+        start, end = session.length, session.length + rows
+        if not self._make_room(key, end):
+            return None
+        first = session.waiting[portions[0].sequence]
+        if not first.nodes:  # Nodes count once they are kept.
+            session.length = end
+        pages = self._sessions.ledger.pages
+        # A copy: while the step is under way, the table may grow, shrink or go.
+        table = tuple(pages.table(key)[: pages.needed(end)])
+        return Stretch(session, portions, PagedSpan(table, start, rows, first.branching), session.length)
+
+    def _make_room(self, key: Key, positions: int) -> bool:
+        """Pages for a session, others being ended for it where they must; False when it was ended itself."""
+        ledger = self._sessions.ledger
+        while not ledger.pages.extend(key, positions):
+            ended, state = victim(ledger.entries, ledger.pages) or (key, SessionState.OPEN)
+            if state is SessionState.OPEN:
+                self._metrics.preemptions.inc()
+                often.info("session preempted", connection=ended[0], session=ended[1])
+                failure = SessionFailed(Code.PREEMPTED, "its pages went to an older session", retry_after_s=0.5)
+            else:
+                failure = SessionFailed(Code.EVICTED, "its pages were needed")
+            self._sessions.end(ended, failure)
+            if ended == key:
+                return False
+        return True
+
+    def _answer(self, stretch: Stretch, outputs: torch.Tensor, ran: Ran, began: float, now: float) -> None:
+        """What a step has made of a session's rows, to each of the forwards they come from."""
+        session, ledger, begin = stretch.session, self._sessions.ledger, 0
+        for portion in stretch.portions:
+            forward = session.waiting[portion.sequence]
+            forward.take(outputs[begin : begin + portion.rows])
+            begin += portion.rows
+            if not portion.last:
+                continue
+            del session.waiting[portion.sequence]
+            ledger.answered(session.key, forward.rows, now)
+            if forward.want and not ledger.entries[session.key].prompt:  # Behind a chunk nobody decodes yet.
+                self._pace.gathering.answered(session.key, now, more=bool(session.waiting))
+            queue_s = began - forward.arrived
+            self._metrics.queue_seconds.observe(queue_s)
+            answer = Answered(portion.sequence, forward.wanted(), queue_s, ran.seconds, ran.outputs.shape[0])
+            session.deliver(answer)
+            if not self._sessions.holds(session):
+                return  # Its answers are not read, so it has been closed.
+
+    def _learn(self, ran: Ran) -> None:
+        rows = ran.outputs.shape[0]
+        self._pace.load.observe(rows, ran.seconds)
+        self._metrics.step_seconds.observe(ran.seconds)
+        self._metrics.step_seconds_squares.inc(ran.seconds**2)
+        self._metrics.step_rows.observe(rows)

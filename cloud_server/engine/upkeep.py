@@ -1,0 +1,67 @@
+"""What the next step does to keys and values before it computes: kept nodes and forks get theirs, and pages in which
+steps have written for nobody are cleared.
+
+Steps run in order, so until the next one nobody writes to the slots that are read but who is in the list of moves
+behind: they are read as they are now, whoever has them then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cloud_server.cache.moving import Move
+from cloud_server.cache.unclean import Unclean
+from cloud_server.engine.session import Session
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Keys and values of a session that still have to be taken to where its pages say they are; where it is a fork that
+    begins with them, its ``positions``."""
+
+    session: Session
+    moves: Sequence[Move]
+    positions: int = 0
+
+
+class Upkeep:
+    """The moves that the next step begins with, and the pages that are to be cleared."""
+
+    def __init__(self, page_positions: int) -> None:
+        self.moved: list[Moved] = []
+        self._unclean = Unclean(page_positions)
+
+    def move(self, session: Session, moves: Sequence[Move]) -> None:
+        """Keys and values of a session go elsewhere."""
+        if moves:
+            self.moved.append(Moved(session, moves))
+
+    def fork(self, session: Session, table: Sequence[int], moves: Sequence[Move], positions: int) -> None:
+        """A session begins with ``positions`` positions of another in the pages ``table``. These are cleared before it
+        and not behind all else, as they are for others who take pages."""
+        self.moved.append(Moved(session, [*self._unclean.take(table), *moves], positions))
+
+    def forget(self, session: Session) -> None:
+        """What was to be moved for a session is not."""
+        self._unclean.failed([move for each in self.moved if each.session is session for move in each.moves])
+        self.moved = [each for each in self.moved if each.session is not session]
+
+    def leave(self, session: Session, table: Sequence[int], kept: int) -> None:
+        """Of its pages ``table`` a session keeps those up to position ``kept``: what steps under way write behind it,
+        nobody looks at."""
+        for stretch in session.under_way:
+            self._unclean.mark(table, stretch.span.start, stretch.span.end, kept)
+
+    def spoilt(self, table: Sequence[int], begin: int) -> None:
+        """In the pages ``table`` there are no numbers from position ``begin`` on."""
+        self._unclean.mark(table, begin)
+
+    def take(self) -> tuple[list[Moved], list[Move]]:
+        """For whom the next step makes moves, and all of them."""
+        moved, self.moved = self.moved, []
+        return moved, [*(move for each in moved for move in each.moves), *self._unclean.take()]
+
+    def failed(self, moves: Sequence[Move]) -> None:
+        """A step that was to begin with these moves may not have made them."""
+        self._unclean.failed(moves)

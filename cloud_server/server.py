@@ -1,0 +1,151 @@
+"""The cloud server behind its doors: the devices that are connected, and the engine they share."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from time import monotonic, perf_counter
+
+import structlog
+from fastapi import WebSocket
+
+from cloud_server.config import CloudConfig
+from cloud_server.device_link import TURN_S, DeviceLink
+from cloud_server.engine.engine import Engine
+from cloud_server.engine.entries import SessionState
+from service.sparing_log import SparingLog
+from wire.connection import Role
+from wire.doorstep import Doorstep
+from wire.errors import Code, ConnectionFailed
+from wire.hello import check_device
+from wire.limits import CLOUD_LINK
+from wire.message import Drain
+from wire.session_messages import CloudWelcome, DeviceHello
+
+log = structlog.get_logger()
+
+MAX_DEVICES = 1024
+"""Devices connected at once."""
+
+RETRY_AFTER_S = 5.0
+"""When a device that found no place should come back."""
+
+LOOK_EVERY_S = 1.0
+"""How often every device's advice is looked at again."""
+
+
+class CloudServer:
+    """The state behind the doors: connected devices and the engine they share.
+
+    Args:
+        about: what /state says of the layers beside their identity.
+        max_devices: how many may be connected at once; more are told to come back later.
+    """
+
+    def __init__(
+        self, config: CloudConfig, engine: Engine, about: dict[str, object], max_devices: int = MAX_DEVICES
+    ) -> None:
+        self.config = config
+        self.max_devices = max_devices
+        self.engine = engine
+        self.about = about
+        self.links: dict[int, DeviceLink] = {}
+        self.began = monotonic()
+        self._doorstep = Doorstep(Role.CLOUD, CLOUD_LINK)
+        self._connections = 0
+        self._tokens: dict[str, int] = {}
+        self._often = SparingLog()
+
+    async def serve_device(self, websocket: WebSocket) -> None:
+        """One device, from its hello to the end of its connection."""
+        if "origin" in websocket.headers:
+            await websocket.close(1008)  # A browser page has no business here.
+            return
+        self._connections += 1
+        connection = self._connections
+        connected = False
+        try:
+            async with self._doorstep.greeted(websocket) as (stream, hello):
+                assert isinstance(hello, DeviceHello)
+                refusal = self._refusal(hello)
+                if refusal is not None:
+                    raise refusal
+                token = secrets.token_urlsafe(16)
+                self._tokens[token] = connection
+                stream.post(self._welcome(token))
+                link = DeviceLink(connection, hello, stream, self.engine, self._tokens)
+                self.links[connection] = link
+                connected = True
+                self._often.info("device connected", device=hello.name, connection=connection)
+                try:
+                    await link.serve()
+                finally:
+                    del self.links[connection]
+                    self.count_bytes(link)
+        except ConnectionFailed as failure:
+            self.engine.metrics.refused.labels(failure.code.value).inc()
+            # The code alone: the text may be the device's own. Who never was a device could flood the log.
+            if connected:
+                self._often.info("device gone", connection=connection, code=failure.code.value)
+            else:
+                log.debug("device gone", connection=connection, code=failure.code.value)
+
+    async def drain(self) -> int:
+        """Refuse new sessions, tell the devices, wait for the open ones; returns how many were left at the limit."""
+        sessions, ledger = self.engine.sessions, self.engine.ledger
+        ledger.draining = True
+        for link in list(self.links.values()):
+            with suppress(ConnectionFailed):
+                link.stream.post(Drain(self.config.drain_within_s))
+        sessions.end_kept()
+        await sessions.emptied(self.config.drain_within_s)
+        return ledger.count(SessionState.OPEN)
+
+    def count_bytes(self, link: DeviceLink) -> None:
+        """Count what went over its connection since the last time."""
+        received, sent = link.take_bytes()
+        self.engine.metrics.received_bytes.inc(received)
+        self.engine.metrics.sent_bytes.inc(sent)
+
+    def _refusal(self, hello: DeviceHello) -> ConnectionFailed | None:
+        if self.engine.ledger.draining:
+            return ConnectionFailed(Code.DRAINING, "the server is stopping", retry_after_s=1.0)
+        refusal = check_device(self.engine.identity, hello)
+        if refusal is None and not self.engine.alive:
+            # Who is let in now would tell its gateway that it can answer, and then be refused its sessions.
+            refusal = ConnectionFailed(Code.OVERLOADED, "the layers are being started", retry_after_s=1.0)
+        if refusal is None and len(self.links) >= self.max_devices:
+            text = f"{self.max_devices} devices are connected already"
+            refusal = ConnectionFailed(Code.OVERLOADED, text, retry_after_s=RETRY_AFTER_S)
+        return refusal
+
+    def _welcome(self, token: str) -> CloudWelcome:
+        limits = self.engine.ledger.limits
+        return CloudWelcome(
+            name="cloud",
+            window_rows=limits.window_rows,
+            max_rows=limits.rows,
+            max_positions=limits.positions,
+            max_sessions=limits.device_sessions,
+            resume_token=token,
+            resume_s=limits.resume_s,
+        )
+
+    async def look_again(self) -> None:
+        """Advise every device anew, a little at a time, and forget the tokens of connections that left nothing."""
+        left = {connection for connection, _ in self.engine.ledger.entries} | set(self.links)
+        for token in [token for token, connection in self._tokens.items() if connection not in left]:
+            del self._tokens[token]
+        conditions, began = self.engine.conditions(), perf_counter()
+        for link in list(self.links.values()):
+            for _ in link.look_again(conditions):
+                if perf_counter() - began > TURN_S:
+                    await asyncio.sleep(0)
+                    began = perf_counter()
+
+    async def keep_looking(self) -> None:
+        """``look_again`` every second, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self.look_again()

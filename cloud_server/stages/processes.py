@@ -1,0 +1,81 @@
+"""The processes of a pipeline's stages on this machine: started, watched, ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from cloud_server.stages.stage import StageConfig
+from service.setting_names import ENVIRONMENT_PREFIX
+from service.settings import secrets_of, words_of
+
+KILLED_WITHIN_S = 10.0
+"""Time the system has to end a killed stage: one that hangs in a driver may stay for ever."""
+
+log = structlog.get_logger()
+
+
+def command_line(config: StageConfig) -> list[str]:
+    """The arguments of a stage's process; nothing in them is secret."""
+    return [sys.executable, "-m", "cloud_server.stages.stage", *words_of(config, StageConfig)]
+
+
+class StageProcesses:
+    """The stages that this process has started.
+
+    Args:
+        on_end: called with what happened, on a thread, whenever one of the processes has ended.
+    """
+
+    def __init__(self, on_end: Callable[[str], None]) -> None:
+        self._on_end = on_end
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._watchers: list[threading.Thread] = []
+
+    def start(self, configs: Sequence[StageConfig]) -> None:
+        """Start a process for each."""
+        # The cloud server's own settings, its credential among them, are no business of a stage.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
+        for config in configs:
+            # Ctrl-C in the terminal reaches only the cloud server, which then stops in order.
+            process = subprocess.Popen(
+                command_line(config),
+                stdin=subprocess.DEVNULL,
+                env={**environment, **secrets_of(config)},
+                start_new_session=True,
+            )
+            self._processes.append(process)
+            watcher = threading.Thread(
+                target=self._watch, args=(process, config.seat), name=f"watch-{config.seat}", daemon=True
+            )
+            self._watchers.append(watcher)
+            watcher.start()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of all that were started, by rank."""
+        return [process.pid for process in self._processes]
+
+    def terminate(self) -> None:
+        """End all; returns at once. Nothing of theirs is worth a farewell, and to SIGTERM they do not listen."""
+        for process in self._processes:
+            process.kill()
+
+    def stop(self) -> None:
+        """End all and wait for it, but not for ever: none of them can write to this process's memory."""
+        self.terminate()
+        deadline = time.monotonic() + KILLED_WITHIN_S
+        for process, watcher in zip(self._processes, self._watchers, strict=True):
+            watcher.join(max(0.0, deadline - time.monotonic()))
+            if watcher.is_alive():
+                log.error("a killed stage does not end", pid=process.pid)
+
+    def _watch(self, process: subprocess.Popen[bytes], seat: int) -> None:
+        status = process.wait()
+        self._on_end(f"stage {seat} ended with status {status}")

@@ -1,0 +1,272 @@
+"""Answering one request: its choices generated side by side, each turned into text and sent as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from msgspec.structs import asdict
+
+from device_agent.answering.conversations import Conversations
+from device_agent.answering.detokenizer import Detokenizer
+from device_agent.answering.prompt import Prompt, read_prompt
+from device_agent.answering.shared_prompt import SharedPrompt
+from device_agent.answering.stops import StopScanner
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.chain.chain import Chain, ChainSession
+from device_agent.sharing.fair_threads import FairThreads, served_tenant
+from device_agent.sharing.permits import Permits
+from device_agent.speculative.choosing import Chooser, Chosen
+from device_agent.speculative.generation import Generation
+from device_agent.speculative.way import DraftingWay, DraftingWays, Tally
+from split_model import hints
+from split_model.sampling import BadSampling, SamplingParams
+from wire.errors import Code, SessionFailed
+from wire.messages import AnyMessage
+from wire.request_messages import (
+    Accepted,
+    Alternative,
+    Delta,
+    Done,
+    Finished,
+    Generate,
+    Sampling,
+    Spent,
+    Timings,
+    TokenLogprob,
+)
+
+MIN_TOP_P = 1e-6
+"""What a ``top_p`` of 0 means: the likeliest token only."""
+
+
+@dataclass(frozen=True)
+class ServedChain:
+    """A model as this device serves it."""
+
+    chain: Chain
+    tokenizer: Tokenizer
+    max_positions: int
+    """Positions of one request, prompt and answer."""
+    default_max_tokens: int
+    """Tokens of an answer whose request does not say."""
+    permits: Permits
+    """One permit for each answer that may be generated at once."""
+    conversations: Conversations
+    """Sessions of finished answers, kept for a next turn."""
+    ways: DraftingWays
+    """How requests may have their answers drafted."""
+    readers: FairThreads
+    """Threads that tokenise prompts."""
+
+
+async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessage], None]) -> None:
+    """Serve ``request``, from Accepted to Done. Cancelling this frees everything it holds, here and in the cloud.
+
+    Raises:
+        SessionFailed: why there is no (complete) answer.
+    """
+    served_tenant.set(request.tenant)
+    params = _sampling(request.sampling)
+    way = model.ways.get(request.draft, request.tenant)
+    vocabulary = model.chain.parts.spec.vocab_size
+    if any(token >= vocabulary for token in params.logit_bias):
+        raise SessionFailed(Code.INVALID_REQUEST, f"token ids go from 0 to {vocabulary - 1}", param="logit_bias")
+    limit = min(model.max_positions, model.chain.max_positions)
+    reading = partial(read_prompt, request, model.tokenizer, limit, model.default_max_tokens, vocabulary)
+    prompt = await model.readers.submit(reading, request.tenant)
+    seed = params.seed if params.seed is not None else secrets.randbits(64)
+    shared = SharedPrompt(request.n - 1)
+    answers = [
+        _Answer(model, request, prompt, limit, params, seed, way, index, post, shared) for index in range(request.n)
+    ]
+    # Accepted is said once a session is open: a cloud that is away is then an HTTP status, not a broken stream.
+    at_once = asyncio.Semaphore(request.at_once or request.n)
+    choices = [asyncio.create_task(_in_turn(at_once, each, first=each is answers[0])) for each in answers]
+    try:
+        counts = await asyncio.gather(*choices)
+    finally:
+        for choice in choices:
+            choice.cancel()
+        await asyncio.gather(*choices, return_exceptions=True)
+        shared.close()
+    proposed, accepted = (sum(getattr(each.tally, count) for each in answers) for count in ("proposed", "accepted"))
+    post(Done(request.request, len(prompt.ids), sum(counts), answers[0].cached, proposed, accepted))
+
+
+async def _in_turn(at_once: asyncio.Semaphore, answer: _Answer, *, first: bool) -> int:
+    """Run a choice when fewer of its request run than may at once: the others' room is not this request's."""
+    async with at_once:
+        return await answer.run(first)
+
+
+class _Answer:
+    """One choice of a request.
+
+    Attributes:
+        cached: tokens of the prompt that an earlier turn had left here. They count as cached also where the cloud has
+            given them up meanwhile and they are replayed: nobody has to compute this device's part of them again.
+        tally: what drafting brought.
+    """
+
+    def __init__(
+        self,
+        model: ServedChain,
+        request: Generate,
+        prompt: Prompt,
+        limit: int,
+        params: SamplingParams,
+        seed: int,
+        way: DraftingWay,
+        index: int,
+        post: Callable[[AnyMessage], None],
+        shared: SharedPrompt,
+    ) -> None:
+        self.cached = 0
+        self.tally = Tally()
+        self._model = model
+        self._request = request
+        self._prompt = prompt
+        self._limit = limit
+        self._way = way
+        self._index = index
+        self._post = post
+        self._shared = shared
+        ends = set(request.stop_token_ids)
+        if not request.ignore_eos:
+            ends |= model.tokenizer.end_ids
+        self._chooser = Chooser(params, prompt.ids, _seed_of(seed, index), request.logprobs, ends, prompt.max_tokens)
+        self._detokenizer = Detokenizer(model.tokenizer.decode, prompt.ids)
+        self._scanner = StopScanner(request.stop)
+        self._count = 0
+        """Tokens generated and read."""
+        self._tokens = 0
+        """Those of them that are in no delta yet."""
+        self._logprobs: list[TokenLogprob] = []
+
+    async def run(self, first: bool) -> int:
+        """Generate, send, finish; returns the tokens generated. ``first`` also accepts the request."""
+        request = self._request
+        if not first:
+            await self._shared.ready()  # Without a permit, which the first may still be waiting for.
+        async with self._model.permits.one(request.tenant):
+            session = self._session() if first else await self._shared.fork()
+            done = False
+            try:
+                if first:
+                    self._post(Accepted(request.request, len(self._prompt.ids)))
+                if request.echo and self._prompt.text:
+                    self._send(self._prompt.text)
+                reason = await self._decode(session)
+                timings = self._timings(session)
+                done = True
+            finally:
+                self._leave(session, done)
+        self._post(Finished(request.request, self._index, reason, timings))
+        return self._count
+
+    def _session(self) -> ChainSession:
+        """The session of the conversation that the prompt goes on with, cut back to what they share, or a new one."""
+        model, prompt = self._model, self._prompt
+        expected = len(prompt.ids) + prompt.max_tokens
+        session = None
+        # Where no cloud is connected, opening says so before anything is accepted, and the conversation stays as it is.
+        if model.chain.connected:
+            now = asyncio.get_running_loop().time()
+            session = model.conversations.take(self._request.tenant, self._way.name, prompt.ids, expected, now)
+        if session is None:
+            # Room for later turns, which costs nothing: keys and values grow with what comes. How much there may be is
+            # asked anew, since the request may have waited while another cloud server took over.
+            positions = max(expected, min(self._limit, model.chain.max_positions))
+            return model.chain.open(positions, len(prompt.ids), expected, self._way.drafter)
+        self.cached = session.position
+        session.expect(len(prompt.ids) - session.position, expected)
+        return session
+
+    def _leave(self, session: ChainSession, done: bool) -> None:
+        """Keep the session for a next turn. Of several choices at most one will be gone on with: the first is kept,
+        once all others have begun in it."""
+        if done and not self._index:
+            self._shared.leave(lambda: self._keep(session))
+        else:
+            session.close()
+
+    def _keep(self, session: ChainSession) -> None:
+        prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
+        held = [*prompt, *self._chooser.generated][: session.position]
+        self._model.conversations.keep(self._request.tenant, self._way.name, held, len(prompt), session, now)
+
+    def _timings(self, session: ChainSession) -> Timings | None:
+        """Where the answer's time went. A round may be sent, and answered, row by row."""
+        spent = session.spent
+        if spent is None:
+            return None
+        return Timings(cut(spent.prompt), cut(spent.decode), self.tally.rounds)
+
+    async def _decode(self, session: ChainSession) -> Literal["stop", "length"]:
+        generation = Generation(session, self._chooser, self._way)
+        self.tally = generation.tally
+        reason: Literal["stop", "length"] = "length"
+        async with aclosing(generation.run()) as tokens:
+            async for chosen in tokens:
+                if not self._index:
+                    self._shared.begin(session)  # Its first token: the prompt is in.
+                self._tokens += 1
+                self._count += 1
+                reason = chosen.reason or reason
+                if chosen.reason == "stop":  # An end token is counted and has no text.
+                    break
+                if self._request.logprobs is not None:
+                    self._logprobs.append(self._describe(chosen))
+                shown, stopped = self._scanner.feed(self._detokenizer.feed(chosen.token))
+                if stopped:
+                    self._send(shown)
+                    return "stop"
+                if shown:
+                    self._send(shown)
+        shown, stopped = self._scanner.feed(self._detokenizer.flush())
+        self._send(shown if stopped else shown + self._scanner.flush())
+        return "stop" if stopped else reason
+
+    def _send(self, text: str) -> None:
+        """Send text and what has gathered since the last delta; nothing when there is neither."""
+        if not text and not self._tokens and not self._logprobs:
+            return
+        logprobs = self._logprobs if self._request.logprobs is not None else None
+        self._post(Delta(self._request.request, self._index, text, self._tokens, logprobs))
+        self._tokens, self._logprobs = 0, []
+
+    def _describe(self, chosen: Chosen) -> TokenLogprob:
+        def alternative(token: int, logprob: float) -> Alternative:
+            text, raw = self._model.tokenizer.piece(token)
+            return Alternative(text, logprob, raw)
+
+        assert chosen.logprob is not None
+        return TokenLogprob(alternative(chosen.token, chosen.logprob), [alternative(*each) for each in chosen.top])
+
+
+def _sampling(given: Sampling) -> SamplingParams:
+    """The sampling of a request. Raises ``SessionFailed`` naming the field."""
+    try:
+        seed = None if given.seed is None else given.seed % 2**64
+        return SamplingParams(**asdict(given) | {"top_p": given.top_p or MIN_TOP_P, "seed": seed})
+    except BadSampling as error:
+        raise SessionFailed(Code.INVALID_REQUEST, str(error), param=error.field) from error
+
+
+def _seed_of(seed: int, index: int) -> int:
+    """Each choice's own noise: the request's seed itself for the first, unrelated ones for the others."""
+    if index == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"{seed}/{index}".encode()).digest()[:8], "little")
+
+
+def cut(spent: hints.TimeSpent) -> Spent:
+    """In microseconds, cut and not rounded: the four never come to more than there was."""
+    return Spent(*(int(each * 1e6) for each in (spent.device_s, spent.link_s, spent.queue_s, spent.step_s)))

@@ -1,0 +1,121 @@
+"""A model's tokenizer and chat template, as its checkpoint defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2.exceptions import TemplateError
+
+from split_model.errors import BadCheckpoint
+from wire.errors import Code, SessionFailed
+from wire.request_messages import ChatTurn
+
+SLICE: Final = 16_384
+"""Characters that are counted at once where a text may be far too long."""
+
+CUT_TOKENS: Final = 32
+"""Tokens that a slice may have more than the same characters have within their text, for what the cuts at its ends
+have torn: a cut was found to make 7 more at most, in ten million characters of all kinds and seven tokenizers, where it
+tears a special token. Of plain text a slice has thousands, and hardly any text can have fewer than 128."""
+
+
+class Tokenizer:
+    """Text to ids and back. Chat templates run in the sandbox of transformers (immutable, no attribute access)."""
+
+    def __init__(self, tokenizer: Any, end_ids: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self.end_ids = end_ids
+        self._byte_level = "ByteLevel" in repr(getattr(tokenizer.backend_tokenizer, "decoder", None))
+        added = tokenizer.added_tokens_decoder.values()
+        self._strips = any(each.lstrip or each.rstrip for each in added)
+        """Whether special tokens swallow the spaces beside them, however many."""
+        self.longest_piece = 0 if self._strips else max((len(piece) for piece in tokenizer.get_vocab()), default=1)
+        """Characters of the longest token; 0: no text is so long that it must have many tokens."""
+
+    @classmethod
+    def load(cls, path: Path, end_ids: Sequence[int]) -> Tokenizer:
+        """The tokenizer of a checkpoint folder; ``end_ids`` are those that end an answer.
+
+        Raises:
+            BadCheckpoint: the folder has no tokenizer that can be read.
+        """
+        from transformers import AutoTokenizer  # Slow to import, and only a device needs it.
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise BadCheckpoint(
+                f"{path} has no tokenizer that can be read ({type(error).__name__}): "
+                "it needs tokenizer.json or tokenizer.model"
+            ) from error
+        return cls(tokenizer, frozenset(end_ids))
+
+    def text(self, text: str) -> list[int]:
+        """The ids of plain text, with the tokens the model expects around it (BOS)."""
+        return list(self._tokenizer.encode(text))
+
+    def least(self, text: str, enough: int) -> int:
+        """A number of tokens that ``text`` surely has, counted slice by slice until it is over ``enough``."""
+        count = 0
+        for begin in range(0, len(text), SLICE):
+            part = text[begin : begin + SLICE]
+            part = part.strip() if self._strips else part
+            count += max(0, len(self._tokenizer.encode(part, add_special_tokens=False)) - CUT_TOKENS)
+            if count > enough:
+                break
+        return count
+
+    def chat(self, turns: Sequence[ChatTurn]) -> list[int]:
+        """The ids of a conversation, ready for the assistant's next turn. Raises what ``render`` does."""
+        return self.rendered(self.render(turns))
+
+    def rendered(self, text: str) -> list[int]:
+        """The ids of what ``render`` has made."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def render(self, turns: Sequence[ChatTurn]) -> str:
+        """The text of a conversation, ready for the assistant's next turn.
+
+        Raises:
+            SessionFailed: the model has no chat template, or it refuses these turns.
+        """
+        if not self._tokenizer.chat_template:
+            raise SessionFailed(
+                Code.INVALID_REQUEST, "this model has no chat template: use /v1/completions", param="messages"
+            )
+        messages = [
+            {"role": turn.role, "content": turn.content} | ({"name": turn.name} if turn.name else {}) for turn in turns
+        ]
+        try:
+            return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            raise SessionFailed(
+                Code.INVALID_REQUEST, f"the chat template refuses these messages: {str(error)[:200]}", param="messages"
+            ) from error
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``, special tokens left out."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def piece(self, token: int) -> tuple[str, bytes]:
+        """One token's text, and its bytes (several tokens may share one character)."""
+        name = self._tokenizer.convert_ids_to_tokens(token) or ""  # Padded vocabularies have ids without a token.
+        if len(name) == 6 and name.startswith("<0x") and name.endswith(">"):
+            raw = bytes([int(name[3:5], 16)])
+        elif self._byte_level and all(character in _BYTE_OF for character in name):
+            raw = bytes(_BYTE_OF[character] for character in name)
+        else:
+            raw = name.replace("\u2581", " ").encode("utf-8", "replace")
+        return raw.decode("utf-8", "replace"), raw
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The characters that byte-level BPE writes bytes with: printable Latin-1 as itself, the rest from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + at): byte for at, byte in enumerate(rest)}
+
+
+_BYTE_OF = _byte_alphabet()

@@ -1,0 +1,137 @@
+"""A device agent from its settings: the ends of the model, drafters, the way to the middle layers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from device_agent.agent import Agent
+from device_agent.answering.answer import ServedChain
+from device_agent.answering.conversations import Conversations
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.chain.chain import WHOLE_PROMPT, Chain
+from device_agent.chain.local import LocalSubmodel
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.cloud.remote import RemoteSubmodel
+from device_agent.config import DeviceConfig
+from device_agent.device import Device
+from device_agent.sharing.compute import Compute
+from device_agent.sharing.fair_threads import FairThreads
+from device_agent.sharing.permits import Permits
+from device_agent.speculative.drafters import KINDS, Drafters, load_drafters
+from device_agent.speculative.way import DraftingWays
+from service.modes import NO_DRAFT
+from split_model.checkpoint import Checkpoint
+from split_model.device import choose_device
+from split_model.hub import identity, resolve
+from split_model.load_apart import load_apart
+from split_model.names import model_name
+from split_model.slices import Slice, held_bytes, input_slice, middle_slice, output_slice
+from split_model.slices import whole as whole_model
+from split_model.spec import ModelSpec
+from split_model.stack import Stack
+from split_model.submodel import Submodel
+from wire.request_messages import AgentHello, ServedModel
+from wire.session_messages import DeviceHello
+
+READERS = 2
+"""Prompts tokenised at once."""
+
+LoadDrafters = Callable[[Sequence[str], Path, Checkpoint, int, torch.dtype, DeviceParts], Drafters]
+"""What ``load_drafters`` is."""
+
+
+def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
+    """Load the parts and connect the pieces; nothing is dialled yet.
+
+    Args:
+        load: loads the drafters.
+
+    Raises:
+        ModelError: the checkpoint is missing, broken or not supported.
+        BadDrafter: a drafter that was named is missing or does not fit the model.
+        ValueError: there is no such ``--device`` here, ``--split`` and ``--tail`` do not fit the model, ``--drafters``
+            is no folder, or the mode drafts with a small model and was given another drafter.
+    """
+    if config.mode == "u-small" and config.draft[0] in KINDS:
+        raise ValueError(f"--mode u-small drafts with a small model, and {config.draft[0]} is none")
+    local, drafts = config.mode == "local", config.wanted_drafters
+    whole = local and set(drafts) == {NO_DRAFT}
+
+    def held(spec: ModelSpec) -> list[Slice]:
+        if local:
+            return [whole_model(spec)]
+        return [input_slice(spec, config.split), output_slice(spec, config.tail)]
+
+    path = resolve(config.model, only=held)
+    checkpoint = Checkpoint.open(path)
+    spec = checkpoint.spec
+    split, tail = (spec.num_layers, 0) if whole else (config.split, config.tail)
+    # In a cloud the name is part of the tenant: devices that were given none are strangers to each other.
+    name = config.name or f"device-{secrets.token_hex(4)}"
+    dtype = getattr(torch, config.dtype)
+    device = choose_device(config.device, held_bytes(spec, held(spec), dtype))
+    parts = load_apart(lambda: DeviceParts.load(checkpoint, split, tail, dtype, device))
+    loaded_bytes = parts.loaded_bytes
+    folder = Path(config.drafters) if config.drafters else path / "drafters"
+    if config.drafters and not folder.is_dir():
+        raise ValueError(f"--drafters {config.drafters}: there is no such folder")
+    drafters = load_apart(lambda: load(drafts, folder, checkpoint, split, dtype, parts))
+    compute = Compute()
+    remote: RemoteSubmodel | None = None
+    rest: Submodel | None = None
+    middle = middle_slice(spec, split, tail)
+    if local and not whole:
+        # A draft is verified here: behind the layers it was drafted with come the others, as they do in the cloud.
+        stack = load_apart(lambda: Stack.load(checkpoint, middle, dtype, device))
+        loaded_bytes += stack.loaded_bytes
+        rest = LocalSubmodel(stack, compute)
+    elif not local:
+        rest = remote = RemoteSubmodel(
+            config.cloud,
+            _hello(config, name, checkpoint, middle),
+            config.reply_within_s,
+            config.recover_within_s,
+            lambda: agent.report(),
+            may_pack=config.pack_rows == "auto",
+        )
+    chunk = WHOLE_PROMPT if config.whole_prompts else config.chunk
+    model = ServedChain(
+        chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all"),
+        tokenizer=Tokenizer.load(path, spec.eos_token_ids),
+        max_positions=min(config.max_model_len or spec.max_positions, spec.max_positions),
+        default_max_tokens=config.default_max_tokens,
+        permits=Permits(config.max_num_seqs),
+        conversations=Conversations(config.conversations, config.conversation_mb * 2**20, config.conversation_s),
+        ways=DraftingWays(drafters, config),
+        readers=FairThreads(READERS, "prompt"),
+    )
+    served = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
+    agent = Agent(config.gateway, served, model, lambda: None if remote is None else remote.connected)
+    return Device(config, agent, model, remote, loaded_bytes)
+
+
+def _hello(config: DeviceConfig, name: str, checkpoint: Checkpoint, middle: Slice) -> DeviceHello:
+    return DeviceHello(
+        name=name,
+        credential=config.cloud_token,
+        model=config.name_in_cloud or model_name(config.model),
+        digest=identity(checkpoint),
+        first_layer=middle.first_layer,
+        last_layer=middle.last_layer,
+        hidden_size=checkpoint.spec.hidden_size,
+        dtype=config.dtype,
+    )
+
+
+def _served(config: DeviceConfig, path: Path, model: ServedChain) -> list[ServedModel]:
+    """The model under each name that clients may use."""
+    created = int(Path(path, "config.json").stat().st_mtime)
+    characters = model.max_positions * model.tokenizer.longest_piece
+    return [
+        ServedModel(name, model.max_positions, created, model.ways.drafters.names, characters)
+        for name in config.served_model_name or (model_name(config.model),)
+    ]

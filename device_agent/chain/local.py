@@ -1,0 +1,186 @@
+"""Layers on this machine as a submodel: every verb runs, in order, on one compute thread."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+
+import torch
+
+from device_agent.sharing.compute import Compute, Lane
+from split_model.device import put
+from split_model.kv_cache import KVCache
+from split_model.stack import Span, Stack
+from split_model.tree import Branches, Tree, check_path, reach, tree_behind
+from wire.limits import MAX_BRANCHING_ROWS
+
+MAX_ROWS = 4096
+"""Rows in one forward, so that a prompt can be one. Other sessions' rows wait meanwhile: it is for the chunks that
+prompts are cut into, by what the cloud takes and advises or by ``DEFAULT_CHUNK``, to make that short."""
+
+NODE_ROOM = 128
+"""Slots of a session's cache beyond its positions, for nodes: rows that branch and are mostly forgotten."""
+
+
+class LocalSubmodel:
+    """A stack of layers as a submodel."""
+
+    connected = True
+    max_rows = MAX_ROWS
+    max_positions = sys.maxsize
+    hints = None
+
+    def __init__(self, stack: Stack, compute: Compute) -> None:
+        self._stack = stack
+        self._compute = compute
+
+    def open(self, positions: int, prompt: int = 0, expected: int = 0) -> LocalSession:
+        """Begin a session with room for ``positions`` positions."""
+        return LocalSession(self._stack, positions, self._compute.lane())
+
+
+class LocalSession:
+    """One session on a local stack."""
+
+    hints = None
+
+    def __init__(self, stack: Stack, positions: int, compute: Lane) -> None:
+        self._stack = stack
+        self._positions = positions
+        self._cache: KVCache | None = stack.new_cache(positions + NODE_ROOM)
+        self._compute = compute
+        self._position = 0
+        self._branches: Tree | None = None
+        """The nodes of a ``forward_nodes``, once all asked for so far is done."""
+
+    @property
+    def position(self) -> int:
+        """Where the next row goes."""
+        return self._position
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values held."""
+        return self._cache.nbytes if self._cache is not None else 0
+
+    @property
+    def branching(self) -> LocalSession:
+        """Rows may branch here."""
+        return self
+
+    def expect(self, prompt: int, expected: int) -> None:
+        """See ``SubmodelSession.expect``; the cache grows with the rows that come."""
+
+    def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
+        """See ``SubmodelSession.forward``."""
+        cache = self._advance(hidden.shape[0], want)
+        return self._compute.submit(lambda: self._run(cache, hidden, want))
+
+    def forward_nodes(self, hidden: torch.Tensor, want: int, parents: Sequence[int]) -> asyncio.Future[torch.Tensor]:
+        """See ``Branching.forward_nodes``."""
+        cache, branching = self._branch(hidden.shape[0], want, parents)
+        return self._compute.submit(lambda: self._run(cache, hidden, want, branching))
+
+    def forward_from(self, source: Callable[[], torch.Tensor], rows: int) -> asyncio.Future[torch.Tensor]:
+        """Like ``forward`` of ``rows`` rows, all wanted, which ``source`` makes on the compute thread: one hop less."""
+        cache = self._advance(rows, rows)
+        return self._compute.submit(lambda: self._run(cache, source(), rows))
+
+    # ---- for callers on the compute thread, while nothing of this session waits ----
+
+    def forward_now(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``forward`` of all rows, at once."""
+        return self._run(self._advance(len(hidden), len(hidden)), hidden, len(hidden))
+
+    def take_back_now(self) -> None:
+        """Forget the last row of ``forward_now``."""
+        self._position -= 1
+        self._open_cache().truncate(self._position)
+
+    def branch_now(self, hidden: torch.Tensor, tree: Tree) -> torch.Tensor:
+        """Run the last nodes of ``tree``, whose rows these are: they count for nothing until kept.
+
+        Its trunk is this session's position, and its other nodes have been run. Raises ``CacheFull`` beyond
+        ``NODE_ROOM``.
+        """
+        return self._run(self._open_cache(), hidden, len(hidden), tree.sees(len(tree) - len(hidden)))
+
+    def keep_now(self, tree: Tree, path: Sequence[int], line: Sequence[int] = ()) -> None:
+        """The nodes of ``path`` become the session's next positions; those of ``line``, which goes on behind it, become
+        nodes 0, 1, … of the next tree; all others are forgotten."""
+        self._open_cache().keep(tree.trunk, tree.slots([*path, *line]))
+        self._position += len(path)
+
+    # ---- for everybody ----
+
+    def truncate(self, position: int) -> None:
+        """See ``SubmodelSession.truncate``."""
+        cache = self._open_cache()
+        if not 0 <= position <= self._position:
+            raise ValueError(f"cannot truncate to {position}, the session is at {self._position}")
+        self._position, self._branches = position, None
+        self._compute.submit(lambda: cache.truncate(position))
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """See ``Branching.keep``."""
+        cache, tree = self._open_cache(), self._branches
+        check_path(tree, nodes)
+        assert tree is not None
+        trunk, slots = tree.trunk, tree.slots(nodes)
+        self._position, self._branches = trunk + len(slots), None
+        self._compute.submit(lambda: cache.keep(trunk, slots))
+
+    def fork(self, position: int) -> LocalSession:
+        """See ``SubmodelSession.fork``; the keys and values are copied on the compute thread, in order."""
+        cache = self._open_cache()
+        if not 0 <= position <= self._position:
+            raise ValueError(f"cannot fork at {position}, the session is at {self._position}")
+        forked = LocalSession(self._stack, self._positions, self._compute)
+        # Without room for a row until the copy is there: should it fail, so does every forward.
+        own = forked._cache = self._stack.new_cache(0)
+        forked._position = position
+        self._compute.submit(lambda: own.begin_as(cache, position))
+        return forked
+
+    def park(self) -> None:
+        """See ``SubmodelSession.park``; the cache is there for whoever holds the session."""
+        self._open_cache()
+        self._check_line()
+
+    def close(self) -> None:
+        """Free the cache; what is still queued runs on it first."""
+        self._cache = None
+
+    def _advance(self, rows: int, want: int) -> KVCache:
+        cache = self._open_cache()
+        self._check_forward(rows, want, self._position + rows)
+        self._position += rows
+        return cache
+
+    def _branch(self, rows: int, want: int, parents: Sequence[int]) -> tuple[KVCache, Branches | None]:
+        cache = self._open_cache()
+        tree, branching = tree_behind(self._position, parents, rows, MAX_BRANCHING_ROWS)
+        self._check_forward(rows, want, reach(tree))
+        self._branches = tree
+        return cache, branching
+
+    def _check_forward(self, rows: int, want: int, end: int) -> None:
+        self._check_line()
+        if not 0 <= want <= rows or not 0 < rows <= MAX_ROWS:
+            raise ValueError(f"{want} of {rows} rows wanted; a forward has 1 to {MAX_ROWS} rows")
+        if end > self._positions:
+            raise ValueError(f"position {end} is beyond the session's {self._positions}")
+
+    def _check_line(self) -> None:
+        if self._branches is not None:
+            raise ValueError("rows branch here: keep some of them, or truncate, before anything else")
+
+    def _run(self, cache: KVCache, hidden: torch.Tensor, want: int, branching: Branches | None = None) -> torch.Tensor:
+        rows, hidden = hidden.shape[0], put(hidden, self._stack.device)
+        return self._stack.forward(hidden, [Span(cache, rows, branching)])[rows - want :]
+
+    def _open_cache(self) -> KVCache:
+        if self._cache is None:
+            raise ValueError("the session is closed")
+        return self._cache

@@ -1,0 +1,103 @@
+"""Everything one agent process holds, and how long it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from device_agent.agent import Agent
+from device_agent.answering.answer import ServedChain
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.cloud.remote import RemoteSubmodel
+from device_agent.config import DeviceConfig
+from device_agent.speculative.drafters import Drafters
+from device_agent.warm_up import warm_up
+from service.stopping import Urgency, stop_signals
+
+SWEEP_EVERY_S = 5.0
+"""How often conversations that are too old are looked for."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One agent with what it serves; ``build`` makes it, and nothing is dialled before it runs.
+
+    Attributes:
+        remote: the middle layers in the cloud; None where all are here.
+        loaded_bytes: of weights, the drafters' left out.
+    """
+
+    config: DeviceConfig
+    agent: Agent
+    model: ServedChain
+    remote: RemoteSubmodel | None
+    loaded_bytes: int
+
+    @property
+    def parts(self) -> DeviceParts:
+        """The ends of the model that are here."""
+        return self.model.chain.parts
+
+    @property
+    def drafters(self) -> Drafters:
+        """The drafters that requests may name."""
+        return self.model.ways.drafters
+
+    async def run(self) -> None:
+        """Serve until a signal, see ``service/stopping.py``."""
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        serving = [asyncio.create_task(self._serve()), asyncio.create_task(self._sweep())]
+        middle = [asyncio.create_task(self.remote.run())] if self.remote is not None else []
+
+        async def drain() -> None:
+            try:
+                await self.agent.drain(self.config.drain_within_s)
+            finally:
+                stopping.set()
+
+        draining: list[asyncio.Task[None]] = []
+
+        def stop(urgency: Urgency) -> None:
+            if urgency is Urgency.DRAIN:
+                draining.append(loop.create_task(drain()))
+            else:
+                stopping.set()
+
+        stopped = asyncio.create_task(stopping.wait())
+        with stop_signals(lambda urgency: loop.call_soon_threadsafe(stop, urgency)):
+            try:
+                # An agent never ends by itself: if one of these does, it has crashed, and the process ends with it.
+                ended, _ = await asyncio.wait([*serving, *middle, stopped], return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    task.result()
+            finally:
+                # First whatever uses sessions, then those that are parked, and the cloud's connections last, which
+                # deliver what was said: so nothing of this device is left in a cloud server.
+                await _cancelled([*serving, stopped, *draining])
+                self.model.conversations.close()
+                await _cancelled(middle)
+                self.stop()
+
+    def stop(self) -> None:
+        """End the threads."""
+        self.model.chain.compute.stop()
+        self.model.readers.stop()
+
+    async def _serve(self) -> None:
+        await warm_up(self.model, self.config)
+        await self.agent.run()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            self.model.conversations.sweep(asyncio.get_running_loop().time())
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

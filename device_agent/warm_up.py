@@ -1,0 +1,81 @@
+"""A first answer before the first request: kernels are compiled, memory is taken and modules are imported by it.
+
+It runs on the device's own layers alone, so no cloud is needed and what it says is nonsense; it leaves no trace: what
+drafting learns of it is learnt by a way of its own, which ends with it.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing, suppress
+from functools import partial
+from time import monotonic
+
+import structlog
+
+from device_agent.answering.answer import ServedChain
+from device_agent.chain.chain import Chain
+from device_agent.speculative.choosing import Chooser
+from device_agent.speculative.generation import Generation
+from device_agent.speculative.way import DraftingWay
+from drafting.hybrid import HybridDrafter
+from service.draft_settings import DraftSettings
+from split_model.sampling import SamplingParams
+from split_model.warming import Warming
+from wire.errors import SessionFailed
+from wire.request_messages import ChatTurn
+
+WANTED_ROWS = 8
+"""The head has so many rows of a verification at most, but for rare long ones."""
+
+TOKENS = 12
+"""Tokens of each of the answers: enough for a few rounds of drafting."""
+
+log = structlog.get_logger()
+
+
+async def warm_up(model: ServedChain, settings: DraftSettings) -> None:
+    """Be ready for the first request of a model. Whatever fails here will tell whoever asks for it."""
+    began = monotonic()
+    try:
+        with suppress(SessionFailed):  # A model without a chat template.
+            await model.readers.submit(lambda: model.tokenizer.chat([ChatTurn("user", "Once upon a time")]), "")
+        chain = model.chain
+        if chain.hints is not None:  # No cloud is needed for this.
+            chain = Chain(chain.parts, None, chain.compute, chain.chunk)
+        warming = Warming(min(model.max_positions, chain.max_positions) - 1, began)
+        await _forwards(chain, warming)
+        # A hybrid learns for all texts, but computes nothing that its parts do not, and they are drafters here too.
+        drafters = [model.ways.drafters.get(name) for name in model.ways.drafters.names if name != HybridDrafter.name]
+        for drafter in sorted(drafters, key=lambda each: each is not None):
+            for temperature in (0.0, 1.0):
+                await _answer(chain, DraftingWay.of(drafter, settings), temperature, warming.until)
+    except Exception as error:
+        log.warning("warming up failed", error=type(error).__name__, why=str(error)[:200])
+    else:
+        log.info("warmed up", seconds=round(monotonic() - began, 1), sizes=warming.done)
+
+
+async def _forwards(chain: Chain, warming: Warming) -> None:
+    """Run prompts of the sizes that occur, one after the other."""
+    while (rows := warming.next(monotonic())) is not None:
+        session = chain.open(rows)
+        try:
+            deep = await session.run_in_turn([0] * rows, min(rows, WANTED_ROWS))
+            await session.compute.submit(partial(chain.parts.head.forward, deep))
+        finally:
+            session.close()
+
+
+async def _answer(chain: Chain, way: DraftingWay, temperature: float, until: float) -> None:
+    if monotonic() > until:
+        return
+    prompt = [0, 0]
+    chooser = Chooser(SamplingParams(temperature=temperature), prompt, 0, max_tokens=TOKENS)
+    session = chain.open(len(prompt) + TOKENS, drafter=way.drafter)
+    try:
+        async with aclosing(Generation(session, chooser, way).run()) as tokens:
+            async for _ in tokens:
+                if monotonic() > until:
+                    return
+    finally:
+        session.close()

@@ -1,0 +1,149 @@
+"""What is said on ``/v1/stream``, a websocket with answers token by token, for clients that want no server-sent events.
+Pure.
+
+The client sends a request as one JSON text message: the body of a chat or completion request as over HTTP, with
+``"endpoint": "chat.completions"`` or ``"completions"`` (may be left out: ``messages`` means chat, ``prompt`` means
+completions; ``stream`` and ``stream_options`` mean nothing here). The answer is JSON text messages, each with the
+request's ``id``:
+
+    {"type": "accepted", "id": ID, "model": MODEL, "prompt_tokens": 5}
+    {"type": "delta", "id": ID, "index": 0, "text": "Hel", "tokens": 2}        any number; "logprobs" when asked for
+    {"type": "finished", "id": ID, "index": 0, "finish_reason": "stop"}        once for each choice
+    {"type": "usage", "id": ID, "usage": {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}}
+    {"type": "done", "id": ID, "cancelled": false}                             the last one
+
+("usage" has "completion_tokens_details" too where tokens were drafted, as over HTTP; "finished" has "timings" where a
+cloud took part: where the choice's time went, in milliseconds,
+
+    {"prompt": {"device_ms": 9.1, "link_ms": 41.3, "queue_ms": 0.2, "step_ms": 12.5},
+     "decode": {"device_ms": 30.2, "link_ms": 80.9, "queue_ms": 1.1, "step_ms": 25.4, "rounds": 4}}
+
+until its prompt was answered, and summed over the rounds after that: on the device until it had sent what it asked, on
+the link, waiting in the cloud and in its step. Over HTTP a reply of one choice has it, and the chunk with the usage.)
+
+    {"type": "error", "id": ID, "error": {"message": …, "type": …, "param": …, "code": …}}       instead of the rest
+
+``{"type": "cancel"}`` ends the running request, which then answers ``done`` with ``cancelled`` true; when none runs it
+does nothing. After ``done`` or ``error`` the next request may follow on the same socket. A request sent while another
+runs is refused with an ``error`` of code ``request_in_progress`` and ``id`` null; the running one goes on. Closing the
+socket cancels. One on which nothing is asked for minutes is closed (code 4408), sooner where others need its place. A
+text that arrives in pieces that are not whole characters is held back, so ``tokens`` may come with an empty ``text``.
+API keys go into the ``Authorization`` header of the handshake.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gateway.answer import Event
+from gateway.errors import ErrorBody, RequestError
+from gateway.openai_schema import NULL
+from gateway.replies import content_logprobs, timings_of, usage_of
+from gateway.reply_schema import AnswerTimings, ContentLogprob, Usage
+from gateway.request import Endpoint
+from wire.request_messages import Delta, Finished
+
+
+class Reply(msgspec.Struct, frozen=True, tag_field="type"):
+    """Any message to the client."""
+
+    id: str | None
+
+
+class AcceptedReply(Reply, frozen=True, tag="accepted"):
+    """An agent has the request."""
+
+    model: str
+    prompt_tokens: int
+
+
+class DeltaReply(Reply, frozen=True, tag="delta"):
+    """More text of a choice."""
+
+    index: int
+    text: str
+    tokens: int
+    logprobs: list[ContentLogprob] | UnsetType = UNSET
+
+
+class FinishedReply(Reply, frozen=True, tag="finished"):
+    """A choice is complete."""
+
+    index: int
+    finish_reason: str
+    timings: AnswerTimings | UnsetType = UNSET
+
+
+class UsageReply(Reply, frozen=True, tag="usage"):
+    """Tokens of the request."""
+
+    usage: Usage
+
+
+class DoneReply(Reply, frozen=True, tag="done"):
+    """The request is over."""
+
+    cancelled: bool = False
+
+
+class ErrorMessage(Reply, frozen=True, tag="error"):
+    """The request has failed."""
+
+    error: ErrorBody
+
+
+class _Envelope(msgspec.Struct):
+    """Just enough of a client's message to know what it is; nothing is made of what else may be in it."""
+
+    type: msgspec.Raw = NULL
+    endpoint: msgspec.Raw = NULL
+    messages: msgspec.Raw | UnsetType = UNSET
+    prompt: msgspec.Raw | UnsetType = UNSET
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+
+
+def read_message(data: bytes) -> Endpoint | None:
+    """Which endpoint a client's message is for, None when it is ``cancel``.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    try:
+        envelope = _ENVELOPE.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise RequestError(400, "a message is a JSON object", code="invalid_json") from None
+    if bytes(envelope.type) == b'"cancel"':
+        return None
+    endpoint = bytes(envelope.endpoint)
+    if endpoint == b'"chat.completions"':
+        return "chat.completions"
+    if endpoint == b'"completions"':
+        return "completions"
+    if endpoint != b"null":
+        raise RequestError(
+            400, "'endpoint' is 'chat.completions' or 'completions'", code="invalid_value", param="endpoint"
+        )
+    if envelope.messages is not UNSET:
+        return "chat.completions"
+    if envelope.prompt is not UNSET:
+        return "completions"
+    raise RequestError(400, "a request has 'messages' or 'prompt'", code="missing_required_parameter")
+
+
+def told(events: list[Event], request_id: str) -> list[Reply]:
+    """The messages that tell these events, all but ``done``."""
+    replies: list[Reply] = []
+    for event in events:
+        if isinstance(event, Delta):
+            tokens = UNSET if event.logprobs is None else content_logprobs(event.logprobs)
+            replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens))
+        elif isinstance(event, Finished):
+            replies.append(FinishedReply(request_id, event.index, event.reason, timings_of(event.timings)))
+        else:
+            replies.append(UsageReply(request_id, usage_of(event)))
+    return replies

@@ -1,0 +1,82 @@
+"""Secrets from files: whoever can list processes reads their command lines, and some can read their environments.
+
+Each setting that is a secret has a companion, ``--device-token-file`` beside ``--device-token``, that names a file to
+read it from once, at the start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from service.logs import say_once_configured
+from service.setting_names import ENDING, flag_of, variable_of
+
+MAX_BYTES: Final = 64 * 2**10
+"""A larger file is not one of secrets."""
+
+
+class BadSecretFile(ValueError):
+    """The message says which file, and what is wrong with it; it holds nothing of what is in it."""
+
+
+def read_secret(path: str, *, many: bool) -> str:
+    """What a file holds, without blanks around it.
+
+    Args:
+        many: several secrets, one a line or with commas between them; they are given back with commas.
+
+    Raises:
+        BadSecretFile: it cannot be read, is empty, too large or no text, or has more lines than one.
+    """
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise BadSecretFile(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > MAX_BYTES:
+        raise BadSecretFile(f"{path} has more than {MAX_BYTES} bytes: it holds something else")
+    try:
+        lines = [line.strip() for line in data.decode().splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise BadSecretFile(f"{path} is not text in UTF-8") from error
+    if not lines:
+        raise BadSecretFile(f"{path} is empty")
+    if len(lines) > 1 and not many:
+        raise BadSecretFile(f"{path} has {len(lines)} lines, and one secret is wanted")
+    return ",".join(lines)
+
+
+def take_secrets(config_class: type[Any], values: dict[str, Any]) -> None:
+    """Put what files hold in the place of the files' names, among the ``values`` of the command that click runs now.
+
+    Raises:
+        ValueError: a file cannot be taken, or the secret is given beside it.
+    """
+    context = click.get_current_context()
+    for each in fields(config_class):
+        if not each.metadata.get("secret"):
+            continue
+        flag, file_flag = flag_of(each.name), flag_of(each.name + ENDING)
+        path, secret = values.pop(each.name + ENDING), values[each.name]
+        source = context.get_parameter_source(each.name)
+        if path and secret and source is not ParameterSource.DEFAULT:
+            raise ValueError(f"{file_flag} and {flag} ({variable_of(each)}) are both given: leave one out")
+        if path:
+            try:
+                values[each.name] = read_secret(path, many=each.metadata["many"])
+            except BadSecretFile as error:
+                raise ValueError(f"{file_flag}: {error}") from error
+        elif secret and source is ParameterSource.COMMANDLINE:
+            better = f"{variable_of(each)} or {file_flag}"
+            say_once_configured("others on this machine can read a secret on a command line", flag=flag, better=better)
+
+
+def file_help(each: Field[Any]) -> str:
+    """What the companion of a secret does, in one line."""
+    lines = ", one a line or with commas between them" if each.metadata["many"] else ""
+    return f"file to read {flag_of(each.name)} from{lines}"

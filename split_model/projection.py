@@ -1,0 +1,78 @@
+"""Rows to queries, keys and values of some heads, rotated to where the rows stand."""
+
+from __future__ import annotations
+
+import torch
+
+from split_model.matrix import Matrix
+from split_model.norm import RmsNorm
+
+
+class Projection:
+    """The query, key and value matrices of an attention layer, or of some KV groups of it.
+
+    Most want all three of the same rows, which is one product. Who wants the queries of some rows and the keys and
+    values of others loads them as two matrices.
+
+    Args:
+        matrices: one, query, key and value stacked by rows; or two, the query and the other two stacked.
+        query_norm, key_norm: of each head, both or neither.
+    """
+
+    def __init__(
+        self,
+        matrices: list[Matrix],
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        query_norm: RmsNorm | None = None,
+        key_norm: RmsNorm | None = None,
+    ) -> None:
+        assert len(matrices) in (1, 2)
+        self._matrices = matrices
+        self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
+        self._rotated, self._all = heads + kv_heads, heads + 2 * kv_heads
+        self._query_norm, self._key_norm = query_norm, key_norm
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights held."""
+        norms = [norm.weight.nbytes for norm in (self._query_norm, self._key_norm) if norm is not None]
+        return sum(norms) + sum(matrix.nbytes for matrix in self._matrices)
+
+    def __call__(
+        self, normed: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """normed [rows, hidden], behind the layer's norm; cos, sin [rows, 1, head_dim] as `Rope.span` gives them.
+
+        Returns q [rows, heads, head_dim], k and v [rows, kv_heads, head_dim].
+        """
+        if len(self._matrices) == 2:
+            return self.query(normed, cos, sin), *self.key_value(normed, cos, sin)
+        heads = self._matrices[0](normed).view(normed.shape[0], self._all, self._head_dim)
+        rotated = heads.narrow(1, 0, self._rotated)
+        if self._query_norm is not None and self._key_norm is not None:
+            q = self._query_norm(heads.narrow(1, 0, self._heads))
+            k = self._key_norm(heads.narrow(1, self._heads, self._kv_heads))
+            rotated = torch.cat((q, k), 1)
+        q, k = _rotate(rotated, cos, sin).split_with_sizes([self._heads, self._kv_heads], 1)
+        return q, k, heads.narrow(1, self._rotated, self._kv_heads)
+
+    def query(self, normed: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """The queries alone, of matrices that were loaded apart."""
+        query, _ = self._matrices
+        heads = query(normed).view(normed.shape[0], self._heads, self._head_dim)
+        return _rotate(heads if self._query_norm is None else self._query_norm(heads), cos, sin)
+
+    def key_value(
+        self, normed: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values alone, of matrices that were loaded apart."""
+        _, key_value = self._matrices
+        heads = key_value(normed).view(normed.shape[0], 2 * self._kv_heads, self._head_dim)
+        keys, values = heads.split_with_sizes([self._kv_heads, self._kv_heads], 1)
+        return _rotate(keys if self._key_norm is None else self._key_norm(keys), cos, sin), values
+
+
+def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    return torch.addcmul(heads * cos, heads.roll(cos.shape[-1] // 2, -1), sin)

@@ -1,0 +1,186 @@
+"""The agent's layers, head and drafters on a device that is not the CPU: the same answers, and what crosses over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import DEMO
+from clouds import cloud_here, device_hello, plain, remote_middle
+from elsewhere import elsewhere
+from oracle import oracle_tokens, prompt_for
+from stand_in import DEVICE, watched
+from submodel_conformance import check_submodel
+from tiny_models import build_tiny
+
+from device_agent.build import build
+from device_agent.chain.chain import Chain
+from device_agent.chain.local import LocalSubmodel
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.config import DeviceConfig
+from device_agent.sharing.compute import Compute
+from device_agent.speculative.choosing import Chooser
+from device_agent.speculative.drafters import load_drafters
+from device_agent.speculative.generation import Generation
+from device_agent.speculative.way import DraftingWay
+from service.draft_settings import DraftSettings
+from split_model.checkpoint import Checkpoint
+from split_model.sampling import SamplingParams
+from split_model.slices import middle_slice
+from split_model.stack import Stack
+
+CPU = torch.device("cpu")
+SPLIT, TOKENS = 2, 12
+PROMPT = prompt_for(DEMO, 20)
+GREEDY, SAMPLED = SamplingParams(), SamplingParams(temperature=0.9, top_p=0.95, seed=11)
+LONG = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=4, prepare="none", stream_rows="off")
+KINDS = ("none", "hybrid", "medusa", str(DEMO))
+
+
+@asynccontextmanager
+async def chain_on(device: torch.device, afar: bool, tail: int = 0) -> AsyncIterator[Chain]:
+    """The demo model, its ends on ``device``, and the middle there too or in a cloud server, which has the CPU."""
+    compute, checkpoint = Compute(), Checkpoint.open(DEMO)
+    parts = DeviceParts.load(checkpoint, SPLIT, tail, torch.float32, device)
+    try:
+        if not afar:
+            held = middle_slice(checkpoint.spec, SPLIT, tail)
+            middle = LocalSubmodel(Stack.load(checkpoint, held, torch.float32, device), compute)
+            yield Chain(parts, middle, compute, 16)
+        else:
+            async with (
+                cloud_here(DEMO, SPLIT, tail) as cloud,
+                remote_middle(cloud.url, device_hello(DEMO, SPLIT, tail)) as remote,
+            ):
+                yield Chain(parts, remote, compute, 16)
+    finally:
+        compute.stop()
+
+
+def way_of(chain: Chain, kind: str, settings: DraftSettings) -> DraftingWay:
+    """A drafter of the demo model, loaded where the chain's head is."""
+    if kind == "none":
+        return plain()
+    drafters = load_drafters([kind], DEMO / "drafters", Checkpoint.open(DEMO), SPLIT, torch.float32, chain.parts)
+    return DraftingWay.of(drafters.get(""), settings)
+
+
+async def answered(
+    chain: Chain, way: DraftingWay, params: SamplingParams, tokens: int = TOKENS, top: int | None = None
+) -> tuple[list[Any], Generation]:
+    """The tokens of an answer, with their log-probabilities where ``top`` says so."""
+    session = chain.open(len(PROMPT) + tokens, len(PROMPT), 0, way.drafter)
+    generation = Generation(session, Chooser(params, PROMPT, params.seed or 0, top, max_tokens=tokens), way)
+    try:
+        return [chosen async for chosen in generation.run()], generation
+    finally:
+        session.close()
+
+
+def tokens_of(chosen: Sequence[Any]) -> list[int]:
+    return [each.token for each in chosen]
+
+
+@elsewhere
+async def test_local_layers_conform(tiny_folder: Path, device: torch.device) -> None:
+    """Whoever hands rows over may have them in the host's memory; what comes back is where the layers are."""
+    folder = tiny_folder / "llama"
+    if not folder.exists():
+        build_tiny("llama", folder)
+    checkpoint, compute = Checkpoint.open(folder), Compute()
+    held = middle_slice(checkpoint.spec, 1, 1)
+    there = LocalSubmodel(Stack.load(checkpoint, held, torch.float32, device), compute)
+    await check_submodel(_Fetching(there), Stack.load(checkpoint, held, torch.float32))
+    compute.stop()
+
+
+class _Fetching:
+    """A submodel, or a session of one, whose rows are fetched to be compared."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name == "branching":
+            return _Fetching(found)
+        if name in ("open", "fork"):
+            return lambda *given, **named: _Fetching(found(*given, **named))
+        if name in ("forward", "forward_nodes"):
+            return lambda *given, **named: _fetched(found(*given, **named))
+        return found
+
+
+async def _fetched(rows: Any) -> torch.Tensor:
+    found: torch.Tensor = (await rows).cpu()
+    return found
+
+
+@elsewhere
+@pytest.mark.parametrize("afar", [False, True], ids=["here", "afar"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: Path(kind).name)
+async def test_answers_are_those_of_the_cpu(kind: str, afar: bool, device: torch.device) -> None:
+    """Plain and drafted, greedy (then they are transformers') and sampled, with drafts prepared for all verdicts."""
+    greedy = oracle_tokens(DEMO, PROMPT, TOKENS)
+    async with chain_on(CPU, afar=False) as chain:
+        sampled, _ = await answered(chain, plain(), SAMPLED)
+    async with chain_on(device, afar) as chain:
+        assert chain.parts.head.device == device
+        way = way_of(chain, kind, DraftSettings(draft_length="fixed", draft_threshold=0.3, draft_cap=4))
+        assert tokens_of((await answered(chain, way, GREEDY))[0]) == greedy
+        assert tokens_of((await answered(chain, way, SAMPLED))[0]) == tokens_of(sampled)
+
+
+@elsewhere
+async def test_layers_behind_the_cloud_and_penalties(device: torch.device) -> None:
+    """With a last layer here too; penalties, biases and log-probabilities are computed where the logits are."""
+    params = SamplingParams(repetition_penalty=1.2, presence_penalty=0.3, logit_bias={5: 1.0})
+    found = []
+    for place in (CPU, device):
+        async with chain_on(place, afar=True, tail=1) as chain:
+            assert tokens_of((await answered(chain, plain(), GREEDY))[0]) == oracle_tokens(DEMO, PROMPT, TOKENS)
+            found.append((await answered(chain, way_of(chain, "fused", LONG), params, top=2))[0])
+    assert tokens_of(found[1]) == tokens_of(found[0])
+    for there, here in zip(found[1], found[0], strict=True):
+        assert there.logprob == pytest.approx(here.logprob, abs=1e-3)
+        assert [token for token, _ in there.top] == [token for token, _ in here.top]
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("afar", [False, True], ids=["here", "afar"])
+async def test_a_plain_round_crosses_once(afar: bool, params: SamplingParams) -> None:
+    """The token, and where the middle is elsewhere its row beside it."""
+    async with chain_on(DEVICE, afar) as chain:
+        crossed = []
+        for tokens in (6, 16):
+            with watched() as seen:
+                await answered(chain, plain(), params, tokens)
+            crossed.append(len(seen.to_host))
+    assert crossed[1] - crossed[0] == 10
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("kind", ["adapter", "fused", str(DEMO)], ids=lambda kind: Path(kind).name)
+async def test_a_drafted_rounds_rows_cross_once(kind: str, params: SamplingParams) -> None:
+    """Once the verdict, which is not to wait for the draft; each drafted token with its chance, on which it hangs
+    whether there is another; and then all rows together."""
+    async with chain_on(DEVICE, afar=True) as chain:
+        left = []
+        for tokens in (6, 26):
+            way = way_of(chain, kind, LONG)
+            with watched() as seen:
+                _, generation = await answered(chain, way, params, tokens)
+            tally = generation.tally
+            assert tally.proposed > tally.rounds
+            left.append(len(seen.to_host) - 2 * tally.rounds - tally.proposed)
+    assert left[1] == left[0]
+
+
+def test_a_device_that_is_not_there() -> None:
+    """The agent says so before anything is loaded."""
+    with pytest.raises(ValueError, match="--device cuda:99"):
+        build(DeviceConfig(model=str(DEMO), device="cuda:99"))

@@ -1,0 +1,173 @@
+"""Who gets into a group, who does not, and what happens to everybody when one is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from clouds import until
+from msgspec import structs
+from websockets.asyncio.client import connect
+
+from peers.board import MOST_POSTS, Board, PeerLost
+from peers.membership import join
+from peers.rendezvous import MAX_GREETING_OF_ADDRESS, Rendezvous, listening
+from peers.secret import challenge, check_host, check_member, hello, welcome
+from wire.connection import Role
+from wire.errors import Code, ConnectionFailed
+from wire.limits import PEER_LINK
+from wire.stream import dial
+
+SECRET = "a secret of this test"
+LOOPBACK = "127.0.0.1"
+
+
+def at(rendezvous: Rendezvous) -> str:
+    """Where it listens."""
+    return f"{rendezvous.address}:{rendezvous.port}"
+
+
+async def board_has(board: Board, key: str) -> bytes:
+    """A value, once it is there."""
+    return await asyncio.to_thread(board.get, key, 20.0)
+
+
+async def test_members_get_their_places_and_tell_each_other() -> None:
+    """Whoever is made for a seat has it, others have what is left; each learns all posts, also those from before."""
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        group = rendezvous.open(7, {1: b"one", 2: b"two"})
+        group.board.post("from the host", b"a")
+        async with join(at(rendezvous), SECRET, "any") as other:
+            other.board.post("from the first", b"b")
+            assert await board_has(group.board, "from the first") == b"b"
+            async with join(at(rendezvous), SECRET, "made for it", seat=1) as seated:
+                assert (seated.rank, seated.plan, other.rank, other.plan) == (1, b"one", 2, b"two")
+                assert (seated.size, seated.epoch, seated.address) == (3, 7, LOOPBACK)
+                assert await board_has(seated.board, "from the host") == b"a"
+                assert await board_has(seated.board, "from the first") == b"b"
+                with pytest.raises(ConnectionFailed, match="taken"):
+                    async with join(at(rendezvous), SECRET, "too late"):
+                        pass
+                assert group.missing == []
+
+
+async def test_a_member_that_goes_ends_the_group_for_all() -> None:
+    """Every wait ends and says who is gone; the next group begins at the same address."""
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        group = rendezvous.open(1, {1: b"", 2: b""})
+        async with join(at(rendezvous), SECRET, "stays") as stays:
+            waiting = asyncio.create_task(board_has(stays.board, "never said"))
+            async with join(at(rendezvous), SECRET, "goes"):
+                pass
+            assert "goes" in await asyncio.wait_for(stays.ended, 10)
+            with pytest.raises(PeerLost, match="goes"):
+                await waiting
+        assert "goes" in await group.ended
+        with pytest.raises(PeerLost):
+            group.board.post("more", b"")
+        with pytest.raises(ConnectionFailed, match="no group"):
+            async with join(at(rendezvous), SECRET, "too early"):
+                pass
+        rendezvous.open(2, {1: b""})
+        async with join(at(rendezvous), SECRET, "comes back") as again:
+            assert again.epoch == 2
+            rendezvous_ends = again.ended
+    await asyncio.wait_for(rendezvous_ends, 10)
+
+
+async def test_strangers_get_nothing_and_keep_nobody_out() -> None:
+    """Sockets that say nothing, rubbish, a wrong secret or another's proof: none has a place, the member has."""
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        group = rendezvous.open(1, {1: b"plan"})
+        silent = [await asyncio.open_connection(LOOPBACK, rendezvous.port) for _ in range(MAX_GREETING_OF_ADDRESS)]
+        waiting = [await connect(f"ws://{at(rendezvous)}/", proxy=None) for _ in range(MAX_GREETING_OF_ADDRESS)]
+        await waiting[-1].send(b"\x00" * 5000)
+        assert len(rendezvous.crowd) <= MAX_GREETING_OF_ADDRESS
+        # The sockets that were there first have lost their places to those that came later.
+        assert await asyncio.wait_for(silent[0][0].read(), 10) == b""
+        with pytest.raises(ConnectionFailed, match="secret is another one") as refused:
+            async with join(at(rendezvous), "another secret, as long", "stranger"):
+                pass
+        assert refused.value.code is Code.UNAUTHORIZED
+        async with dial(f"ws://{at(rendezvous)}/", Role.MEMBER, PEER_LINK) as stream:
+            await stream.receive()
+            # A proof that was heard on another connection.
+            stream.post(hello(SECRET, "listener", 0, challenge()))
+            with pytest.raises(ConnectionFailed, match="secret is another one"):
+                await stream.receive()
+        assert group.missing == [1]
+        async with join(at(rendezvous), SECRET, "member") as member:
+            assert member.plan == b"plan"
+        for websocket in waiting:
+            websocket.transport.abort()
+        for _, writer in silent:
+            writer.close()
+        await until(lambda: len(rendezvous.crowd) == 0)
+
+
+def test_a_proof_is_for_what_was_said() -> None:
+    """Whatever is changed on the way, either way, and whichever side sends back what it got: it proves nothing."""
+    asked = challenge()
+    said = hello(SECRET, "kitchen", 2, asked)
+    check_member(SECRET, asked, said)
+    for wrong in (
+        structs.replace(said, name="cellar"),
+        structs.replace(said, seat=0),
+        hello("x" * 20, "kitchen", 2, asked),
+    ):
+        with pytest.raises(ConnectionFailed):
+            check_member(SECRET, asked, wrong)
+    with pytest.raises(ConnectionFailed):
+        check_member(SECRET, challenge(), said)
+    place = welcome(SECRET, asked, said, 1, 3, 1, b"plan")
+    check_host(SECRET, asked, said, place)
+    for changed in ({"rank": 2}, {"size": 2}, {"epoch": 2}, {"plan": b"plot"}, {"proof": said.proof}):
+        with pytest.raises(ConnectionFailed):
+            check_host(SECRET, asked, said, structs.replace(place, **changed))
+    with pytest.raises(ConnectionFailed):
+        check_host(SECRET, asked, hello(SECRET, "kitchen", 2, asked), place)
+
+
+async def test_a_host_that_does_not_know_the_secret_is_left() -> None:
+    """A member does not do what somebody wants who cannot prove that he may."""
+
+    class Impostor(Rendezvous):
+        def __init__(self) -> None:
+            super().__init__("what the impostor thinks")
+
+    impostor = Impostor()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("peers.rendezvous.check_member", lambda *_: None)
+        patch.setattr("peers.rendezvous.Rendezvous", lambda _: impostor)
+        async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+            rendezvous.open(1, {1: b"do this"})
+            with pytest.raises(ConnectionFailed, match="does not know the secret"):
+                async with join(at(rendezvous), SECRET, "member"):
+                    pass
+
+
+@pytest.mark.parametrize(("host", "secret"), [("0.0.0.0", SECRET), ("::", SECRET), ("", SECRET), (LOOPBACK, "short")])
+async def test_what_cannot_be_a_rendezvous_is_said(host: str, secret: str) -> None:
+    """A wildcard is no address that members could reach, and a short secret is found by trying."""
+    with pytest.raises(ValueError):
+        async with listening(host, 0, secret):
+            pass
+
+
+def test_a_board_is_bounded_and_its_keys_are_used_once() -> None:
+    """Nothing that a member says can be changed, or take more memory than there is room for."""
+    board = Board(lambda key, value: None)
+    for number in range(MOST_POSTS):
+        board.put(str(number), b"")
+    for key in ("0", "more"):
+        with pytest.raises(ValueError):
+            board.put(key, b"")
+    with pytest.raises(PeerLost, match="within"):
+        board.get("more", 0.01)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(board.get, "more", 60.0)
+        board.lose("over")
+        board.lose("and again")
+        with pytest.raises(PeerLost, match="over"):
+            waiting.result(10)

@@ -1,0 +1,87 @@
+"""What ``--help`` shows, and that a setting means the same wherever it is read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import Field, fields
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cloud_server.__main__ import main as cloud
+from cloud_server.config import CloudConfig
+from cloud_server.stages.stage import StageConfig
+from cloud_server.stages.stage import main as stage
+from device_agent.__main__ import main as device
+from device_agent.config import DeviceConfig
+from gateway.__main__ import main as gateway
+from gateway.config import GatewayConfig
+from service.chat import ChatConfig
+from service.chat import command as chat
+from service.serve import ServeConfig
+from service.serve import command as serve
+from service.setting_names import flag_of, variable_of
+
+COMMANDS: dict[str, Any] = {
+    "serve": serve,
+    "device": device,
+    "cloud": cloud,
+    "stage": stage,
+    "gateway": gateway,
+    "chat": chat,
+}
+MOST = {"serve": 14, "device": 20, "cloud": 18, "stage": 8, "gateway": 14, "chat": 9}
+CONFIGS: dict[str, Any] = {
+    "serve": ServeConfig, "device": DeviceConfig, "cloud": CloudConfig, "stage": StageConfig,
+    "gateway": GatewayConfig, "chat": ChatConfig,
+}  # fmt: skip
+
+
+def shown(name: str, flag: str) -> list[str]:
+    """The options in what a command says of itself."""
+    result = CliRunner().invoke(COMMANDS[name], [flag])
+    assert result.exit_code == 0, result.output
+    return re.findall(r"^  (-\S+)", result.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_help_shows_what_a_user_decides(name: str) -> None:
+    """Few enough to be read; the rest is where it says, and no flag is left out there."""
+    few, all_of_them = shown(name, "--help"), shown(name, "--help-all")
+    assert len(few) <= MOST[name], few
+    assert {"--help", "--help-all"} <= set(few) <= set(all_of_them)
+    assert {flag_of(each.name) for each in fields(CONFIGS[name])} <= {flag.partition("/")[0] for flag in all_of_them}
+
+
+def meaning(each: Field[Any]) -> tuple[Any, ...]:
+    """What a setting is, but for its default and whether it is shown."""
+    told = {key: value for key, value in each.metadata.items() if key not in ("tunes", "minimum")}
+    return each.name, str(each.type), tuple(told.items())
+
+
+def test_no_variable_means_two_things() -> None:
+    """Of all processes, which may share one environment; one that two of them read was declared once."""
+    found: dict[str, set[tuple[Any, ...]]] = {}
+    for config in CONFIGS.values():
+        for each in fields(config):
+            found.setdefault(variable_of(each), set()).add(meaning(each))
+    assert [variable for variable, meanings in found.items() if len(meanings) > 1] == []
+
+
+def test_no_setting_has_two_variables() -> None:
+    """But for those that mean another thing in another process."""
+    found: dict[str, set[str]] = {}
+    for config in CONFIGS.values():
+        for each in fields(config):
+            found.setdefault(each.name, set()).add(variable_of(each))
+    assert {name for name, variables in found.items() if len(variables) > 1} == {"host", "port", "model"}
+
+
+@pytest.mark.parametrize("config", [ServeConfig, DeviceConfig, CloudConfig])
+def test_names_for_clients(config: Any) -> None:
+    """Several, each another one."""
+    assert config("m", served_model_name=("a", "b/c")).name_in_cloud == "a"
+    for names in (("",), ("a", "a")):
+        with pytest.raises(ValueError, match="--served-model-name"):
+            config("m", served_model_name=names)

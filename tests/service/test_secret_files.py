@@ -1,0 +1,132 @@
+"""Secrets come from files too, and nobody reads them off a command line unwarned."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from processes import ROOT
+
+from service.secret_files import MAX_BYTES
+from service.settings import setting, settings_command, table
+
+
+@dataclass(frozen=True)
+class Config:
+    """Do a thing."""
+
+    token: str = setting("", "credential", secret=True)
+    keys: str = setting("", "credentials", secret=True, many=True)
+
+
+def call(*arguments: str, **variables: str) -> tuple[Config | None, str]:
+    """The config that a command line gives, and what was printed."""
+    seen: list[Config] = []
+    result = CliRunner().invoke(settings_command(Config, seen.append, name="thing"), list(arguments), env=variables)
+    return (seen[0] if seen else None), result.output
+
+
+@pytest.mark.parametrize(
+    ("held", "token"), [(b"one", "one"), (b"  one two \n\n", "one two"), (b"\xc3\xa4\r\n", "ä"), (b"a,b", "a,b")]
+)
+def test_a_secret_from_a_file(held: bytes, token: str, tmp_path: Path) -> None:
+    """By flag and by variable; blanks and line ends around it are not part of it."""
+    file = tmp_path / "token"
+    file.write_bytes(held)
+    assert call("--token-file", str(file))[0] == Config(token=token)
+    assert call(TRILBY_TOKEN_FILE=str(file))[0] == Config(token=token)
+    assert call("--token-file", str(file), TRILBY_TOKEN_FILE="/nowhere", TRILBY_TOKEN="")[0] == Config(token=token)
+
+
+@pytest.mark.parametrize("held", ["one,two", "one\ntwo\n", " one \n\n two", "one,\ntwo,"])
+def test_several_secrets_from_a_file(held: str, tmp_path: Path) -> None:
+    """One a line, or with commas between them."""
+    file = tmp_path / "keys"
+    file.write_text(held)
+    config = call("--keys-file", str(file))[0]
+    assert config is not None
+    assert [each for each in config.keys.split(",") if each] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (b"SECRET\nSECRET\n", "has 2 lines"),
+        (b"SECRET\xff", "UTF-8"),
+        (b"SECRET" * MAX_BYTES, "more than"),
+    ],
+)
+def test_files_that_hold_no_secret(held: bytes, why: str, tmp_path: Path) -> None:
+    """Nothing runs; the message names the flag and the file, and nothing of what it holds."""
+    file = tmp_path / "token"
+    file.write_bytes(held)
+    config, output = call("--token-file", str(file))
+    output = " ".join(output.split())
+    assert config is None and why in output and "--token-file" in output and "SECRET" not in output
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """They are not there, are folders, or never end."""
+    for path in (tmp_path / "nothing", tmp_path, Path("/dev/zero")):
+        config, output = call("--token-file", str(path))
+        assert config is None and "--token-file" in output and "Traceback" not in output
+
+
+def test_a_secret_given_twice(tmp_path: Path) -> None:
+    """One of them is a mistake, and nobody guesses which."""
+    file = tmp_path / "token"
+    file.write_text("one")
+    for arguments, variables in (
+        (["--token-file", str(file), "--token", "two"], {}),
+        (["--token-file", str(file)], {"TRILBY_TOKEN": "two"}),
+        (["--token", "two"], {"TRILBY_TOKEN_FILE": str(file)}),
+    ):
+        config, output = call(*arguments, **variables)
+        assert config is None and "both given" in " ".join(output.split())
+
+
+def test_the_page_and_the_help_show_the_files() -> None:
+    """Beside each secret."""
+    assert [row.flag for row in table(Config)] == ["--token", "--token-file", "--keys", "--keys-file"]
+    assert [row.variable for row in table(Config)][1] == "TRILBY_TOKEN_FILE"
+    assert "--token-file" in call("--help")[1] and "TRILBY_KEYS_FILE" in call("--help-all")[1]
+
+
+WARNED = """
+import sys
+from dataclasses import dataclass
+from service.logs import configure_logs
+from service.settings import setting, settings_command
+
+@dataclass(frozen=True)
+class Config:
+    token: str = setting("", "credential", secret=True)
+
+settings_command(Config, lambda config: configure_logs("test"), name="thing")()
+"""
+
+
+@pytest.mark.parametrize("given", ["line", "variable", "file"])
+def test_a_secret_on_the_command_line_is_warned_of(given: str, tmp_path: Path) -> None:
+    """In the log, without the secret; other ways are better, and are not warned of."""
+    file = tmp_path / "token"
+    file.write_text("sesame")
+    arguments = {"line": ["--token", "sesame"], "variable": [], "file": ["--token-file", str(file)]}[given]
+    environment = {**os.environ, **({"TRILBY_TOKEN": "sesame"} if given == "variable" else {})}
+    result = subprocess.run(
+        [sys.executable, "-c", WARNED, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        timeout=60,
+    )
+    assert result.returncode == 0 and "sesame" not in result.stderr
+    assert ("TRILBY_TOKEN or --token-file" in result.stderr) is (given == "line")

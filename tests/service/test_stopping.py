@@ -1,0 +1,86 @@
+"""What the signals mean."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import ROOT
+
+from service.stopping import SAME_S, Urgency, stop_signals, urgency_after
+
+NONE, DRAIN, AT_ONCE, HARD = Urgency
+LATER = SAME_S + 0.1
+
+
+@pytest.mark.parametrize(
+    ("signals", "expected"),
+    [
+        ([(signal.SIGTERM, 99.0)], DRAIN),
+        ([(signal.SIGTERM, 99.0), (signal.SIGTERM, 0.1)], DRAIN),
+        ([(signal.SIGTERM, 99.0), (signal.SIGTERM, LATER)], AT_ONCE),
+        ([(signal.SIGTERM, 99.0), (signal.SIGTERM, LATER), (signal.SIGTERM, LATER)], AT_ONCE),
+        ([(signal.SIGINT, 99.0)], AT_ONCE),
+        ([(signal.SIGTERM, 99.0), (signal.SIGINT, 0.1)], AT_ONCE),
+        ([(signal.SIGINT, 99.0), (signal.SIGTERM, 0.1)], AT_ONCE),
+        ([(signal.SIGINT, 99.0), (signal.SIGINT, 0.1)], HARD),
+        ([(signal.SIGTERM, 99.0), (signal.SIGINT, 0.1), (signal.SIGINT, 0.1)], HARD),
+    ],
+)
+def test_urgency(signals: list[tuple[int, float]], expected: Urgency) -> None:
+    """SIGTERM drains and a later one hurries; Ctrl-C stops at once, and a second one hard."""
+    urgency = NONE
+    for number, since_s in signals:
+        urgency = urgency_after(urgency, number, since_s)
+    assert urgency is expected
+
+
+def test_signals_are_told_and_given_back() -> None:
+    """Each change once, on the way up; afterwards the handlers are those from before."""
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    told: list[Urgency] = []
+    with stop_signals(told.append):
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+    assert told == [DRAIN, AT_ONCE]
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_what_is_ignored_stays_so() -> None:
+    """SIGINT means nothing to who was started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        told: list[Urgency] = []
+        with stop_signals(told.append):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert told == []
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert told == [DRAIN]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+BEGINNING = """
+import pathlib, sys, time
+from service.stopping import end_at_once
+end_at_once()
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_that_only_begins_ends_without_a_word(number: int, tmp_path: Path) -> None:
+    """Whatever it is doing: no traceback, and a status that says which signal it was."""
+    begun = tmp_path / "begun"
+    with subprocess.Popen([sys.executable, "-c", BEGINNING, str(begun)], cwd=ROOT, stderr=subprocess.PIPE) as process:
+        while not begun.exists():
+            assert process.poll() is None
+            os.sched_yield()
+        process.send_signal(number)
+        assert process.communicate(timeout=30)[1] == b""
+    assert process.returncode == -number

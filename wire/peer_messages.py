@@ -1,0 +1,50 @@
+"""What equals say to each other: the one that listens is the *host* of their group, each that dials it a *member*.
+
+The host speaks first, so that a stranger has proved that it is none before anything is kept for it. What a proof covers
+is said in ``peers/secret.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from wire.limits import MAX_POST_BYTES
+from wire.message import Count, Message, Name
+
+Nonce = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+Posted = Annotated[bytes, msgspec.Meta(max_length=MAX_POST_BYTES)]
+
+
+class PeerChallenge(Message, frozen=True, tag=60):
+    """The host's hello: prove that you know the secret, with ``nonce`` in the proof."""
+
+    nonce: Nonce
+
+
+class PeerHello(Message, frozen=True, tag=61):
+    """A member's hello and proof; ``nonce`` is for the host's own. ``seat``: the rank it is made for, 0: any."""
+
+    name: Name
+    seat: Count
+    nonce: Nonce
+    proof: Nonce
+
+
+class PeerWelcome(Message, frozen=True, tag=62):
+    """The host's proof, and the member's place: its ``rank`` among ``size`` in this ``epoch`` of the group. ``plan`` is
+    the group's own affair: what this member shall do."""
+
+    proof: Nonce
+    rank: Count
+    size: Count
+    epoch: Count
+    plan: Posted
+
+
+class PeerPost(Message, frozen=True, tag=63):
+    """Something for all members to know, under a key that is used once."""
+
+    key: Name
+    value: Posted

@@ -1,0 +1,178 @@
+"""Between gateway and agent: requests, and their answers piece by piece."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from wire.message import Count, Message, Name, Number, Size
+
+
+class ServedModel(msgspec.Struct, frozen=True, array_like=True):
+    """A model an agent serves: its id for clients and the positions (prompt and answer) one request may have.
+
+    ``drafts``: the drafters a request may name, the agent's own choice first; empty where the agent never drafts.
+    ``max_characters``: a prompt of more text has too many tokens, whatever they are; 0: the agent does not say.
+    """
+
+    id: Name
+    max_positions: Count
+    created: Count
+    drafts: Annotated[list[Name], msgspec.Meta(max_length=16)] = []
+    max_characters: Size = 0
+
+
+class AgentHello(Message, frozen=True, tag=30):
+    """An agent introduces itself: the models it serves and the answers it generates at once."""
+
+    name: Name
+    credential: Name
+    models: Annotated[list[ServedModel], msgspec.Meta(min_length=1, max_length=64)]
+    capacity: Count
+
+
+class GatewayWelcome(Message, frozen=True, tag=31):
+    """The gateway accepts an agent."""
+
+    name: Name
+
+
+class ChatTurn(msgspec.Struct, frozen=True, array_like=True):
+    """One message of a conversation; ``content`` is plain text."""
+
+    role: Name
+    content: str
+    name: Name | None = None
+
+
+class Sampling(msgspec.Struct, frozen=True, array_like=True):
+    """How the next token is chosen; ranges are checked at the gateway and again by the agent."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None
+
+
+class Generate(Message, frozen=True, tag=32):
+    """Answer one prompt ``n`` times: ``prompt`` is a conversation, plain text, or token ids.
+
+    ``max_tokens`` None means as many as fit and the agent allows. ``logprobs`` None means none, else how many
+    alternatives to each token.
+    ``echo`` puts the prompt's text before the answer. ``tenant`` tells clients apart whose prompts must not share
+    anything: a digest of the key they showed, empty where none is needed. ``draft`` names the drafter to draft with,
+    ``none`` for plain decoding; empty: the agent's own choice. Of the ``n`` choices no more than ``at_once`` are
+    generated side by side; 0: all of them.
+    """
+
+    request: Number
+    request_id: Name
+    model: Name
+    prompt: list[ChatTurn] | str
+    prompt_ids: list[int] | None = None
+    n: Count = 1
+    max_tokens: Count | None = None
+    stop: list[str] = []  # noqa: RUF012 (msgspec copies it)
+    stop_token_ids: list[int] = []  # noqa: RUF012
+    ignore_eos: bool = False
+    echo: bool = False
+    logprobs: Count | None = None
+    sampling: Sampling = Sampling()
+    tenant: Name = ""
+    draft: Name = ""
+    at_once: Count = 0
+
+
+class Cancel(Message, frozen=True, tag=33):
+    """Nobody waits for this request any more: stop and free what it holds. Not answered."""
+
+    request: Number
+
+
+class Accepted(Message, frozen=True, tag=34):
+    """The agent has taken a request and its prompt has this many tokens."""
+
+    request: Number
+    prompt_tokens: Count
+
+
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """One token that might have come: its text (undecodable bytes replaced), log-probability and raw bytes."""
+
+    text: str
+    logprob: float
+    raw: bytes
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """The log-probability of one generated token and its likeliest alternatives, best first."""
+
+    chosen: Alternative
+    top: list[Alternative]
+
+
+class Delta(Message, frozen=True, tag=35):
+    """More text of choice ``index``: complete characters only, never part of a stop string; ``tokens`` tokens new since
+    the last delta of this choice (their text may come later, when it is complete)."""
+
+    request: Number
+    index: Count
+    text: str
+    tokens: Count
+    logprobs: list[TokenLogprob] | None = None
+
+
+class Spent(msgspec.Struct, frozen=True, array_like=True):
+    """Where time went, in microseconds: on the device until it had sent all it asked, waiting in the cloud, in the
+    cloud's step, and on the link: all that is left until the answer was there."""
+
+    device_us: Size
+    link_us: Size
+    queue_us: Size
+    step_us: Size
+
+
+class Timings(msgspec.Struct, frozen=True, array_like=True):
+    """Where the time of one choice went, from one wanted answer of the cloud to the next: until the one that ended the
+    prompt, and over the ``rounds`` after it."""
+
+    prompt: Spent
+    decode: Spent
+    rounds: Count
+
+
+class Finished(Message, frozen=True, tag=36):
+    """Choice ``index`` is complete: ``stop`` (an end token or stop string) or ``length``.
+
+    ``timings``: where its time went; None where no cloud had part in it, or the agent does not say."""
+
+    request: Number
+    index: Count
+    reason: Literal["stop", "length"]
+    timings: Timings | None = None
+
+
+class Done(Message, frozen=True, tag=37):
+    """All choices of a request are complete. ``cached_tokens`` of the prompt were left from an earlier turn.
+    ``proposed`` tokens were drafted, all choices together, and ``accepted`` of them are in the answers."""
+
+    request: Number
+    prompt_tokens: Count
+    completion_tokens: Count
+    cached_tokens: Count = 0
+    proposed: Count = 0
+    accepted: Count = 0
+
+
+class AgentState(Message, frozen=True, tag=38):
+    """An agent's load, sent with changes: the answers it has to generate at once (of each request those unfinished, up
+    to its ``at_once``), and whether its cloud can be reached (None: it needs none)."""
+
+    running: Count
+    cloud_connected: bool | None = None
