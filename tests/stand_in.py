@@ -139,6 +139,8 @@ def _note(way: str, tensor: torch.Tensor) -> None:
 class _Module:
     """What ``torch.stand`` says: there are no such devices to care for, when random states are kept, say."""
 
+    __name__ = f"torch.{NAME}"  # transformers asks for it, in whatever runs in one process with this.
+
     def is_available(self) -> bool:
         return False
 

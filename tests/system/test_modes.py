@@ -148,8 +148,9 @@ def test_cloud(tmp_path: Path) -> None:
 
 
 def test_hat_without_chunks(tmp_path: Path) -> None:
-    """Drafting, and the prompt in one step, all of its rows downloaded."""
+    """Drafting, where it pays on this machine, and the prompt in one step, all of its rows downloaded."""
     ran = run(tmp_path, "hat", whole_prompts=True, download="all")
     check_answer(ran)
-    assert ran.accepted > 0 and ran.within[512] == ran.steps - 1
+    assert ran.steps == TOKENS - ran.accepted and ran.within[512] == ran.steps - 1
+    assert ran.within[1] < ran.within[512], "something was drafted"
     assert ran.sent > ran.prompt * ROW_BYTES
