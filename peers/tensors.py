@@ -106,9 +106,13 @@ def over_gloo(board: Board, rank: int, size: int, address: str) -> TensorGroup:
     group.set_timeout(SILENT_FOR)
     collective = cast(_Collective, group)
 
-    def abort() -> object:
-        # Gloo's own does nothing; but a wait that takes too long closes all connections, so one is made.
-        return collective.recv([torch.empty(1)], 0 if rank else 1, _NEVER_SENT).wait(timedelta(milliseconds=1))
+    def abort() -> None:
+        # Gloo's own does nothing; but a wait that takes too long closes all connections, so one is made. One for each
+        # of the others: with a member that is gone already there is no wait.
+        for other in range(size):
+            with suppress(RuntimeError):
+                if other != rank:
+                    collective.recv([torch.empty(1)], other, _NEVER_SENT).wait(timedelta(milliseconds=1))
 
     return TensorGroup(collective, abort)
 

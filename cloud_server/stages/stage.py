@@ -184,10 +184,10 @@ async def _live(life: Life, compute: ThreadPoolExecutor) -> None:
     running = asyncio.get_running_loop().run_in_executor(compute, life.run)
     both: list[asyncio.Future[Any]] = [running, ended]
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if not running.done() and not life.config.redial:
+        os._exit(1)  # Whatever it is doing, nobody wants it any more.
+    life.abort()  # Also where it has ended by itself: the others wait for its connections to close.
     if not running.done():
-        if not life.config.redial:
-            os._exit(1)  # Whatever it is doing, nobody wants it any more.
-        life.abort()
         await asyncio.wait([running], timeout=END_WITHIN_S)
     if not running.done():
         log.error("this stage hangs, and ends")

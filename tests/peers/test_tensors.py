@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ import torch
 from checkpoints import DEMO
 from oracle import oracle_tokens, prompt_for
 
-from peers.board import PeerLost
+from peers.board import Board, PeerLost
 from peers.rendezvous import listening
-from peers.tensors import over_gloo
+from peers.tensors import TensorGroup, over_gloo, wait
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 from split_model.slices import Slice, shards
@@ -34,7 +35,7 @@ MEMBER = """
 import asyncio, os, sys
 import torch
 from peers.membership import join
-from peers.tensors import over_gloo
+from peers.tensors import TensorGroup, over_gloo, wait
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice, shards
 from split_model.stack import Span, Stack
@@ -153,3 +154,26 @@ async def test_a_member_that_hangs_does_not_hold_the_others() -> None:
             group.end("enough")
     with pytest.raises(PeerLost):
         group.board.get("more", 1.0)
+
+
+async def test_a_member_that_is_gone_keeps_no_wait_for_another_alive() -> None:
+    """Of three the first has died: who waits for the second, which hangs, is freed by ``abort`` all the same."""
+    boards: list[Board] = []
+
+    def tell(sender: int, key: str, value: bytes) -> None:
+        for number, board in enumerate(boards):
+            if number != sender:
+                board.put(key, value)
+
+    boards += [Board(partial(tell, rank)) for rank in range(3)]
+    makers = [asyncio.to_thread(over_gloo, board, rank, 3, "127.0.0.1") for rank, board in enumerate(boards)]
+    groups: dict[int, TensorGroup] = dict(enumerate(await asyncio.gather(*makers)))
+    gone, host = 1, groups[0]
+    waiting = asyncio.create_task(asyncio.to_thread(lambda: wait(host.receive(torch.empty(4), 2, 1))))
+    del groups[gone]
+    with pytest.raises(RuntimeError):
+        await asyncio.to_thread(lambda: wait(host.receive(torch.empty(4), gone, 1)))
+    assert not waiting.done()
+    host.abort()
+    with pytest.raises(RuntimeError):
+        await asyncio.wait_for(waiting, 10)
