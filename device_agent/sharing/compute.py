@@ -47,9 +47,10 @@ class Compute:
             steps = work()
             try:
                 while True:
-                    loop.call_soon_threadsafe(stream.put, next(steps), False)
+                    loop.call_soon_threadsafe(stream.put, next(steps))
             except StopIteration as end:
-                loop.call_soon_threadsafe(stream.put, end.value, True)
+                if end.value is not None:
+                    loop.call_soon_threadsafe(stream.put, end.value)
 
         stream.work = self.submit(run, tenant)
         stream.work.add_done_callback(stream.ended)
@@ -110,6 +111,9 @@ class Lane:
 class Outputs(Generic[Value]):
     """What one piece of work on the thread hands over, in order, to be iterated over once; raises what the work raises.
 
+    It ends when the work is done, not with the last item: whoever asks then whether the thread is idle is not told of
+    this very work.
+
     Attributes:
         work: done once all was handed over.
     """
@@ -118,26 +122,22 @@ class Outputs(Generic[Value]):
 
     def __init__(self) -> None:
         self._items: deque[Value] = deque()
-        self._complete = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, item: Value | None, last: bool) -> None:
-        """One more; None where there was nothing ``last``."""
-        if item is not None:
-            self._items.append(item)
-        self._complete = last
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def put(self, item: Value) -> None:
+        """One more."""
+        self._items.append(item)
+        self._wake()
 
     def ended(self, work: asyncio.Future[None]) -> None:
         """The work is done, or has failed."""
-        self.put(None, True)
+        self._wake()
 
     def __aiter__(self) -> Outputs[Value]:
         return self
 
     async def __anext__(self) -> Value:
-        while not self._items and not self._complete:
+        while not self._items and not self.work.done():
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -146,9 +146,12 @@ class Outputs(Generic[Value]):
                 raise
         if self._items:
             return self._items.popleft()
-        if self.work.done():
-            self.work.result()
+        self.work.result()
         raise StopAsyncIteration
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 def quiet(future: asyncio.Future[Value]) -> asyncio.Future[Value]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from threading import Event
+from time import sleep
+from typing import Any, cast
 
 import pytest
 
@@ -184,3 +186,22 @@ async def test_what_waits_is_cancelled_when_the_thread_stops(compute: Compute) -
     assert all(isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*left, return_exceptions=True))
     await asyncio.wait_for(first, WITHIN_S)
     assert len(ran) == 2
+
+
+class LetsGoSlowly:
+    """Gives one item, and takes its time to be freed, which is still the thread's time."""
+
+    def __iter__(self) -> LetsGoSlowly:
+        return self
+
+    def __next__(self) -> int:
+        raise StopIteration(7)
+
+    def __del__(self) -> None:
+        sleep(0.05)
+
+
+async def test_who_has_read_a_stream_finds_the_thread_idle(compute: Compute) -> None:
+    """A stream ends with its work, so that nobody takes the end of his own work for somebody else's."""
+    assert [item async for item in compute.stream(cast(Any, LetsGoSlowly))] == [7]
+    assert compute.idle
