@@ -36,13 +36,11 @@ def create_app(server: CloudServer) -> FastAPI:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     config = server.config
-    on_loopback, hosts = is_loopback(config.host), [name.strip() for name in config.allowed_hosts.lower().split(",")]
+    on_loopback, hosts = is_loopback(config.host), config.hosts
 
     def check_host(connection: HTTPConnection) -> None:
         """At every door: not by a name that is foreign here, which is how a page would reach a local port."""
-        if is_foreign(
-            connection.headers.get("host"), on_loopback=on_loopback, allowed=[each for each in hosts if each]
-        ):
+        if is_foreign(connection.headers.get("host"), on_loopback=on_loopback, allowed=hosts):
             if connection.scope["type"] == "websocket":
                 raise WebSocketException(1008)
             raise HTTPException(403, "this server does not answer to the name in the Host header; see --allowed-hosts")

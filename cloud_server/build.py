@@ -15,9 +15,10 @@ from cloud_server.engine.entries import Limits
 from cloud_server.engine.ledger import Ledger
 from cloud_server.metrics import CloudMetrics
 from cloud_server.server import CloudServer
+from cloud_server.stages.layer_step import LayerStep
 from cloud_server.stages.pipeline import LOOPBACK, Elsewhere, PipelineRunner
 from cloud_server.stages.plan import stage_device, stage_layers
-from cloud_server.stages.runner import LayerStep, LocalRunner, Runner
+from cloud_server.stages.runner import LocalRunner, Runner
 from cloud_server.stages.stage import StageConfig
 from split_model.checkpoint import Checkpoint
 from split_model.device import choose_device

@@ -1,11 +1,15 @@
-"""Which keys and values a step first takes elsewhere: those of kept nodes, and those that a fork begins with. Pure.
+"""What a step first does to keys and values: those of kept nodes and those that a fork begins with go elsewhere, and
+pages in which steps may have left NaN or infinity are cleared before anybody else's rows come into them. Pure.
 
 A position's *slot* is a number in the pool; a page has ``size`` of them.
+
+A kernel should read nothing but what the present owner of a page has written. Where one masks by multiplying instead,
+NaN that another session has left behind a session's end would become its own: nought times NaN is NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from cloud_server.cache.pages import Run
 
@@ -14,6 +18,9 @@ Key = tuple[int, int]
 
 Move = tuple[int, int, int]
 """So many consecutive slots go to other slots: ``(from, to, count)``."""
+
+NOWHERE = -1
+"""Where noughts come from."""
 
 
 def kept(table: Sequence[int], size: int, position: int, nodes: Sequence[int]) -> list[Move]:
@@ -45,6 +52,31 @@ def copied(source: Sequence[Run], target: Sequence[Run], size: int, positions: i
         if to == to_end:
             to, to_end = next(targets, (0, 0))
     return moves
+
+
+class Unclean:
+    """The pages that are to be cleared, by their numbers; each has ``size`` positions."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pages: set[int] = set()
+
+    def mark(self, table: Sequence[int], begin: int, end: int | None = None, kept: int = 0) -> None:
+        """The pages of a session's ``table`` with its positions from ``begin`` up to ``end`` (none: all that follow),
+        but for those with positions below ``kept``, which it keeps."""
+        first = max(begin // self._size, -(-kept // self._size))
+        self._pages.update(table[first : None if end is None else -(-end // self._size)])
+
+    def take(self, pages: Collection[int] | None = None) -> list[Move]:
+        """What clears them all, or those of ``pages``, which the next step has to begin with; they are marked no
+        longer."""
+        taken = self._pages if pages is None else self._pages.intersection(pages)
+        self._pages = self._pages - taken
+        return [(NOWHERE, page * self._size, self._size) for page in sorted(taken)]
+
+    def failed(self, moves: Sequence[Move]) -> None:
+        """A step that was to begin with these moves may not have made them."""
+        self._pages.update(slot // self._size for begin, slot, _ in moves if begin == NOWHERE)
 
 
 def _slots(runs: Sequence[Run], size: int) -> Iterator[Run]:

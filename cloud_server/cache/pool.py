@@ -8,9 +8,8 @@ from itertools import groupby
 import torch
 
 from cloud_server.cache.memory import in_small_pages
-from cloud_server.cache.moving import Move
+from cloud_server.cache.moving import NOWHERE, Move
 from cloud_server.cache.span import PagedSpan
-from cloud_server.cache.unclean import NOWHERE
 
 Moves = Sequence[Move]
 """Slots whose keys and values go to other slots, one move after the other; of single slots that are moved one after the

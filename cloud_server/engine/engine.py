@@ -17,8 +17,8 @@ from cloud_server.engine.ledger import Ledger
 from cloud_server.engine.sessions import Sessions
 from cloud_server.engine.steps import Step, Steps
 from cloud_server.metrics import CloudMetrics
+from cloud_server.schedule.budget import StepPace
 from cloud_server.schedule.chunk_model import Conditions
-from cloud_server.schedule.pace import StepPace
 from cloud_server.stages.runner import Runner, StageLost
 from wire.errors import Code, SessionFailed
 from wire.hello import CloudIdentity
@@ -136,7 +136,7 @@ class Engine:
             ran = await self._runner.run(step.hidden, step.spans, step.moves)
         except StageLost:
             self.sessions.lost = True
-            self.sessions.upkeep.failed(step.moves)
+            self.sessions.upkeep.unclean.failed(step.moves)
         except Exception as error:  # Whatever it is, it ends the sessions of this step and no others.
             log.error("step failed", error=type(error.__cause__ or error).__name__, sessions=len(step.stretches))
             self.steps.fail(step)

@@ -21,9 +21,9 @@ from cloud_server.engine.session import Answered, Stretch
 from cloud_server.engine.sessions import Sessions
 from cloud_server.engine.upkeep import Moved
 from cloud_server.metrics import CloudMetrics
-from cloud_server.schedule.pace import StepPace
+from cloud_server.schedule.budget import StepPace
 from cloud_server.schedule.plan import Plan, Portion, Truncation
-from cloud_server.stages.runner import Ran
+from cloud_server.stages.layer_step import Ran
 from service.sparing_log import SparingLog
 from wire.errors import Code, SessionFailed
 
@@ -86,7 +86,7 @@ class Steps:
             if not self._sessions.holds(session):
                 continue  # Closed, ended or resumed elsewhere while the step ran.
             if not finite:
-                self._sessions.upkeep.spoilt(self._sessions.ledger.pages.table(session.key), stretch.span.start)
+                self._sessions.upkeep.unclean.mark(self._sessions.ledger.pages.table(session.key), stretch.span.start)
                 failure = SessionFailed(Code.NOT_FINITE, "these rows hold or became NaN or infinity")
                 self._sessions.end(session.key, failure)
                 continue
@@ -95,7 +95,7 @@ class Steps:
 
     def fail(self, step: Step) -> None:
         """A step could not be computed: whoever has rows or moves in it ends, and nobody else."""
-        self._sessions.upkeep.failed(step.moves)
+        self._sessions.upkeep.unclean.failed(step.moves)
         for session in [*(stretch.session for stretch in step.stretches), *(each.session for each in step.moved)]:
             if self._sessions.holds(session):
                 failure = SessionFailed(Code.INTERNAL, "the step that held this session failed")

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloud_server.cache.moving import Move
-from cloud_server.cache.unclean import Unclean
+from cloud_server.cache.moving import Move, Unclean
 from cloud_server.engine.session import Session
 
 
@@ -30,7 +29,7 @@ class Upkeep:
 
     def __init__(self, page_positions: int) -> None:
         self.moved: list[Moved] = []
-        self._unclean = Unclean(page_positions)
+        self.unclean = Unclean(page_positions)
 
     def move(self, session: Session, moves: Sequence[Move]) -> None:
         """Keys and values of a session go elsewhere."""
@@ -40,28 +39,20 @@ class Upkeep:
     def fork(self, session: Session, table: Sequence[int], moves: Sequence[Move], positions: int) -> None:
         """A session begins with ``positions`` positions of another in the pages ``table``. These are cleared before it
         and not behind all else, as they are for others who take pages."""
-        self.moved.append(Moved(session, [*self._unclean.take(table), *moves], positions))
+        self.moved.append(Moved(session, [*self.unclean.take(table), *moves], positions))
 
     def forget(self, session: Session) -> None:
         """What was to be moved for a session is not."""
-        self._unclean.failed([move for each in self.moved if each.session is session for move in each.moves])
+        self.unclean.failed([move for each in self.moved if each.session is session for move in each.moves])
         self.moved = [each for each in self.moved if each.session is not session]
 
     def leave(self, session: Session, table: Sequence[int], kept: int) -> None:
         """Of its pages ``table`` a session keeps those up to position ``kept``: what steps under way write behind it,
         nobody looks at."""
         for stretch in session.under_way:
-            self._unclean.mark(table, stretch.span.start, stretch.span.end, kept)
-
-    def spoilt(self, table: Sequence[int], begin: int) -> None:
-        """In the pages ``table`` there are no numbers from position ``begin`` on."""
-        self._unclean.mark(table, begin)
+            self.unclean.mark(table, stretch.span.start, stretch.span.end, kept)
 
     def take(self) -> tuple[list[Moved], list[Move]]:
         """For whom the next step makes moves, and all of them."""
         moved, self.moved = self.moved, []
-        return moved, [*(move for each in moved for move in each.moves), *self._unclean.take()]
-
-    def failed(self, moves: Sequence[Move]) -> None:
-        """A step that was to begin with these moves may not have made them."""
-        self._unclean.failed(moves)
+        return moved, [*(move for each in moved for move in each.moves), *self.unclean.take()]

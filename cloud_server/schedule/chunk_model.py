@@ -4,7 +4,7 @@ The model behind both is a link and a cloud that work at the same time. Chunk i 
 to its last are sent; its step begins when the batch in progress is done, and stands in for chunk i in the cloud's P
 stages, one after the other, each step / P long:
 
-    arrive_i = A / beta_up * (x_1 + ... + x_i) + i * chunk_s
+    arrive_i = A / beta_up * (x_1 + ... + x_i)
     step_i   = g(mu + x_i)
     start_i  = max(arrive_i + wait, start_(i-1) + step_(i-1) / P)
     ready_i  = max(start_i + step_i, ready_(i-1) + step_i / P)
@@ -53,7 +53,6 @@ class Conditions:
         row_bytes: bytes of one row on the way up (A).
         up_bytes_s: measured bandwidth up in bytes a second (beta_up), None where it is not known yet.
         cap_rows: no chunk is larger: what a frame holds, and what protects the decoders that share its step.
-        chunk_s: what one more chunk costs on the way whatever its size, in seconds.
     """
 
     mu: float
@@ -62,7 +61,6 @@ class Conditions:
     row_bytes: int
     up_bytes_s: float | None
     cap_rows: int
-    chunk_s: float = 0.0
 
     def __post_init__(self) -> None:
         assert self.pipeline > 0 and self.row_bytes > 0 and self.cap_rows > 0 and self.mu >= 0
@@ -132,7 +130,7 @@ def ready_s(conditions: Conditions, sizes: Sequence[int]) -> float:
     arrive = free = ready = 0.0
     for size in sizes:
         step_s = conditions.g(conditions.mu + size)
-        arrive += size * row_s + conditions.chunk_s
+        arrive += size * row_s
         start = max(arrive + wait_s, free)
         free = start + step_s / stages
         ready = max(start + step_s, ready + step_s / stages)

@@ -15,10 +15,11 @@ import torch
 
 from cloud_server.cache.pool import Moves
 from cloud_server.cache.span import PagedSpan
+from cloud_server.stages.layer_step import LayerStep, Ran, StepFailed, finite_spans
 from cloud_server.stages.link import Link
 from cloud_server.stages.plan import ALL_LOADED, LOADED, LOADED_WITHIN_S
 from cloud_server.stages.processes import StageProcesses
-from cloud_server.stages.runner import LayerStep, Ran, StageLost, StepFailed, finite_spans
+from cloud_server.stages.runner import StageLost
 from cloud_server.stages.step_wire import StepHead
 from peers.board import PeerLost
 from peers.rendezvous import Group
@@ -59,7 +60,7 @@ class LivePipeline:
     """
 
     def __init__(self, step: LayerStep, group: Group) -> None:
-        self.processes = StageProcesses(self.lose)
+        self.processes = StageProcesses()
         self._step = step
         self._group = group
         self._loop = asyncio.get_running_loop()
@@ -72,6 +73,7 @@ class LivePipeline:
         self._queue: SimpleQueue[int | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         group.ended.add_done_callback(lambda ended: self.lose(ended.result()))
+        self.processes.ended.add_done_callback(lambda ended: self.lose(ended.result()))
 
     @property
     def whole(self) -> bool:

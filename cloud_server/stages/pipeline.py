@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -19,12 +19,12 @@ import torch
 
 from cloud_server.cache.pool import Moves
 from cloud_server.cache.span import PagedSpan
+from cloud_server.stages.layer_step import LayerStep, Ran
 from cloud_server.stages.link import Link, Place
 from cloud_server.stages.live import LivePipeline
 from cloud_server.stages.plan import StagePlan
-from cloud_server.stages.runner import LayerStep, Ran, StageLost, StepFailed
+from cloud_server.stages.runner import StageLost, warm_up
 from cloud_server.stages.stage import StageConfig
-from cloud_server.stages.warm_up import warm_up
 from peers.rendezvous import Rendezvous, listening
 from peers.secret import new_secret
 from service.addresses import host_port
@@ -63,8 +63,7 @@ class PipelineRunner:
             first stage's device is ``stage_device(like.device, 0, stages)``.
         elsewhere: which of the stages are on other machines; none: all are started here.
         transport: how hidden states go, ``gloo`` or, with a GPU to each stage, ``nccl``.
-        warm_rows: rows of the largest step to be ready for at the first start; 0: of none. Later starts have sessions
-            that wait for them.
+        warm_rows: see ``warm_up``, at the first start; later ones have sessions that wait for them.
     """
 
     def __init__(
@@ -136,9 +135,8 @@ class PipelineRunner:
             except RuntimeError as error:
                 raise StageLost(f"the stages could not join: {error}") from error
             pipeline.begin(link)
-            if self._warm_rows and self._generation == 1:
-                with suppress(StepFailed):  # Whoever needs such a step will be told.
-                    await warm_up(self.run, self._step, self._warm_rows)
+            if self._generation == 1:
+                await warm_up(self.run, self._step, self._warm_rows)
         except BaseException:
             await self._end()
             raise

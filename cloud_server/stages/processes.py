@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 
 import structlog
 
@@ -29,12 +31,12 @@ def command_line(config: StageConfig) -> list[str]:
 class StageProcesses:
     """The stages that this process has started.
 
-    Args:
-        on_end: called with what happened, on a thread, whenever one of the processes has ended.
+    Attributes:
+        ended: set on a thread once one of the processes has ended: which, and with what status.
     """
 
-    def __init__(self, on_end: Callable[[str], None]) -> None:
-        self._on_end = on_end
+    def __init__(self) -> None:
+        self.ended: Future[str] = Future()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._watchers: list[threading.Thread] = []
 
@@ -78,4 +80,5 @@ class StageProcesses:
 
     def _watch(self, process: subprocess.Popen[bytes], seat: int) -> None:
         status = process.wait()
-        self._on_end(f"stage {seat} ended with status {status}")
+        with suppress(InvalidStateError):  # Another has ended before.
+            self.ended.set_result(f"stage {seat} ended with status {status}")

@@ -1,51 +1,27 @@
-"""Who runs a step: this process on a thread of its own, or (``pipeline.py``) stages in several processes.
-
-A runner has no memory of sessions. A step says for each span which pages it has and where its rows go, so a step that
-failed half-way can simply be run again, and a stage needs no messages beside the steps themselves.
-"""
+"""Who runs a step: this process on a thread of its own, or (``pipeline.py``) stages in several processes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Protocol
 
+import structlog
 import torch
 
-from cloud_server.cache.attention import Backend
-from cloud_server.cache.batch import PagedBatch
-from cloud_server.cache.pool import KVPool, Moves
+from cloud_server.cache.pool import Moves
 from cloud_server.cache.span import PagedSpan
-from cloud_server.stages.warm_up import warm_up
-from split_model.stack import Stack
+from cloud_server.stages.layer_step import LayerStep, Ran, StepFailed, finite_spans
+from split_model.warming import Warming
+
+log = structlog.get_logger()
 
 
 class StageLost(Exception):
     """A stage is gone, and with it the keys and values of every session."""
-
-
-class StepFailed(Exception):
-    """The step could not be computed, even row by row; other steps can."""
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a step gave.
-
-    Attributes:
-        outputs: ``[rows, hidden]``, the spans' rows one after the other.
-        finite: for each span, whether all its outputs are numbers. NaN or infinity in a row goes through every layer
-            to that row's output and those of its session behind it, and to nobody else's.
-        seconds: how long it was being computed, all stages together.
-    """
-
-    outputs: torch.Tensor
-    finite: Sequence[bool]
-    seconds: float
 
 
 class Runner(Protocol):
@@ -66,7 +42,7 @@ class Runner(Protocol):
         ...
 
     async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves = ()) -> Ran:
-        """One step. ``hidden`` are the rows of all spans in order, tensors ``[rows, hidden]``, at least one. Before
+        """Run one step. ``hidden`` are the rows of all spans in order, tensors ``[rows, hidden]``, at least one. Before
         anything is computed, ``moves`` are made in every layer. At most ``depth`` steps at once.
 
         Raises:
@@ -80,47 +56,11 @@ class Runner(Protocol):
         ...
 
 
-class LayerStep:
-    """The layers of this process and their pool, called on one thread: shared by the local runner and by stages."""
-
-    def __init__(self, stack: Stack, pool: KVPool, backend: Backend) -> None:
-        self.stack = stack
-        self.pool = pool
-        self.backend = backend
-
-    def __call__(self, hidden: torch.Tensor, spans: Sequence[PagedSpan], moves: Moves = ()) -> torch.Tensor:
-        """``hidden [rows, hidden]`` of all spans, one after the other -> outputs of the same shape, behind ``moves``.
-
-        Out of memory makes two smaller steps of one, down to single rows. Raises ``StepFailed``.
-        """
-        try:
-            self.pool.move(moves)
-        except (MemoryError, RuntimeError) as error:
-            raise StepFailed(type(error).__name__) from error
-        return self._run(hidden, spans)
-
-    def _run(self, hidden: torch.Tensor, spans: Sequence[PagedSpan]) -> torch.Tensor:
-        try:
-            with torch.inference_mode():
-                return self.stack.run(hidden, PagedBatch(self.pool, spans, self.backend))
-        except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
-                raise StepFailed(type(error).__name__) from error
-        if hidden.shape[0] == 1:
-            raise StepFailed("out of memory on a single row")
-        parts, begin = [], 0
-        for half in _halves(spans):
-            rows = sum(span.rows for span in half)
-            parts.append(self._run(hidden[begin : begin + rows], half))
-            begin += rows
-        return torch.cat(parts)
-
-
 class LocalRunner:
-    """All layers in this process, on a compute thread: the event loop goes on while the matrix products run.
+    """A ``Runner`` with all layers in this process, on a compute thread: the event loop goes on meanwhile.
 
     Args:
-        warm_rows: rows of the largest step to be ready for from the start; 0: of none.
+        warm_rows: see ``warm_up``.
     """
 
     depth = 1
@@ -132,17 +72,12 @@ class LocalRunner:
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="step")
 
     async def start(self) -> None:
-        """See ``Runner.start``."""
-        if self._warm_rows:
-            with suppress(StepFailed):  # Whoever needs such a step will be told.
-                await warm_up(self.run, self._step, self._warm_rows)
+        await warm_up(self.run, self._step, self._warm_rows)
 
     async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves = ()) -> Ran:
-        """See ``Runner.run``."""
         return await asyncio.get_running_loop().run_in_executor(self._compute, self._run, hidden, spans, moves)
 
     async def stop(self) -> None:
-        """See ``Runner.stop``."""
         self._compute.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves) -> Ran:
@@ -153,23 +88,37 @@ class LocalRunner:
         return Ran(outputs, finite_spans(outputs, spans), perf_counter() - began)
 
 
-def finite_spans(outputs: torch.Tensor, spans: Sequence[PagedSpan]) -> list[bool]:
-    """For each span, whether all of its rows of ``outputs`` are finite."""
-    if bool(torch.isfinite(outputs).all()):
-        return [True] * len(spans)
-    parts = outputs.split_with_sizes([span.rows for span in spans])
-    return [bool(torch.isfinite(part).all()) for part in parts]
+async def warm_up(
+    run: Callable[[Sequence[torch.Tensor], Sequence[PagedSpan]], Awaitable[Ran]], step: LayerStep, most_rows: int
+) -> None:
+    """Have ``run`` compute steps before the first, of the sizes that occur up to ``most_rows`` rows; 0: of none.
+
+    A step of another size may need a kernel that the process has not had yet, or larger buffers; the first request
+    should not be the one that waits for them. Nothing learns from these steps, and they leave nothing but numbers in
+    free pages. Where a size fails, larger ones are left out: whoever needs such a step will be told.
+
+    Args:
+        step: the layers of this process; other stages warm up as the steps pass through them.
+
+    Raises:
+        StageLost: as ``run`` does.
+    """
+    if not most_rows:
+        return
+    began, pool = monotonic(), step.pool
+    warming = Warming(min(most_rows, pool.pages * pool.page_positions - 1), began)
+    with suppress(StepFailed):
+        while (rows := warming.next(monotonic())) is not None:
+            hidden = _noughts(rows, step)
+            pages = range(-(-(rows + 1) // pool.page_positions))
+            await run([hidden], [PagedSpan(pages, 0, rows)])
+            if warming.done == 1:
+                await run([hidden[:1]], [PagedSpan(pages, rows, 1)])
+        log.info("warmed up", seconds=round(monotonic() - began, 1), sizes=warming.done)
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    # The CPU's allocator raises a plain RuntimeError and says so in words only.
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
-
-
-def _halves(spans: Sequence[PagedSpan]) -> tuple[list[PagedSpan], list[PagedSpan]]:
-    """The same rows as two steps: half of the spans each, or the two halves of a single one."""
-    if len(spans) > 1:
-        middle = len(spans) // 2
-        return list(spans[:middle]), list(spans[middle:])
-    first, second = spans[0].halves()
-    return [first], [second]
+def _noughts(rows: int, step: LayerStep) -> torch.Tensor:
+    """[rows, hidden] without an operation of torch: on this thread, the event loop's, one of so many numbers would make
+    a second team of OpenMP threads, beside which every later step takes half as long again."""
+    hidden_size, dtype = step.stack.spec.hidden_size, step.stack.dtype
+    return torch.frombuffer(bytearray(rows * hidden_size * dtype.itemsize), dtype=dtype).view(rows, hidden_size)

@@ -22,9 +22,9 @@ from cloud_server.cache.attention import BackendMissing, choose_backend
 from cloud_server.cache.pool import KVPool, Moves
 from cloud_server.cache.span import PagedSpan
 from cloud_server.config import MachineSettings, RemoteStageSettings
+from cloud_server.stages.layer_step import LayerStep
 from cloud_server.stages.link import Link, Place
 from cloud_server.stages.plan import ALL_LOADED, LOADED, LOADED_WITHIN_S, StagePlan, stage_device
-from cloud_server.stages.runner import LayerStep
 from cloud_server.stages.step_wire import BadHead, StepHead
 from peers.membership import Membership, join
 from service.logs import configure_logs

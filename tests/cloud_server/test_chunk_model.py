@@ -217,7 +217,6 @@ def any_conditions(draw: st.DrawFn, known: bool = True) -> Conditions:
         ROW_BYTES,
         draw(st.floats(1e5, 1e10)) if known else None,
         draw(st.integers(1, 64) | st.sampled_from([128, 512, 4096, NO_CAP])),
-        draw(st.sampled_from([0.0, 0.0, 0.0005, 0.02])),
     )
 
 

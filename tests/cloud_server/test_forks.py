@@ -158,7 +158,7 @@ async def test_a_source_that_becomes_nan_harms_no_fork(tiny: Path) -> None:
         with pytest.raises(SessionFailed):
             await other.rows(hidden(11, 4) * torch.nan)
         last = fork.fork((1, 4), 9)
-        assert engine.sessions.upkeep._unclean.take(engine.ledger.pages.table(last.key)) == [], (
+        assert engine.sessions.upkeep.unclean.take(engine.ledger.pages.table(last.key)) == [], (
             "they are cleared with what it is given"
         )
         close(await last.rows(again[:1]), expected(tiny, torch.cat([line[:9], again[:1]]))[-1:])

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_server.schedule.monitor import BASE_S, ROW_S, LoadMonitor, StepTimes
-from cloud_server.schedule.step_means import ALPHA
+from cloud_server.schedule.monitor import ALPHA, BASE_S, ROW_S, LoadMonitor, StepTimes
 
 steps = st.lists(st.tuples(st.integers(1, 300_000), st.floats(1e-6, 100.0)), max_size=60)
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,17 +21,17 @@ import torch
 from tiny_models import build_tiny
 
 from cloud_server.cache.attention import choose_backend
-from cloud_server.cache.moving import Move, copied
+from cloud_server.cache.moving import NOWHERE, Move, copied
 from cloud_server.cache.pages import Pages
 from cloud_server.cache.pool import KVPool, Moves
 from cloud_server.cache.span import PagedSpan
-from cloud_server.cache.unclean import NOWHERE
+from cloud_server.stages.layer_step import LayerStep, Ran
 from cloud_server.stages.link import Link, Place
 from cloud_server.stages.live import StageHangs
 from cloud_server.stages.pipeline import PipelineRunner
 from cloud_server.stages.plan import stage_layers
 from cloud_server.stages.processes import StageProcesses
-from cloud_server.stages.runner import LayerStep, LocalRunner, Ran, Runner, StageLost
+from cloud_server.stages.runner import LocalRunner, Runner, StageLost
 from cloud_server.stages.stage import StageConfig, relay
 from cloud_server.stages.step_wire import StepHead
 from peers.board import Board
@@ -381,10 +381,11 @@ def test_who_waits_for_the_end_of_a_process_waits_not_for_ever(windowed: Path, m
     monkeypatch.setattr("cloud_server.stages.processes.KILLED_WITHIN_S", 0.2)
     go_on = threading.Event()
 
-    def hang(why: str) -> None:
-        assert go_on.wait(60), why
+    def hang(ended: Future[str]) -> None:
+        assert go_on.wait(60), ended.result()
 
-    processes = StageProcesses(hang)
+    processes = StageProcesses()
+    processes.ended.add_done_callback(hang)
     processes.start([like(windowed)] * 2)
     began = time.monotonic()
     processes.stop()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cloud_server.cache.attention import SdpaBackend
 from cloud_server.cache.batch import PagedBatch
+from cloud_server.cache.moving import NOWHERE
 from cloud_server.cache.pool import KVPool
 from cloud_server.cache.span import PagedSpan
-from cloud_server.cache.unclean import NOWHERE
 from split_model.new_rows import positions_of
 from split_model.rope import Rope
 from split_model.rope_spec import RopeSpec

@@ -648,7 +648,7 @@ async def test_a_step_that_breaks_ends_its_sessions_only(tiny: Path, monkeypatch
     """An error nobody foresaw is internal for those in the step; the next step runs, and /health stays fine."""
     async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
         with monkeypatch.context() as broken:
-            broken.setattr("cloud_server.stages.runner.PagedBatch", lambda *_: 1 / 0)
+            broken.setattr("cloud_server.stages.layer_step.PagedBatch", lambda *_: 1 / 0)
             stream.post(Open(1, 8))
             stream.post(Forward(1, 0, 0, 1), [rows(2)])
             failed = await news(stream)
@@ -692,7 +692,7 @@ async def test_answers_that_a_slow_device_does_not_fetch_end_their_session(
             await send(data)
 
         monkeypatch.setattr(there._transport, "send", slow)
-        monkeypatch.setattr(there.headroom, "takes", lambda size, party: there.queued_bytes + size <= 100_000)
+        monkeypatch.setattr(there._out, "takes", lambda size, party: there.queued_bytes + size <= 100_000)
         for session in (1, 2, 3):
             stream.post(Open(session, 600))
             stream.post(Forward(session, 0, 0, 500), [rows(500)])

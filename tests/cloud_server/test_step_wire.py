@@ -7,9 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_server.cache.moving import Move
+from cloud_server.cache.moving import NOWHERE, Move
 from cloud_server.cache.span import PagedSpan
-from cloud_server.cache.unclean import NOWHERE
 from cloud_server.stages.plan import stage_layers
 from cloud_server.stages.step_wire import BadHead, StepHead, spans_of, table_of
 from split_model.tree import Tree

@@ -15,12 +15,13 @@ from clouds import until
 from tiny_models import build_tiny
 
 from cloud_server.build import build
+from cloud_server.cache.moving import NOWHERE, Unclean
 from cloud_server.cache.pool import KVPool
-from cloud_server.cache.unclean import NOWHERE, Unclean
 from cloud_server.config import CloudConfig
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.session import Answered
-from cloud_server.stages.runner import LocalRunner, Ran, StepFailed
+from cloud_server.stages.layer_step import Ran, StepFailed
+from cloud_server.stages.runner import LocalRunner
 from wire.errors import Code, SessionFailed
 
 HIDDEN = 32

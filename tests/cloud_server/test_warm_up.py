@@ -13,8 +13,8 @@ from oracle import oracle_tokens, prompt_for
 from tiny_models import build_tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cloud_server.stages.runner import LocalRunner, StepFailed
-from cloud_server.stages.warm_up import warm_up
+from cloud_server.stages.layer_step import StepFailed
+from cloud_server.stages.runner import LocalRunner, warm_up
 from device_agent.sharing.compute import Compute
 from split_model.warming import WARM_ROWS
 
