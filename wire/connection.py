@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, get_args
 
 from wire.errors import Code, ConnectionFailed, LocalMistake
 from wire.frames import Frame, Tensor, decode, encode, header_bytes, read_prefix, stamp
@@ -29,33 +29,8 @@ from wire.message import Drain, Failed, Heartbeat
 from wire.messages import HELLOS, AnyMessage, tags_of
 from wire.parts import CUT_OFF, FIRST, Assembly
 from wire.peer_messages import PeerChallenge, PeerHello, PeerPost, PeerWelcome
-from wire.request_messages import (
-    Accepted,
-    AgentHello,
-    AgentState,
-    Cancel,
-    Delta,
-    Done,
-    Finished,
-    GatewayWelcome,
-    Generate,
-)
-from wire.session_messages import (
-    Advice,
-    Close,
-    CloudWelcome,
-    DeviceHello,
-    Fork,
-    Forward,
-    Keep,
-    LinkState,
-    Open,
-    Park,
-    Result,
-    Resume,
-    Timing,
-    Truncate,
-)
+from wire.request_messages import AgentHello, FromAgent, FromGateway, GatewayWelcome
+from wire.session_messages import CloudWelcome, DeviceHello, Forward, FromCloud, FromDevice, Result
 
 
 class Role(Enum):
@@ -80,13 +55,13 @@ class State(Enum):
 _ALWAYS: Final = (Heartbeat, Failed)
 _ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
     (Role.CLOUD, State.GREETING): (DeviceHello,),
-    (Role.CLOUD, State.OPEN): (Open, Forward, Truncate, Keep, Close, Resume, Fork, Park, LinkState, Timing),
+    (Role.CLOUD, State.OPEN): get_args(FromDevice),
     (Role.DEVICE, State.GREETING): (CloudWelcome,),
-    (Role.DEVICE, State.OPEN): (Result, Drain, Advice),
+    (Role.DEVICE, State.OPEN): (*get_args(FromCloud), Drain),
     (Role.GATEWAY, State.GREETING): (AgentHello,),
-    (Role.GATEWAY, State.OPEN): (Accepted, Delta, Finished, Done, AgentState, Drain),
+    (Role.GATEWAY, State.OPEN): (*get_args(FromAgent), Drain),
     (Role.AGENT, State.GREETING): (GatewayWelcome,),
-    (Role.AGENT, State.OPEN): (Generate, Cancel, Drain),
+    (Role.AGENT, State.OPEN): (*get_args(FromGateway), Drain),
     (Role.HOST, State.GREETING): (PeerHello,),
     (Role.HOST, State.OPEN): (PeerPost,),
     (Role.MEMBER, State.GREETING): (PeerChallenge,),

@@ -4,66 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Union
+from typing import Any, Union, get_args
 
 from wire.message import Drain, Failed, Heartbeat
 from wire.peer_messages import PeerChallenge, PeerHello, PeerPost, PeerWelcome
-from wire.request_messages import (
-    Accepted,
-    AgentHello,
-    AgentState,
-    Cancel,
-    Delta,
-    Done,
-    Finished,
-    GatewayWelcome,
-    Generate,
-)
-from wire.session_messages import (
-    Advice,
-    Close,
-    CloudWelcome,
-    DeviceHello,
-    Fork,
-    Forward,
-    Keep,
-    LinkState,
-    Open,
-    Park,
-    Result,
-    Resume,
-    Timing,
-    Truncate,
-)
+from wire.request_messages import AgentHello, GatewayWelcome, RequestMessage
+from wire.session_messages import CloudWelcome, DeviceHello, SessionMessage
 
 AnyMessage = Union[
-    Heartbeat, Failed, Drain,
-    DeviceHello, CloudWelcome, Open, Forward, Result, Truncate, Keep, Close, Resume, Fork, Park, LinkState, Timing,
-    Advice,
-    AgentHello, GatewayWelcome, Generate, Cancel, Accepted, Delta, Finished, Done, AgentState,
-    PeerChallenge, PeerHello, PeerWelcome, PeerPost,
-]  # fmt: skip
+    Heartbeat, Failed, Drain, SessionMessage, RequestMessage, PeerChallenge, PeerHello, PeerWelcome, PeerPost
+]
 
 HELLOS = (DeviceHello, CloudWelcome, AgentHello, GatewayWelcome, PeerHello, PeerChallenge)
 
 
 def tags_of(*kinds: type) -> frozenset[int]:
-    """The tags that messages of these kinds begin with."""
+    """Return the tags that messages of these kinds begin with."""
     return frozenset(each.__struct_config__.tag for each in kinds)  # type: ignore[attr-defined]
 
 
 def subject_of(message: AnyMessage) -> int | None:
-    """The session or request that a message belongs to, if any: what is said of one subject stays in order."""
+    """Return the session or request that a message belongs to, if any: what is said of one subject stays in order."""
     read = _SUBJECT.get(type(message))
     return None if read is None else read(message)
 
 
-_SUBJECT: dict[type, Callable[[Any], int | None]] = {
-    each: attrgetter(name)
-    for name, kinds in {
-        "session": (Open, Forward, Result, Truncate, Keep, Close, Resume, Fork, Park),
-        "request": (Generate, Cancel, Accepted, Delta, Finished, Done),
-        "subject": (Failed,),
-    }.items()
-    for each in kinds
-}
+_SUBJECT: dict[type, Callable[[Any], int | None]] = {Failed: attrgetter("subject")}
+for _kind in get_args(AnyMessage):
+    if _kind.__struct_fields__[0] in ("session", "request"):  # Whose it is a message says first.
+        _SUBJECT[_kind] = attrgetter(_kind.__struct_fields__[0])

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from wire.limits import MAX_HALF_BYTES, MAX_HALF_FRAMES, PART_BYTES, SHORT_FRAME_BYTES
+from wire.limits import MAX_HALF_BYTES, MAX_HALF_FRAMES, MAX_QUEUED_BYTES, PART_BYTES, PARTY_BYTES, SHORT_FRAME_BYTES
 from wire.parts import cut_off, first_part, further_part, goes_in_parts
 
 UNDER_WAY_OF_PARTY: Final = 2
@@ -105,9 +105,13 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._short or self._long)
 
-    def waiting(self, party: Hashable) -> int:
-        """Bytes of a party's long frames that wait."""
-        return self._party_bytes.get(party, 0)
+    def takes(self, size: int, party: Hashable) -> bool:
+        """Whether a frame of so many bytes may be put now. A short one always may; a long one of a ``party`` only where
+        no other of it waits, or its share has room left."""
+        if size <= SHORT_FRAME_BYTES:
+            return True
+        waiting = self._party_bytes.get(party, 0) if party is not None else 0
+        return self.long_bytes + size <= MAX_QUEUED_BYTES and (not waiting or waiting + size <= PARTY_BYTES)
 
     def put(self, entry: Outgoing) -> None:
         """Have it leave in its turn."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Union
 
 import msgspec
 
@@ -176,3 +176,10 @@ class AgentState(Message, frozen=True, tag=38):
 
     running: Count
     cloud_connected: bool | None = None
+
+
+FromGateway = Union[Generate, Cancel]
+FromAgent = Union[Accepted, Delta, Finished, Done, AgentState]
+"""What each side may say once both have introduced themselves, beside what is said on every link."""
+
+RequestMessage = Union[AgentHello, GatewayWelcome, FromGateway, FromAgent]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Union
 
 import msgspec
 
@@ -159,3 +159,10 @@ class Advice(Message, frozen=True, tag=20):
     sizes: Annotated[list[Count], msgspec.Meta(min_length=1, max_length=MAX_CHUNKS)]
     session: Number | None = None
     begin: Count = 0
+
+
+FromDevice = Union[Open, Forward, Truncate, Keep, Close, Resume, Fork, Park, LinkState, Timing]
+FromCloud = Union[Result, Advice]
+"""What each side may say once both have introduced themselves, beside what is said on every link."""
+
+SessionMessage = Union[DeviceHello, CloudWelcome, FromDevice, FromCloud]

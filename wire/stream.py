@@ -20,24 +20,15 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidURI
 
 from wire.connection import Connection, Role
-from wire.errors import Code, ConnectionFailed, Crowded, WireError
+from wire.errors import Code, ConnectionFailed, Crowded
 from wire.frames import Frame, Tensor
-from wire.headroom import Headroom
-from wire.limits import (
-    HELLO_WITHIN_S,
-    MAX_QUEUED_BYTES,
-    MESSAGE_BYTES,
-    SEND_WITHIN_S,
-    SLOWEST_BYTES_S,
-    LinkLimits,
-)
+from wire.limits import HELLO_WITHIN_S, MAX_QUEUED_BYTES, MESSAGE_BYTES, SEND_WITHIN_S, SLOWEST_BYTES_S, LinkLimits
 from wire.messages import AnyMessage, subject_of
 from wire.outbox import Outbox, Outgoing
 from wire.transports import AcceptedTransport, LibraryTransport, Transport, TransportClosed
 
 CLOSE_WITHIN_S = 2.0
 """Time for the farewell and the closing handshake before the socket is simply dropped."""
-
 
 MAX_REASON_BYTES = 120
 
@@ -50,14 +41,14 @@ class Stream:
 
     Attributes:
         sent_bytes, received_bytes: bytes of all frames so far, without the websocket's own few.
-        headroom: whether it takes another long message.
     """
 
     def __init__(self, transport: Transport, connection: Connection) -> None:
         self.sent_bytes = 0
         self.received_bytes = 0
         self._out = Outbox()
-        self.headroom = Headroom(self._out, lambda: connection.failure)
+        self._less = asyncio.Event()
+        """Set for a moment when something has left, or the connection has ended."""
         self._transport = transport
         self._connection = connection
         self._clock = asyncio.get_running_loop().time
@@ -66,7 +57,7 @@ class Stream:
         self._flushed.set()
         self._send_by: float | None = None
         self._in: asyncio.Queue[Frame | None] = asyncio.Queue(MAX_UNREAD)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self._keep_time())]
 
     @property
     def rtt_s(self) -> float | None:
@@ -106,10 +97,25 @@ class Stream:
             raise self._connection.failure
         data = self._connection.frame(message, tensors, self._clock())
         entry = Outgoing(data, subject_of(message), party, left)
-        if not entry.is_short and not self.headroom.takes(entry.size, party):
+        if not self._out.takes(entry.size, party):
             raise Crowded
         self._queue(entry)
         return entry
+
+    def takes(self, size: int, party: Hashable) -> bool:
+        """Whether a message of so many bytes, of ``party``, would not be refused as ``Crowded`` now."""
+        return self._out.takes(size, party)
+
+    async def headroom(self, size: int, party: Hashable) -> None:
+        """Wait until the link ``takes`` that. Who came first is told first.
+
+        Raises:
+            ConnectionFailed: the connection has ended.
+        """
+        while self.failure is None and not self._out.takes(size, party):
+            await self._less.wait()
+        if self.failure is not None:
+            raise self.failure
 
     def withdraw(self, subject: int) -> bool:
         """Take back what is long, and what was posted behind it, of a session or request that nobody waits for any
@@ -117,7 +123,7 @@ class Stream:
         withdrawn = self._out.withdraw(subject)
         if withdrawn:
             self._out_ready.set()  # The peer may have to be told.
-            self.headroom.look()
+            self._look()
         return withdrawn
 
     def fail(self, failure: ConnectionFailed) -> None:
@@ -137,16 +143,28 @@ class Stream:
             raise self._connection.failure or ConnectionFailed(Code.LOST, "the connection is closed")
         return frame
 
-    async def close(self, error: WireError | None = None) -> None:
-        """Tell the peer why (``error`` None: nothing is wrong), and close. Safe to call twice."""
-        if error is not None and self._connection.failure is None:
-            self._connection.fail(ConnectionFailed(error.code, error.message, retry_after_s=error.retry_after_s))
-        await self._finish()
-
-    def start(self) -> None:
-        """Begin reading, writing and keeping time. Called by ``dial`` and ``accept``."""
-        for work in (self._read(), self._write(), self._keep_time()):
-            self._tasks.append(asyncio.create_task(work))
+    async def close(self) -> None:
+        """Tell the peer why the connection has failed, if it has, and close. Safe to call twice."""
+        tasks, self._tasks = self._tasks, []
+        if not tasks:
+            return
+        failure = self._connection.failure
+        farewell = self._connection.farewell()
+        with suppress(TimeoutError, asyncio.TimeoutError):
+            if failure is None:
+                await asyncio.wait_for(self._flushed.wait(), CLOSE_WITHIN_S)
+        for task in tasks:
+            task.cancel()
+        with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
+            if farewell is not None:
+                await asyncio.wait_for(self._transport.send(farewell), CLOSE_WITHIN_S)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if failure is None:
+            self._connection.fail(ConnectionFailed(Code.LOST, "the connection is closed"))
+        code, reason = (1000, "") if failure is None else (failure.close_code, failure.message)
+        with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._transport.close(code, _short(reason)), CLOSE_WITHIN_S)
+        self._stop()
 
     def _queue(self, entry: Outgoing) -> None:
         if entry.is_short and self._out.short_bytes + entry.size > MAX_QUEUED_BYTES:
@@ -191,7 +209,7 @@ class Stream:
                 self.sent_bytes += len(data)
                 if done is not None:
                     done.has_left = True
-                self.headroom.look()
+                self._look()
             self._flushed.set()
 
     async def _keep_time(self) -> None:
@@ -212,35 +230,17 @@ class Stream:
 
     def _stop(self) -> None:
         """Wake whoever receives or waits for room; the owner of the stream then closes it."""
-        self.headroom.look()
+        self._look()
         while True:
             try:
                 return self._in.put_nowait(None)
             except asyncio.QueueFull:
                 self._in.get_nowait()  # The connection is over: what was not taken in time is not missed.
 
-    async def _finish(self) -> None:
-        tasks, self._tasks = self._tasks, []
-        if not tasks:
-            return
-        failure = self._connection.failure
-        farewell = self._connection.farewell()
-        with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
-            if failure is None:
-                await asyncio.wait_for(self._flushed.wait(), CLOSE_WITHIN_S)
-            for task in tasks:
-                task.cancel()
-            if farewell is not None:
-                await asyncio.wait_for(self._transport.send(farewell), CLOSE_WITHIN_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if failure is None:
-            self._connection.fail(ConnectionFailed(Code.LOST, "the connection is closed"))
-        code, reason = (1000, "") if failure is None else (failure.close_code, failure.message)
-        with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._transport.close(code, _short(reason)), CLOSE_WITHIN_S)
-        self._stop()
+    def _look(self) -> None:
+        """Have those who wait for headroom look again."""
+        self._less.set()
+        self._less.clear()
 
 
 def _short(reason: str) -> str:
@@ -252,11 +252,10 @@ def _short(reason: str) -> str:
 async def running(transport: Transport, role: Role, limits: LinkLimits) -> AsyncIterator[Stream]:
     """A stream over a websocket that is there; closed on the way out, as ``accept`` does."""
     stream = Stream(transport, Connection(role, limits, asyncio.get_running_loop().time()))
-    stream.start()
     try:
         yield stream
     except ConnectionFailed as failure:
-        await asyncio.shield(stream.close(failure))
+        stream.fail(failure)
         raise
     finally:
         await asyncio.shield(stream.close())

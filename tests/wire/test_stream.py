@@ -265,8 +265,8 @@ async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_what_is_long_is_refused_where_it_is_crowded_and_the_link_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond what may wait altogether, and of one party beyond its share, others have theirs; words always have room;
     who waits for room gets it in order, and learns of the end of the connection."""
-    monkeypatch.setattr("wire.headroom.MAX_QUEUED_BYTES", 6 * 2**20)
-    monkeypatch.setattr("wire.headroom.PARTY_BYTES", 2 * 2**20)
+    monkeypatch.setattr("wire.outbox.MAX_QUEUED_BYTES", 6 * 2**20)
+    monkeypatch.setattr("wire.outbox.PARTY_BYTES", 2 * 2**20)
     rows = [Tensor("float32", (2**16, 4), bytes(2**20 - 100))]
     async with served(echo) as url, dial(url, Role.DEVICE, CLOUD_LINK) as stream:
         await greeted(stream)
@@ -288,7 +288,7 @@ async def test_what_is_long_is_refused_where_it_is_crowded_and_the_link_lives(mo
         with pytest.raises(Crowded):
             stream.post(Forward(23, 0, 0, 1), rows)
         stream.post(Open(30, 1))
-        waiting = [asyncio.create_task(stream.headroom.wait(2**20, "a")) for _ in range(3)]
+        waiting = [asyncio.create_task(stream.headroom(2**20, "a")) for _ in range(3)]
         await asyncio.sleep(0.01)
         assert not any(each.done() for each in waiting)
         may_leave.set()
@@ -298,7 +298,7 @@ async def test_what_is_long_is_refused_where_it_is_crowded_and_the_link_lives(mo
         may_leave.clear()
         for session in (41, 42):
             stream.post(Forward(session, 0, 0, 1), rows, "a")
-        ended = asyncio.create_task(stream.headroom.wait(2**21, "a"))
+        ended = asyncio.create_task(stream.headroom(2**21, "a"))
         await asyncio.sleep(0.01)
         stream.fail(ConnectionFailed(Code.LOST, "why"))
         with pytest.raises(ConnectionFailed):
