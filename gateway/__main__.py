@@ -25,7 +25,7 @@ def run(config: GatewayConfig) -> None:
     end_at_once()
     configure_logs("gateway", config.log_level, config.log_form)
     app = create_app(config)
-    dispatcher = app.state.desk.dispatcher
+    desk = app.state.desk
     log = structlog.get_logger()
     if not config.keys and not config.on_loopback:
         log.warning("no API keys are set: everyone who reaches this address can use it", host=config.host)
@@ -33,8 +33,8 @@ def run(config: GatewayConfig) -> None:
     log.info("serving", api=f"http://{address}/v1", agents=f"ws://{address}/device")
 
     async def drain() -> None:
-        log.info("draining", running=dispatcher.running)
-        finished = await dispatcher.drain()
+        log.info("draining", running=desk.roster.running)
+        finished = await desk.dispatcher.drain()
         log.info("stopping", finished=finished)
 
     serve(app, config.host, config.port, drain=drain, max_frame_bytes=max(MESSAGE_BYTES, config.max_body_bytes + 1))

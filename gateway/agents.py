@@ -1,4 +1,4 @@
-"""One connected agent: its link, its load, and the requests it works on (``tickets``)."""
+"""One connected agent: its link, its load, the room that is kept there, and the prompts it works on (``tickets``)."""
 
 from __future__ import annotations
 
@@ -7,32 +7,62 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from gateway.answer import Answer
-from gateway.registry.base import AgentRecord
+from gateway.registry import AgentRecord
 from gateway.request import Ask
-from gateway.tickets import Reservation, Ticket
+from gateway.tickets import Ticket
+from service.sparing_log import SparingLog
 from wire.errors import Code, ConnectionFailed, Crowded, SessionFailed
-from wire.limits import PARTY_BYTES, SHORT_FRAME_BYTES
+from wire.limits import PARTY_BYTES
 from wire.message import Drain, Failed
+from wire.messages import AnyMessage, subject_of
 from wire.request_messages import AgentHello, AgentState, Cancel, Done
 from wire.stream import Stream
 
 CROWDED_BYTES: Final = PARTY_BYTES // 2
 """Bytes waiting to be sent to an agent from which on another one is better: one of the longest requests."""
 
-log = structlog.get_logger()
+often = SparingLog()
+
+
+@dataclass(eq=False)
+class Reservation:
+    """What is kept at an agent for one prompt, from before it is sent to its end: so many of its choices at once.
+
+    Whoever has one closes it.
+
+    Attributes:
+        ticket: the prompt, once it has been posted.
+        too_early: the agent refused it as one too many, but something there is ending: it is worth another try.
+    """
+
+    link: AgentLink
+    tenant: str
+    at_once: int
+    ticket: Ticket | None = None
+    too_early: bool = False
+
+    @property
+    def load(self) -> int:
+        """Answers that the agent has to generate for it at once, now: fewer when fewer are left."""
+        return self.at_once if self.ticket is None else self.ticket.load
+
+    def close(self) -> None:
+        """Free the room, and tell the agent to stop unless it has said itself that it is done. Safe to call twice."""
+        self.link.free(self)
 
 
 class AgentLink:
     """An agent's connection and what runs on it.
 
+    Args:
+        changed: called after each change of load or state, also those that the agent brings about.
+
     Attributes:
         key: unique among all agents this gateway has seen.
-        changed: called after each change of load or state.
         proposed, accepted: tokens drafted in the answers it has completed here, and those of them that are in the text.
     """
 
@@ -44,9 +74,9 @@ class AgentLink:
         self.accepted = 0
         self._stream = stream
         self._changed = changed
-        self._tickets: dict[int, Ticket] = {}
+        self._rooms: set[Reservation] = set()
+        self._asked: dict[int, tuple[Reservation, Ticket]] = {}
         self._last_number = 0
-        self._reserved: list[Reservation] = []
         self._assigned = 0
         self._elsewhere = 0
         self._full = False
@@ -56,17 +86,15 @@ class AgentLink:
 
     @property
     def busy(self) -> int:
-        """Requests of this gateway that the agent runs or is about to get."""
-        return len(self._tickets) + len(self._reserved)
+        """Prompts of this gateway that the agent runs or is about to get."""
+        return len(self._rooms)
 
     @property
     def held(self) -> Counter[str]:
         """The answers that each tenant has here now, of this gateway's requests."""
         held: Counter[str] = Counter()
-        for room in self._reserved:
-            held[room.tenant] += room.at_once
-        for ticket in self._tickets.values():
-            held[ticket.room.tenant] += ticket.load
+        for room in self._rooms:
+            held[room.tenant] += room.load
         return held
 
     @property
@@ -92,15 +120,10 @@ class AgentLink:
     def reserve(self, tenant: str, at_once: int) -> Reservation:
         """Keep room for a prompt that is on its way here."""
         room = Reservation(self, tenant, at_once)
-        self._reserved.append(room)
+        self._rooms.add(room)
         self._assigned += 1
         self._changed(self)
         return room
-
-    def release(self, room: Reservation) -> None:
-        """Give room back that was kept and not used."""
-        self._reserved.remove(room)
-        self._changed(self)
 
     async def ask(
         self, room: Reservation, ask: Ask, part: int, request_id: str, answer: Answer, until: float
@@ -109,72 +132,49 @@ class AgentLink:
         and is back here when it has left: what the agent takes to accept begins then.
 
         Raises:
-            ConnectionFailed: the agent is gone; the room is given back.
-            Crowded: the link takes no more of this tenant ``until`` then; the room is given back, the link goes on.
-            LocalMistake: the request is larger than the link takes; the room is given back, the link goes on.
+            ConnectionFailed: the agent is gone.
+            Crowded: the link takes no more of this tenant ``until`` then; the link goes on.
+            LocalMistake: the request is larger than the link takes; the link goes on.
         """
         self._last_number = self._last_number % (2**32 - 1) + 1
-        ticket = Ticket(self, self._last_number, answer, part * ask.terms.n, ask.terms.n, room)
+        ticket = Ticket(self._last_number, answer, part * ask.terms.n, ask.terms.n, room.at_once)
         left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        try:
-            await self._headroom(ask.most_bytes(part), ask.terms.tenant, until)
-            generate = ask.generate(part, ticket.number, request_id, answer.model, room.at_once)
-            entry = self._stream.post(generate, (), ask.terms.tenant, lambda: _settle(left))
-        except BaseException:
-            self.release(room)
-            raise
-        self._reserved.remove(room)
-        self._tickets[ticket.number] = ticket
+        size, tenant = ask.most_bytes(part), ask.terms.tenant
+        if not self._stream.takes(size, tenant):
+            patience_s = max(0.0, until - asyncio.get_running_loop().time())
+            try:
+                await asyncio.wait_for(self._stream.headroom(size, tenant), patience_s)
+            except asyncio.TimeoutError:
+                raise Crowded from None
+        generate = ask.generate(part, ticket.number, request_id, answer.model, room.at_once)
+        entry = self._stream.post(generate, (), tenant, lambda: _settle(left))
+        room.ticket = ticket
+        self._asked[ticket.number] = room, ticket
         if not entry.is_short:
             self._changed(self)
-            try:
-                # No deadline: each part of it has one, and a link that ends says so.
-                await asyncio.wait((left, ticket.accepted), return_when=asyncio.FIRST_COMPLETED)
-            except BaseException:
-                ticket.close()
-                raise
+            # No deadline: each part of it has one, and a link that ends says so.
+            await asyncio.wait((left, ticket.accepted), return_when=asyncio.FIRST_COMPLETED)
             self._changed(self)
         return ticket
 
-    def eased(self) -> None:
-        """Called by a ticket that has fewer choices left than it might have at once."""
-        self._changed(self)
-
-    async def _headroom(self, size: int, tenant: str, until: float) -> None:
-        """Wait until the link takes a request of so many bytes. Raises ``Crowded`` or ``ConnectionFailed``."""
-        if size <= SHORT_FRAME_BYTES or self._stream.headroom.takes(size, tenant):
+    def free(self, room: Reservation) -> None:
+        """See ``Reservation.close``."""
+        if room not in self._rooms:
             return
-        try:
-            patience_s = max(0.0, until - asyncio.get_running_loop().time())
-            await asyncio.wait_for(self._stream.headroom.wait(size, tenant), patience_s)
-        except asyncio.TimeoutError:
-            raise Crowded from None
-
-    def forget(self, ticket: Ticket, *, cancel: bool) -> None:
-        """Called by a ticket that closes."""
-        self._tickets.pop(ticket.number, None)
-        if cancel and self._stream.failure is None and not self._stream.withdraw(ticket.number):
-            self._stopping = True
-            try:
-                self._stream.post(Cancel(ticket.number))
-            except ConnectionFailed:
-                log.debug("agent is gone before it could be told to stop", agent=self.hello.name)
+        self._rooms.remove(room)
+        if room.ticket is not None:
+            del self._asked[room.ticket.number]
+            room.ticket.close()
+            if not room.ticket.done and not self._stream.withdraw(room.ticket.number):
+                self._stopping = True
+                with suppress(ConnectionFailed):
+                    self._stream.post(Cancel(room.ticket.number))
         self._changed(self)
-
-    def turned_away(self) -> bool:
-        """The agent has refused a request as one too many: whether that will change, since something there is ending.
-
-        It then counts as full until it says something about its load. An agent that frees what was cancelled only once
-        it has stopped is fuller, for that long, than we count.
-        """
-        self._full = self._stopping or len(self._tickets) > 1 or self._elsewhere > 0
-        return self._full
 
     def tell_to_drain(self, within_s: float) -> None:
         """Tell the agent that this gateway stops."""
-        if self._stream.failure is None:
-            with suppress(ConnectionFailed):  # One that cannot be told must not keep the others from hearing it.
-                self._stream.post(Drain(within_s))
+        with suppress(ConnectionFailed):  # One that cannot be told must not keep the others from hearing it.
+            self._stream.post(Drain(within_s))
 
     async def listen(self) -> None:
         """Take the agent's messages until the connection ends.
@@ -188,7 +188,7 @@ class AgentLink:
                 self._full = False
             if isinstance(message, AgentState):
                 # What it has to generate beyond our own requests it generates for other gateways.
-                ours = sum(ticket.load for ticket in self._tickets.values())
+                ours = sum(ticket.load for _, ticket in self._asked.values())
                 self._elsewhere = max(0, message.running - ours)
                 self._cloud_connected = message.cloud_connected
                 self._stopping = False
@@ -197,15 +197,38 @@ class AgentLink:
                 self._draining = True
                 self._changed(self)
             else:
-                number = message.subject if isinstance(message, Failed) else getattr(message, "request", None)
-                ticket = self._tickets.get(number) if number is not None else None
-                if ticket is not None:  # Else it was cancelled a moment ago.
-                    ticket.hear(message)
+                asked = self._asked.get(subject_of(message) or 0)
+                if asked is not None:  # Else it was cancelled a moment ago.
+                    self._hear(*asked, message)
 
     def lost(self) -> None:
         """The connection has ended: end every request that ran on it."""
-        for ticket in list(self._tickets.values()):
+        for _, ticket in list(self._asked.values()):
             ticket.fail(SessionFailed(Code.UPSTREAM_LOST, "the device agent that worked on this request is gone"))
+
+    def _hear(self, room: Reservation, ticket: Ticket, message: AnyMessage) -> None:
+        before = ticket.load
+        if isinstance(message, Failed) and message.code == Code.OVERLOADED and not ticket.accepted.done():
+            room.too_early = self._is_full_for_now()
+        wrong = ticket.hear(message)
+        if wrong is not None:
+            often.warning("agent breaks the protocol", agent=self.hello.name, what=wrong)
+        elif ticket.done:
+            if isinstance(message, Done):
+                self.proposed += message.proposed
+                self.accepted += message.accepted
+            room.close()  # It is free now, however long the client takes to read.
+        elif ticket.load < before:
+            self._changed(self)
+
+    def _is_full_for_now(self) -> bool:
+        """The agent has refused a request as one too many: whether that will change, since something there is ending.
+
+        It then counts as full until it says something about its load. An agent that frees what was cancelled only once
+        it has stopped is fuller, for that long, than we count.
+        """
+        self._full = self._stopping or len(self._asked) > 1 or self._elsewhere > 0
+        return self._full
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.body import Intake
-from gateway.config import GatewayConfig, words
+from gateway.config import GatewayConfig
 from gateway.delivery import Delivery, Desk
 from gateway.device_socket import DeviceSocket
 from gateway.dispatch import Dispatcher
@@ -29,10 +29,10 @@ from gateway.keys import KeyRing
 from gateway.metrics import GatewayMetrics
 from gateway.parsing import parse
 from gateway.policy import can_serve
-from gateway.registry.base import Registry
-from gateway.registry.memory import MemoryRegistry
+from gateway.registry import MemoryRegistry, Registry
 from gateway.reply_schema import ModelCard, ModelList
 from gateway.request import Endpoint
+from gateway.roster import Roster
 from gateway.token_socket import TokenSockets
 from wire.request_messages import ServedModel
 
@@ -45,10 +45,8 @@ EXPOSED = ("x-request-id", "retry-after", "openai-processing-ms")
 def create_app(config: GatewayConfig, registry: Registry | None = None) -> FastAPI:
     """The application; ``app.state.desk`` holds its dispatcher and counters."""
     registry = registry if registry is not None else MemoryRegistry()
-    desk = Desk(config, Dispatcher(config, registry), GatewayMetrics())
-    desk.metrics.watch(
-        lambda: desk.dispatcher.running, lambda: desk.dispatcher.waiting, lambda: len(desk.dispatcher.links)
-    )
+    roster = Roster(config, registry)
+    desk = Desk(config, roster, Dispatcher(config, roster), GatewayMetrics())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -71,10 +69,13 @@ def create_app(config: GatewayConfig, registry: Registry | None = None) -> FastA
     _add_operations(app, desk)
     _add_sockets(app, desk)
     app.add_middleware(Door, config=config, metrics=desk.metrics)  # The last one added is the first to be passed.
-    origins = words(config.allowed_origins)
-    if origins:
+    if config.origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED
+            CORSMiddleware,
+            allow_origins=config.origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
         )
     return app
 
@@ -102,11 +103,11 @@ def _add_models(app: FastAPI, desk: Desk) -> None:
         return ModelCard(model.id, model.created, model.max_positions)
 
     async def list_models(request: Request) -> Response:
-        return _json(ModelList([card(model) for model in desk.dispatcher.models()]))
+        return _json(ModelList([card(model) for model in desk.roster.models()]))
 
     async def one_model(request: Request) -> Response:
         wanted = request.path_params["model_id"]
-        for model in desk.dispatcher.models():
+        for model in desk.roster.models():
             if model.id == wanted:
                 return _json(card(model))
         raise model_not_found(wanted)
@@ -117,21 +118,24 @@ def _add_models(app: FastAPI, desk: Desk) -> None:
 
 
 def _add_operations(app: FastAPI, desk: Desk) -> None:
-    dispatcher = desk.dispatcher
+    dispatcher, roster = desk.dispatcher, desk.roster
 
     async def health(request: Request) -> Response:
         return _json({"status": "draining"}, 503) if dispatcher.draining else _json({"status": "ok"})
 
     async def ready(request: Request) -> Response:
-        able = not dispatcher.draining and any(can_serve(link.record) for link in dispatcher.links)
+        able = not dispatcher.draining and any(can_serve(link.record) for link in roster.links)
         return _json({"status": "ready"}) if able else _json({"status": "no agent can serve"}, 503)
 
     async def metrics(request: Request) -> Response:
+        desk.metrics.running.set(roster.running)
+        desk.metrics.waiting.set(len(roster.waiting))
+        desk.metrics.agents.set(len(roster.links))
         return Response(desk.metrics.text(), media_type=desk.metrics.content_type)
 
     async def drain(request: Request) -> Response:
         dispatcher.start_draining()
-        return _json({"status": "draining", "running": dispatcher.running}, 202)
+        return _json({"status": "draining", "running": roster.running}, 202)
 
     async def state(request: Request) -> Response:
         return _json(state_of(desk))
@@ -145,7 +149,6 @@ def _add_operations(app: FastAPI, desk: Desk) -> None:
 
 def _add_sockets(app: FastAPI, desk: Desk) -> None:
     devices = DeviceSocket(desk, KeyRing([desk.config.device_token]))
-
     tokens = TokenSockets(desk)
     app.add_api_websocket_route("/device", devices.serve)
     for prefix in PREFIXES:
@@ -155,7 +158,7 @@ def _add_sockets(app: FastAPI, desk: Desk) -> None:
 def state_of(desk: Desk) -> dict[str, Any]:
     """Agents and load, for people: what agents run is counted in answers, what this gateway has open in prompts."""
     agents = []
-    for link in desk.dispatcher.links:
+    for link in desk.roster.links:
         record = link.record
         agents.append(
             {
@@ -172,13 +175,12 @@ def state_of(desk: Desk) -> dict[str, Any]:
                 "rtt_ms": None if link.rtt_s is None else round(link.rtt_s * 1e3, 2),
             }
         )
-    dispatcher = desk.dispatcher
     return {
-        "draining": dispatcher.draining,
-        "running": dispatcher.running,
-        "waiting": dispatcher.waiting,
+        "draining": desk.dispatcher.draining,
+        "running": desk.roster.running,
+        "waiting": len(desk.roster.waiting),
         "max_waiting": desk.config.max_waiting,
-        "models": [model.id for model in dispatcher.models()],
+        "models": [model.id for model in desk.roster.models()],
         "agents": agents,
     }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from service.addresses import is_loopback
 from service.settings import setting, tuning
-from service.shared_settings import GatewaySide, ProcessSettings, ServerSettings
+from service.shared_settings import GatewaySide, ProcessSettings, ServerSettings, words
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class GatewayConfig(ProcessSettings, RequestSettings, ServerSettings, GatewaySid
                 "the operator token is an API key or the device token too: whoever has that could drain this gateway; "
                 "choose another --operator-token (TRILBY_OPERATOR_TOKEN)"
             )
-        if "*" in words(self.allowed_origins):
+        if "*" in self.origins:
             raise ValueError(
                 "allowed origins are named one by one: '*' would let every web page that somebody here opens use this "
                 "gateway; set --allowed-origins (TRILBY_ALLOWED_ORIGINS) to the pages meant, like https://app.example"
@@ -58,11 +58,6 @@ class GatewayConfig(ProcessSettings, RequestSettings, ServerSettings, GatewaySid
         return is_loopback(self.host)
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The API keys, one by one."""
-        return words(self.api_keys)
-
-
-def words(text: str) -> tuple[str, ...]:
-    """The non-empty parts of a list written with commas."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    def origins(self) -> tuple[str, ...]:
+        """The web origins whose pages may call, one by one."""
+        return words(self.allowed_origins)

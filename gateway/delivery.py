@@ -8,27 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import structlog
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway import sse
 from gateway.answer import Answer, Complete
 from gateway.config import GatewayConfig
 from gateway.dispatch import Dispatcher
-from gateway.errors import ClientGone, RequestError
+from gateway.errors import ClientGone, ErrorReply, RequestError
 from gateway.metrics import GatewayMetrics, RequestMeter
 from gateway.replies import ChatShape, CompletionShape, Shape
-from gateway.reply_schema import Heading
+from gateway.reply_schema import Chunk, Heading
 from gateway.request import Ask
+from gateway.roster import Roster
 
 TICK_S = 1.0
 """How often a request's client is looked at, at most; less often than any of its limits would be too late."""
+
+DONE: Final = b"data: [DONE]\n\n"
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+
+STREAM: Final = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+"""Headers of a stream; the last two keep caches and proxies from holding chunks back."""
+
+_encode: Final = msgspec.json.Encoder().encode
 
 log = structlog.get_logger()
 
@@ -38,6 +50,7 @@ class Desk:
     """What answering a request takes: settings, agents and counters."""
 
     config: GatewayConfig
+    roster: Roster
     dispatcher: Dispatcher
     metrics: GatewayMetrics
 
@@ -67,11 +80,10 @@ class Outlet:
 
 
 async def attended(
+    desk: Desk,
     work: Coroutine[Any, Any, None],
     gone: Coroutine[Any, Any, None],
     outlet: Outlet,
-    config: GatewayConfig,
-    tick_s: float,
     quiet: Callable[[], None] = lambda: None,
 ) -> bool:
     """Run ``work`` until it ends (True) or ``gone`` does (False); ``quiet`` is called when nothing was sent for long.
@@ -83,7 +95,7 @@ async def attended(
     working, watching = asyncio.create_task(work), asyncio.create_task(gone)
     try:
         while True:
-            await asyncio.wait((working, watching), timeout=tick_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working, watching), timeout=desk.tick_s, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
                 return True
@@ -92,9 +104,9 @@ async def attended(
                 return False
             now = time.monotonic()
             if outlet.stuck_since is not None:
-                if now - outlet.stuck_since >= config.client_within_s:
+                if now - outlet.stuck_since >= desk.config.client_within_s:
                     raise ClientGone
-            elif now - outlet.sent_at >= config.keep_alive_s:
+            elif now - outlet.sent_at >= desk.config.keep_alive_s:
                 quiet()
     finally:
         working.cancel()
@@ -120,9 +132,8 @@ class Delivery(Response):
         work = self._stream(outlet) if self._ask.stream else self._reply(outlet)
         outcome = "internal_error"
         try:
-            outcome = "answered" if await attended(
-                work, _disconnected(receive), outlet, self._desk.config, self._desk.tick_s, self._keep_alive
-            ) else "aborted"  # fmt: skip
+            answered = await attended(self._desk, work, _disconnected(receive), outlet, self._keep_alive)
+            outcome = "answered" if answered else "aborted"
         except (ClientGone, asyncio.CancelledError):
             outcome = "aborted"
         except RequestError as error:
@@ -144,7 +155,7 @@ class Delivery(Response):
                 shape.absorb(events)
                 if events and isinstance(events[-1], Complete):
                     break
-        body = msgspec.json.encode(shape.whole())
+        body = _encode(shape.whole())
         await outlet.send(_start({"content-type": "application/json", "content-length": str(len(body))}))
         await outlet.send({"type": "http.response.body", "body": body})
 
@@ -153,19 +164,19 @@ class Delivery(Response):
             self._answer = answer
             shape = shape_of(self._ask, answer, self._request_id)
             self._streaming = True
-            await outlet.send(_start({"content-type": sse.MEDIA_TYPE, **sse.HEADERS}))
-            await outlet.send(_piece(sse.events(shape.opening(range(self._ask.choices)))))
+            await outlet.send(_start(STREAM))
+            await outlet.send(_piece(events_of(shape.opening(range(self._ask.choices)))))
             try:
                 while True:
                     events = await answer.take()
-                    data = sse.events(shape.chunks(events)) if events else sse.KEEP_ALIVE
+                    data = events_of(shape.chunks(events)) if events else KEEP_ALIVE
                     if events and isinstance(events[-1], Complete):
-                        await outlet.send(_piece(data + sse.DONE, last=True))
+                        await outlet.send(_piece(data + DONE, last=True))
                         return
                     if data:
                         await outlet.send(_piece(data))
             except RequestError as error:
-                await outlet.send(_piece(sse.events([error.reply]), last=True))
+                await outlet.send(_piece(events_of([error.reply]), last=True))
                 raise
 
     def _keep_alive(self) -> None:
@@ -178,6 +189,11 @@ def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape[Any, Any]:
     prefix, shape = ("chatcmpl", ChatShape) if ask.endpoint == "chat.completions" else ("cmpl", CompletionShape)
     heading = Heading(f"{prefix}-{request_id}", int(time.time()), answer.model, ask.include_usage)
     return shape(heading, ask.choices, ask.terms.logprobs is not None)
+
+
+def events_of(objects: Iterable[Chunk | ErrorReply]) -> bytes:
+    """Return these objects as server-sent events. JSON has no raw line ends, so each is a single ``data`` line."""
+    return b"".join([b"data: %b\n\n" % _encode(each) for each in objects])
 
 
 def log_request(ask: Ask, request_id: str, answer: Answer | None, began: float, outcome: str) -> None:
@@ -201,7 +217,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _start(headers: dict[str, str]) -> Message:
-    raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     return {"type": "http.response.start", "status": 200, "headers": raw}
 
 

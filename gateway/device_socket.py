@@ -59,27 +59,27 @@ class DeviceSocket:
 
     async def serve(self, websocket: WebSocket) -> None:
         """One agent's connection from its hello to its end."""
-        dispatcher = self._desk.dispatcher
+        roster = self._desk.roster
         name = ""
         try:
             async with self._doorstep.greeted(websocket) as (stream, hello):
                 if not isinstance(hello, AgentHello):
                     raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "an agent begins with its hello")
                 name = hello.name
-                refused = check_agent(hello, self._token, len(dispatcher.links), self._desk.config.max_agents)
-                if refused is None and dispatcher.draining:
+                refused = check_agent(hello, self._token, len(roster.links), self._desk.config.max_agents)
+                if refused is None and self._desk.dispatcher.draining:
                     refused = ConnectionFailed(Code.DRAINING, "this gateway is stopping")
                 if refused is not None:
                     raise refused
                 stream.post(GatewayWelcome(NAME))
-                link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, dispatcher.changed)
-                dispatcher.join(link)
+                link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, roster.changed)
+                roster.join(link)
                 self._often.info("agent connected", agent=name, models=[model.id for model in hello.models],
                                  capacity=hello.capacity)  # fmt: skip
                 try:
                     await link.listen()
                 finally:
-                    dispatcher.leave(link)
+                    roster.leave(link)
         except ConnectionFailed as failure:
             self._often.info("agent disconnected", failure.code.value, agent=name, code=failure.code.value,
                              reason=failure.message)  # fmt: skip

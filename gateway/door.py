@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from gateway import errors, origins
-from gateway.config import GatewayConfig, words
+from gateway.config import GatewayConfig
 from gateway.errors import RequestError
 from gateway.keys import KeyRing, check_key, check_operator
 from gateway.metrics import GatewayMetrics
@@ -45,8 +45,6 @@ class Door:
         self._config = config
         self._keys = KeyRing(config.keys)
         self._operators = KeyRing([config.operator_token] if config.operator_token else [])
-        self._origins = frozenset(words(config.allowed_origins))
-        self._hosts = frozenset(name.lower() for name in words(config.allowed_hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -101,8 +99,8 @@ class Door:
             headers.get("host"),
             headers.get("origin"),
             on_loopback=self._config.on_loopback,
-            allowed_hosts=self._hosts,
-            allowed_origins=self._origins,
+            allowed_hosts=self._config.hosts,
+            allowed_origins=self._config.origins,
         )
         if reason is not None:
             return RequestError(403, reason, code="forbidden_origin")

@@ -49,17 +49,12 @@ def bearer_token(authorization: str) -> str | None:
 
 
 def check_key(ring: KeyRing, authorization: str | None) -> RequestError | None:
-    """Why a client may not come in; None when it may, or when no key is asked."""
-    if not len(ring):
-        return None
-    token = bearer_token(authorization or "")
-    if token is None:
-        return _unauthorized("no API key was given: send it as 'Authorization: Bearer KEY'")
-    return None if ring.admits(token) else _unauthorized("the API key is wrong")
+    """Return why a client may not come in; None when it may, or when no key is asked."""
+    return _check(ring, authorization, "API key", "KEY") if len(ring) else None
 
 
 def check_operator(ring: KeyRing, authorization: str | None) -> RequestError | None:
-    """Why somebody is no operator; None when they are. Without an operator token nobody is, wherever they are."""
+    """Return why somebody is no operator; None when they are. Without an operator token nobody is one."""
     if not len(ring):
         return RequestError(
             403,
@@ -67,11 +62,13 @@ def check_operator(ring: KeyRing, authorization: str | None) -> RequestError | N
             "(TRILBY_OPERATOR_TOKEN), or send its process SIGTERM",
             code="forbidden",
         )
+    return _check(ring, authorization, "operator token", "TOKEN")
+
+
+def _check(ring: KeyRing, authorization: str | None, what: str, form: str) -> RequestError | None:
     token = bearer_token(authorization or "")
-    if token is None:
-        return _unauthorized("no operator token was given: send it as 'Authorization: Bearer TOKEN'")
-    return None if ring.admits(token) else _unauthorized("the operator token is wrong")
-
-
-def _unauthorized(message: str) -> RequestError:
+    if token is not None and ring.admits(token):
+        return None
+    given = f"no {what} was given: send it as 'Authorization: Bearer {form}'"
+    message = given if token is None else f"the {what} is wrong"
     return RequestError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})

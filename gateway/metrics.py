@@ -6,7 +6,7 @@ Labels are few and bounded: models that agents serve, codes of errors, reasons t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -69,12 +69,6 @@ class GatewayMetrics:
         self.succeeded = count("request_success", finished, [*model, "finished_reason"])
         self.failed = count("request_failures", "Requests answered with an error, by code", ["code"])
         own.register(DroppedLines("trilby_gateway_log_lines_dropped_total"))
-
-    def watch(self, running: Callable[[], int], waiting: Callable[[], int], agents: Callable[[], int]) -> None:
-        """Read these gauges when asked instead of setting them at each change."""
-        self.running.set_function(running)
-        self.waiting.set_function(waiting)
-        self.agents.set_function(agents)
 
     def refused(self, request_id: str, path: str, error: RequestError) -> None:
         """Count and log what never became a request; of many alike, which any stranger can cause, the log says how

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gateway.registry.base import AgentRecord
+from gateway.registry import AgentRecord
 from gateway.shares import granted
 from service.modes import NO_DRAFT
 from wire.request_messages import ServedModel

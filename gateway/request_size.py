@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.errors import RequestError
 from gateway.request import Ask, Prompt
-from wire.request_messages import ServedModel
+from wire.request_messages import ChatTurn, ServedModel
 
 UNSAID_TOKENS: Final = 4096
 """What an answer counts whose request does not say how long it may be; an agent's own default is of this size."""
@@ -28,23 +28,20 @@ MOST_CHARACTERS: Final = 32
 far fewer, so that what is refused for its length is too long."""
 
 
-def too_large(ask: Ask, max_positions: int, max_total_tokens: int) -> RequestError | None:
-    """Why a request asks for too much, None when it does not.
+def too_large(ask: Ask, model: ServedModel, max_total_tokens: int) -> RequestError | None:
+    """Return why a request asks for too much, None when it does not.
 
     Args:
-        max_positions: positions, prompt and answer, of one request to the model.
+        model: the model that is to answer it.
         max_total_tokens: tokens that one request may have, its prompts counted once for each answer.
     """
     for at, prompt in enumerate(ask.prompts):
-        if isinstance(prompt, tuple) and len(prompt) >= max_positions:
-            return RequestError(
-                400,
-                f"the prompt has {len(prompt)} tokens, with the answer there is room for {max_positions}",
-                code="context_length_exceeded",
-                param="prompt" if len(ask.prompts) == 1 else f"prompt[{at}]",
-            )
-    each = min(ask.terms.max_tokens or max_positions, max_positions)
-    prompts = sum(min(least_tokens(prompt), max_positions) for prompt in ask.prompts)
+        if (message := _too_long(prompt, model)) is not None:
+            param = "prompt" if len(ask.prompts) == 1 else f"prompt[{at}]"
+            param = "messages" if isinstance(prompt, list) else param
+            return RequestError(400, message, code="context_length_exceeded", param=param)
+    each = min(ask.terms.max_tokens or model.max_positions, model.max_positions)
+    prompts = sum(min(_least_tokens(prompt), model.max_positions) for prompt in ask.prompts)
     if ask.choices > 1 and ask.choices * each + ask.terms.n * prompts > max_total_tokens:
         return _refused(
             f"{ask.choices} answers of up to {each} tokens, to prompts of {prompts} or more, are more than the "
@@ -52,36 +49,32 @@ def too_large(ask: Ask, max_positions: int, max_total_tokens: int) -> RequestErr
             "lower 'max_tokens' or 'n'",
             "n",
         )
-    return _too_much_at_once(ask, max_positions)
+    return _too_much_at_once(ask, model.max_positions)
 
 
-def least_tokens(prompt: Prompt) -> int:
-    """Tokens that a prompt has at least."""
+def _too_long(prompt: Prompt, model: ServedModel) -> str | None:
+    """Why a prompt does not fit the model's positions: it has too many tokens, or more text than so many tokens can
+    have, where those who serve the model say how much that is."""
     if isinstance(prompt, tuple):
-        return len(prompt)
-    characters = len(prompt) if isinstance(prompt, str) else sum(len(turn.content) for turn in prompt)
-    return characters // MOST_CHARACTERS
+        if len(prompt) < model.max_positions:
+            return None
+        return f"the prompt has {len(prompt)} tokens, with the answer there is room for {model.max_positions}"
+    characters = _characters(prompt)
+    if not model.max_characters or characters <= model.max_characters:
+        return None
+    return (
+        f"the prompt has {characters} characters, and the {model.max_positions} tokens of this model's context "
+        f"have {model.max_characters} at most: shorten it"
+    )
 
 
-def too_long(ask: Ask, model: ServedModel) -> RequestError | None:
-    """Why a prompt has more text than the model's positions can hold, whatever its tokens are; None when it has not, or
-    those who serve the model do not say what they hold."""
-    for at, prompt in enumerate(ask.prompts):
-        if isinstance(prompt, tuple) or not model.max_characters:
-            continue
-        characters = len(prompt) if isinstance(prompt, str) else sum(len(turn.content) for turn in prompt)
-        if characters > model.max_characters:
-            param = (
-                "messages" if not isinstance(prompt, str) else "prompt" if len(ask.prompts) == 1 else f"prompt[{at}]"
-            )
-            return RequestError(
-                400,
-                f"the prompt has {characters} characters, and the {model.max_positions} tokens of this model's context "
-                f"have {model.max_characters} at most: shorten it",
-                code="context_length_exceeded",
-                param=param,
-            )
-    return None
+def _least_tokens(prompt: Prompt) -> int:
+    """Tokens that a prompt has at least."""
+    return len(prompt) if isinstance(prompt, tuple) else _characters(prompt) // MOST_CHARACTERS
+
+
+def _characters(prompt: str | list[ChatTurn]) -> int:
+    return len(prompt) if isinstance(prompt, str) else sum(len(turn.content) for turn in prompt)
 
 
 def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:

@@ -91,12 +91,10 @@ class TokenSocket:
         meter = RequestMeter(self._desk.metrics, began)
         work = self._work(ask, request_id, meter)
         try:
-            if await attended(work, self._cancelled(), self._outlet, self._desk.config, self._desk.tick_s):
-                outcome = "answered"
-            else:
-                outcome = "cancelled"
+            answered = await attended(self._desk, work, self._cancelled(), self._outlet)
+            outcome = "answered" if answered else "cancelled"
             # Told when nothing else reads here any more: the next message may follow at once.
-            done = DoneReply(request_id, cancelled=outcome == "cancelled")
+            done = DoneReply(request_id, cancelled=not answered)
             try:
                 await asyncio.wait_for(self._tell(done), self._desk.config.client_within_s)
             except asyncio.TimeoutError:

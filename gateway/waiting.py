@@ -12,16 +12,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gateway.agents import Reservation
 from gateway.errors import RequestError, queue_full, waited_too_long
 from gateway.policy import Wish
 from gateway.shares import gives_way, next_in_turn
-from gateway.tickets import Reservation
-
-Find = Callable[[Wish], "Reservation | RequestError | None"]
-"""Reservation at an agent; or why there will be none; or None: still to wait."""
-
-Held = Callable[[], Mapping[str, int]]
-"""The answers each tenant has at agents now."""
 
 
 @dataclass(eq=False)
@@ -69,14 +63,21 @@ class WaitingRoom:
             return await waiter.room
         except asyncio.CancelledError:
             if waiter.room.done() and not waiter.room.cancelled() and waiter.room.exception() is None:
-                waiter.room.result().release()  # It came in the same moment as the end.
+                waiter.room.result().close()  # It came in the same moment as the end.
             raise
         finally:
             timer.cancel()
             self._remove(waiter)
 
-    def serve(self, find: Find, held: Held) -> None:
-        """Ask ``find`` for each who waits, in turns. What it changes may lead here again: the loop just goes on."""
+    def serve(
+        self, find: Callable[[Wish], Reservation | RequestError | None], held: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """Hand out what there is to those who wait, in turns. Calling this from within changes nothing.
+
+        Args:
+            find: room at an agent for a wish; or why there will be none; or None: still to wait.
+            held: the answers that each tenant has at agents then.
+        """
         if self._serving:
             return
         self._serving = True

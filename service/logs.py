@@ -1,6 +1,6 @@
 """Structured logs: one line an event, to standard error; names and numbers, never prompts, answers or token ids.
 
-Nobody who logs waits for who reads, and nothing that happens to a line reaches them: ``line_writer.py``.
+Nobody who logs waits for who reads, and nothing that happens to a line reaches them: ``lines.py``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, Final
 import structlog
 from structlog.typing import EventDict, Processor
 
-from service.line_stream import LineStream, take_streams
-from service.line_writer import LineWriter
+from service.lines import LineStream, LineWriter, take_streams
 
 MAX_VALUE: Final = 2048
 """Characters of one value in a line."""

@@ -149,7 +149,7 @@ def _answers(url: str) -> bool:
 def _say_hello(config: ServeConfig) -> None:
     base = _base(config)
     key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_keys else ""
-    drafting = drafting_line(_drafters(base, config.api_keys))
+    drafting = drafting_line(_drafters(base, config.keys))
     if config.mode == "cloud":
         drafting += "\nThe whole model runs in the cloud, and the cloud sees the text."
     click.echo(
@@ -179,11 +179,10 @@ def drafting_line(drafters: list[str]) -> str:
     return f"{chosen} (a request may name another in its field 'draft': {', '.join(others)})."
 
 
-def _drafters(base: str, api_keys: str) -> list[str]:
+def _drafters(base: str, keys: tuple[str, ...]) -> list[str]:
     """The drafters of the device that has connected, as the gateway knows them."""
-    key = next((each.strip() for each in api_keys.split(",") if each.strip()), "")
     try:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
         state = httpx.get(f"{base}/state", headers=headers, timeout=2.0, trust_env=False).json()
         names = (str(name) for agent in state["agents"] for names in agent["drafts"].values() for name in names)
         return list(dict.fromkeys(names))  # Each once, whatever names the model has.

@@ -15,6 +15,11 @@ from service.settings import setting, settle, tuning
 from service.stopping import DRAIN_S
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Return the non-empty parts of a list written with commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 @dataclass(frozen=True)
 class ModelSettings:
     """The model, the same for cloud and devices."""
@@ -94,6 +99,11 @@ class ApiSettings:
         "", "keys that clients must show, separated by commas; none: no key is asked", secret=True, many=True
     )
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The API keys, one by one."""
+        return words(self.api_keys)
+
 
 @dataclass(frozen=True)
 class DeviceTokenSettings:
@@ -117,6 +127,11 @@ class ServerSettings:
         "", "secret that lets an operator drain, and see a cloud's state; none: only a signal drains", secret=True
     )
     allowed_hosts: str = tuning("", "Host names accepted beside loopback's, by commas; none: any beyond loopback")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The Host names accepted beside loopback's, in lower case."""
+        return words(self.allowed_hosts.lower())
 
 
 @dataclass(frozen=True)

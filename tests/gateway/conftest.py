@@ -88,6 +88,10 @@ class RunningGateway:
     def dispatcher(self) -> Any:
         return self.app.state.desk.dispatcher
 
+    @property
+    def roster(self) -> Any:
+        return self.app.state.desk.roster
+
     async def drain(self) -> httpx.Response:
         """Drain it as an operator does."""
         return await self.http.post("/drain", headers={"authorization": f"Bearer {OPERATOR}"})
@@ -115,8 +119,8 @@ async def _serving(config: GatewayConfig, **uvicorn_settings: Any) -> AsyncItera
         await task
         listener.close()
     # Whatever happened, nothing of it is left.
-    assert gateway.dispatcher.running == 0
-    assert gateway.dispatcher.waiting == 0
+    assert gateway.roster.running == 0
+    assert len(gateway.roster.waiting) == 0
 
 
 async def answer(agent: ScriptedAgent, asked: Generate) -> None:

@@ -376,7 +376,7 @@ async def test_health_metrics_and_state(gateway: Any, agent: Any, chat: Any) -> 
     assert 'trilby_time_to_first_token_seconds_count{model_name="demo/model"} 1.0' in text
     assert "trilby_num_requests_running 0.0" in text
     agent.state(3, True)
-    await gateway.until(lambda: gateway.dispatcher.links[0].record.running == 3)
+    await gateway.until(lambda: gateway.roster.links[0].record.running == 3)
     state = (await gateway.http.get("/state")).json()
     assert state["agents"][0]["name"] == "scripted"
     assert state["agents"][0]["cloud_connected"] is True

@@ -26,10 +26,10 @@ async def test_a_client_that_disconnects_cancels(
         head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         await gateway.until(lambda: agent.asked)
-        assert gateway.dispatcher.running == 1
+        assert gateway.roster.running == 1
         writer.close()
         await gateway.until(lambda: agent.cancelled == [agent.asked[0].request])
-        await gateway.until(lambda: gateway.dispatcher.running == 0)
+        await gateway.until(lambda: gateway.roster.running == 0)
 
 
 async def test_a_client_that_disconnects_before_acceptance_cancels(
@@ -51,11 +51,11 @@ async def test_a_client_that_disconnects_while_waiting_leaves_the_queue(
         running = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
         await gateway.until(lambda: agent.asked)
         waiting = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
-        await gateway.until(lambda: gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 1)
         waiting.cancel()
-        await gateway.until(lambda: gateway.dispatcher.waiting == 0)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 0)
         running.cancel()
-        await gateway.until(lambda: gateway.dispatcher.running == 0)
+        await gateway.until(lambda: gateway.roster.running == 0)
         assert len(agent.asked) == 1
 
 
@@ -63,10 +63,10 @@ async def test_all_prompts_of_a_request_are_cancelled(gateway: Any, connected: A
     """Those that run and those that would come."""
     async with connected(gateway, scripts.hang, capacity=2) as agent:
         task = asyncio.create_task(gateway.http.post("/v1/completions", json={"prompt": ["a", "b", "c"]}))
-        await gateway.until(lambda: len(agent.asked) == 2 and gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: len(agent.asked) == 2 and len(gateway.roster.waiting) == 1)
         task.cancel()
         await gateway.until(lambda: len(agent.cancelled) == 2)
-        await gateway.until(lambda: gateway.dispatcher.waiting == 0)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 0)
 
 
 async def test_a_client_that_never_reads_is_given_up(serving: Any, connected: Any, chat: Any) -> None:
@@ -87,7 +87,7 @@ async def test_a_client_that_never_reads_is_given_up(serving: Any, connected: An
         head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         client.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         await gateway.until(lambda: len(agent.cancelled) == 1)
-        await gateway.until(lambda: gateway.dispatcher.running == 0)
+        await gateway.until(lambda: gateway.roster.running == 0)
         client.close()
 
 

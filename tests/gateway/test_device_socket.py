@@ -57,8 +57,8 @@ async def test_a_wrong_token_is_told_and_closed(serving: Any, connected: Any) ->
         assert refused.value.code is Code.UNAUTHORIZED
         assert "right" not in refused.value.message
         async with connected(gateway, credential="right"):
-            assert len(gateway.dispatcher.links) == 1
-        await gateway.until(lambda: not gateway.dispatcher.links)
+            assert len(gateway.roster.links) == 1
+        await gateway.until(lambda: not gateway.roster.links)
 
 
 async def test_garbage_ends_only_its_own_connection(gateway: Any, agent: Any, chat: Any) -> None:
@@ -101,7 +101,7 @@ async def test_sockets_that_say_nothing_cannot_crowd_agents_out(gateway: Any, co
         began = clock()
         async with connected(gateway):
             assert clock() - began < 2
-            assert len(gateway.dispatcher.links) == 2
+            assert len(gateway.roster.links) == 2
         await gateway.until(lambda: sum(socket.state is State.OPEN for socket in sockets) <= MAX_GREETING)
         assert all(socket.state is not State.OPEN for socket in sockets[: 300 - 2 * MAX_GREETING])
         assert sockets[-1].state is State.OPEN

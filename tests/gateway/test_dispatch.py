@@ -39,7 +39,7 @@ async def test_a_full_house_waits_in_order(gateway: Any, connected: Any, scripts
 
     async def slow(agent: Any, asked: Any) -> None:
         nonlocal most
-        most = max(most, gateway.dispatcher.running)
+        most = max(most, gateway.roster.running)
         await asyncio.sleep(0.01)
         await scripts.answer(agent, asked)
 
@@ -58,9 +58,9 @@ async def test_the_waiting_room_is_bounded_in_places_and_time(
     config = GatewayConfig(max_waiting=1, wait_within_s=0.3)
     async with serving(config) as gateway, connected(gateway, scripts.hang, capacity=1):
         first = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
-        await gateway.until(lambda: gateway.dispatcher.running == 1)
+        await gateway.until(lambda: gateway.roster.running == 1)
         second = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
-        await gateway.until(lambda: gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 1)
         third = await gateway.http.post("/v1/chat/completions", json=chat)
         assert (third.status_code, third.json()["error"]["code"]) == (429, "rate_limit_exceeded")
         assert int(third.headers["retry-after"]) >= 1
@@ -78,11 +78,11 @@ async def test_who_waits_is_served_when_another_agent_comes(
         first = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
         await gateway.until(lambda: busy.asked)
         second = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
-        await gateway.until(lambda: gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 1)
         async with connected(gateway):
             assert (await second).status_code == 200
         third = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
-        await gateway.until(lambda: gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 1)
         await busy.cut()
         assert (await third).json()["error"]["code"] == "no_agent"
         assert (await first).json()["error"]["code"] == "upstream_lost"
@@ -101,7 +101,7 @@ async def test_an_agents_refusal_is_tried_elsewhere(gateway: Any, connected: Any
                 assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
             assert len(two.asked) == 2
         one.asked.clear()
-        await gateway.until(lambda: len(gateway.dispatcher.links) == 1)
+        await gateway.until(lambda: len(gateway.roster.links) == 1)
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 503
         assert len(one.asked) == 1
 
@@ -131,14 +131,14 @@ async def test_agents_that_stop_or_lost_their_cloud_get_nothing(gateway: Any, co
     """503 while no other serves the model; 200 again once the cloud is back."""
     async with connected(gateway) as agent:
         agent.state(0, False)
-        await gateway.until(lambda: gateway.dispatcher.links[0].record.cloud_connected is False)
+        await gateway.until(lambda: gateway.roster.links[0].record.cloud_connected is False)
         response = await gateway.http.post("/v1/chat/completions", json=chat)
         assert (response.status_code, response.json()["error"]["code"]) == (503, "agents_unavailable")
         agent.state(0, True)
-        await gateway.until(lambda: gateway.dispatcher.links[0].record.cloud_connected)
+        await gateway.until(lambda: gateway.roster.links[0].record.cloud_connected)
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
         agent.post(Drain(5.0))
-        await gateway.until(lambda: gateway.dispatcher.links[0].record.draining)
+        await gateway.until(lambda: gateway.roster.links[0].record.draining)
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 503
 
 
@@ -146,7 +146,7 @@ async def test_load_from_elsewhere_counts(gateway: Any, connected: Any, chat: An
     """An agent that several gateways use reports more than we gave it."""
     async with connected(gateway, capacity=2) as busy, connected(gateway, capacity=2) as free:
         busy.state(1)
-        await gateway.until(lambda: gateway.dispatcher.links[0].record.running == 1)
+        await gateway.until(lambda: gateway.roster.links[0].record.running == 1)
         for _ in range(2):
             await gateway.http.post("/v1/chat/completions", json=chat)
         assert (len(busy.asked), len(free.asked)) == (0, 2)
@@ -174,7 +174,7 @@ async def test_a_storm_of_cancellations_leaves_nothing(gateway: Any, connected: 
             if at % 2:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await gateway.until(lambda: gateway.dispatcher.running == 0 and gateway.dispatcher.waiting == 0)
+        await gateway.until(lambda: gateway.roster.running == 0 and len(gateway.roster.waiting) == 0)
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
 
 
@@ -187,7 +187,7 @@ async def test_a_long_queue_is_served_at_once_by_a_large_agent(
         await gateway.until(lambda: busy.asked)
         body = {"prompt": "x", "max_tokens": 1}
         rest = [asyncio.create_task(gateway.http.post("/v1/completions", json=body)) for _ in range(90)]
-        await gateway.until(lambda: gateway.dispatcher.waiting == 90)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 90)
         async with connected(gateway, capacity=200):
             assert {reply.status_code for reply in await asyncio.gather(*rest)} == {200}
         first.cancel()
@@ -209,7 +209,7 @@ async def test_a_request_the_link_does_not_take_is_413(
     gateway: Any, agent: Any, chat: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it is a later prompt; the agent and everybody else go on."""
-    stream = gateway.dispatcher.links[0]._stream
+    stream = gateway.roster.links[0]._stream
     post = stream.post
 
     def picky(message: Any, *more: Any) -> Any:
@@ -222,19 +222,18 @@ async def test_a_request_the_link_does_not_take_is_413(
         response = await gateway.http.post("/v1/completions", json={"prompt": prompt})
         assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
     assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
-    await gateway.until(lambda: gateway.dispatcher.running == 0)
+    await gateway.until(lambda: gateway.roster.running == 0)
 
 
 async def test_a_bug_while_later_prompts_start_is_told_at_once(
     gateway: Any, agent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for the time limit."""
-    link = gateway.dispatcher.links[0]
+    link = gateway.roster.links[0]
     ask = link.ask
 
     def broken(room: Any, asked: Any, part: int, *rest: Any) -> Any:
         if part:
-            room.release()
             raise ValueError
         return ask(room, asked, part, *rest)
 
@@ -261,7 +260,7 @@ async def test_later_prompts_take_no_place_and_are_not_sent_away(serving: Any, c
     async with serving(config) as gateway, connected(gateway, script, capacity=1) as agent:
         body = {"prompt": ["a", "b", "c"]}
         task = asyncio.create_task(gateway.http.post("/v1/completions", json=body))
-        await gateway.until(lambda: agent.asked and gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: agent.asked and len(gateway.roster.waiting) == 1)
         assert (await gateway.http.post("/v1/completions", json=body)).status_code == 429
         await gateway.drain()
         await gateway.until(lambda: agent.drained)
@@ -279,7 +278,7 @@ async def test_one_agent_that_cannot_be_told_keeps_none_from_draining(
         def full(message: Any) -> None:
             raise ConnectionFailed(Code.TIMEOUT, "64 MiB wait")
 
-        monkeypatch.setattr(gateway.dispatcher.links[0]._stream, "post", full)
+        monkeypatch.setattr(gateway.roster.links[0]._stream, "post", full)
         assert await gateway.dispatcher.drain() is True
         await gateway.until(lambda: other.drained)
         assert not slow.drained
@@ -315,11 +314,11 @@ async def test_who_is_sent_too_early_waits_for_the_only_agent(
         hung = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 0}))
         await gateway.until(lambda: agent.asked)
         second = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 1}))
-        await gateway.until(lambda: gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 1)
         third = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 2}))
-        await gateway.until(lambda: gateway.dispatcher.waiting == 2)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 2)
         hung.cancel()
-        await gateway.until(lambda: len(agent.asked) == 2 and gateway.dispatcher.waiting == 2)
+        await gateway.until(lambda: len(agent.asked) == 2 and len(gateway.roster.waiting) == 2)
         script.let_go(agent)
         assert [(await each).status_code for each in (second, third)] == [200, 200]
         assert [asked.sampling.seed for asked in agent.asked] == [0, 1, 1, 2]
@@ -334,7 +333,7 @@ async def test_who_is_sent_too_early_waits_no_longer_than_anybody(
         hung = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 0}))
         await gateway.until(lambda: agent.asked)
         hung.cancel()
-        await gateway.until(lambda: gateway.dispatcher.running == 0)
+        await gateway.until(lambda: gateway.roster.running == 0)
         response = await gateway.http.post("/v1/chat/completions", json=chat | {"seed": 1})
         assert (response.status_code, response.json()["error"]["code"]) == (503, "overloaded")
 
@@ -345,9 +344,9 @@ async def test_who_is_sent_too_early_takes_another_agent(gateway: Any, connected
         hung = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 0}))
         await gateway.until(lambda: agent.asked)
         hung.cancel()
-        await gateway.until(lambda: gateway.dispatcher.running == 0)
+        await gateway.until(lambda: gateway.roster.running == 0)
         lucky = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"seed": 2}))
-        await gateway.until(lambda: len(agent.asked) == 2 and gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: len(agent.asked) == 2 and len(gateway.roster.waiting) == 1)
         async with connected(gateway):
             assert (await lucky).status_code == 200
 
@@ -361,7 +360,7 @@ async def test_an_agent_that_only_ever_refuses_is_given_up(gateway: Any, connect
 
     async with connected(gateway, refuse) as agent:
         agent.state(1)
-        await gateway.until(lambda: gateway.dispatcher.links[0].record.running == 1)
+        await gateway.until(lambda: gateway.roster.links[0].record.running == 1)
         response = await gateway.http.post("/v1/chat/completions", json=chat)
         assert (response.status_code, response.json()["error"]["message"]) == (503, "one too many")
         assert len(agent.asked) == 1 + MAX_RETURNS

@@ -129,7 +129,7 @@ async def test_who_waits_for_a_drafter_holds_nobody_else_up(
         running = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"draft": "fused"}))
         await gateway.until(lambda: able.asked)
         waiting = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"draft": "fused"}))
-        await gateway.until(lambda: gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 1)
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
         await able.cut()
         assert (await waiting).json()["error"]["param"] == "draft"

@@ -41,10 +41,10 @@ async def test_beside_a_greedy_client_others_are_answered_at_once(serving: Any, 
         await gateway.until(lambda: agent.asked)
         assert (agent.asked[0].n, agent.asked[0].at_once) == (128, 24)
         agent.state(24, True)  # What it says itself is no load from elsewhere.
-        await gateway.until(lambda: gateway.dispatcher.links[0].record.cloud_connected)
-        assert gateway.dispatcher.links[0].record.running == 24 and gateway.dispatcher.running == 1
+        await gateway.until(lambda: gateway.roster.links[0].record.cloud_connected)
+        assert gateway.roster.links[0].record.running == 24 and gateway.roster.running == 1
         greedy += [post(gateway, "a", chat, max_tokens=1500) for _ in range(20)]
-        await gateway.until(lambda: gateway.dispatcher.waiting == 6)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 6)
         for key in ("b", "c", "b"):
             assert (await post(gateway, key, chat, max_tokens=5)).status_code == 200
         await ended(greedy)
@@ -75,7 +75,7 @@ async def test_a_newcomer_is_next_where_all_is_taken(serving: Any, connected: An
 
     async with serving(KEYS) as gateway, connected(gateway, one_by_one, capacity=2) as agent:
         open_ = [post(gateway, "a", chat) for _ in range(7)] + [post(gateway, "b", chat)]
-        await gateway.until(lambda: len(agent.asked) == 2 and gateway.dispatcher.waiting == 6)
+        await gateway.until(lambda: len(agent.asked) == 2 and len(gateway.roster.waiting) == 6)
         newcomer = post(gateway, "c", chat)
         await gateway.until(lambda: any(task.done() for task in open_))  # One of a's has lost its place.
         for _ in range(2):
@@ -105,10 +105,10 @@ async def test_what_has_ended_is_free_for_others(serving: Any, connected: Any, c
         await gateway.until(lambda: len(agent.asked) == 2)
         assert agent.asked[0].at_once == 3
         newcomer = post(gateway, "c", chat, max_tokens=5)
-        await gateway.until(lambda: gateway.dispatcher.waiting == 1)
+        await gateway.until(lambda: len(gateway.roster.waiting) == 1)
         proceed.set()
         assert (await newcomer).status_code == 200
-        assert gateway.dispatcher.links[0].record.running == 2
+        assert gateway.roster.links[0].record.running == 2
         await ended(open_)
 
 
@@ -142,13 +142,13 @@ async def test_a_client_has_only_so_many_requests_open(serving: Any, connected: 
     config = GatewayConfig(api_keys="a,b", max_client_requests=3)
     async with serving(config) as gateway, connected(gateway, by_size, capacity=2) as agent:
         open_ = [post(gateway, "a", chat) for _ in range(3)]
-        await gateway.until(lambda: agent.asked and gateway.dispatcher.waiting == 2)
+        await gateway.until(lambda: agent.asked and len(gateway.roster.waiting) == 2)
         refused = await post(gateway, "a", chat)
         assert (refused.status_code, refused.json()["error"]["type"]) == (429, "rate_limit_error")
         assert refused.json()["error"]["code"] == "rate_limit_exceeded" and int(refused.headers["retry-after"]) >= 1
         assert (await post(gateway, "b", chat, max_tokens=5)).status_code == 200
         await ended(open_)
-        await gateway.until(lambda: gateway.dispatcher.running == 0 == gateway.dispatcher.waiting)
+        await gateway.until(lambda: gateway.roster.running == 0 == len(gateway.roster.waiting))
         assert (await post(gateway, "a", chat, max_tokens=5)).status_code == 200
 
 

@@ -69,7 +69,7 @@ async def test_a_long_request_over_a_slow_link_is_nobodys_silence(
             long = asyncio.create_task(
                 gateway.http.post("/v1/chat/completions", json=chat | LONG, headers={"x-request-id": "long"})
             )
-            link = gateway.dispatcher.links[0]
+            link = gateway.roster.links[0]
             await gateway.until(lambda: link.record.crowded or link._stream.queued_bytes > 2**20)
             gaps = await gaps_of(gateway, chat)
             assert not long.done() and len(agent.asked) == 1, "the short request went ahead of the long one"
@@ -95,7 +95,7 @@ async def test_posts_beyond_what_a_link_takes_wait_or_are_refused_and_the_link_l
             asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | LONG, headers=greedy))
             for _ in range(30)
         ]
-        link = gateway.dispatcher.links[0]
+        link = gateway.roster.links[0]
         await asyncio.wait(posts, timeout=20, return_when=asyncio.FIRST_COMPLETED)
         assert link.record.crowded and link._stream.queued_bytes < 2 * 4 * 2**20
         small = await gateway.http.post("/v1/chat/completions", json=chat, headers=other | {"x-request-id": "long"})
@@ -114,13 +114,13 @@ async def test_posts_beyond_what_a_link_takes_wait_or_are_refused_and_the_link_l
             post.cancel()
         await asyncio.gather(*posts, return_exceptions=True)
         await gateway.until(lambda: not link._stream.queued_bytes)
-        assert len(gateway.dispatcher.links) == 1 and slow.connections == 1 and len(agent.asked) == 2
+        assert len(gateway.roster.links) == 1 and slow.connections == 1 and len(agent.asked) == 2
 
 
 async def test_who_hangs_up_takes_the_bytes_along(gateway: Any, connected: Any, chat: Any) -> None:
     """Those that have not left leave the queue, and the agent never hears of the request."""
     async with FaultProxy(gateway.ws_url, SLOW) as slow, behind(slow, gateway, connected, ticking) as agent:
-        link = gateway.dispatcher.links[0]
+        link = gateway.roster.links[0]
         async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as client:
             post = asyncio.create_task(client.post("/v1/chat/completions", json=chat | LONG))
             await gateway.until(lambda: link._stream.queued_bytes > 2**20)
@@ -138,7 +138,7 @@ async def test_another_agent_is_tried_where_a_link_is_crowded(
     """Before a request waits."""
     monkeypatch.setattr("gateway.agents.CROWDED_BYTES", 2**20)
     async with FaultProxy(gateway.ws_url, SLOW) as slow, behind(slow, gateway, connected, ticking) as one:
-        link = gateway.dispatcher.links[0]
+        link = gateway.roster.links[0]
         post = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | LONG))
         await gateway.until(lambda: link.record.crowded)
         async with connected(gateway, name="two") as two:
@@ -152,10 +152,10 @@ async def test_a_prompt_that_cannot_fit_is_refused_at_the_door(gateway: Any, con
     """By what the agent has said of its model, and nothing is sent."""
     model = ServedModel("demo/model", 4096, 1, [], 4096 * 20)
     async with connected(gateway, models=(model,)) as agent:
-        sent = gateway.dispatcher.links[0]._stream.sent_bytes
+        sent = gateway.roster.links[0]._stream.sent_bytes
         reply = await gateway.http.post("/v1/chat/completions", json=chat | LONG)
         assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
-        assert not agent.asked and gateway.dispatcher.links[0]._stream.sent_bytes == sent
+        assert not agent.asked and gateway.roster.links[0]._stream.sent_bytes == sent
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
 
 

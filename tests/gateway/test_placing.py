@@ -110,4 +110,4 @@ async def test_a_client_that_leaves_while_another_is_tried_leaves_nothing(
         await gateway.until(lambda: one.asked and two.asked)
         task.cancel()
         await gateway.until(lambda: len(one.cancelled) == len(two.cancelled) == 1)
-        await gateway.until(lambda: gateway.dispatcher.links[0].record.running == 0 == gateway.dispatcher.running)
+        await gateway.until(lambda: gateway.roster.links[0].record.running == 0 == gateway.roster.running)

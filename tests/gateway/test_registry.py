@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from gateway.registry.base import AgentRecord, Registry
-from gateway.registry.memory import MemoryRegistry
+from gateway.registry import AgentRecord, MemoryRegistry, Registry
 
 FIRST = AgentRecord("one#1", "one", (), 2)
 SECOND = AgentRecord("two#2", "two", (), 2)

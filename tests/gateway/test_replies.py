@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import sse
 from gateway.answer import Complete
+from gateway.delivery import events_of
 from gateway.errors import internal
 from gateway.replies import ChatShape, CompletionShape, completion_logprobs, content_logprobs
 from gateway.reply_schema import Heading
@@ -96,7 +96,7 @@ events = st.lists(
 def test_a_stream_says_what_the_whole_says(shape_class: Any, some: Any, usage: Any) -> None:
     """Any events: every line is an event of JSON, the texts add up, no empty text in between, one usage at the end."""
     shape = shape_class(Heading("id", 1, "m", usage), 3, logprobs=False)
-    data = sse.events([*shape.opening(range(3)), *shape.chunks(some)]).decode()
+    data = events_of([*shape.opening(range(3)), *shape.chunks(some)]).decode()
     lines = data.split("\n\n")
     assert lines.pop() == ""
     assert all(line.startswith("data: ") and len(line.splitlines()) >= 1 and "\n" not in line for line in lines)
@@ -119,4 +119,4 @@ def test_a_stream_says_what_the_whole_says(shape_class: Any, some: Any, usage: A
 
 def test_an_error_is_an_event() -> None:
     """In OpenAI's shape."""
-    assert json.loads(sse.events([internal().reply])[6:])["error"].keys() == {"message", "type", "param", "code"}
+    assert json.loads(events_of([internal().reply])[6:])["error"].keys() == {"message", "type", "param", "code"}

@@ -11,7 +11,7 @@ import pytest
 from gateway.replies import ChatShape
 from gateway.reply_schema import Heading
 from gateway.request import Ask
-from gateway.request_size import MAX_ECHOED, MAX_WHOLE_LOGPROBS, MAX_WHOLE_TOKENS, too_large, too_long
+from gateway.request_size import MAX_ECHOED, MAX_WHOLE_LOGPROBS, MAX_WHOLE_TOKENS, too_large
 from wire.request_messages import Alternative, ChatTurn, Delta, Generate, ServedModel, TokenLogprob
 
 
@@ -23,7 +23,7 @@ def ask(**members: Any) -> Ask:
 
 def param_of(max_positions: int = 2**20, max_total_tokens: int = 2**22, **members: Any) -> str | None:
     """The member at fault, None when there is none."""
-    refused = too_large(ask(**members), max_positions, max_total_tokens)
+    refused = too_large(ask(**members), ServedModel("model", max_positions, 1), max_total_tokens)
     assert refused is None or refused.status == 400
     return refused.param if refused else None
 
@@ -52,7 +52,7 @@ def test_a_prompt_counts_once_for_each_answer(prompt: Any) -> None:
 
 @pytest.mark.parametrize("most", [0, 10])
 def test_text_that_cannot_fit_is_refused_before_it_is_sent(most: int) -> None:
-    """Where agents say how much that is; token ids are counted elsewhere."""
+    """Where agents say how much that is; token ids have no characters."""
     model = ServedModel("model", 5, 1, [], most)
     turns = [ChatTurn("user", "x" * 6), ChatTurn("user", "y" * 4)]
     for prompts, at in (
@@ -60,13 +60,13 @@ def test_text_that_cannot_fit_is_refused_before_it_is_sent(most: int) -> None:
         (("x", "x" * 11), "prompt[1]"),
         (([*turns, ChatTurn("user", "z")],), "messages"),
     ):
-        refused = too_long(ask(prompts=prompts), model)
+        refused = too_large(ask(prompts=prompts), model, 2**22)
         if most:
             assert refused is not None and (refused.status, refused.code) == (400, "context_length_exceeded")
             assert refused.param == at
         else:
             assert refused is None
-    assert too_long(ask(prompts=("x" * 10, turns, tuple(range(100)))), model) is None
+    assert too_large(ask(prompts=("x" * 10, turns, (7,) * 4)), model, 2**22) is None
 
 
 def test_log_probabilities_of_one_piece_are_bounded() -> None:

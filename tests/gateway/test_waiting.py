@@ -23,10 +23,10 @@ class Slot:
     """Stands for room at an agent."""
 
     def __init__(self) -> None:
-        self.released = 0
+        self.closed = 0
 
-    def release(self) -> None:
-        self.released += 1
+    def close(self) -> None:
+        self.closed += 1
 
 
 async def waiting(room: WaitingRoom, wish: Any = WISH, patience_s: float = 5.0) -> asyncio.Task[Any]:
@@ -133,7 +133,7 @@ async def test_a_slot_that_comes_with_the_cancellation_is_given_back() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (slot.released, len(room)) == (1, 0)
+    assert (slot.closed, len(room)) == (1, 0)
 
 
 async def test_places_patience_and_sending_away() -> None:

@@ -9,8 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from service.line_stream import LineStream, line_stream
-from service.line_writer import MAX_LINE_BYTES, MAX_WAITING, LineWriter
+from service.lines import MAX_LINE_BYTES, MAX_WAITING, LineStream, LineWriter, line_stream
 
 
 @pytest.fixture

@@ -47,10 +47,32 @@ class Registry(Protocol):
         """End; what this gateway has published disappears."""
 
     def publish(self, record: AgentRecord) -> None:
-        """Add an agent, or replace what was known of it."""
+        """Add an agent, or replace what was known of it; its place in the order stays."""
 
     def withdraw(self, key: str) -> None:
         """Forget an agent; an unknown key is no error."""
 
     def known(self) -> list[AgentRecord]:
-        """All agents known, the longest known first."""
+        """Return all agents known, the longest known first."""
+
+
+class MemoryRegistry:
+    """The ``Registry`` of a gateway that stands alone: agents of this process only."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, AgentRecord] = {}
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self._records.clear()
+
+    def publish(self, record: AgentRecord) -> None:
+        self._records[record.key] = record
+
+    def withdraw(self, key: str) -> None:
+        self._records.pop(key, None)
+
+    def known(self) -> list[AgentRecord]:
+        return list(self._records.values())

@@ -1,17 +1,20 @@
 """Lines for people, written by a thread of their own, so that whoever says something never waits for who reads it.
 
 A terminal that is stopped, a pipe that nobody reads, a full disk: lines are dropped then, and counted, and the process
-goes on. What waits is bounded, in lines and in the length of each.
+goes on. What waits is bounded, in lines and in the length of each. Standard output and standard error can be put behind
+it, so that ``print``, warnings, tracebacks and progress bars go the way of log lines.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, TextIO
 
 MAX_WAITING: Final = 1024
 """Lines that wait to be written; more are dropped. A reader that stops for a moment costs none."""
@@ -94,3 +97,68 @@ class LineWriter:
         except (OSError, ValueError):  # Nobody reads, the disk is full, the terminal is gone.
             return False
         return True
+
+
+class LineStream(io.TextIOBase):
+    """A text file over a writer, which never keeps anybody waiting."""
+
+    def __init__(self, writer: LineWriter, descriptor: int | None, terminal: bool) -> None:
+        super().__init__()
+        self.writer = writer
+        self._descriptor = descriptor
+        self._terminal = terminal
+        self._begun = ""
+        self._lock = threading.RLock()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """What it writes."""
+        return "utf-8"
+
+    def write(self, text: str, /) -> int:
+        """Take text; whole lines are passed on at once, a line that has begun waits for ``flush`` or its end."""
+        with self._lock:
+            whole, newline, begun = (self._begun + text).rpartition("\n")
+            self._begun = begun[:MAX_LINE_BYTES]
+            if newline:
+                self.writer.put(whole + newline)
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass on what has begun; waits for nothing."""
+        with self._lock:
+            begun, self._begun = self._begun, ""
+            if begun:
+                self.writer.put(begun)
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def isatty(self) -> bool:
+        """Whether a person looks at it."""
+        return self._terminal
+
+    def fileno(self) -> int:
+        """Where it writes. Raises ``OSError`` where that is nowhere."""
+        if self._descriptor is None:
+            raise io.UnsupportedOperation("there is no such file here")
+        return self._descriptor
+
+
+def line_stream(stream: TextIO | LineStream | None) -> LineStream:
+    """What takes the place of ``sys.stdout`` or ``sys.stderr``; the same again where it has done so already."""
+    if isinstance(stream, LineStream):
+        return stream
+    try:
+        descriptor, terminal = (stream.fileno(), stream.isatty()) if stream is not None else (None, False)
+    except (OSError, ValueError):  # Closed, or no file at all.
+        descriptor, terminal = None, False
+    return LineStream(LineWriter(descriptor), descriptor, terminal)
+
+
+def take_streams() -> tuple[LineStream, LineStream]:
+    """Put ``sys.stdout`` and ``sys.stderr`` behind writers: what is said can no longer keep this process up."""
+    out, err = line_stream(sys.stdout), line_stream(sys.stderr)
+    sys.stdout, sys.stderr = out, err
+    return out, err

@@ -1,0 +1,100 @@
+"""The agents that are connected here, and room at them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gateway import errors
+from gateway.agents import AgentLink, Reservation
+from gateway.config import GatewayConfig
+from gateway.errors import RequestError
+from gateway.policy import Reason, Use, Wish, choose, drafters_of, has_drafter, models_served, pick_model
+from gateway.registry import Registry
+from gateway.waiting import WaitingRoom
+from service.addresses import ANY, host_port
+from wire.request_messages import ServedModel
+
+
+class Roster:
+    """All agents connected here.
+
+    Attributes:
+        waiting: the prompts for which none of them is free.
+    """
+
+    def __init__(self, config: GatewayConfig, registry: Registry) -> None:
+        self._config = config
+        self._registry = registry
+        self._links: dict[str, AgentLink] = {}
+        self.waiting = WaitingRoom(config.max_waiting)
+
+    @property
+    def links(self) -> list[AgentLink]:
+        """The agents connected, the longest connected first."""
+        return list(self._links.values())
+
+    @property
+    def running(self) -> int:
+        """Prompts that agents work on."""
+        return sum(link.busy for link in self._links.values())
+
+    def models(self) -> list[ServedModel]:
+        """Return every model that an agent serves."""
+        return models_served(self._registry.known())
+
+    def model(self, name: str | None, draft: str) -> ServedModel:
+        """Return the model that a request means, see ``pick_model``. Raises ``RequestError`` where nobody serves it."""
+        found = pick_model(self._registry.known(), name)
+        if isinstance(found, Reason):
+            raise self._refusal(found, name or "", draft)
+        return found
+
+    def join(self, link: AgentLink) -> None:
+        """An agent has connected."""
+        self._links[link.key] = link
+        self.changed(link)
+
+    def leave(self, link: AgentLink) -> None:
+        """An agent's connection has ended."""
+        del self._links[link.key]
+        self._registry.withdraw(link.key)
+        link.lost()
+        self.waiting.serve(self.find, self._held)
+
+    def changed(self, link: AgentLink) -> None:
+        """An agent's load or state is different now: whoever waits may have room there."""
+        if link.key in self._links:
+            self._registry.publish(link.record)
+            self.waiting.serve(self.find, self._held)
+
+    def drain(self) -> None:
+        """Tell the agents that this gateway stops, and send away whoever waits."""
+        for link in self.links:
+            link.tell_to_drain(self._config.drain_within_s)
+        self.waiting.refuse_all(errors.draining())
+
+    def find(self, wish: Wish) -> Reservation | RequestError | None:
+        """Return room at an agent, now; or why there will be none; or None, where waiting may help."""
+        held = {link.key: link.held[wish.tenant] for link in self._links.values()}
+        # Agents of other gateways count where models are listed; only who is connected here can be asked.
+        here = [record for record in self._registry.known() if record.key in self._links]
+        choice = choose(here, wish, held)
+        if isinstance(choice, Use):
+            return self._links[choice.key].reserve(wish.tenant, choice.at_once)
+        return self._refusal(choice, wish.model, wish.draft) if isinstance(choice, Reason) else None
+
+    def _held(self) -> Counter[str]:
+        """The answers that each tenant has at agents now."""
+        return sum((link.held for link in self._links.values()), Counter())
+
+    def _refusal(self, reason: Reason, model: str, draft: str) -> RequestError:
+        known = self._registry.known()
+        if not known:
+            host = self._config.host if self._config.host not in ANY else "THIS-HOST"
+            return errors.no_agent(f"ws://{host_port(host, self._config.port)}")
+        served = next((each for each in models_served(known) if each.id == model), None)
+        if reason is Reason.MODEL_NOT_FOUND and served is None:
+            return errors.model_not_found(model)
+        if reason is Reason.NO_SUCH_DRAFTER and served is not None and not has_drafter(served, draft):
+            return errors.drafter_not_found(draft, drafters_of(served))
+        return errors.agents_unavailable()
