@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from split_model.checkpoint import Checkpoint
 from split_model.matrix import Matrix, read_stacked
-from split_model.norm import RmsNorm
+from split_model.norm import NoNorm, Norm, make_norm
 from split_model.projection import Projection
 from split_model.weight_parts import WeightPart, layer_parts
 
@@ -26,13 +26,22 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+Sum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Rows [rows, hidden] and what is added to them, to the rows that go on."""
+
+_ADDED: tuple[Sum, Sum] = (torch.add, torch.Tensor.add_)
+
+
 class Block:
     """Layer `layer`, or a shard of it, with its weights in memory. Only the tensors and ranges it needs are read.
 
     Attributes:
         input_norm: what comes before `qkv`: [rows, hidden] -> [rows, hidden].
         qkv: queries, keys and values; with `apart` also of different rows, see `Projection`.
+        after_attention: rows as they came to `input_norm`, and the whole sum of what attention makes of them, to the
+            rows for `mlp_norm`, a new tensor.
         mlp_norm: what comes before `mlp`.
+        after_mlp: the same behind the MLP. It may change the rows that came to `mlp_norm`.
     """
 
     def __init__(
@@ -49,8 +58,9 @@ class Block:
         spec = checkpoint.spec
         parts = layer_parts(spec, layer, kv_groups, columns)
 
-        def norm(part: WeightPart) -> RmsNorm:
-            return RmsNorm(read_stacked(checkpoint, [part], dtype, device), spec.norm_eps)
+        def norm(*parts: WeightPart | None) -> Norm:
+            read = [read_stacked(checkpoint, [part], dtype, device) for part in parts if part is not None]
+            return make_norm(spec.norm, *read, eps=spec.norm_eps)
 
         def matrix(parts: list[WeightPart], biases: list[WeightPart | None]) -> Matrix:
             return Matrix.load(checkpoint, parts, biases, dtype, device)
@@ -61,8 +71,12 @@ class Block:
         self.head_dim = spec.head_dim
         self.columns = spec.intermediate_size if columns is None else len(columns)
         self._activation = _ACTIVATIONS[spec.activation]
+        self._gated = parts.gate is not None
 
-        self.input_norm = norm(parts.input_norm)
+        norms = norm(parts.input_norm, parts.input_norm_bias), norm(parts.mlp_norm, parts.mlp_norm_bias)
+        self._norm_bytes = sum(each.nbytes for each in norms)
+        self.input_norm, self.mlp_norm = norms if spec.norm_place == "before" else (NoNorm(), NoNorm())
+        self.after_attention, self.after_mlp = _ADDED if spec.norm_place == "before" else map(_summed, norms)
         weights, biases = [parts.query, parts.key, parts.value], [parts.query_bias, parts.key_bias, parts.value_bias]
         cuts = (slice(1), slice(1, 3)) if apart else (slice(3),)
         self.qkv = Projection(
@@ -74,8 +88,8 @@ class Block:
             norm(parts.key_norm) if parts.key_norm else None,
         )
         self._output = matrix([parts.output], [parts.output_bias])
-        self.mlp_norm = norm(parts.mlp_norm)
-        self._gate_up = matrix([parts.gate, parts.up], [parts.gate_bias, parts.up_bias])
+        wide = [each for each in (parts.gate, parts.up) if each is not None]
+        self._wide = matrix(wide, [parts.gate_bias, parts.up_bias])
         self._down = matrix([parts.down], [parts.down_bias])
 
     def attention_output(self, context: torch.Tensor) -> torch.Tensor:
@@ -84,7 +98,9 @@ class Block:
 
     def mlp(self, normed: torch.Tensor) -> torch.Tensor:
         """normed [rows, hidden], behind `mlp_norm` -> [rows, hidden], a partial sum, without the residual."""
-        wide = self._gate_up(normed)
+        wide = self._wide(normed)
+        if not self._gated:
+            return self._down(self._activation(wide))
         gate, up = wide.split_with_sizes([self.columns, self.columns], 1)
         return self._down(self._activation(gate).mul_(up))
 
@@ -95,5 +111,9 @@ class Block:
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights held."""
-        norms = self.input_norm.weight.nbytes + self.mlp_norm.weight.nbytes
-        return norms + sum(each.nbytes for each in (self.qkv, self._output, self._gate_up, self._down))
+        return self._norm_bytes + sum(each.nbytes for each in (self.qkv, self._output, self._wide, self._down))
+
+
+def _summed(norm: Norm) -> Sum:
+    """The norm of a sum."""
+    return lambda rows, added: norm(rows + added)

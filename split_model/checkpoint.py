@@ -15,7 +15,7 @@ from split_model.errors import BadCheckpoint, ModelNotFound
 from split_model.safetensors_file import SafetensorsFile, TensorEntry
 from split_model.slices import slice_parts, whole
 from split_model.spec import ModelSpec
-from split_model.weight_parts import EMBEDDING, HEAD, WeightPart
+from split_model.weight_parts import WeightPart
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -27,6 +27,11 @@ DIGEST_WINDOWS = 8  # the first, the last and six between
 
 # They say how a model is used or stored, not what it computes.
 _NOT_IN_DIGEST = ("bos_token_id", "eos_token_ids", "dtype", "max_positions")
+
+
+_DEFAULTS = {
+    field.name: field.default for field in dataclasses.fields(ModelSpec) if field.default is not dataclasses.MISSING
+}
 
 
 class Checkpoint:
@@ -87,7 +92,7 @@ class Checkpoint:
         """
         self.check(part)
         found = self._resolve(part.name)
-        self._file(found).read_into(found, out, part.rows, part.columns)
+        self._file(found).read_into(found, out.t() if part.turned else out, part.rows, part.columns)
 
     def check(self, part: WeightPart) -> None:
         """Raises BadCheckpoint where the tensor is missing or its shape is not the config's: before memory is taken."""
@@ -112,23 +117,33 @@ class Checkpoint:
         shards they are stored. It is no proof against tampering: a change between the windows goes unseen.
         Raises BadCheckpoint unless all shards are there.
         """
-        fields = {key: value for key, value in dataclasses.asdict(self.spec).items() if key not in _NOT_IN_DIGEST}
+        fields = {key: value for key, value in dataclasses.asdict(self.spec).items() if self._in_digest(key, value)}
         state = hashlib.sha256(json.dumps(fields, sort_keys=True).encode())
-        for name in sorted(part.name for part in slice_parts(self.spec, whole(self.spec))):
+        for name in sorted({part.name for part in slice_parts(self.spec, whole(self.spec))}):
             entry = self.entry(name)
             state.update(json.dumps([name, entry.dtype, entry.shape]).encode())
             found = self._resolve(name)
             state.update(self._file(found).sample(found, DIGEST_WINDOW_BYTES, DIGEST_WINDOWS))
         return f"sha256:{state.hexdigest()}"
 
+    @staticmethod
+    def _in_digest(key: str, value: object) -> bool:
+        """Fields that came later count where they are not what they were when there were none."""
+        return key not in _NOT_IN_DIGEST and (key not in _DEFAULTS or value != _DEFAULTS[key])
+
     def _resolve(self, name: str) -> str:
-        """The name that the files use: some leave out the leading "model.", some keep of a tied pair only the head."""
-        candidates = [name, name.removeprefix("model.")]
-        if name == EMBEDDING and self.spec.tied_embeddings:
-            candidates.append(HEAD)
-        for candidate in candidates:
-            if candidate in self._shard_of:
-                return candidate
+        """The name that the files use: some leave out the leading prefix, some keep of a tied pair only the head."""
+        names = self.spec.names
+        known = [name, names.head] if name == names.embedding and self.spec.tied_embeddings else [name]
+        for renaming in names.renamings:
+            other = name
+            for piece, instead in renaming:
+                other = other.replace(piece, instead)
+            known.append(other)
+        for each in known:
+            for candidate in (each, each.removeprefix(names.prefix)):
+                if candidate in self._shard_of:
+                    return candidate
         raise BadCheckpoint(f"{self.path} has no tensor {name}; its config.json belongs to another model")
 
     def _file(self, found: str) -> SafetensorsFile:

@@ -29,6 +29,7 @@ class Matrix:
         self.bias = bias
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
         """Bytes of weight and bias."""
+        self.device = weight.device
         self._weight = weight
         self._packed_product: Callable[..., torch.Tensor] | None = None
         if pack and weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.numel() and can_pack():
@@ -90,6 +91,16 @@ def read_stacked(
         for part, rows in zip(parts, out.split_with_sizes(heights), strict=True):
             checkpoint.read_into(part, rows)
         return out
+
+
+def read_table(
+    checkpoint: Checkpoint, part: WeightPart, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> torch.Tensor:
+    """A tensor that is looked up by rows, each of which is in one piece: [rows, size]. Raises BadCheckpoint."""
+    checkpoint.check(part)
+    table = torch.empty(part.shape, dtype=dtype, device=device)
+    checkpoint.read_into(part, table)
+    return table
 
 
 def empty_for_products(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:

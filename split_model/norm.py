@@ -1,10 +1,25 @@
-"""RMS normalisation of rows, in the arithmetic of the Hugging Face models."""
+"""Normalisation of rows, in the arithmetic of the Hugging Face models."""
 
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import torch
+from torch.nn import functional
+
+
+class Norm(Protocol):
+    """Rows to rows, each treated alone."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its weights."""
+        ...
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x [..., size] -> [..., size]. Not always a new tensor."""
+        ...
 
 
 class RmsNorm:
@@ -20,6 +35,11 @@ class RmsNorm:
         root = torch.tensor(math.sqrt(size)).to(weight.device)
         self._scaled = weight * root if self._exact else root
 
+    @property
+    def nbytes(self) -> int:
+        """See `Norm`."""
+        return self.weight.nbytes
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [..., size] -> [..., size]."""
         if self._exact:
@@ -28,3 +48,41 @@ class RmsNorm:
         wide = x.float()
         length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
         return (wide / length.hypot_(self._floor)).mul_(self._scaled).to(x.dtype).mul_(self.weight)
+
+
+class LayerNorm:
+    """weight * (x - mean) / sqrt(variance + eps) + bias over the last dimension."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> None:
+        """weight, bias [size], in the dtype of the rows to come."""
+        self.weight, self.bias = weight, bias
+        self._eps = eps
+
+    @property
+    def nbytes(self) -> int:
+        """See `Norm`."""
+        return self.weight.nbytes + self.bias.nbytes
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x [..., size] -> [..., size]."""
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self._eps)
+
+
+class NoNorm:
+    """Rows as they are."""
+
+    nbytes = 0
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` itself."""
+        return x
+
+
+def make_norm(kind: str, *weights: torch.Tensor, eps: float) -> Norm:
+    """The norm of `Architecture.norm`'s kind; weights: its weight and, where it has one, its bias."""
+    if kind == "rms":
+        [weight] = weights
+        return RmsNorm(weight, eps)
+    assert kind == "layer"
+    weight, bias = weights
+    return LayerNorm(weight, bias, eps)

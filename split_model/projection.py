@@ -1,11 +1,11 @@
-"""Rows to queries, keys and values of some heads, rotated to where the rows stand."""
+"""Rows to queries, keys and values of some heads, rotated to where the rows stand if positions are rotations."""
 
 from __future__ import annotations
 
 import torch
 
 from split_model.matrix import Matrix
-from split_model.norm import RmsNorm
+from split_model.norm import Norm
 
 
 class Projection:
@@ -25,8 +25,8 @@ class Projection:
         heads: int,
         kv_heads: int,
         head_dim: int,
-        query_norm: RmsNorm | None = None,
-        key_norm: RmsNorm | None = None,
+        query_norm: Norm | None = None,
+        key_norm: Norm | None = None,
     ) -> None:
         assert len(matrices) in (1, 2)
         self._matrices = matrices
@@ -37,13 +37,14 @@ class Projection:
     @property
     def nbytes(self) -> int:
         """Bytes of the weights held."""
-        norms = [norm.weight.nbytes for norm in (self._query_norm, self._key_norm) if norm is not None]
+        norms = [norm.nbytes for norm in (self._query_norm, self._key_norm) if norm is not None]
         return sum(norms) + sum(matrix.nbytes for matrix in self._matrices)
 
     def __call__(
-        self, normed: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+        self, normed: torch.Tensor, cos: torch.Tensor | None = None, sin: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """normed [rows, hidden], behind the layer's norm; cos, sin [rows, 1, head_dim] as `Rope.span` gives them.
+        """normed [rows, hidden], behind the layer's norm; cos, sin [rows, 1, head_dim] as `Rope.span` gives them, or
+        neither.
 
         Returns q [rows, heads, head_dim], k and v [rows, kv_heads, head_dim].
         """
@@ -58,14 +59,16 @@ class Projection:
         q, k = _rotate(rotated, cos, sin).split_with_sizes([self._heads, self._kv_heads], 1)
         return q, k, heads.narrow(1, self._rotated, self._kv_heads)
 
-    def query(self, normed: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    def query(
+        self, normed: torch.Tensor, cos: torch.Tensor | None = None, sin: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """The queries alone, of matrices that were loaded apart."""
         query, _ = self._matrices
         heads = query(normed).view(normed.shape[0], self._heads, self._head_dim)
         return _rotate(heads if self._query_norm is None else self._query_norm(heads), cos, sin)
 
     def key_value(
-        self, normed: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+        self, normed: torch.Tensor, cos: torch.Tensor | None = None, sin: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values alone, of matrices that were loaded apart."""
         _, key_value = self._matrices
@@ -74,5 +77,7 @@ class Projection:
         return _rotate(keys if self._key_norm is None else self._key_norm(keys), cos, sin), values
 
 
-def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotate(heads: torch.Tensor, cos: torch.Tensor | None, sin: torch.Tensor | None) -> torch.Tensor:
+    if cos is None or sin is None:
+        return heads
     return torch.addcmul(heads * cos, heads.roll(cos.shape[-1] // 2, -1), sin)

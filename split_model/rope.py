@@ -7,15 +7,21 @@ from collections.abc import Sequence
 
 import torch
 
-from split_model.device import put
-from split_model.new_rows import NewRows, positions_of
+from split_model.errors import UnsupportedModel
+from split_model.new_rows import NewRows
+from split_model.positions import PositionTable
 from split_model.rope_spec import RopeSpec
 
 _FIRST_TABLE_POSITIONS = 256
 
 
 def inverse_frequencies(spec: RopeSpec) -> torch.Tensor:
-    """Radians a position for each pair of dimensions, float32 [head_dim / 2]."""
+    """Radians a position for each pair of dimensions, float32 [head_dim / 2].
+
+    Raises UnsupportedModel for a model whose positions are no rotations.
+    """
+    if spec.kind == "none":
+        raise UnsupportedModel("this model's positions are no rotations, which is what is needed here")
     dim = spec.head_dim
     frequencies = spec.theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     plain = 1.0 / frequencies
@@ -60,12 +66,12 @@ def _yarn(spec: RopeSpec, plain: torch.Tensor, stretched: torch.Tensor) -> torch
     return stretched * (1 - kept) + plain * kept
 
 
-class Rope:
+class Rope(PositionTable):
     """Cosines and sines, from a table that grows with the positions asked for."""
 
     def __init__(self, spec: RopeSpec, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+        super().__init__(device)
         self._dtype = dtype
-        self.device = torch.device(device)
         self._scale = spec.attention_factor
         self._frequencies = inverse_frequencies(spec)
         self._table = self._rows(_FIRST_TABLE_POSITIONS)
@@ -87,12 +93,9 @@ class Rope:
         return cos.index_select(0, positions), sin.index_select(0, positions)
 
     def of(self, spans: Sequence[NewRows]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same for rows of one session or more, one session's after the other's; each has at least one."""
-        first = spans[0]
-        if len(spans) == 1 and (first.rows == 1 or first.branching is None):
-            return self.span(positions_of(first)[0], first.rows)
-        positions = [each for span in spans for each in positions_of(span)]
-        return self.positions(put(torch.tensor(positions), self.device), max(positions) + 1)
+        """The same for rows of one session or more."""
+        cos, sin = super().of(spans)
+        return cos, sin
 
     def _grown(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         table = self._table

@@ -34,7 +34,7 @@ _FIELDS = {
 class RopeSpec:
     """How positions turn into rotations. Fields that a kind does not use keep their defaults."""
 
-    kind: str  # "default", "linear", "llama3" or "yarn"
+    kind: str  # "default", "linear", "llama3" or "yarn"; "none" where positions are no rotations
     head_dim: int
     theta: float
     factor: float = 1.0
@@ -45,6 +45,11 @@ class RopeSpec:
     beta_slow: float = 1.0  # yarn
     truncate: bool = True  # yarn: round the correction range to whole dimensions
     attention_factor: float = 1.0  # yarn: multiplies cos and sin
+
+    @classmethod
+    def none(cls, head_dim: int) -> RopeSpec:
+        """Of a model whose positions are something else."""
+        return cls("none", head_dim, 1.0)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], head_dim: int, max_positions: int) -> RopeSpec:

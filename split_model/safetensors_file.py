@@ -62,14 +62,16 @@ class SafetensorsFile:
     def read_into(self, name: str, out: torch.Tensor, rows: range | None, columns: range | None) -> None:
         """Fills `out` [rows, columns] (or [rows]), of any float dtype, stride and device, block by block.
 
+        Of a tensor of more dimensions, columns count all behind the first.
+
         Raises BadCheckpoint for a missing or unreadable tensor, ValueError for a range outside of it.
         """
         entry = self.entry(name)
         if entry.dtype not in READABLE:
             raise self._bad(f"tensor {name} has dtype {entry.dtype}; only {', '.join(READABLE)} can be read")
-        if len(entry.shape) not in (1, 2):
-            raise self._bad(f"tensor {name} has shape {entry.shape}; only vectors and matrices can be read")
-        height, width = (*entry.shape, 1)[:2]
+        if not entry.shape:
+            raise self._bad(f"tensor {name} is a single number; only vectors and matrices can be read")
+        height, width = entry.shape[0], math.prod(entry.shape[1:])
         rows = _within(rows, height, f"rows of {name}")
         columns = _within(columns, width, f"columns of {name}")
         target = out if out.dim() == 2 else out.unsqueeze(1)

@@ -13,19 +13,21 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-from split_model.attention import Sight, attend_in, sight_of
 from split_model.blocks import Block
+from split_model.cached_batch import CacheBatch
 from split_model.checkpoint import Checkpoint
 from split_model.device import put
+from split_model.entry import Entry
 from split_model.kv_cache import CacheFull, KVCache
-from split_model.matrix import Matrix, read_stacked
-from split_model.norm import RmsNorm
+from split_model.matrix import Matrix, read_stacked, read_table
+from split_model.norm import NoNorm, Norm, make_norm
+from split_model.positions import PlacedRows
 from split_model.residence import Blocks
 from split_model.rope import Rope
 from split_model.slices import Slice
 from split_model.spec import ModelSpec
 from split_model.tree import Branches
-from split_model.weight_parts import embedding_part, head_parts
+from split_model.weight_parts import embedding_parts, head_parts
 
 Combine = Callable[[torch.Tensor], torch.Tensor]
 """One member's partial sum [rows, hidden], which it may change, to the sum over all members of its group."""
@@ -36,16 +38,15 @@ def whole_sum(partial: torch.Tensor) -> torch.Tensor:
     return partial
 
 
-class Batch(Protocol):
-    """The new rows of several sessions in one step, and the place where their keys and values go."""
+class Batch(PlacedRows, Protocol):
+    """The new rows of several sessions in one step, and the place where their keys and values go.
+
+    `look_up` is called at most once a step for each table of positions: learned ones, rotations.
+    """
 
     @property
     def rows(self) -> int:
         """Rows of all sessions together."""
-        ...
-
-    def rotations(self, rope: Rope) -> tuple[torch.Tensor, torch.Tensor]:
-        """`cos, sin` [rows, 1, head_dim] of the rows' positions. Called once a step."""
         ...
 
     def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -88,13 +89,16 @@ class Stack:
         blocks: Blocks,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
+        entry: Entry | None = None,
     ) -> None:
+        """entry: what is done to rows before the model's first layer, where that is held and there is such a thing."""
         self.spec = spec
         self.slice = held
         self.blocks = blocks
         self.dtype = dtype
         self.device = torch.device(device)
-        self.rope = Rope(spec.rope, dtype, self.device)
+        self.entry = entry
+        self.rope = Rope(spec.rope, dtype, self.device) if spec.positions == "rotary" else None
         self.kv_heads = spec.num_kv_heads if held.kv_groups is None else len(held.kv_groups)
 
     @classmethod
@@ -120,12 +124,13 @@ class Stack:
 
         layers = range(held.num_layers)
         blocks = Blocks([read(layer) if resident else None for layer in layers], read)
-        return cls(checkpoint.spec, held, blocks, dtype, device)
+        entry = Entry.load(checkpoint, dtype, device) if held.is_first else None
+        return cls(checkpoint.spec, held, blocks, dtype, device, entry)
 
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights in memory."""
-        return self.blocks.loaded_bytes
+        return self.blocks.loaded_bytes + (0 if self.entry is None else self.entry.nbytes)
 
     def new_cache(self, limit: int) -> KVCache:
         """An empty cache for one session of at most `limit` positions."""
@@ -139,7 +144,7 @@ class Stack:
         fit, ValueError where the spans do not add up to the rows or share a cache, and as `run` does.
         """
         _check_spans(spans)
-        return self.run(hidden, _CacheBatch(spans), combine)
+        return self.run(hidden, CacheBatch(spans), combine)
 
     @torch.inference_mode()
     def run(self, hidden: torch.Tensor, batch: Batch, combine: Combine = whole_sum) -> torch.Tensor:
@@ -155,52 +160,16 @@ class Stack:
             wanted = f"{self.dtype} [{batch.rows}, {self.spec.hidden_size}]"
             raise ValueError(f"hidden is {hidden.dtype} {list(hidden.shape)}; it must be {wanted}")
         if self.blocks and batch.rows:
-            cos, sin = batch.rotations(self.rope)
+            if self.entry is not None:
+                hidden = self.entry(hidden, batch)
+            cos, sin = batch.look_up(self.rope) if self.rope is not None else (None, None)
             for layer, block in enumerate(self.blocks):
                 q, k, v = block.qkv(block.input_norm(hidden), cos, sin)
-                hidden = hidden + combine(block.attention_output(batch.attend(layer, block.window, q, k, v)))
-                hidden = hidden.add_(combine(block.mlp(block.mlp_norm(hidden))))
+                context = batch.attend(layer, block.window, q, k, v)
+                hidden = block.after_attention(hidden, combine(block.attention_output(context)))
+                hidden = block.after_mlp(hidden, combine(block.mlp(block.mlp_norm(hidden))))
         batch.advance()
         return hidden
-
-
-class _CacheBatch:
-    """Sessions that each have a contiguous cache."""
-
-    def __init__(self, spans: Sequence[Span]) -> None:
-        self.rows = sum(span.rows for span in spans)
-        self._all = spans
-        self._spans = [span for span in spans if span.rows]
-        self._sights: dict[int | None, list[Sight]] = {}
-
-    def rotations(self, rope: Rope) -> tuple[torch.Tensor, torch.Tensor]:
-        return rope.of(self._spans)
-
-    def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        sights = self._sights.get(window)
-        if sights is None:
-            sights = [sight_of(span, window, q.dtype, q.device) for span in self._spans]
-            self._sights[window] = sights
-        if len(self._spans) == 1:
-            return _append_and_attend(self._spans[0], sights[0], layer, q, k, v)
-        rows = [span.rows for span in self._spans]
-        parts = (each.split_with_sizes(rows) for each in (q, k, v))
-        contexts = [
-            _append_and_attend(span, seen, layer, *of_span)
-            for span, seen, *of_span in zip(self._spans, sights, *parts, strict=True)
-        ]
-        return torch.cat(contexts)
-
-    def advance(self) -> None:
-        for span in self._all:
-            span.cache.advance(span.rows)
-
-
-def _append_and_attend(
-    span: Span, seen: Sight, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-) -> torch.Tensor:
-    keys, values = span.cache.append(layer, k, v)
-    return attend_in(seen, q, keys.narrow(1, seen.first, seen.length), values.narrow(1, seen.first, seen.length))
 
 
 def _check_spans(spans: Sequence[Span]) -> None:
@@ -221,20 +190,20 @@ def _check_spans(spans: Sequence[Span]) -> None:
 class Embedding:
     """Token ids to hidden states."""
 
-    def __init__(self, weight: torch.Tensor) -> None:
-        self.weight = weight  # [vocab, hidden]
+    def __init__(self, weight: torch.Tensor, project: Matrix | None = None) -> None:
+        """project: from the width of the table to that of the rows, where it is another."""
+        self.weight = weight  # [vocab, hidden], or narrower
+        self._project = project
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str = "cpu") -> Embedding:
-        part = embedding_part(checkpoint.spec)
-        checkpoint.check(part)
-        weight = torch.empty(part.shape, dtype=dtype, device=device)
-        checkpoint.read_into(part, weight)
-        return cls(weight)
+        table, *project = embedding_parts(checkpoint.spec)
+        weight = read_table(checkpoint, table, dtype, device)
+        return cls(weight, Matrix.load(checkpoint, project, [], dtype, device) if project else None)
 
     @property
     def loaded_bytes(self) -> int:
-        return self.weight.nbytes
+        return self.weight.nbytes + (0 if self._project is None else self._project.nbytes)
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int] | torch.Tensor) -> torch.Tensor:
@@ -246,16 +215,19 @@ class Embedding:
         known = not wanted.is_cpu or not wanted.numel()
         if wanted.dim() != 1 or not (known or 0 <= int(wanted.min()) <= int(wanted.max()) < len(self.weight)):
             raise ValueError(f"token ids must be a list of numbers from 0 to {len(self.weight) - 1}")
-        return functional.embedding(put(wanted, self.weight.device), self.weight)
+        rows = functional.embedding(put(wanted, self.weight.device), self.weight)
+        return rows if self._project is None else self._project(rows)
 
 
 class Head:
     """The final norm and the matrix to the vocabulary."""
 
-    def __init__(self, norm: RmsNorm, matrix: Matrix, shared: bool) -> None:
+    def __init__(self, norm: Norm, matrix: Matrix, shared: bool, project: Matrix | None = None) -> None:
+        """project: from the width of the rows to that of the matrix, where it is another."""
         self.norm = norm
-        self._matrix = matrix  # [vocab, hidden]
+        self._matrix = matrix  # [vocab, hidden], or narrower
         self._shared = shared
+        self._project = project
 
     @classmethod
     def load(
@@ -270,23 +242,29 @@ class Head:
 
         A shared matrix stays as the embedding reads it, also where a packed copy would multiply faster.
         """
-        norm_part, part = head_parts(spec)
-        norm = RmsNorm(read_stacked(checkpoint, [norm_part], dtype, device), spec.norm_eps)
+        parts = head_parts(spec)
+        norm: Norm = NoNorm()
+        if parts.norm is not None:
+            read = [read_stacked(checkpoint, [part], dtype, device) for part in (parts.norm, parts.norm_bias) if part]
+            norm = make_norm(spec.norm, *read, eps=spec.norm_eps)
+        project = Matrix.load(checkpoint, [parts.project], [], dtype, device) if parts.project else None
         if spec.tied_embeddings and embedding is not None and embedding.weight.dtype == dtype:
-            return cls(norm, Matrix(embedding.weight, pack=False), shared=True)
-        return cls(norm, Matrix.load(checkpoint, [part], [], dtype, device), shared=False)
+            return cls(norm, Matrix(embedding.weight, pack=False), True, project)
+        return cls(norm, Matrix.load(checkpoint, [parts.matrix], [], dtype, device), False, project)
 
     @property
     def device(self) -> torch.device:
         """Where its weights are, and its logits come out."""
-        return self.norm.weight.device
+        return self._matrix.device
 
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights held by the head alone."""
-        return self.norm.weight.nbytes + (0 if self._shared else self._matrix.nbytes)
+        held = [self.norm.nbytes, 0 if self._shared else self._matrix.nbytes]
+        return sum(held) + (0 if self._project is None else self._project.nbytes)
 
     @torch.inference_mode()
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden], as the last layer gives it -> logits, float32 [rows, vocab]."""
-        return self._matrix(self.norm(hidden)).float()
+        rows = self.norm(hidden)
+        return self._matrix(rows if self._project is None else self._project(rows)).float()

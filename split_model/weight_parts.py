@@ -1,7 +1,7 @@
 """Which tensors of a checkpoint a piece of the model needs, and which rows and columns of each.
 
-The one place that knows the names of Hugging Face's llama family. A *KV group* is one KV head with the
-query heads that share it; a *column* is one unit of the MLP's inner width. Imports no torch.
+A *KV group* is one KV head with the query heads that share it; a *column* is one unit of the MLP's inner width. What
+tensors are called is the family's affair, see `families.names`. Imports no torch.
 """
 
 from __future__ import annotations
@@ -11,25 +11,28 @@ from dataclasses import dataclass
 
 from split_model.spec import ModelSpec
 
-EMBEDDING = "model.embed_tokens.weight"
-FINAL_NORM = "model.norm.weight"
-HEAD = "lm_head.weight"
-
 
 @dataclass(frozen=True)
 class WeightPart:
-    """Rows and columns of one tensor, whose whole shape is `full_shape`; `None` is all of them."""
+    """Rows and columns of one tensor, whose whole shape is `full_shape`; `None` is all of them.
+
+    A tensor of more than two dimensions is a matrix of its first one and the others.
+    turned: the tensor is stored [in, out]; rows and columns are those of the file, `shape` is [out, in].
+    """
 
     name: str
     full_shape: tuple[int, ...]
     rows: range | None = None
     columns: range | None = None
+    turned: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the part itself."""
-        held = (self.rows, self.columns)[: len(self.full_shape)]
-        return tuple(size if part is None else len(part) for size, part in zip(self.full_shape, held, strict=True))
+        full = self.full_shape if len(self.full_shape) < 3 else (self.full_shape[0], math.prod(self.full_shape[1:]))
+        held = (self.rows, self.columns)[: len(full)]
+        stored = tuple(size if part is None else len(part) for size, part in zip(full, held, strict=True))
+        return stored[::-1] if self.turned else stored
 
     @property
     def num_elements(self) -> int:
@@ -41,6 +44,7 @@ class LayerParts:
     """The tensors of one layer, or of a shard of it. `None`: the architecture, or this shard, has no such tensor."""
 
     input_norm: WeightPart  # [hidden]
+    input_norm_bias: WeightPart | None
     query: WeightPart  # [heads*head_dim, hidden]
     key: WeightPart  # [kv_heads*head_dim, hidden]
     value: WeightPart  # [kv_heads*head_dim, hidden]
@@ -52,12 +56,36 @@ class LayerParts:
     output: WeightPart  # [hidden, heads*head_dim]
     output_bias: WeightPart | None  # [hidden]
     mlp_norm: WeightPart  # [hidden]
-    gate: WeightPart  # [columns, hidden]
+    mlp_norm_bias: WeightPart | None
+    gate: WeightPart | None  # [columns, hidden]
     up: WeightPart  # [columns, hidden]
     gate_bias: WeightPart | None
     up_bias: WeightPart | None
     down: WeightPart  # [hidden, columns]
     down_bias: WeightPart | None  # [hidden]
+
+    def all(self) -> list[WeightPart]:
+        return [part for part in self.__dict__.values() if part is not None]
+
+
+@dataclass(frozen=True)
+class EntryParts:
+    """What is done to embedded rows before the first layer."""
+
+    positions: WeightPart | None  # [positions, hidden]
+
+    def all(self) -> list[WeightPart]:
+        return [part for part in self.__dict__.values() if part is not None]
+
+
+@dataclass(frozen=True)
+class HeadParts:
+    """The final norm, what makes rows as narrow as the embedding, and the matrix to the vocabulary."""
+
+    norm: WeightPart | None  # [hidden]
+    norm_bias: WeightPart | None
+    project: WeightPart | None  # [embedding_size, hidden]
+    matrix: WeightPart  # [vocab, embedding_size]: the embedding's where they are tied
 
     def all(self) -> list[WeightPart]:
         return [part for part in self.__dict__.values() if part is not None]
@@ -71,55 +99,117 @@ def layer_parts(
     The biases of the two output projections belong to the shard that holds group 0 and column 0: the
     shards' outputs are summed, and a bias must be in the sum once.
     """
-    hidden, head_dim = spec.hidden_size, spec.head_dim
-    prefix = f"model.layers.{layer}"
-
-    def cut(name: str, size: int, held: range | None, bias: bool = False) -> WeightPart:
-        return WeightPart(f"{prefix}.{name}", (size,) if bias else (size, hidden), rows=held)
-
-    def cut_columns(name: str, size: int, held: range | None) -> WeightPart:
-        return WeightPart(f"{prefix}.{name}", (hidden, size), columns=held)
-
-    def whole(name: str, size: int) -> WeightPart:
-        return WeightPart(f"{prefix}.{name}", (size,))
-
+    hidden, head_dim, names = spec.hidden_size, spec.head_dim, spec.names.layer
+    q_size, kv_size, width = spec.num_heads * head_dim, spec.num_kv_heads * head_dim, spec.intermediate_size
     kv_rows = _scaled(kv_groups, head_dim)
     q_rows = _scaled(kv_groups, head_dim * spec.heads_per_group)
-    q_size, kv_size, width = spec.num_heads * head_dim, spec.num_kv_heads * head_dim, spec.intermediate_size
     first_heads = kv_groups is None or 0 in kv_groups
     first_columns = columns is None or 0 in columns
+    make = _Maker(spec, spec.names.layers.format(layer))
+    thirds = (0, q_size, q_size + kv_size, q_size + 2 * kv_size) if names.query == names.key else None
+
+    def into_heads(part: int, module: str, size: int, held: range | None) -> tuple[WeightPart, WeightPart | None]:
+        total = size
+        if thirds:
+            held, total = _moved(range(size) if held is None else held, thirds[part]), thirds[3]
+        return make.outputs(module, total, hidden, held), make.bias(module, total, held, spec.qkv_bias)
+
+    def into_columns(module: str) -> tuple[WeightPart, WeightPart | None]:
+        return make.outputs(module, width, hidden, columns), make.bias(module, width, columns, spec.mlp_bias)
+
+    query, query_bias = into_heads(0, names.query, q_size, q_rows)
+    key, key_bias = into_heads(1, names.key, kv_size, kv_rows)
+    value, value_bias = into_heads(2, names.value, kv_size, kv_rows)
+    up, up_bias = into_columns(names.up)
+    gate, gate_bias = into_columns(names.gate) if spec.gated_mlp else (None, None)
+    input_norm, input_norm_bias = make.norm(names.input_norm, hidden)
+    mlp_norm, mlp_norm_bias = make.norm(names.mlp_norm, hidden)
     return LayerParts(
-        input_norm=whole("input_layernorm.weight", hidden),
-        query=cut("self_attn.q_proj.weight", q_size, q_rows),
-        key=cut("self_attn.k_proj.weight", kv_size, kv_rows),
-        value=cut("self_attn.v_proj.weight", kv_size, kv_rows),
-        query_bias=cut("self_attn.q_proj.bias", q_size, q_rows, bias=True) if spec.qkv_bias else None,
-        key_bias=cut("self_attn.k_proj.bias", kv_size, kv_rows, bias=True) if spec.qkv_bias else None,
-        value_bias=cut("self_attn.v_proj.bias", kv_size, kv_rows, bias=True) if spec.qkv_bias else None,
-        query_norm=whole("self_attn.q_norm.weight", head_dim) if spec.qk_norm else None,
-        key_norm=whole("self_attn.k_norm.weight", head_dim) if spec.qk_norm else None,
-        output=cut_columns("self_attn.o_proj.weight", q_size, q_rows),
-        output_bias=whole("self_attn.o_proj.bias", hidden) if spec.output_bias and first_heads else None,
-        mlp_norm=whole("post_attention_layernorm.weight", hidden),
-        gate=cut("mlp.gate_proj.weight", width, columns),
-        up=cut("mlp.up_proj.weight", width, columns),
-        gate_bias=cut("mlp.gate_proj.bias", width, columns, bias=True) if spec.mlp_bias else None,
-        up_bias=cut("mlp.up_proj.bias", width, columns, bias=True) if spec.mlp_bias else None,
-        down=cut_columns("mlp.down_proj.weight", width, columns),
-        down_bias=whole("mlp.down_proj.bias", hidden) if spec.mlp_bias and first_columns else None,
+        input_norm=input_norm,
+        input_norm_bias=input_norm_bias,
+        query=query,
+        key=key,
+        value=value,
+        query_bias=query_bias,
+        key_bias=key_bias,
+        value_bias=value_bias,
+        query_norm=make.norm(names.query_norm, head_dim)[0] if spec.qk_norm else None,
+        key_norm=make.norm(names.key_norm, head_dim)[0] if spec.qk_norm else None,
+        output=make.inputs(names.output, hidden, q_size, q_rows),
+        output_bias=make.bias(names.output, hidden, None, spec.output_bias and first_heads),
+        mlp_norm=mlp_norm,
+        mlp_norm_bias=mlp_norm_bias,
+        gate=gate,
+        up=up,
+        gate_bias=gate_bias,
+        up_bias=up_bias,
+        down=make.inputs(names.down, hidden, width, columns),
+        down_bias=make.bias(names.down, hidden, None, spec.mlp_bias and first_columns),
     )
 
 
-def embedding_part(spec: ModelSpec) -> WeightPart:
-    """The token embedding, [vocab, hidden]."""
-    return WeightPart(EMBEDDING, (spec.vocab_size, spec.hidden_size))
+def embedding_parts(spec: ModelSpec) -> list[WeightPart]:
+    """The token embedding, [vocab, hidden]; where it is narrower, also the matrix to the rows, [hidden, narrower]."""
+    narrow = spec.embedding_size or spec.hidden_size
+    parts = [WeightPart(spec.names.embedding, (spec.vocab_size, narrow))]
+    if spec.embedding_size is not None:
+        parts.append(WeightPart(f"{spec.names.project_in}.weight", (spec.hidden_size, narrow)))
+    return parts
 
 
-def head_parts(spec: ModelSpec) -> list[WeightPart]:
-    """The final norm, [hidden], and the head's matrix, [vocab, hidden]: the embedding's where they are tied."""
-    name = EMBEDDING if spec.tied_embeddings else HEAD
-    return [WeightPart(FINAL_NORM, (spec.hidden_size,)), WeightPart(name, (spec.vocab_size, spec.hidden_size))]
+def entry_parts(spec: ModelSpec) -> EntryParts:
+    """What who holds the first layer needs for the rows that come to it."""
+    positions = None
+    if spec.positions == "learned":
+        offset, rows = spec.position_offset, spec.max_positions
+        held = range(offset, offset + rows) if offset else None
+        positions = WeightPart(spec.names.positions, (offset + rows, spec.hidden_size), rows=held)
+    return EntryParts(positions)
+
+
+def head_parts(spec: ModelSpec) -> HeadParts:
+    """What makes logits of the last layer's rows."""
+    narrow, names = spec.embedding_size or spec.hidden_size, spec.names
+    norm, norm_bias = _Maker(spec, "").norm(names.final_norm, spec.hidden_size) if spec.final_norm else (None, None)
+    project = None
+    if spec.embedding_size is not None:
+        project = WeightPart(f"{names.project_out}.weight", (narrow, spec.hidden_size))
+    matrix = names.embedding if spec.tied_embeddings else names.head
+    return HeadParts(norm, norm_bias, project, WeightPart(matrix, (spec.vocab_size, narrow)))
+
+
+class _Maker:
+    """Parts of modules whose names begin alike."""
+
+    def __init__(self, spec: ModelSpec, prefix: str) -> None:
+        self._spec, self._prefix = spec, prefix
+
+    def outputs(self, module: str, size: int, inputs: int, held: range | None) -> WeightPart:
+        """Some outputs of a matrix [size, inputs]."""
+        name = f"{self._prefix}{module}.weight"
+        if self._spec.names.turned:
+            return WeightPart(name, (inputs, size), columns=held, turned=True)
+        return WeightPart(name, (size, inputs), rows=held)
+
+    def inputs(self, module: str, size: int, inputs: int, held: range | None) -> WeightPart:
+        """Some inputs of a matrix [size, inputs]."""
+        name = f"{self._prefix}{module}.weight"
+        if self._spec.names.turned:
+            return WeightPart(name, (inputs, size), rows=held, turned=True)
+        return WeightPart(name, (size, inputs), columns=held)
+
+    def bias(self, module: str, size: int, held: range | None, there: bool) -> WeightPart | None:
+        return WeightPart(f"{self._prefix}{module}.bias", (size,), rows=held) if there else None
+
+    def norm(self, module: str, size: int) -> tuple[WeightPart, WeightPart | None]:
+        """Weight and bias."""
+        weight = WeightPart(f"{self._prefix}{module}.weight", (size,))
+        return weight, self.bias(module, size, None, self._spec.norm == "layer")
 
 
 def _scaled(held: range | None, size: int) -> range | None:
     return None if held is None else range(held.start * size, held.stop * size)
+
+
+def _moved(held: range, by: int) -> range:
+    return range(held.start + by, held.stop + by)

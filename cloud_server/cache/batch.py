@@ -11,7 +11,7 @@ from cloud_server.cache.attention import Backend
 from cloud_server.cache.pool import KVPool
 from cloud_server.cache.span import PagedSpan
 from split_model.new_rows import positions_of
-from split_model.rope import Rope
+from split_model.positions import PositionTable
 
 
 class PagedBatch:
@@ -33,9 +33,9 @@ class PagedBatch:
         self._positions, self._slots = both.unbind(0)
         self._attention = backend.step(pool, spans, runs)
 
-    def rotations(self, rope: Rope) -> tuple[torch.Tensor, torch.Tensor]:
-        """See ``Batch.rotations``."""
-        return rope.positions(self._positions, self._end)
+    def look_up(self, table: PositionTable) -> tuple[torch.Tensor, ...]:
+        """See ``Batch.look_up``."""
+        return table.positions(self._positions, self._end)
 
     def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """See ``Batch.attend``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from split_model.rope import Rope
+from split_model.positions import PositionTable
 from split_model.stack import Stack
 
 
@@ -37,10 +37,9 @@ class Prompts:
         self.rows = len(lengths) * width
         self._lengths, self._width, self._lanes = lengths, width, lanes
 
-    def rotations(self, rope: Rope) -> tuple[torch.Tensor, torch.Tensor]:
-        cos, sin = rope.span(0, self._width)
+    def look_up(self, table: PositionTable) -> tuple[torch.Tensor, ...]:
         count = len(self._lengths)
-        return cos.repeat(count, 1, 1), sin.repeat(count, 1, 1)
+        return tuple(torch.cat([each] * count) for each in table.span(0, self._width))
 
     def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         width = self._width
@@ -67,8 +66,8 @@ class NextRows:
         self._lanes = lanes
         self._end = int(lanes.lengths.max()) + 1
 
-    def rotations(self, rope: Rope) -> tuple[torch.Tensor, torch.Tensor]:
-        return rope.positions(self._lanes.lengths, self._end)
+    def look_up(self, table: PositionTable) -> tuple[torch.Tensor, ...]:
+        return table.positions(self._lanes.lengths, self._end)
 
     def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         keys, values, at = self._lanes.keys[layer], self._lanes.values[layer], self._lanes.lengths

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from split_model.checkpoint import Checkpoint
+from split_model.errors import UnsupportedModel
 from split_model.rope import Rope
 from split_model.spec import ModelSpec
 from split_model.weight_parts import head_parts
@@ -85,9 +86,11 @@ class FrozenHead:
 
     @classmethod
     def load(cls, checkpoint: Checkpoint) -> FrozenHead:
-        """Raises BadCheckpoint."""
-        norm, matrix = (checkpoint.read(part.name) for part in head_parts(checkpoint.spec))
-        return cls(norm, matrix, checkpoint.spec.norm_eps)
+        """Raises BadCheckpoint, UnsupportedModel for a model whose head is more than an RMS norm and a matrix."""
+        parts = head_parts(checkpoint.spec)
+        if checkpoint.spec.norm != "rms" or parts.norm is None:
+            raise UnsupportedModel(f"drafters cannot be trained for {checkpoint.spec.model_type} models")
+        return cls(checkpoint.read(parts.norm.name), checkpoint.read(parts.matrix.name), checkpoint.spec.norm_eps)
 
     def normed(self, rows: Tensor) -> Tensor:
         """Rows as the matrix reads them."""

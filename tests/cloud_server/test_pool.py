@@ -123,7 +123,7 @@ def test_rows_that_branch_turn_by_their_positions() -> None:
     positions = [4, 4, 5, 6, 5]
     assert list(positions_of(span)) == positions
     assert [each for half in span.halves() for each in positions_of(half)] == positions
-    found = PagedBatch(pool, [span], SdpaBackend()).rotations(rope)
+    found = PagedBatch(pool, [span], SdpaBackend()).look_up(rope)
     for table, wanted in zip(found, rope.positions(torch.tensor(positions)), strict=True):
         assert torch.equal(table, wanted)
 
@@ -133,7 +133,7 @@ def test_rotations_are_those_of_each_position() -> None:
     rope = Rope(RopeSpec.from_config({"rope_theta": 10000.0}, DIM, 1000), torch.float32)
     pool = KVPool(1, 1, DIM, torch.float32, "cpu", 80, PAGE)
     spans = [PagedSpan(range(80), 297, 3), PagedSpan(range(80), 2, 1)]
-    found = PagedBatch(pool, spans, SdpaBackend()).rotations(rope)
+    found = PagedBatch(pool, spans, SdpaBackend()).look_up(rope)
     for table, of_first, of_second in zip(found, rope.span(297, 3), rope.span(2, 1), strict=True):
         assert torch.equal(table, torch.cat((of_first, of_second)))
 

@@ -77,7 +77,7 @@ def test_loaded_parts_are_stacked_with_their_biases(dtype: torch.dtype, tmp_path
     """The product with a stack of parts is the parts' products side by side."""
     checkpoint = Checkpoint.open(build_tiny("llama-biases", tmp_path))
     parts = layer_parts(checkpoint.spec, 1)
-    assert parts.gate_bias is not None and parts.up_bias is not None
+    assert parts.gate is not None and parts.gate_bias is not None and parts.up_bias is not None
     matrix = Matrix.load(checkpoint, [parts.gate, parts.up], [parts.gate_bias, parts.up_bias], dtype)
     x = torch.randn(3, checkpoint.spec.hidden_size, generator=torch.Generator().manual_seed(0)).to(dtype)
     names = ((parts.gate, parts.gate_bias), (parts.up, parts.up_bias))

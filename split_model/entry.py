@@ -1,0 +1,35 @@
+"""What becomes of embedded rows before the first layer. Who holds that layer does it."""
+
+from __future__ import annotations
+
+import torch
+
+from split_model.checkpoint import Checkpoint
+from split_model.matrix import read_table
+from split_model.positions import LearnedPositions, PlacedRows
+from split_model.weight_parts import entry_parts
+
+
+class Entry:
+    """Rows of learned positions are added."""
+
+    def __init__(self, positions: LearnedPositions) -> None:
+        self._positions = positions
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str = "cpu") -> Entry | None:
+        """None for a model whose rows go into the first layer as they are embedded. Raises BadCheckpoint."""
+        parts = entry_parts(checkpoint.spec)
+        if parts.positions is None:
+            return None
+        return cls(LearnedPositions(read_table(checkpoint, parts.positions, dtype, device)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights held."""
+        return self._positions.nbytes
+
+    def __call__(self, hidden: torch.Tensor, placed: PlacedRows) -> torch.Tensor:
+        """hidden [rows, hidden], embedded, to new rows for the first layer."""
+        [learned] = placed.look_up(self._positions)
+        return hidden + learned

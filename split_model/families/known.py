@@ -1,0 +1,24 @@
+"""The families that can be run, by the `model_type` of a config. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from split_model.families import llama
+from split_model.families.architecture import Architecture
+from split_model.families.names import Names
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a config is read, and what the tensors are called."""
+
+    read: Callable[[Mapping[str, Any]], Architecture]
+    names: Names
+
+
+FAMILIES = {
+    **dict.fromkeys(llama.DEFAULTS, Family(llama.read, llama.NAMES)),
+}
