@@ -138,7 +138,8 @@ def _page_count(config: CloudConfig, spec: ModelSpec, stages: list[range], where
 
 def _longest(config: CloudConfig, spec: ModelSpec) -> int:
     """Positions that one session may have. Where nobody says, devices are trusted to hold to what the model has."""
-    return config.max_model_len or max(spec.max_positions, USUAL_POSITIONS)
+    longest = config.max_model_len or max(spec.max_positions, USUAL_POSITIONS)
+    return longest if spec.position_limit is None else min(longest, spec.position_limit)
 
 
 def _limits(config: CloudConfig, spec: ModelSpec, pages: int) -> Limits:

@@ -22,6 +22,20 @@ _SIZES: dict[str, Any] = {
     "eos_token_id": None,  # a greedy text runs to the length asked for
     "pad_token_id": None,
 }
+_ENDS: dict[str, Any] = {"vocab_size": 97, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": None}
+_OTHER_SIZES: dict[str, dict[str, Any]] = {
+    "GPT2": {**_ENDS, "n_embd": 32, "n_inner": 44, "n_layer": 4, "n_head": 4, "n_positions": 256},
+    "OPT": {
+        **_ENDS,
+        "hidden_size": 32,
+        "ffn_dim": 44,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 256,
+    },
+}
+"""Of families whose configs have fields of their own."""
+
 _LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -51,6 +65,11 @@ _CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-windows": ("Qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 2}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
     "qwen3-biases": ("Qwen3", {"head_dim": 8, "attention_bias": True, "tie_word_embeddings": True}),
+    "gpt2": ("GPT2", {}),
+    "gpt2-untied": ("GPT2", {"tie_word_embeddings": False, "n_inner": None, "activation_function": "relu"}),
+    "opt": ("OPT", {}),
+    "opt-post-norm": ("OPT", {"do_layer_norm_before": False, "word_embed_proj_dim": 20, "activation_function": "gelu"}),
+    "opt-no-biases": ("OPT", {"enable_bias": False, "tie_word_embeddings": False, "_remove_final_layer_norm": True}),
 }
 TINY_NAMES = tuple(_CONFIGS)
 
@@ -63,15 +82,15 @@ def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **chan
     import transformers
 
     family, options = _CONFIGS[name]
-    config = getattr(transformers, f"{family}Config")(**{**_SIZES, **options, **changes})
+    config = getattr(transformers, f"{family}Config")(**{**_OTHER_SIZES.get(family, _SIZES), **options, **changes})
     with torch.random.fork_rng():
         torch.manual_seed(20)
-        model = getattr(transformers, f"{family}ForCausalLM")(config)
+        model = transformers.AutoModelForCausalLM.from_config(config)
         with torch.no_grad():
             for parameter_name, parameter in model.named_parameters():
                 if parameter_name.endswith("bias"):
                     parameter.normal_(0, 0.3)
-                elif "norm" in parameter_name:
+                elif "norm" in parameter_name or "ln_" in parameter_name:
                     parameter.normal_(1, 0.3)
                 else:
                     # Wider than the default, so that attention is far from uniform and the logits far from flat.

@@ -93,7 +93,7 @@ def test_numbers_come_in_one_copy(device: torch.device) -> None:
 
 
 @elsewhere
-@pytest.mark.parametrize("name", ["llama-tied", "llama-biases", "qwen2-windows", "qwen3"])
+@pytest.mark.parametrize("name", ["llama-tied", "llama-biases", "qwen2-windows", "qwen3", "gpt2", "opt-post-norm"])
 def test_layers_elsewhere_are_the_model(tiny_folder: Path, name: str, device: torch.device) -> None:
     """Prompt and decoding give transformers' tokens."""
     folder = tiny_folder / name

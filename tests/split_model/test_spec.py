@@ -24,6 +24,8 @@ LLAMA = {
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
 }
+GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 4, "n_head": 4, "vocab_size": 100}
+OPT = {**LLAMA, "model_type": "opt", "ffn_dim": 44}
 QWEN2 = {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -47,6 +49,14 @@ LLAMA3_ROPE = {
         ("qwen3-1.7b", 1_720_574_976),
         ("qwen3-8b", 8_190_735_360),
         ("qwen3-32b", 32_762_123_264),
+        ("gpt2", 124_439_808),
+        ("gpt2-large", 774_030_080),
+        # Without the two rows of positions that nothing stands at.
+        ("opt-1.3b", 1_315_758_080 - 2 * 2048),
+        ("opt-2.7b", 2_651_596_800 - 2 * 2560),
+        ("opt-6.7b", 6_658_473_984 - 2 * 4096),
+        ("opt-13b", 12_853_473_280 - 2 * 5120),
+        ("opt-30b", 29_974_540_288 - 2 * 7168),
     ],
 )
 def test_published_configs_have_their_published_sizes(name: str, parameters: int) -> None:
@@ -58,7 +68,7 @@ def test_published_configs_have_their_published_sizes(name: str, parameters: int
     assert held_bytes(spec, [whole(spec)], "bfloat16") == 2 * parameters
 
 
-@pytest.mark.parametrize("name", ["gpt2", "opt-1.3b", "bert-large-uncased", "t5-base", "vit-base-patch16-224"])
+@pytest.mark.parametrize("name", ["bert-large-uncased", "t5-base", "vit-base-patch16-224"])
 def test_other_families_are_refused_by_name(name: str) -> None:
     """Models of other families are UnsupportedModel, not a wrong answer."""
     path = CONFIGS / f"{name}.json"
@@ -143,6 +153,41 @@ def test_what_cannot_be_computed_is_refused_by_field(changes: dict[str, Any], fi
         ModelSpec.from_config({**LLAMA, **changes})
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({**GPT2, "architectures": ["GPT2ForSequenceClassification"]}, "architectures"),
+        ({**GPT2, "scale_attn_weights": False}, "scale_attn_weights"),
+        ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ({**GPT2, "add_cross_attention": True}, "add_cross_attention"),
+        ({**GPT2, "n_head": 5}, "n_head"),
+        ({**GPT2, "n_positions": 0}, "n_positions"),
+        ({**GPT2, "activation_function": "mish"}, "activation_function"),
+        ({**OPT, "layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine"),
+        ({**OPT, "word_embed_proj_dim": -1}, "word_embed_proj_dim"),
+        ({**OPT, "ffn_dim": None}, "ffn_dim"),
+        ({**OPT, "do_layer_norm_before": 1}, "do_layer_norm_before"),
+    ],
+)
+def test_other_families_refuse_by_field_too(changes: dict[str, Any], field: str) -> None:
+    """Fields that only some families have."""
+    with pytest.raises(UnsupportedModel, match=field):
+        ModelSpec.from_config(changes)
+
+
+def test_kinds_and_places_follow_the_family() -> None:
+    """What GPT-2 and the two forms of OPT are, as data."""
+    gpt2, opt = ModelSpec.from_config(GPT2), ModelSpec.from_config(OPT)
+    odd = ModelSpec.from_config({**OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 20})
+    for spec in (gpt2, opt, odd):
+        assert (spec.positions, spec.norm, spec.gated_mlp, spec.attention) == ("learned", "layer", False, "causal")
+        assert spec.tied_embeddings and spec.qkv_bias and spec.output_bias and spec.mlp_bias
+    assert [(spec.position_offset, spec.position_limit) for spec in (gpt2, opt)] == [(0, 1024), (2, 2048)]
+    assert [spec.intermediate_size for spec in (gpt2, opt)] == [128, 44]
+    assert (opt.norm_place, opt.final_norm, opt.embedding_size) == ("before", True, None)
+    assert (odd.norm_place, odd.final_norm, odd.embedding_size) == ("after", False, 20)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -152,13 +197,17 @@ FIELDS = [*LLAMA, "num_key_value_heads", "head_dim", "rope_theta", "rope_scaling
 FIELDS += ["hidden_act", "sliding_window", "layer_types", "eos_token_id", "bos_token_id", "dtype", "architectures"]
 
 
+FIELDS += ["n_inner", "n_positions", "word_embed_proj_dim", "do_layer_norm_before", "enable_bias", "scale_attn_weights"]
+
+
 @given(
-    st.sampled_from(["llama", "mistral", "qwen2", "qwen3"]), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4)
+    st.sampled_from([{**QWEN2, "model_type": name} for name in ("llama", "mistral", "qwen2", "qwen3")] + [GPT2, OPT]),
+    st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4),
 )
-def test_any_value_in_any_field_is_read_or_refused(family: str, changes: dict[str, Any]) -> None:
+def test_any_value_in_any_field_is_read_or_refused(config: dict[str, Any], changes: dict[str, Any]) -> None:
     """No config, however strange, raises anything but UnsupportedModel."""
     try:
-        spec = ModelSpec.from_config({**QWEN2, "model_type": family, **changes})
+        spec = ModelSpec.from_config({**config, **changes})
     except UnsupportedModel:
         return
     assert spec.num_heads % spec.num_kv_heads == 0 and len(spec.windows) == spec.num_layers
