@@ -54,11 +54,7 @@ def run(config: CloudConfig) -> None:
         kv_positions=limits.pages * limits.page_positions,
         url=f"ws://{host_port(config.host, config.port)}/device",
     )
-
-    async def drain() -> None:
-        await server.drain()
-
-    serve(create_app(server), config.host, config.port, drain=drain, max_frame_bytes=MESSAGE_BYTES)
+    serve(create_app(server), config.host, config.port, drain=server.drain, max_frame_bytes=MESSAGE_BYTES)
 
 
 main = settings_command(CloudConfig, run, name="trilby cloud", examples=EXAMPLES)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import monotonic
 
 from fastapi import Depends, FastAPI, HTTPException, Request, WebSocket, WebSocketException
 from fastapi.requests import HTTPConnection
 from fastapi.responses import JSONResponse, Response
 
+from cloud_server.engine.entries import SessionState
 from cloud_server.metrics import CONTENT_TYPE
-from cloud_server.reports import measured, state_of
 from cloud_server.server import CloudServer
 from service.addresses import is_foreign, is_loopback
 from wire.hello import same_secret
@@ -49,7 +50,7 @@ def create_app(server: CloudServer) -> FastAPI:
 
     def check_operator(request: Request) -> None:
         """Only somebody with the operator token, and never a page in a browser. Devices' own token is no operator's."""
-        token = server.config.operator_token
+        token = config.operator_token
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if "origin" in request.headers:
             raise HTTPException(403, "this is not for web pages")
@@ -63,7 +64,7 @@ def create_app(server: CloudServer) -> FastAPI:
 
     def check_reader(request: Request) -> None:
         """An operator; or anybody but a web page where no secrets are set, as on one's own machine."""
-        if server.config.operator_token or server.config.cloud_token or "origin" in request.headers:
+        if config.operator_token or config.cloud_token or "origin" in request.headers:
             check_operator(request)
 
     @app.websocket("/device")
@@ -89,3 +90,62 @@ def create_app(server: CloudServer) -> FastAPI:
         return JSONResponse({"sessions_left": await server.drain()})
 
     return app
+
+
+def state_of(server: CloudServer) -> dict[str, object]:
+    """Return what /state shows: names, counts and times, nothing of any content."""
+    engine, ledger = server.engine, server.engine.ledger
+    identity, load, pages = engine.identity, engine.pace.load, ledger.pages
+    return {
+        "model": identity.model,
+        "digest": identity.digest,
+        "layers": [identity.first_layer, identity.last_layer],
+        "dtype": identity.dtype,
+        **server.about,
+        "draining": ledger.draining,
+        "uptime_s": round(monotonic() - server.began, 1),
+        "step_ms": round(load.eta * 1e3, 3),
+        "step_rows": round(load.mu, 1),
+        "expected_step_ms": {str(rows): round(load.g(rows) * 1e3, 3) for rows in (1, 8, 64, 512)},
+        "stages": engine.depth,
+        "waiting_rows": engine.sessions.scheduler.waiting_rows,
+        "pages": {"used": pages.used, "free": pages.free, "all": pages.count, "positions": pages.page_positions},
+        "devices": [
+            {
+                "connection": link.connection,
+                "name": link.name,
+                "rtt_ms": None if link.stream.rtt_s is None else round(link.stream.rtt_s * 1e3, 2),
+                "received_bytes": link.stream.received_bytes,
+                "sent_bytes": link.stream.sent_bytes,
+                "sessions": ledger.of_device(link.connection),
+                "up_bytes_s": link.measured.up_bytes_s,
+                "down_bytes_s": link.measured.down_bytes_s,
+            }
+            for link in server.links.values()
+        ],
+        "sessions": [
+            {
+                "connection": key[0],
+                "session": key[1],
+                "state": entry.state.value,
+                "position": entry.position,
+                "pages": pages.held(key),
+            }
+            for key, entry in ledger.entries.items()
+        ],
+    }
+
+
+def measured(server: CloudServer) -> bytes:
+    """Return the metrics as text, brought up to date."""
+    metrics, ledger, scheduler = server.engine.metrics, server.engine.ledger, server.engine.sessions.scheduler
+    for link in server.links.values():
+        link.count_bytes()
+    running = ledger.count(SessionState.OPEN)
+    metrics.running.set(running)
+    metrics.parked.set(len(ledger.entries) - running)
+    metrics.devices.set(len(server.links))
+    metrics.waiting.set(scheduler.waiting_sessions)
+    metrics.waiting_rows.set(scheduler.waiting_rows)
+    metrics.kv_usage.set(ledger.pages.used / ledger.pages.count)
+    return metrics.text()

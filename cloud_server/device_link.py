@@ -81,11 +81,12 @@ class DeviceLink:
         self._timings_left = TIMINGS
         self._ended: dict[int, None] = {}
 
-    def take_bytes(self) -> tuple[int, int]:
-        """Bytes received and sent since the last call."""
-        now = (self.stream.received_bytes, self.stream.sent_bytes)
-        before, self._bytes = self._bytes, now
-        return now[0] - before[0], now[1] - before[1]
+    def count_bytes(self) -> None:
+        """Count what went over its connection since the last call."""
+        received, sent = self._bytes
+        self._bytes = self.stream.received_bytes, self.stream.sent_bytes
+        self._metrics.received_bytes.inc(self._bytes[0] - received)
+        self._metrics.sent_bytes.inc(self._bytes[1] - sent)
 
     def look_again(self, conditions: Conditions) -> Iterator[None]:
         """Advise anew what has changed with these conditions, its own bandwidth left out; with pauses."""
@@ -115,6 +116,7 @@ class DeviceLink:
                     await asyncio.sleep(0)  # To receive what is there already is no pause.
         finally:
             self._sessions.leave(self.connection)
+            self.count_bytes()
 
     async def _handle(self, frame: Frame) -> None:
         message = frame.message

@@ -40,14 +40,10 @@ class CloudServer:
 
     Args:
         about: what /state says of the layers beside their identity.
-        max_devices: how many may be connected at once; more are told to come back later.
     """
 
-    def __init__(
-        self, config: CloudConfig, engine: Engine, about: dict[str, object], max_devices: int = MAX_DEVICES
-    ) -> None:
+    def __init__(self, config: CloudConfig, engine: Engine, about: dict[str, object]) -> None:
         self.config = config
-        self.max_devices = max_devices
         self.engine = engine
         self.about = about
         self.links: dict[int, DeviceLink] = {}
@@ -82,7 +78,6 @@ class CloudServer:
                     await link.serve()
                 finally:
                     del self.links[connection]
-                    self.count_bytes(link)
         except ConnectionFailed as failure:
             self.engine.metrics.refused.labels(failure.code.value).inc()
             # The code alone: the text may be the device's own. Who never was a device could flood the log.
@@ -102,12 +97,6 @@ class CloudServer:
         await sessions.emptied(self.config.drain_within_s)
         return ledger.count(SessionState.OPEN)
 
-    def count_bytes(self, link: DeviceLink) -> None:
-        """Count what went over its connection since the last time."""
-        received, sent = link.take_bytes()
-        self.engine.metrics.received_bytes.inc(received)
-        self.engine.metrics.sent_bytes.inc(sent)
-
     def _refusal(self, hello: DeviceHello) -> ConnectionFailed | None:
         if self.engine.ledger.draining:
             return ConnectionFailed(Code.DRAINING, "the server is stopping", retry_after_s=1.0)
@@ -115,8 +104,8 @@ class CloudServer:
         if refusal is None and not self.engine.alive:
             # Who is let in now would tell its gateway that it can answer, and then be refused its sessions.
             refusal = ConnectionFailed(Code.OVERLOADED, "the layers are being started", retry_after_s=1.0)
-        if refusal is None and len(self.links) >= self.max_devices:
-            text = f"{self.max_devices} devices are connected already"
+        if refusal is None and len(self.links) >= MAX_DEVICES:
+            text = f"{MAX_DEVICES} devices are connected already"
             refusal = ConnectionFailed(Code.OVERLOADED, text, retry_after_s=RETRY_AFTER_S)
         return refusal
 
@@ -132,6 +121,12 @@ class CloudServer:
             resume_s=limits.resume_s,
         )
 
+    async def keep_looking(self) -> None:
+        """``look_again`` every second, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self.look_again()
+
     async def look_again(self) -> None:
         """Advise every device anew, a little at a time, and forget the tokens of connections that left nothing."""
         left = {connection for connection, _ in self.engine.ledger.entries} | set(self.links)
@@ -143,9 +138,3 @@ class CloudServer:
                 if perf_counter() - began > TURN_S:
                     await asyncio.sleep(0)
                     began = perf_counter()
-
-    async def keep_looking(self) -> None:
-        """``look_again`` every second, for ever."""
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            await self.look_again()

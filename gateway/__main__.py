@@ -25,19 +25,13 @@ def run(config: GatewayConfig) -> None:
     end_at_once()
     configure_logs("gateway", config.log_level, config.log_form)
     app = create_app(config)
-    desk = app.state.desk
     log = structlog.get_logger()
     if not config.keys and not config.on_loopback:
         log.warning("no API keys are set: everyone who reaches this address can use it", host=config.host)
     address = host_port(config.host, config.port)
     log.info("serving", api=f"http://{address}/v1", agents=f"ws://{address}/device")
-
-    async def drain() -> None:
-        log.info("draining", running=desk.roster.running)
-        finished = await desk.dispatcher.drain()
-        log.info("stopping", finished=finished)
-
-    serve(app, config.host, config.port, drain=drain, max_frame_bytes=max(MESSAGE_BYTES, config.max_body_bytes + 1))
+    longest = max(MESSAGE_BYTES, config.max_body_bytes + 1)
+    serve(app, config.host, config.port, drain=app.state.desk.dispatcher.drain, max_frame_bytes=longest)
 
 
 main = settings_command(GatewayConfig, run, name="trilby gateway", examples=EXAMPLES)

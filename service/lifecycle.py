@@ -31,7 +31,7 @@ MAX_HEADER_BYTES = 32 * 2**10
 class DrainingServer(uvicorn.Server):
     """A uvicorn server that drains before it stops."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[object]]) -> None:
         super().__init__(config)
         self._drain = drain
         self._draining: asyncio.Task[None] | None = None
@@ -57,7 +57,7 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
 
 
-def serve(app: ASGIApp, host: str, port: int, *, drain: Callable[[], Awaitable[None]], max_frame_bytes: int) -> None:
+def serve(app: ASGIApp, host: str, port: int, *, drain: Callable[[], Awaitable[object]], max_frame_bytes: int) -> None:
     """Run ``app`` until a signal; returns after a clean stop.
 
     Raises:

@@ -24,8 +24,8 @@ NOWHERE = -1
 
 
 def kept(table: Sequence[int], size: int, position: int, nodes: Sequence[int]) -> list[Move]:
-    """The nodes ``nodes`` behind ``position`` to the positions from there on, in the pages ``table`` of their session;
-    those that are there already stay."""
+    """Return the moves that take the nodes ``nodes`` behind ``position`` to the positions from there on, in the pages
+    ``table`` of their session. Those that are there already stay."""
 
     def slot(at: int) -> int:
         page, offset = divmod(at, size)
@@ -35,8 +35,8 @@ def kept(table: Sequence[int], size: int, position: int, nodes: Sequence[int]) -
 
 
 def copied(source: Sequence[Run], target: Sequence[Run], size: int, positions: int) -> list[Move]:
-    """The first ``positions`` positions of a session to those of another, each with its pages, in as few pieces as
-    there can be. Both have room for them."""
+    """Return the moves that copy the first ``positions`` positions of a session to those of another, in as few pieces
+    as there can be. Both have pages for them."""
     moves: list[Move] = []
     sources, targets = _slots(source, size), _slots(target, size)
     begin, end = next(sources, (0, 0))
@@ -62,20 +62,20 @@ class Unclean:
         self._pages: set[int] = set()
 
     def mark(self, table: Sequence[int], begin: int, end: int | None = None, kept: int = 0) -> None:
-        """The pages of a session's ``table`` with its positions from ``begin`` up to ``end`` (none: all that follow),
-        but for those with positions below ``kept``, which it keeps."""
+        """Have pages of a session's ``table`` cleared: those with its positions from ``begin`` up to ``end`` (None: all
+        that follow), but not those with positions below ``kept``."""
         first = max(begin // self._size, -(-kept // self._size))
         self._pages.update(table[first : None if end is None else -(-end // self._size)])
 
     def take(self, pages: Collection[int] | None = None) -> list[Move]:
-        """What clears them all, or those of ``pages``, which the next step has to begin with; they are marked no
-        longer."""
+        """Return the moves that clear them all, or those of ``pages``. The next step has to begin with them: they are
+        marked no longer."""
         taken = self._pages if pages is None else self._pages.intersection(pages)
         self._pages = self._pages - taken
         return [(NOWHERE, page * self._size, self._size) for page in sorted(taken)]
 
     def failed(self, moves: Sequence[Move]) -> None:
-        """A step that was to begin with these moves may not have made them."""
+        """Mark again what a step that was to begin with these moves may not have cleared."""
         self._pages.update(slot // self._size for begin, slot, _ in moves if begin == NOWHERE)
 
 

@@ -74,7 +74,7 @@ class Engine:
         return self._runner.depth
 
     def conditions(self, up_bytes_s: float | None = None) -> Conditions:
-        """Those that a device cuts its prompts for, given its upload bandwidth."""
+        """Return the conditions for which a device cuts its prompts, given its upload bandwidth in bytes a second."""
         load, ledger = self.pace.load, self.ledger
         return Conditions(
             # With nobody else there, no batch is in progress that a chunk would have to wait for.
@@ -87,7 +87,7 @@ class Engine:
         )
 
     async def run(self) -> None:
-        """Plan, run, deliver, for ever."""
+        """Plan steps, run them and hand out what they give, for ever."""
         self._running = asyncio.current_task()
         sweeping = asyncio.create_task(self._sweep())
         sweeping.add_done_callback(self._look_for_mistakes)

@@ -1,7 +1,7 @@
 """What every session may do next: the rules a device must keep, held at the door. Pure: ids, numbers and time only.
 
 A session takes pages as its rows come, not when it opens; the door only asks whether the rows expected soon would find
-pages. So more sessions fit than if each reserved what it may reach, and when they all grow long after all, ``ending``
+pages. So more sessions fit than if each reserved what it may reach, and when they all grow long after all, ``shares``
 says who has to end. A session is open, or parked between two turns of a conversation, or an orphan while the connection
 it came on is gone; the parked and the orphans keep their pages only as long as nobody else needs them.
 """
@@ -13,24 +13,28 @@ from dataclasses import dataclass, field
 
 from cloud_server.cache.moving import Key
 from cloud_server.cache.pages import Pages
-from cloud_server.engine.ending import longest_idle
 from cloud_server.engine.entries import Entry, Limits, SessionState
-from cloud_server.engine.shares import Holding, may_open, room
+from cloud_server.engine.shares import Holding, longest_idle, may_open, room
 from split_model.tree import Branches, Tree, check_path, reach, tree_behind
 from wire.credits import Window
 from wire.errors import Code, SessionFailed
 from wire.limits import MAX_BRANCHING_ROWS
 
 RETRY_AFTER_S = 1.0
-"""What a device is told to wait when the server is full."""
+"""What a device is told to wait where there is no room, or the layers are being started."""
 
 PROMISE_S = 10.0
 """Pages for a prompt that was announced are kept free for so long without a row of it having come."""
 
 
+def full(what: str) -> SessionFailed:
+    """Return the failure that says there is no room for something now."""
+    return SessionFailed(Code.SESSION_LIMIT, f"{what}, try again", retry_after_s=RETRY_AFTER_S)
+
+
 @dataclass
 class Ledger:
-    """All sessions. Every method raises ``SessionFailed`` and changes nothing when a rule is broken."""
+    """All sessions. A method that meets a broken rule raises ``SessionFailed`` and changes nothing."""
 
     limits: Limits
     entries: dict[Key, Entry] = field(default_factory=dict)
@@ -62,39 +66,29 @@ class Ledger:
             )
         mine, others = self._holdings(tenant, now)
         if self.pages.needed(prompt) > room(self.pages.count, mine, others, replay):
-            raise SessionFailed(
-                Code.SESSION_LIMIT, "no room for this many positions now, try again", retry_after_s=RETRY_AFTER_S
-            )
-        self._order += 1
-        window = Window(self.limits.window_rows)
-        self.entries[key] = Entry(tenant, now, positions, window, self._order, now, prompt, now + PROMISE_S)
+            raise full("no room for this many positions now")
+        self._enter(key, tenant, positions, now, prompt=prompt)
         self.pages.open(key, positions if expected is None else min(expected, positions))
 
     def check_fork(self, source: Key, key: Key, position: int, now: float) -> None:
-        """Whether ``fork`` would take it, once there are pages, nothing being changed.
-
-        Raises:
-            SessionFailed: it would not.
-        """
+        """Raise ``SessionFailed`` where ``fork`` would also if there were pages enough."""
         entry = self._entry(source)
         self._check_open(key, entry.tenant, entry.positions)
         if not 0 < position <= entry.position:
             raise SessionFailed(Code.BAD_POSITION, f"cannot fork at {position}, the session is at {entry.position}")
         mine, others = self._holdings(entry.tenant, now)
         if self.pages.needed(position) > room(self.pages.count, mine, others, False):
-            raise SessionFailed(Code.SESSION_LIMIT, "no room for a fork now, try again", retry_after_s=RETRY_AFTER_S)
+            raise full("no room for a fork now")
 
     def fork(self, source: Key, key: Key, position: int, now: float) -> None:
-        """Admit a session that goes on where ``source``, of the same connection, was at ``position``; it may reach as
-        far, and takes its pages at once, so that they are there to be copied to. ``source`` stays as it is; of its
-        nodes nothing is seen."""
+        """Admit a session that begins with the first ``position`` positions of ``source``, of the same connection, and
+        may reach as far. It takes its pages at once, so that they are there to be copied to. ``source`` stays as it is,
+        and nothing of its nodes is seen."""
         self.check_fork(source, key, position, now)
         if not self.pages.fork(source, key, position):
-            raise SessionFailed(Code.SESSION_LIMIT, "no room for a fork now, try again", retry_after_s=RETRY_AFTER_S)
+            raise full("no room for a fork now")
         entry = self.entries[source]
-        self._order += 1
-        window = Window(self.limits.window_rows)
-        self.entries[key] = Entry(entry.tenant, now, entry.positions, window, self._order, now, position=position)
+        self._enter(key, entry.tenant, entry.positions, now, position=position)
 
     def forward(
         self,
@@ -106,8 +100,11 @@ class Ledger:
         now: float,
         parents: Sequence[int] | None = None,
     ) -> Branches | None:
-        """Take in ``rows`` new positions of a session, in order and within its window; with ``parents``, so many nodes
-        behind its position. Returns where those stand and what they see, None where they are a line."""
+        """Take in ``rows`` new positions of a session, in order and within its window, or, with ``parents``, so many
+        nodes behind its position.
+
+        Returns where the nodes stand and what they see; None where they are a line.
+        """
         entry = self._entry(key)
         tree, branching = self._check_forward(entry, sequence, position, rows, want, parents)
         self._wake(key, entry, now)
@@ -124,7 +121,7 @@ class Ledger:
     def _check_forward(
         self, entry: Entry, sequence: int, position: int, rows: int, want: int, parents: Sequence[int] | None
     ) -> tuple[Tree | None, Branches | None]:
-        """The nodes that rows with parents are, and what they see. Raises ``SessionFailed`` where ``forward`` does."""
+        """Return the nodes that rows with parents are, and what they see. Raises ``SessionFailed`` as ``forward``."""
         if entry.tree is not None:
             raise SessionFailed(Code.BAD_POSITION, "rows came behind rows that branch, before any of them was kept")
         if sequence != entry.sequence:
@@ -161,7 +158,7 @@ class Ledger:
         entry.position, entry.tree = position, None
 
     def keep(self, key: Key, nodes: Sequence[int], now: float) -> None:
-        """Go on behind ``nodes``, a path from the position on, and forget all others."""
+        """Make ``nodes``, a path behind the position, the next positions, and forget all other nodes."""
         entry = self._entry(key)
         try:
             check_path(entry.tree, nodes)
@@ -172,7 +169,7 @@ class Ledger:
         entry.tree = None
 
     def answered(self, key: Key, rows: int, now: float) -> None:
-        """``rows`` of a session have been answered; nothing when it is closed by now."""
+        """Give the credit of ``rows`` answered rows back to a session; does nothing when it is closed by now."""
         entry = self.entries.get(key)
         if entry is not None:
             entry.window.give(rows)
@@ -180,7 +177,7 @@ class Ledger:
                 entry.active = now
 
     def park(self, key: Key, now: float) -> list[Key]:
-        """Keep an open session of which nothing is unanswered for its next turn.
+        """Keep an open session, of which nothing is unanswered, for its next turn.
 
         Returns the sessions to end for it: the tenant's longest parked, beyond what a tenant may park.
         """
@@ -198,7 +195,8 @@ class Ledger:
         return ending if self.limits.parked_sessions else [*ending, key]
 
     def orphan(self, connection: int, now: float) -> list[Key]:
-        """A connection is gone: its sessions can be resumed for a while and no longer count as open.
+        """Make orphans of the sessions of a connection that is gone: they can be resumed for a while, and no longer
+        count as open.
 
         Returns the sessions to end for it: the longest orphaned, beyond as many as may be open.
         """
@@ -210,8 +208,8 @@ class Ledger:
         return longest_idle(self.entries, orphans, but=self.limits.sessions)
 
     def resume(self, old: Key, new: Key, position: int, positions: int, now: float) -> None:
-        """The session ``old`` goes on as ``new`` from ``position``, with nothing unanswered, and gives back the pages
-        beyond. Whoever calls knows that both belong to the same tenant."""
+        """Let session ``old`` go on as ``new`` from ``position``, with nothing unanswered, and free the pages beyond.
+        The caller knows that both belong to the same tenant."""
         entry = self.entries.get(old)
         if entry is None:
             raise SessionFailed(Code.UNKNOWN_SESSION, "this session is not kept any more")
@@ -232,24 +230,30 @@ class Ledger:
         entry.state, entry.active = SessionState.OPEN, now
 
     def close(self, key: Key) -> bool:
-        """End a session and give back its pages; False when there is none."""
+        """End a session and free its pages; returns False when there is none."""
         if self.entries.pop(key, None) is None:
             return False
         self.pages.close(key)
         return True
 
-    def of_device(self, connection: int) -> int:
-        """Sessions open on one connection."""
+    def of_device(self, connection: int, but: Key | None = None) -> int:
+        """Return how many sessions are open on one connection, ``but`` one."""
         return sum(
-            1 for key, entry in self.entries.items() if key[0] == connection and entry.state is SessionState.OPEN
+            key[0] == connection and key != but and entry.state is SessionState.OPEN
+            for key, entry in self.entries.items()
         )
 
     def count(self, state: SessionState) -> int:
-        """Sessions in a state."""
-        return sum(1 for entry in self.entries.values() if entry.state is state)
+        """Return how many sessions are in a state."""
+        return sum(entry.state is state for entry in self.entries.values())
+
+    def _enter(self, key: Key, tenant: str, positions: int, now: float, *, prompt: int = 0, position: int = 0) -> None:
+        self._order += 1
+        window, until = Window(self.limits.window_rows), now + PROMISE_S
+        self.entries[key] = Entry(tenant, now, positions, window, self._order, now, prompt, until, position)
 
     def _check_open(self, key: Key, tenant: str, positions: int, instead: Key | None = None) -> None:
-        """Whether a session may be open as ``key``, where ``instead`` is one that goes on as it."""
+        """Raise ``SessionFailed`` where no session may be open as ``key``. ``instead``: one that goes on as it."""
         if key in self.entries:
             raise SessionFailed(Code.DUPLICATE_SESSION, "this session is open already")
         if self.draining:
@@ -264,16 +268,13 @@ class Ledger:
         self._check_room(key[0], tenant, instead)
 
     def _check_room(self, connection: int, tenant: str, instead: Key | None = None) -> None:
-        of_device = sum(
-            key[0] == connection and key != instead and entry.state is SessionState.OPEN
-            for key, entry in self.entries.items()
-        )
         mine, others = self._holdings(tenant, 0.0, instead)
-        if of_device >= self.limits.device_sessions or not may_open(self.limits.sessions, mine, others):
-            raise SessionFailed(Code.SESSION_LIMIT, "no session is free, try again", retry_after_s=RETRY_AFTER_S)
+        too_many = self.of_device(connection, instead) >= self.limits.device_sessions
+        if too_many or not may_open(self.limits.sessions, mine, others):
+            raise full("no session is free")
 
     def _holdings(self, tenant: str, now: float, but: Key | None = None) -> tuple[Holding, Collection[Holding]]:
-        """What the open sessions of ``tenant`` have, and those of each other tenant."""
+        """Return what the open sessions of ``tenant`` have, and those of each other tenant."""
         of_all = {tenant: Holding()}
         for key, entry in self.entries.items():
             if entry.state is SessionState.OPEN and key != but:

@@ -16,8 +16,13 @@ from wire.errors import SessionFailed
 
 @dataclass(frozen=True)
 class Answered:
-    """A completed forward: ``rows`` is ``[want, hidden]``, None when nothing was wanted; the times are those of the
-    step that ran its last row, and of the wait before it."""
+    """A completed forward.
+
+    Attributes:
+        rows: ``[want, hidden]``, None when nothing was wanted.
+        queue_s, step_s: how long its last row waited for its step, and how long that step took.
+        step_rows: rows of that step.
+    """
 
     sequence: int
     rows: torch.Tensor | None
@@ -27,7 +32,7 @@ class Answered:
 
 
 Deliver = Callable[["Answered | SessionFailed"], None]
-"""Called on the event loop with what became of a forward, or with why the whole session has ended; must not raise."""
+"""Is called on the event loop with what became of a forward, or why the whole session has ended. Must not raise."""
 
 
 @dataclass(eq=False)
@@ -70,17 +75,17 @@ class Queued:
     outputs: list[torch.Tensor] = field(default_factory=list)
 
     def part(self, begin: int, rows: int) -> torch.Tensor:
-        """``rows`` of its rows from row ``begin`` on; a view."""
+        """Return ``rows`` of its rows from row ``begin`` on, as a view."""
         assert self.hidden is not None, "only what has come is queued"
         return self.hidden if rows == self.rows else self.hidden[begin : begin + rows]
 
     def take(self, outputs: torch.Tensor) -> None:
-        """What a step has made of its next rows."""
+        """Keep what is wanted of what a step has made of its next rows."""
         if self.want:
             self.outputs = [outputs] if outputs.shape[0] >= self.want else [*self.outputs, outputs]
 
     def wanted(self) -> torch.Tensor | None:
-        """The rows to be answered, once all are there; a view where one step had them."""
+        """Return the rows to be answered, once all are there; None when none are wanted."""
         if not self.want:
             return None
         last = self.outputs[-1]
@@ -89,8 +94,13 @@ class Queued:
 
 @dataclass(eq=False)
 class Stretch:
-    """A session's rows in one step: the portions they come from, one behind the other, and where they are stored. Of
-    the positions those below ``end`` still count when the step is done."""
+    """A session's rows in one step.
+
+    Attributes:
+        portions: what they come from, one behind the other.
+        span: where they are stored.
+        end: positions below it count once the step is done; a truncation meanwhile lowers it.
+    """
 
     session: Session
     portions: list[Portion[Key]]

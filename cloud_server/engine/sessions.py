@@ -13,10 +13,10 @@ from time import monotonic
 import torch
 
 from cloud_server.cache.moving import Key, copied
-from cloud_server.engine.ending import expired, victim
 from cloud_server.engine.entries import SessionState
-from cloud_server.engine.ledger import Ledger
+from cloud_server.engine.ledger import RETRY_AFTER_S, Ledger, full
 from cloud_server.engine.session import Answered, Deliver, Queued, Session
+from cloud_server.engine.shares import expired, victim
 from cloud_server.engine.upkeep import Upkeep
 from cloud_server.metrics import CloudMetrics
 from cloud_server.schedule.gathering import Gathering
@@ -27,9 +27,6 @@ COPIED_POSITIONS = 2**14
 """Positions that forks of one tenant have copied in one step, or one fork alone. A step's rows wait for it; so many
 take as long as some tens of rows, and who forks and closes for ever holds the others up no further."""
 
-RETRY_AFTER_S = 1.0
-"""What a device is told to wait while the stages are being started."""
-
 
 class Sessions:
     """All sessions, their pages, and their work that waits for a step.
@@ -37,26 +34,18 @@ class Sessions:
     Args:
         ledger: the rules of admission and order, and the pages.
         gathering: is told who comes and goes.
-        copied_positions: see ``COPIED_POSITIONS``.
 
     Attributes:
-        lost: whether no step can be run now: then nobody is admitted. The engine says so.
-        work: set when something has come to be done.
+        lost: whether no step can be run now; then nobody is admitted. The engine sets it.
+        work: set when there is something to do.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        gathering: Gathering[Key],
-        metrics: CloudMetrics,
-        copied_positions: int = COPIED_POSITIONS,
-    ) -> None:
+    def __init__(self, ledger: Ledger, gathering: Gathering[Key], metrics: CloudMetrics) -> None:
         self.ledger = ledger
         self.scheduler = Scheduler[Key]()
         self.upkeep = Upkeep(ledger.limits.page_positions)
         self.lost = True
         self.work = asyncio.Event()
-        self._copied_positions = copied_positions
         self._gathering = gathering
         self._metrics = metrics
         self._of: dict[Key, Session] = {}
@@ -88,7 +77,7 @@ class Sessions:
             self._metrics.replayed_rows.inc(prompt)
 
     def resume(self, old: Key, new: Key, position: int, deliver: Deliver) -> None:
-        """Go on with session ``old`` as ``new`` from ``position``; what else it had asked for is forgotten.
+        """Let session ``old`` go on as ``new`` from ``position``, and forget what else it had asked for.
 
         Raises:
             SessionFailed: there is no such session, or its rows up to ``position`` have not been computed.
@@ -124,12 +113,12 @@ class Sessions:
         pages, entries = self.ledger.pages, self.ledger.entries
         tenant = entries[source].tenant
         to_copy = sum(each.positions for each in self.upkeep.moved if entries[each.session.key].tenant == tenant)
-        if to_copy and to_copy + position > self._copied_positions:
-            raise SessionFailed(Code.SESSION_LIMIT, "too many forks at once", retry_after_s=RETRY_AFTER_S)
+        if to_copy and to_copy + position > COPIED_POSITIONS:
+            raise full("too many forks at once")
         while pages.needed(position) > pages.free:
             found = victim(entries, pages)
             if found is None or found[1] is SessionState.OPEN or found[0] == source:
-                raise SessionFailed(Code.SESSION_LIMIT, "no room for a fork, try again", retry_after_s=RETRY_AFTER_S)
+                raise full("no room for a fork")
             self.end(found[0], SessionFailed(Code.EVICTED, "its pages were needed"))
         self.ledger.fork(source, key, position, monotonic())
         session = self._of[key] = Session(key, deliver, position)
@@ -140,9 +129,13 @@ class Sessions:
     def admit(
         self, key: Key, sequence: int, position: int, rows: int, want: int, parents: Sequence[int] | None = None
     ) -> Queued:
-        """Take in a forward of ``rows`` new positions, of which the last ``want`` are to be answered, before its rows
-        are there. With ``parents`` they are nodes behind ``position``, each following the one it names, -1 the last
-        position. Raises ``SessionFailed``."""
+        """Take in a forward of ``rows`` new positions before its rows are there. The last ``want`` of them are to be
+        answered. With ``parents`` they are nodes behind ``position``; each follows the node it names, -1 being the last
+        position.
+
+        Raises:
+            SessionFailed: a rule is broken, see ``Ledger``.
+        """
         parked = self._is_parked(key)
         branching = self.ledger.forward(key, sequence, position, rows, want, monotonic(), parents)
         if parked:
@@ -150,8 +143,8 @@ class Sessions:
         return Queued(self._of[key], sequence, rows, want, parents is not None, branching)
 
     def queue(self, forward: Queued, hidden: torch.Tensor) -> None:
-        """The rows ``hidden [rows, hidden]`` of an admitted forward are there; nothing where its session has ended
-        meanwhile. ``deliver`` gets its answer."""
+        """Have the rows ``hidden [rows, hidden]`` of an admitted forward computed; the session's ``deliver`` gets the
+        answer. Does nothing where the session has ended meanwhile."""
         session, now = forward.session, monotonic()
         if not self.holds(session):
             return
@@ -171,7 +164,7 @@ class Sessions:
         want: int,
         parents: Sequence[int] | None = None,
     ) -> None:
-        """``admit`` a forward and ``queue`` its rows. Raises ``SessionFailed``."""
+        """``admit`` a forward, and ``queue`` its rows at once. Raises ``SessionFailed``."""
         self.queue(self.admit(key, sequence, position, hidden.shape[0], want, parents), hidden)
 
     def truncate(self, key: Key, position: int) -> None:
@@ -184,7 +177,7 @@ class Sessions:
         self.work.set()
 
     def keep(self, key: Key, nodes: Sequence[int]) -> None:
-        """Go on behind a path of nodes, in order with the forwards. Raises ``SessionFailed``."""
+        """Make a path of nodes the next positions, in order with the forwards. Raises ``SessionFailed``."""
         self.ledger.keep(key, nodes, monotonic())
         self.scheduler.truncate(key, self.ledger.entries[key].position - len(nodes), tuple(nodes))
         self.work.set()
@@ -198,7 +191,7 @@ class Sessions:
         self._fewer_open.set()
 
     def close(self, key: Key) -> None:
-        """End a session and give back its pages; nothing when there is none."""
+        """End a session and free its pages. Does nothing when there is none."""
         session = self._of.pop(key, None)
         if session is None:
             return
@@ -210,7 +203,7 @@ class Sessions:
     # ---- what happens to them ----
 
     def leave(self, connection: int) -> None:
-        """A connection is gone: keep its sessions for a while, in case the device comes back for them."""
+        """Keep the sessions of a connection that is gone for a while, in case the device comes back for them."""
         for session in [each for key, each in self._of.items() if key[0] == connection]:
             self._forget_work(session)
             # Rows that wait will be sent again; a step under way may finish what it has begun.
@@ -235,7 +228,7 @@ class Sessions:
             self.end(key, failure)
 
     def end_kept(self) -> None:
-        """End every session that only waits for a next turn or a reconnect: the server is about to stop."""
+        """End every session that only waits for a next turn or a reconnect, since the server is about to stop."""
         for key in [key for key, entry in self.ledger.entries.items() if entry.state is not SessionState.OPEN]:
             self.end(key, SessionFailed(Code.DRAINING, "the server is stopping"))
 
@@ -267,7 +260,7 @@ class Sessions:
         return len(self._of)
 
     def holds(self, session: Session) -> bool:
-        """Whether it is still there: not closed, ended or resumed elsewhere."""
+        """Whether a session is still there: not closed, ended or resumed elsewhere."""
         return self._of.get(session.key) is session
 
     def _check_running(self) -> None:

@@ -15,10 +15,10 @@ import torch
 
 from cloud_server.cache.moving import Key, Move, kept
 from cloud_server.cache.span import PagedSpan
-from cloud_server.engine.ending import victim
 from cloud_server.engine.entries import SessionState
 from cloud_server.engine.session import Answered, Stretch
 from cloud_server.engine.sessions import Sessions
+from cloud_server.engine.shares import victim
 from cloud_server.engine.upkeep import Moved
 from cloud_server.metrics import CloudMetrics
 from cloud_server.schedule.budget import StepPace
@@ -58,7 +58,7 @@ class Steps:
         self._metrics = metrics
 
     def make(self, plan: Plan[Key]) -> Step | None:
-        """The step of a plan, with pages for all of its rows; None where no session has any."""
+        """Return the step of a plan, with pages for all of its rows; None where no session has any."""
         for each in plan.truncations:
             self._go_back(each)
         stretches = [
@@ -76,7 +76,7 @@ class Steps:
         return Step(there, hidden, *self._sessions.upkeep.take())
 
     def settle(self, step: Step, ran: Ran, began: float) -> None:
-        """Everybody gets what a step, begun at ``began``, has made of their rows."""
+        """Hand out what a step, begun at ``began``, has made of the rows in it."""
         self._learn(ran)
         now, begin = monotonic(), 0
         for stretch, finite in zip(step.stretches, ran.finite, strict=True):
@@ -94,7 +94,7 @@ class Steps:
             self._answer(stretch, outputs, ran, began, now)
 
     def fail(self, step: Step) -> None:
-        """A step could not be computed: whoever has rows or moves in it ends, and nobody else."""
+        """End the sessions that have rows or moves in a step which could not be computed, and no others."""
         self._sessions.upkeep.unclean.failed(step.moves)
         for session in [*(stretch.session for stretch in step.stretches), *(each.session for each in step.moved)]:
             if self._sessions.holds(session):
@@ -102,7 +102,7 @@ class Steps:
                 self._sessions.end(session.key, failure)
 
     def _go_back(self, back: Truncation[Key]) -> None:
-        """A session goes back, and its kept nodes to where their positions are now, as its pages are now."""
+        """Take a session back, and its kept nodes to where their positions are now, in the pages it has now."""
         session, pages = self._sessions[back.key], self._sessions.ledger.pages
         table = pages.table(back.key)
         self._sessions.upkeep.move(session, kept(table, pages.page_positions, back.position, back.nodes))
@@ -114,7 +114,7 @@ class Steps:
         pages.truncate(back.key, session.length)
 
     def _stretch(self, key: Key, portions: list[Portion[Key]]) -> Stretch | None:
-        """A session's rows with pages for them; None when it has ended to make room for others, or does now."""
+        """Return a session's rows with pages for them; None when it has ended to make room for others, or does now."""
         if key not in self._sessions:
             return None
         session, rows = self._sessions[key], sum(portion.rows for portion in portions)
@@ -130,7 +130,7 @@ class Steps:
         return Stretch(session, portions, PagedSpan(table, start, rows, first.branching), session.length)
 
     def _make_room(self, key: Key, positions: int) -> bool:
-        """Pages for a session, others being ended for it where they must; False when it was ended itself."""
+        """Give a session pages, and end others where there are too few. Returns False when it was ended itself."""
         ledger = self._sessions.ledger
         while not ledger.pages.extend(key, positions):
             ended, state = victim(ledger.entries, ledger.pages) or (key, SessionState.OPEN)
@@ -146,7 +146,7 @@ class Steps:
         return True
 
     def _answer(self, stretch: Stretch, outputs: torch.Tensor, ran: Ran, began: float, now: float) -> None:
-        """What a step has made of a session's rows, to each of the forwards they come from."""
+        """Hand out what a step has made of a session's rows, to each of the forwards they come from."""
         session, ledger, begin = stretch.session, self._sessions.ledger, 0
         for portion in stretch.portions:
             forward = session.waiting[portion.sequence]

@@ -32,27 +32,27 @@ class Upkeep:
         self.unclean = Unclean(page_positions)
 
     def move(self, session: Session, moves: Sequence[Move]) -> None:
-        """Keys and values of a session go elsewhere."""
+        """Have keys and values of a session go elsewhere."""
         if moves:
             self.moved.append(Moved(session, moves))
 
     def fork(self, session: Session, table: Sequence[int], moves: Sequence[Move], positions: int) -> None:
-        """A session begins with ``positions`` positions of another in the pages ``table``. These are cleared before it
-        and not behind all else, as they are for others who take pages."""
+        """Have a session begin with ``positions`` positions of another in the pages ``table``. These are cleared first,
+        and not behind all other moves, as the pages of others are."""
         self.moved.append(Moved(session, [*self.unclean.take(table), *moves], positions))
 
     def forget(self, session: Session) -> None:
-        """What was to be moved for a session is not."""
+        """Have nothing moved for a session any more."""
         self.unclean.failed([move for each in self.moved if each.session is session for move in each.moves])
         self.moved = [each for each in self.moved if each.session is not session]
 
     def leave(self, session: Session, table: Sequence[int], kept: int) -> None:
-        """Of its pages ``table`` a session keeps those up to position ``kept``: what steps under way write behind it,
-        nobody looks at."""
+        """Have those pages of a session's ``table`` cleared to which steps under way write and that it does not keep:
+        it keeps the pages up to position ``kept``."""
         for stretch in session.under_way:
             self.unclean.mark(table, stretch.span.start, stretch.span.end, kept)
 
     def take(self) -> tuple[list[Moved], list[Move]]:
-        """For whom the next step makes moves, and all of them."""
+        """Return for whom the next step makes moves, and all the moves that it begins with; none are left then."""
         moved, self.moved = self.moved, []
         return moved, [*(move for each in moved for move in each.moves), *self.unclean.take()]

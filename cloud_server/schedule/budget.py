@@ -44,7 +44,7 @@ class Due:
 
 
 class StepPace(Generic[Key]):
-    """What decides over the next step: who is expected back, and what steps take.
+    """When the next step begins and how large it is, from who is expected back and from what steps take.
 
     Args:
         step_rows: most rows in one step.
@@ -59,7 +59,7 @@ class StepPace(Generic[Key]):
         self.load = LoadMonitor()
 
     def next(self, demand: Demand, now: float) -> tuple[Budget | None, float]:
-        """The next step's budget, or None and in how many seconds to ask again."""
+        """Return the next step's budget; or None, and in how many seconds to ask again."""
         wait_s = self.gathering.wait_s(now, self.load.eta)
         if wait_s > 0:
             return None, wait_s
@@ -73,7 +73,7 @@ class StepPace(Generic[Key]):
 def step_budget(
     predict: Callable[[int], float], demand: Demand, due: Due, slack: float, max_rows: int
 ) -> Budget | None:
-    """The next step's budget; None where it is better to wait for the decoders that are due than to begin without them.
+    """Return the next step's budget; None where it is better to wait for the decoders that are due than to begin now.
 
     Args:
         predict: seconds that a step of so many rows takes, monotone (the paper's g, Eq. 1 and 2).

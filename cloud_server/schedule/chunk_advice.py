@@ -50,8 +50,8 @@ class Advising:
         self._schedules_left = SCHEDULES
 
     def default(self, conditions: Conditions) -> Advice | None:
-        """The one size for prompts that have no advice of their own, and that of first chunks; None where the device
-        knows them. A device that has come is told them before anything else."""
+        """Return the advice for prompts that have none of their own: the size of a chunk, and that of a first one. None
+        where the device knows both. A device that has come is told them before anything else."""
         size = chunk_rows(conditions)
         sizes = [size, first_rows(conditions, size)]
         if self._default and not differs(self._default, sizes):
@@ -60,7 +60,7 @@ class Advising:
         return Advice(sizes)
 
     def opened(self, session: int, prompt: int, conditions: Conditions) -> Advice | None:
-        """What to tell of a session that begins, with ``prompt`` rows to come."""
+        """Return what to tell of a session that begins, with ``prompt`` rows to come."""
         if not prompt:
             return None
         size = self._default[0]
@@ -75,14 +75,15 @@ class Advising:
         return Advice(sizes, session)
 
     def closed(self, session: int) -> None:
-        """A session is over, or past its prompt."""
+        """Forget a session that is over, or past its prompt."""
         self._prefills.pop(session, None)
 
     def look_again(self, conditions: Conditions, position: Callable[[int], int | None]) -> Iterator[Advice | None]:
-        """What to tell now that conditions may have changed; ``position`` gives how far a session has come, None when
-        it is over.
+        """Give what to tell now that conditions may have changed, with a pause after every session for which there was
+        something to do, so that others need not wait for all.
 
-        Pauses after every session for which there was something to do, so that others need not wait for all.
+        Args:
+            position: how far a session has come, None when it is over.
         """
         self._schedules_left = SCHEDULES
         yield self.default(conditions)
@@ -105,15 +106,14 @@ class Advising:
                 yield None
 
     def _schedule(self, conditions: Conditions, prompt: int, begin: int) -> list[int]:
-        """What one message holds of the schedule for a prompt from row ``begin`` on, without rows beyond it at any
-        size."""
+        """Return the sizes for a prompt from row ``begin`` on, as many as one message holds."""
         first = [] if begin else [self._first(prompt)]
         rows = min(prompt - begin - sum(first), MAX_CHUNKS * conditions.cap_rows)
         return [*first, *schedule(conditions, rows)][:MAX_CHUNKS]
 
     def _first(self, prompt: int) -> int:
-        """Rows of the first chunk, which the device has cut before any advice for this prompt can come: as it has been
-        told, see its ``Chunker``."""
+        """Return the rows of the first chunk. The device cuts it before any advice for this prompt can come, by the
+        default that it has been told (see its ``Chunker``)."""
         size, first = self._default
         even = -(-prompt // -(-prompt // size))
         return first if even >= first + LEAST_CHUNK else even

@@ -13,8 +13,8 @@ stages, one after the other, each step / P long:
 chunk that meets the step of its own predecessor waits for that and no longer. The second term of ``ready`` is a short
 chunk held up in every stage by a long one before it.
 
-Eq. 3 is the fixed point of these lines, equal chunks whose upload takes as long as their computing; ``schedules`` has
-others.
+Eq. 3 is the fixed point of these lines, equal chunks whose upload takes as long as their computing; ``chunk_search``
+has others.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class Conditions:
         return self.g(self.mu) / self.pipeline if self.mu > 0 else 0.0
 
     def late(self) -> Conditions:
-        """The same where steps take ``LATE`` times as long."""
+        """Return the same conditions where steps take ``LATE`` times as long."""
         return replace(self, g=lambda rows: LATE * self.g(rows))
 
 
 def eq3_rows(conditions: Conditions) -> int | None:
-    """The X of Eq. 3: rows of a chunk whose upload takes as long as its wait and its computing in one stage.
+    """Return the X of Eq. 3: rows of a chunk whose upload takes as long as its wait and its computing in one stage.
 
     None where there is no such size, because each row computes longer than it uploads. The bandwidth must be known.
     """
@@ -105,7 +105,7 @@ def eq3_rows(conditions: Conditions) -> int | None:
 
 
 def chunk_rows(conditions: Conditions) -> int:
-    """The one size for a device without a schedule: Eq. 3's, between ``MIN_CHUNK`` and the cap.
+    """Return the one size for a device without a schedule: Eq. 3's, between ``MIN_CHUNK`` and the cap.
 
     Where Eq. 3 has no root the cloud is slower than the link at every size: it never waits for rows after the first
     chunk, and every chunk costs it the fixed part of a step again. So the answer is the cap, the fewest steps. Where
@@ -117,15 +117,16 @@ def chunk_rows(conditions: Conditions) -> int:
 
 
 def first_rows(conditions: Conditions, size: int) -> int:
-    """Most rows of a prompt's first chunk, where the others are of ``size``. Short, since the link is idle until the
-    device has computed it, and no shorter than what is up within a step: each chunk costs one."""
+    """Return the most rows of a prompt's first chunk, where the others are of ``size``. It is short, since the link is
+    idle until the device has computed it, but not shorter than what is uploaded within a step: each chunk costs one."""
     if conditions.up_bytes_s is None:
         return min(FIRST_CHUNK, size)
     return min(max(FIRST_CHUNK, math.ceil(conditions.g(1) / conditions.row_s)), size)
 
 
 def ready_s(conditions: Conditions, sizes: Sequence[int]) -> float:
-    """Seconds from the first byte sent to the last row's result, by the recursion above. With a known bandwidth."""
+    """Return the seconds from the first byte sent to the last row's result, by the recursion above. The bandwidth must
+    be known."""
     stages, wait_s, row_s = conditions.pipeline, conditions.wait_s, conditions.row_s
     arrive = free = ready = 0.0
     for size in sizes:

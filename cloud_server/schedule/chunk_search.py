@@ -32,12 +32,12 @@ _USUAL_RATIO = 2.0
 
 
 def schedule(conditions: Conditions, rows: int) -> list[int]:
-    """Sizes that add up to ``rows``, none above the cap, that have the last row's result ready soon: with steps as long
-    as expected, and ``LATE`` times as long, as little later than the soonest of either as can be, on average.
+    """Return sizes that add up to ``rows``, none above the cap, and have the last row's result ready soon.
 
-    Among those as good by ``TIE`` it is the one with the fewest chunks. Without a bandwidth: equal chunks of
-    ``chunk_rows``. Takes one to five milliseconds where the cap forces no more than about a hundred chunks, and longer
-    in proportion to their number beyond.
+    Soon is judged with steps as long as expected and with steps ``LATE`` times as long: the cut is chosen that is, on
+    average of the two, the least later than the soonest of each. Of those as good by ``TIE`` it is the one with the
+    fewest chunks. Without a bandwidth: equal chunks of ``chunk_rows``. Takes one to five milliseconds where the cap
+    forces no more than about a hundred chunks, and longer in proportion to their number beyond.
     """
     if rows <= 0:
         return []

@@ -1,7 +1,7 @@
 """Whose turn it is among tenants: start-time fair queueing. Pure.
 
-Each tenant has a virtual time, the rows it was served. The one that was served least goes first, and one that comes
-back after idling starts where the least served of those who waited stands.
+Each tenant has a virtual time: the rows it was served. The tenant that was served least goes first. One that comes back
+after idling starts where the least served of those who waited stands.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ class FairTurns:
         self._floor = 0
 
     def in_turn(self, waiting: Sequence[tuple[int, Hashable, Item]]) -> Iterator[Item]:
-        """All that wait (turn, tenant, what waits), each time the least served tenant's with the lowest turn. No two
-        turns are the same.
+        """Give all that wait, each time what has the lowest turn of the least served tenant.
 
-        ``serve`` counts at once: what is served between two of them decides who has the second.
+        ``serve`` counts at once: what is served after one of them decides which is the next.
+
+        Args:
+            waiting: turn, tenant, and what waits. No two turns are the same.
         """
         of_tenant: dict[Hashable, list[tuple[int, Item]]] = {}
         for turn, tenant, item in sorted(waiting, key=lambda each: -each[0]):
@@ -42,11 +44,11 @@ class FairTurns:
                 heapq.heappop(order)
 
     def serve(self, tenant: Hashable, rows: int) -> None:
-        """``rows`` of a tenant run."""
+        """Note that ``rows`` of a tenant run."""
         self._times[tenant] = self._time(tenant) + rows
 
     def settle(self, waiting: set[Hashable]) -> None:
-        """After a step: these tenants still wait. When none does, everybody has had all they asked for."""
+        """Begin anew behind a step: these tenants still wait. Where none does, everybody has had all they asked for."""
         if not waiting:
             self._times.clear()
             self._floor = 0

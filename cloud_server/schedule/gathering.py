@@ -1,8 +1,8 @@
 """How long to wait for decoders that will be back at once, so that a step is not run for the first of them alone. Pure.
 
 A step of one row costs nearly what a step of sixteen does. When sixteen sessions have just been answered, their next
-rows come back one by one within moments; beginning with the first would split them into two groups that take turns for
-ever, at half the speed. A session whose devices usually answers within a small part of a step is therefore waited for.
+rows come back one by one within moments. To begin with the first would split them into two groups that take turns for
+ever, at half the speed. So the next step waits for sessions that usually come back within a small part of a step.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Gathering(Generic[Key]):
         self._first_ready: float | None = None
 
     def answered(self, key: Key, now: float, more: bool = False) -> None:
-        """A session has been given rows it had waited for. With ``more`` of its rows still to be answered it need not
-        come back for the next step: they are in it, or behind it."""
+        """Note that a session has been answered. With ``more`` of its rows still to be answered it need not come back
+        for the next step: they are in it, or behind it."""
         if not more:
             self._answered[key] = now
         if self._first_ready is not None:
@@ -45,7 +45,7 @@ class Gathering(Generic[Key]):
             self._first_ready = now
 
     def arrived(self, key: Key, now: float) -> None:
-        """A session has sent rows."""
+        """Note that a session has sent rows, and how long that took it."""
         if self._first_ready is None:
             self._first_ready = now
         at = self._answered.pop(key, None)
@@ -57,21 +57,24 @@ class Gathering(Generic[Key]):
             self._away[key] = SMOOTHING * away + (1 - SMOOTHING) * min(took, PAUSE * away)
 
     def closed(self, key: Key) -> None:
-        """A session is over."""
+        """Forget a session."""
         self._usual.pop(key, None)
         self._away.pop(key, None)
         self._answered.pop(key, None)
 
     def began(self, now: float, waiting: bool) -> None:
-        """A step has begun; ``waiting`` tells whether rows are left for the next."""
+        """Note that a step has begun; ``waiting``: whether rows are left for the next."""
         self._first_ready = now if waiting else None
 
     def due(self, now: float, predict: Callable[[int], float]) -> tuple[int, float]:
-        """Sessions that are expected back and not overdue, and in how many seconds the next of them.
+        """Return how many sessions are expected back and not overdue, and in how many seconds the next of them is due.
 
-        ``predict``: seconds that a step of so many rows takes. Somebody who is late by a small part of a step of all
-        who are away is still expected: a machine that stutters makes all of them late at once, and a long step begun in
-        that moment would hold all of them up. And nobody is waited for longer than such a step.
+        A session that is late by a small part of a step of all who are away is still expected: a machine that stutters
+        makes all of them late at once, and a long step begun in that moment would hold all of them up. None is expected
+        for longer than such a step.
+
+        Args:
+            predict: seconds that a step of so many rows takes.
         """
         step_s = predict(max(1, len(self._answered)))
         soon = [
@@ -84,11 +87,11 @@ class Gathering(Generic[Key]):
 
     @property
     def away_s(self) -> float:
-        """How long who is away the shortest usually is, in seconds; 0 where nobody is known."""
+        """Seconds that the session which comes back soonest is usually away; 0 where none is known."""
         return min(self._away.values(), default=0.0)
 
     def wait_s(self, now: float, step_s: float) -> float:
-        """Seconds worth waiting before the next step, 0 to begin at once; ``step_s`` is a step's usual time."""
+        """Return the seconds to wait before the next step, 0 to begin at once; ``step_s`` is a step's usual time."""
         if self._first_ready is None or not self._answered:
             return 0.0
         limit = self._first_ready + PATIENCE * step_s

@@ -66,25 +66,23 @@ class StepMean:
         self.seconds += part * (seconds - self.seconds)
 
     def weight(self, now: int) -> float:
-        """How much it counts at step ``now``: by its observations, and less the longer ago the last one is."""
+        """Return how much it counts at step ``now``: by its observations, and less the longer ago the last one is."""
         return float(min(self.observations, MOST_WEIGHT) * (1 + (now - self.step) / FRESH_STEPS) ** -3)
 
 
 class StepTimes:
     """The paper's g: seconds of a step by its rows. Positive, never falling, defined for any number of rows.
 
-    Before the first observation it is ``prior``: seconds of a step, and of each of its rows. With observations, it runs
-    straight between the means; below the first it has the prior's shape, beyond the last the slope of the means.
+    Before the first observation it is the prior. With observations it runs straight between the means; below the first
+    it has the prior's shape, beyond the last the slope of the means.
     """
 
-    def __init__(self, prior: tuple[float, float] = (BASE_S, ROW_S)) -> None:
-        self._base_s, self._row_s = prior
-        assert self._base_s > 0 and self._row_s >= 0
+    def __init__(self) -> None:
         self._means: dict[int, StepMean] = {}
         self._steps = 0
         self._rows: list[float] = []
         self._seconds: list[float] = []
-        self._slope = self._row_s
+        self._slope = ROW_S
         self._fitted = True
 
     def observe(self, rows: int, seconds: float) -> None:
@@ -100,22 +98,19 @@ class StepTimes:
             mean.take(rows, seconds, self._steps)
 
     def __call__(self, rows: float) -> float:
-        """Seconds that a step of ``rows`` rows is expected to take."""
+        """Return the seconds that a step of ``rows`` rows is expected to take."""
         if not self._fitted:
             self._fit()
         xs, ys = self._rows, self._seconds
         if not xs:
-            return self._prior(rows)
+            return _prior(rows)
         if rows >= xs[-1]:
             return ys[-1] + self._slope * (rows - xs[-1])
         if rows <= xs[0]:
-            return ys[0] * self._prior(rows) / self._prior(xs[0])
+            return ys[0] * _prior(rows) / _prior(xs[0])
         right = bisect_right(xs, rows)
         left = right - 1
         return ys[left] + (ys[right] - ys[left]) * ((rows - xs[left]) / (xs[right] - xs[left]))
-
-    def _prior(self, rows: float) -> float:
-        return self._base_s + self._row_s * rows
 
     def _fit(self) -> None:
         """Pool adjacent violators: neighbours that fall become their weighted mean, until nothing falls."""
@@ -139,7 +134,7 @@ class StepTimes:
         last, last_s = self._rows[-1], self._seconds[-1]
         other = max(bisect_right(self._rows, last / 2) - 1, 0)
         if last - self._rows[other] < FAR_ROWS:
-            return self._row_s * last_s / self._prior(last)
+            return ROW_S * last_s / _prior(last)
         return (last_s - self._seconds[other]) / (last - self._rows[other])
 
 
@@ -162,6 +157,10 @@ class LoadMonitor:
         self.mu = past * self.mu + (1 - past) * rows
         self.eta = past * self.eta + (1 - past) * seconds
         self._observed = True
+
+
+def _prior(rows: float) -> float:
+    return BASE_S + ROW_S * rows
 
 
 def _size_class(rows: int) -> int:

@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 SHORT_ROWS = 32
-"""Work of at most this many rows is a decode row or a verification: somebody waits for the next token. Also the most
-rows of a session whose forwards run together."""
+"""Work of at most this many rows is a decode row or a verification: somebody waits for the next token. Forwards of one
+session run together up to this many rows too."""
 
 CHUNK_SHARE = 4
 """While chunks wait, short work leaves them one in this many rows of the budget."""
@@ -18,7 +18,7 @@ CHUNK_SHARE = 4
 
 @dataclass(frozen=True)
 class Budget:
-    """How much one step may hold: ``rows`` in all, of them ``chunk_rows`` of chunks while short work is in it too."""
+    """How much one step may hold: ``rows`` in all, and ``chunk_rows`` of chunks where short work is in it too."""
 
     rows: int
     chunk_rows: int
@@ -29,8 +29,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Demand:
-    """What the next step is asked for: all rows of short work that may run in it, and the sessions that have short work
-    and chunks."""
+    """What the next step is asked for: rows of short work, and the sessions that have short work, and chunks, next."""
 
     short_rows: int
     short_sessions: int
@@ -39,7 +38,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Portion(Generic[Key]):
-    """Rows ``begin`` to ``begin + rows`` of forward ``sequence`` run in this step; ``last`` when that completes it."""
+    """``rows`` rows of forward ``sequence``, from row ``begin`` on, run in this step; ``last``: they complete it."""
 
     key: Key
     sequence: int
@@ -50,8 +49,8 @@ class Portion(Generic[Key]):
 
 @dataclass(frozen=True)
 class Truncation(Generic[Key]):
-    """Before this step's rows, forget everything of a session from ``position`` on, but for its nodes ``nodes``, which
-    are its next positions from now on."""
+    """Before this step's rows, forget a session from ``position`` on. Its nodes ``nodes`` are kept: they are its next
+    positions from now on."""
 
     key: Key
     position: int
@@ -62,7 +61,7 @@ class Truncation(Generic[Key]):
 class Plan(Generic[Key]):
     """One step: first the truncations, then all portions in one batch.
 
-    Where a session has several, they are consecutive and in order, ``SHORT_ROWS`` rows in all at most, and each but the
+    Several portions of one session are consecutive and in order, of ``SHORT_ROWS`` rows together at most; each but the
     last completes its forward.
     """
 

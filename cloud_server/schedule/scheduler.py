@@ -16,7 +16,7 @@ sooner than side by side. A turn ends after ``TURN_ROWS`` rows, so that who send
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeGuard
@@ -98,34 +98,37 @@ class Scheduler(Generic[Key]):
 
     Args:
         turn_rows: most rows of chunks that have one turn, unless a single chunk has more.
+
+    Attributes:
+        waiting_rows: rows not yet in any step.
     """
 
     def __init__(self, turn_rows: int = TURN_ROWS) -> None:
         self._turn_rows = turn_rows
-        self._queues: dict[Key, _Queue] = {}
+        self._queues: defaultdict[Key, _Queue] = defaultdict(_Queue)
         self._prompts: dict[Key, tuple[int, int]] = {}
         self._turns = 0
-        self._waiting_rows = 0
+        self.waiting_rows = 0
         self._short_turns = FairTurns()
         self._chunk_turns = FairTurns()
 
     def add(self, key: Key, sequence: int, rows: int, tenant: Hashable = None, whole: bool = False) -> None:
-        """Forward ``sequence`` of a session, of ``rows`` rows, is ready to run; it is this tenant's session.
+        """Add forward ``sequence`` of a session of ``tenant``: its ``rows`` rows are ready to run.
 
         A ``whole`` one is short work of any size and never divided: where it fits in no step, one is larger for it.
         """
         assert rows > 0
-        queue = self._queue(key)
+        queue = self._queues[key]
         queue.tenant = tenant
         queue.works.append(_Forward(sequence, rows, whole or rows <= SHORT_ROWS, whole))
-        self._waiting_rows += rows
+        self.waiting_rows += rows
         self._give_turn(key, queue)
 
     def truncate(self, key: Key, position: int, nodes: tuple[int, ...] = ()) -> None:
-        """Go back to ``position`` once everything added before is done, where the nodes ``nodes`` go on. A prompt that
-        comes behind it has a turn of its own."""
+        """Have the session go back to ``position``, where its nodes ``nodes`` go on, once all that was added before is
+        done. A prompt that comes behind has a turn of its own."""
         self.turn_over(key)
-        works = self._queue(key).works
+        works = self._queues[key].works
         if works and isinstance(last := works[-1], _Back):
             # One is enough: so nobody can pile them up.
             assert not nodes, "there are no nodes behind a truncation"
@@ -135,7 +138,7 @@ class Scheduler(Generic[Key]):
             works.append(_Back(position, nodes))
 
     def goes_back_to(self, key: Key, position: int) -> int:
-        """The first position that a session's work which waits may forget, ``position`` at most."""
+        """Return the first position that the waiting work of a session may forget, ``position`` at most."""
         queue = self._queues.get(key)
         works = queue.works if queue is not None else ()
         return min([position, *(work.position for work in works if isinstance(work, _Back))])
@@ -145,21 +148,16 @@ class Scheduler(Generic[Key]):
         queue = self._queues.pop(key, None)
         self._prompts.pop(key, None)
         if queue is not None:
-            self._waiting_rows -= sum(work.left for work in queue.works if isinstance(work, _Forward))
+            self.waiting_rows -= sum(work.left for work in queue.works if isinstance(work, _Forward))
 
     def turn_over(self, key: Key) -> None:
-        """The session's prompt is over: its next chunk has a turn of its own."""
+        """End the session's prompt: its next chunk has a turn of its own."""
         self._prompts.pop(key, None)
 
     @property
     def waiting_sessions(self) -> int:
         """Sessions of which anything is not yet in any step."""
         return len(self._queues)
-
-    @property
-    def waiting_rows(self) -> int:
-        """Rows not yet in any step."""
-        return self._waiting_rows
 
     @property
     def demand(self) -> Demand:
@@ -177,7 +175,7 @@ class Scheduler(Generic[Key]):
         return Demand(rows, sessions, chunks)
 
     def plan(self, budget: Budget) -> Plan[Key]:
-        """The next step within ``budget``, and count it as done. Empty when nothing waits."""
+        """Return the next step within ``budget``, and count it as done. Empty when nothing waits."""
         truncations = self._take_truncations()
         short, chunks = self._waiting()
         portions: list[Portion[Key]] = []
@@ -201,7 +199,7 @@ class Scheduler(Generic[Key]):
         return Plan(truncations, tuple(portions))
 
     def _take_truncations(self) -> tuple[Truncation[Key], ...]:
-        """Those that come before any rows, of every session."""
+        """Take those that come before any rows, of every session."""
         truncations: list[Truncation[Key]] = []
         for key, queue in self._queues.items():
             while queue.works and isinstance(back := queue.works[0], _Back):
@@ -212,7 +210,7 @@ class Scheduler(Generic[Key]):
         return tuple(truncations)
 
     def _waiting(self) -> tuple[list[_Waiting[Key]], list[_Waiting[Key]]]:
-        """The next forward of every session: those that are short, and those that are not."""
+        """Return the next forward of every session: those that are short, and those that are not."""
         short: list[_Waiting[Key]] = []
         chunks: list[_Waiting[Key]] = []
         for key, queue in self._queues.items():
@@ -225,41 +223,30 @@ class Scheduler(Generic[Key]):
             if not self._queues[key].works:
                 del self._queues[key]
 
-    def _queue(self, key: Key) -> _Queue:
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = _Queue()
-        return queue
-
     def _take(self, key: Key, work: _Forward, left: int, portions: list[Portion[Key]], turns: FairTurns) -> int:
-        """Up to ``left`` rows of a forward and of those behind it that may run with it; how many they are."""
+        """Take up to ``left`` rows of a forward and of those behind it that may run with it; returns how many."""
         queue, taken = self._queues[key], 0
-        works = queue.works
         while True:
-            rows = work.left
-            last = rows <= left - taken or work.whole
-            if not last:
-                rows = left - taken
-            portions.append(Portion(key, work.sequence, work.done, rows, last))
+            rows = work.left if work.whole else min(work.left, left - taken)
+            portions.append(Portion(key, work.sequence, work.done, rows, last=rows == work.left))
             work.done += rows
             taken += rows
-            if not last:
+            if work.left:
                 break
-            works.popleft()
-            if not works or taken >= left or work.whole or not work.short:
+            queue.works.popleft()
+            if not queue.works or taken >= left or work.whole or not work.short:
                 break
-            following = works[0]
-            if not _joins(following, taken):
+            if not _joins(following := queue.works[0], taken):
                 break
             work = following
         turns.serve(queue.tenant, taken)
-        self._waiting_rows -= taken
+        self.waiting_rows -= taken
         self._give_turn(key, queue)
         return taken
 
     def _give_turn(self, key: Key, queue: _Queue) -> None:
-        """What comes next of a session gets its turn: a chunk that of the chunk before it, while the rows of both and
-        of those before them are few enough."""
+        """Give what comes next of a session its turn: a chunk gets that of the chunk before it, while the rows of both
+        and of those before them are few enough."""
         works = queue.works
         if not works or not isinstance(first := works[0], _Forward) or first.turn:
             return

@@ -172,7 +172,7 @@ async def test_forks_cannot_make_a_step_long(tiny: Path, monkeypatch: pytest.Mon
     """What forks that have ended were to be given is not copied, and what those of one tenant are given at once is
     bounded; one fork is always taken, and others' are."""
     async with engine_here(tiny, page_positions=4) as engine:
-        engine.sessions._copied_positions = 50
+        monkeypatch.setattr("cloud_server.engine.sessions.COPIED_POSITIONS", 50)
         sources = [Caller(engine, (each, 1)).open(tenant=str(each)) for each in (1, 2)]
         await asyncio.gather(*(each.rows(hidden(40, 1)) for each in sources))
         for each in range(2, 200):

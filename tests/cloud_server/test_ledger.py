@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cloud_server.cache.moving import Key
-from cloud_server.engine.ending import expired, victim
 from cloud_server.engine.entries import Limits, SessionState
 from cloud_server.engine.ledger import PROMISE_S, Ledger
+from cloud_server.engine.shares import expired, victim
 from wire.errors import Code, SessionFailed
 from wire.limits import MAX_BRANCHING_ROWS
 

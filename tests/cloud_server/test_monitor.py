@@ -27,7 +27,6 @@ def learnt(base_s: float, row_s: float, noise: float, seed: int = 3, count: int 
 def test_prior() -> None:
     """Before the first step it is the prior, for any rows."""
     assert [StepTimes()(rows) for rows in (0, 1, 1000)] == [BASE_S, BASE_S + ROW_S, BASE_S + 1000 * ROW_S]
-    assert StepTimes((1.0, 0.5))(10) == 6.0
 
 
 @given(steps, st.lists(st.floats(0, 1e6), min_size=2, max_size=30))

@@ -24,11 +24,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
+from cloud_server.app import measured
 from cloud_server.device_link import TIMINGS, DeviceLink
 from cloud_server.device_rows import APART_BYTES
 from cloud_server.engine.entries import SessionState
 from cloud_server.engine.ledger import Ledger
-from cloud_server.reports import measured
 from cloud_server.schedule.chunk_model import Conditions
 from cloud_server.schedule.chunk_search import schedule
 from device_agent.sharing.compute import Compute
@@ -392,10 +392,10 @@ async def test_megabytes_before_the_hello_are_not_decoded(tiny: Path, monkeypatc
     assert not decoded
 
 
-async def test_no_more_devices_than_allowed(tiny: Path) -> None:
+async def test_no_more_devices_than_allowed(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is told to come back, and is served once another has gone; a stranger learns nothing of it."""
     async with cloud_here(tiny, 1, cloud_token="s") as cloud, device(cloud, tiny, credential="s"):
-        cloud.server.max_devices = 2
+        monkeypatch.setattr("cloud_server.server.MAX_DEVICES", 2)
         async with device(cloud, tiny, credential="s"):
             for credential, code, close_code in (("s", Code.OVERLOADED, 1013), ("", Code.UNAUTHORIZED, 4401)):
                 with pytest.raises(ConnectionFailed) as refused:
