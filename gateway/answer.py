@@ -21,7 +21,7 @@ MAX_UNREAD: Final = 4 * 2**20
 """Characters, roughly, that may wait for one client."""
 
 MAX_ANSWER: Final = 64 * 2**20
-"""Characters, roughly, of an answer that is sent in one piece; ``request_size`` refuses what would come near it."""
+"""Characters, roughly, of an answer that is sent in one piece; ``request`` refuses what would come near it."""
 
 EVENT_SIZE: Final = 64
 LOGPROB_SIZE: Final = 64
@@ -70,12 +70,12 @@ class Answer:
         self._ready = asyncio.Event()
 
     def accepted(self, prompt_tokens: int) -> None:
-        """An agent has accepted one of the prompts."""
+        """Note that an agent has accepted one of the prompts."""
         self.total = replace(self.total, prompt_tokens=self.total.prompt_tokens + prompt_tokens)
         self._meter.accepted(self.model, prompt_tokens)
 
     def delta(self, delta: Delta) -> None:
-        """More text of a choice, its index counted over all prompts."""
+        """Take in more text of a choice; its index counts over all prompts."""
         if self.over:
             return
         self._meter.delta(delta.index, delta.tokens)
@@ -88,13 +88,13 @@ class Answer:
         self._put(delta)
 
     def finished(self, finished: Finished) -> None:
-        """A choice is complete."""
+        """Note that a choice is complete."""
         if not self.over:
             self._meter.finished(finished.reason)
             self._put(finished)
 
     def part_done(self, done: Done) -> None:
-        """All choices of one prompt are complete."""
+        """Note that all choices of one prompt are complete."""
         if self.over:
             return
         before = self.total
@@ -120,11 +120,11 @@ class Answer:
             self._ready.set()
 
     def nudge(self) -> None:
-        """Let ``take`` return, with an empty list if nothing has come."""
+        """Let ``take`` return, with an empty list where nothing has come."""
         self._ready.set()
 
     async def take(self) -> list[Event]:
-        """All that has gathered; waits until there is something, or for a nudge. ``Complete`` is the last event.
+        """Wait for events, or for a nudge, and return all that have gathered. The last one of all is ``Complete``.
 
         Raises:
             RequestError: the answer has failed, and all that came before was taken.
@@ -145,7 +145,7 @@ class Answer:
 
 
 def size_of(delta: Delta) -> int:
-    """What holding a delta costs, in characters, roughly."""
+    """Return what holding a delta costs, in characters, roughly."""
     return EVENT_SIZE + len(delta.text) + sum(map(_size_of_token, delta.logprobs or ()))
 
 

@@ -43,7 +43,7 @@ EXPOSED = ("x-request-id", "retry-after", "openai-processing-ms")
 
 
 def create_app(config: GatewayConfig, registry: Registry | None = None) -> FastAPI:
-    """The application; ``app.state.desk`` holds its dispatcher and counters."""
+    """Return the application; ``app.state.desk`` holds its dispatcher and counters."""
     registry = registry if registry is not None else MemoryRegistry()
     roster = Roster(config, registry)
     desk = Desk(config, roster, Dispatcher(config, roster), GatewayMetrics())
@@ -156,7 +156,7 @@ def _add_sockets(app: FastAPI, desk: Desk) -> None:
 
 
 def state_of(desk: Desk) -> dict[str, Any]:
-    """Agents and load, for people: what agents run is counted in answers, what this gateway has open in prompts."""
+    """Return agents and load, for people. What agents run is counted in answers, what is open here in prompts."""
     agents = []
     for link in desk.roster.links:
         record = link.record

@@ -29,7 +29,7 @@ class Intake:
         self._within_s = within_s
 
     async def read(self, request: Request, tenant: str) -> bytes:
-        """The whole body.
+        """Return the whole body.
 
         Raises:
             RequestError: it is not said to be JSON (400), too large (413), did not arrive in time (408), or too many,

@@ -23,7 +23,7 @@ from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, ErrorReply, RequestError
 from gateway.metrics import GatewayMetrics, RequestMeter
 from gateway.replies import ChatShape, CompletionShape, Shape
-from gateway.reply_schema import Chunk, Heading
+from gateway.reply_schema import Heading, Reply
 from gateway.request import Ask
 from gateway.roster import Roster
 
@@ -86,7 +86,8 @@ async def attended(
     outlet: Outlet,
     quiet: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Run ``work`` until it ends (True) or ``gone`` does (False); ``quiet`` is called when nothing was sent for long.
+    """Run ``work`` until it ends (returns True) or ``gone`` does (returns False); meanwhile call ``quiet`` when nothing
+    was sent for long.
 
     Raises:
         ClientGone: the client has not read what was sent for too long.
@@ -184,14 +185,14 @@ class Delivery(Response):
             self._answer.nudge()
 
 
-def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape[Any, Any]:
-    """The shape of the answers to a request."""
+def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape:
+    """Return the shape of the answers to a request."""
     prefix, shape = ("chatcmpl", ChatShape) if ask.endpoint == "chat.completions" else ("cmpl", CompletionShape)
     heading = Heading(f"{prefix}-{request_id}", int(time.time()), answer.model, ask.include_usage)
     return shape(heading, ask.choices, ask.terms.logprobs is not None)
 
 
-def events_of(objects: Iterable[Chunk | ErrorReply]) -> bytes:
+def events_of(objects: Iterable[Reply[Any] | ErrorReply]) -> bytes:
     """Return these objects as server-sent events. JSON has no raw line ends, so each is a single ``data`` line."""
     return b"".join([b"data: %b\n\n" % _encode(each) for each in objects])
 

@@ -23,7 +23,7 @@ _numbers: Final = itertools.count(1)
 
 
 def check_agent(hello: AgentHello, token: KeyRing, connected: int, max_agents: int) -> ConnectionFailed | None:
-    """Why an agent is not let in; the credential is looked at first, so a stranger learns nothing else.
+    """Return why an agent is not let in; None when it is. The credential is looked at first: a stranger learns no more.
 
     Args:
         token: a ring with the device token, which may be the empty text on loopback: then only the empty one fits.

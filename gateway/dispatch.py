@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -23,8 +23,7 @@ from gateway.config import GatewayConfig
 from gateway.errors import RequestError
 from gateway.metrics import RequestMeter
 from gateway.placing import place
-from gateway.request import Ask
-from gateway.request_size import too_large
+from gateway.request import Ask, too_large
 from gateway.roster import Roster
 from wire.request_messages import ServedModel
 
@@ -88,13 +87,13 @@ class Dispatcher:
             self._roster.drain()
 
     async def drain(self) -> bool:
-        """Start draining and wait for the open requests, up to the limit; return whether all were finished."""
+        """Start draining and wait for the open requests, up to the limit. Returns whether all were finished."""
         self.start_draining()
-        try:
+        log.info("draining", running=self._roster.running)
+        with suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(self._idle.wait(), self._config.drain_within_s)
-        except (TimeoutError, asyncio.TimeoutError):
-            return False
-        return True
+        log.info("stopping", finished=self._idle.is_set())
+        return self._idle.is_set()
 
     def _admit(self, ask: Ask) -> ServedModel:
         if self.draining:

@@ -8,19 +8,21 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from collections.abc import Collection
 from typing import Final
+from urllib.parse import urlsplit
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from gateway import errors, origins
+from gateway import errors
 from gateway.config import GatewayConfig
 from gateway.errors import RequestError
 from gateway.keys import KeyRing, check_key, check_operator
 from gateway.metrics import GatewayMetrics
-from service.addresses import is_loopback
+from service.addresses import is_foreign, is_loopback
 
 OPEN_PATHS: Final = frozenset({"/health", "/ready", "/metrics", "/device"})
 """Asked no API key: probes, scrapers, and device agents, which show a credential of their own."""
@@ -95,7 +97,7 @@ class Door:
         return self._keys.tenant(headers.get("authorization"), address)
 
     def _refusal(self, scope: Scope, headers: Headers) -> RequestError | None:
-        reason = origins.refusal(
+        reason = foreign(
             headers.get("host"),
             headers.get("origin"),
             on_loopback=self._config.on_loopback,
@@ -115,5 +117,35 @@ class Door:
 
 
 def accepted_id(given: str | None) -> str:
-    """The client's request id when it is short and plain, else a new one."""
+    """Return the client's request id when it is short and plain, else a new one."""
     return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def foreign(
+    host: str | None,
+    origin: str | None,
+    *,
+    on_loopback: bool,
+    allowed_hosts: Collection[str] = (),
+    allowed_origins: Collection[str] = (),
+) -> str | None:
+    """Return why a request with these headers is refused, None when it is not.
+
+    A browser lets any page open a websocket, or send a simple POST, to any address its user can reach, this machine
+    included, and says so in ``Origin``: a page from elsewhere is refused unless its origin is configured. A page that
+    has renamed its own server to 127.0.0.1 is of the same origin; it is refused by the name in ``Host``.
+
+    Args:
+        host, origin: the headers as received, None when missing.
+        on_loopback: the gateway listens on loopback only.
+        allowed_hosts: names it answers to beside loopback's; beyond loopback none means any.
+    """
+    if is_foreign(host, on_loopback=on_loopback, allowed=allowed_hosts):
+        return "this gateway does not answer to the name in the Host header; see --allowed-hosts"
+    if origin is None or origin in allowed_origins:
+        return None
+    try:
+        same = host is not None and urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        same = False
+    return None if same else "pages of this origin may not use this gateway; see --allowed-origins"

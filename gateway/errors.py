@@ -76,7 +76,7 @@ class RequestError(Exception):
         return ErrorReply(ErrorBody(self.message, self.type, self.param, self.code))
 
     def response(self) -> Response:
-        """The whole HTTP response."""
+        """Return the whole HTTP response."""
         return Response(msgspec.json.encode(self.reply), self.status, self.headers, media_type="application/json")
 
     async def deny(self, websocket: WebSocket) -> None:
@@ -120,14 +120,14 @@ behind us, 5xx; after 503 it may be tried again."""
 
 
 def for_client(failure: SessionFailed) -> RequestError:
-    """The client's view of a failure that came over the wire."""
+    """Return what a client is told of a failure that came over the wire."""
     (status, code), message = TOLD[failure.code], failure.message or failure.code.value
     headers = retry_after(failure.retry_after_s) if status == 503 else {}
     return RequestError(status, message, code=code, param=failure.param, headers=headers)
 
 
 def retry_after(seconds: float | None) -> dict[str, str]:
-    """A Retry-After header: whole seconds, at least one, whatever a peer has sent."""
+    """Return a Retry-After header: whole seconds, at least one, whatever a peer has sent."""
     wait_s = seconds if seconds is not None and 0 < seconds <= 3600 else DEFAULT_RETRY_S
     return {"Retry-After": str(max(1, math.ceil(wait_s)))}
 

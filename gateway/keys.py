@@ -29,21 +29,21 @@ class KeyRing:
         return len(self._digests)
 
     def admits(self, secret: str) -> bool:
-        """Whether ``secret`` is one of the ring's; takes the same time whichever it is."""
+        """Whether ``secret`` is one of the ring's. Takes the same time whichever it is."""
         given, found = _digest(secret), False
         for digest in self._digests:
             found |= hmac.compare_digest(given, digest)
         return found
 
     def tenant(self, authorization: str | None, address: str) -> str:
-        """What tells a client from others, for as long as this process lives: by its key, or by its address where no
-        key is asked. It goes to the devices, so neither can be guessed from it."""
+        """Return a name that tells a client from others for as long as this process lives: by its key, or by its
+        address where no key is asked. The devices see the name, so neither can be guessed from it."""
         who = (bearer_token(authorization or "") or "") if self._digests else party_of(address)
         return hmac.digest(self._salt, _digest(who), "sha256").hex()[:32]
 
 
 def bearer_token(authorization: str) -> str | None:
-    """The token of an ``Authorization: Bearer`` header, None when it is of another kind."""
+    """Return the token of an ``Authorization: Bearer`` header, None when it is of another kind."""
     scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 

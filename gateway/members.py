@@ -1,6 +1,7 @@
 """Members of a request body that are read apart from it, and the errors that name a member. Pure.
 
-What may be a long list is kept raw by the body's decoder: here it is looked at before objects are made of it.
+What may be a long list is kept raw by the body's decoder. Here it is looked at before it is decoded: its kind by its
+first member, its length by its bytes. Both are cheap, and a list that is too long never becomes a million objects.
 """
 
 from __future__ import annotations
@@ -10,21 +11,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gateway import openai_schema as schema
 from gateway.errors import RequestError
-from gateway.openai_schema import (
-    MAX_LOGIT_BIAS,
-    MAX_LOGIT_BIAS_BYTES,
-    MAX_PART_STRINGS,
-    MAX_PARTS,
-    MAX_STOP_BYTES,
-    MAX_STOP_CHARACTERS,
-    MAX_STOP_ID_BYTES,
-    MAX_TOKEN_ID,
-    Content,
-    LogitBias,
-    StopIds,
-    StopTexts,
-)
+from gateway.request import Prompt
 
 Value = TypeVar("Value")
 
@@ -32,59 +21,66 @@ _TOKEN_ID: Final = re.compile(r"[0-9]{1,10}")
 _PATH: Final = re.compile(r"\.?([A-Za-z0-9_.\[\]]*)`")
 _MISSING: Final = re.compile(r"Object missing required field `([a-z_]*)`")
 
-_STOPS: Final[msgspec.json.Decoder[str | list[str] | None]] = msgspec.json.Decoder(StopTexts)
-_STOP_IDS: Final[msgspec.json.Decoder[list[int] | None]] = msgspec.json.Decoder(StopIds)
-_LOGIT_BIAS: Final[msgspec.json.Decoder[dict[str, float] | None]] = msgspec.json.Decoder(LogitBias)
-_CONTENT: Final[msgspec.json.Decoder[Content]] = msgspec.json.Decoder(Content)
+_FIRST: Final = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)
+_PLACE: Final = re.compile(r"prompt(?:\[[0-9]+\])?")
+
+_TEXT: Final = msgspec.json.Decoder(str)
+_TEXTS: Final = msgspec.json.Decoder(list[str])
+_IDS: Final = msgspec.json.Decoder(schema.TokenIds)
+_LISTS: Final = msgspec.json.Decoder(list[schema.TokenIds])
+_STOPS: Final[msgspec.json.Decoder[str | list[str] | None]] = msgspec.json.Decoder(schema.StopTexts)
+_STOP_IDS: Final[msgspec.json.Decoder[list[int] | None]] = msgspec.json.Decoder(schema.StopIds)
+_LOGIT_BIAS: Final[msgspec.json.Decoder[dict[str, float] | None]] = msgspec.json.Decoder(schema.LogitBias)
+_CONTENT: Final[msgspec.json.Decoder[schema.Content]] = msgspec.json.Decoder(schema.Content)
 
 
 def whole(value: float | None, param: str) -> int | None:
-    """A number that may be written with a point."""
+    """Read a whole number that may be written with a point."""
     if isinstance(value, float) and not value.is_integer():
         raise bad(param, f"'{param}' is a whole number", "invalid_type")
     return None if value is None else int(value)
 
 
 def stop_texts(raw: msgspec.Raw, param: str) -> list[str]:
-    """One text or several; an empty one stops nothing."""
-    stop = decoded(raw, _STOPS, param, MAX_STOP_BYTES)
+    """Read one text or several; an empty one stops nothing."""
+    stop = decoded(raw, _STOPS, param, schema.MAX_STOP_BYTES)
     if not isinstance(stop, str):
         return stop or []
-    if len(stop) > MAX_STOP_CHARACTERS:
-        raise bad(param, f"a stop text has 1 to {MAX_STOP_CHARACTERS} characters")
+    if len(stop) > schema.MAX_STOP_CHARACTERS:
+        raise bad(param, f"a stop text has 1 to {schema.MAX_STOP_CHARACTERS} characters")
     return [stop] if stop else []
 
 
 def stop_ids(raw: msgspec.Raw, param: str) -> list[int]:
-    """A list of token ids."""
-    return decoded(raw, _STOP_IDS, param, MAX_STOP_ID_BYTES) or []
+    """Read a list of token ids."""
+    return decoded(raw, _STOP_IDS, param, schema.MAX_STOP_ID_BYTES) or []
 
 
 def logit_bias(raw: msgspec.Raw, param: str) -> dict[int, float]:
-    """What is added to logits, by token id."""
-    given = decoded(raw, _LOGIT_BIAS, param, MAX_LOGIT_BIAS_BYTES) or {}
-    if len(given) > MAX_LOGIT_BIAS:
-        raise bad(param, f"more than {MAX_LOGIT_BIAS} entries")
+    """Read what is added to logits, by token id."""
+    given = decoded(raw, _LOGIT_BIAS, param, schema.MAX_LOGIT_BIAS_BYTES) or {}
+    if len(given) > schema.MAX_LOGIT_BIAS:
+        raise bad(param, f"more than {schema.MAX_LOGIT_BIAS} entries")
     for key in given:
-        if not _TOKEN_ID.fullmatch(key) or int(key) > MAX_TOKEN_ID:
-            raise bad(param, f"the keys are token ids: integers from 0 to {MAX_TOKEN_ID}, as strings")
+        if not _TOKEN_ID.fullmatch(key) or int(key) > schema.MAX_TOKEN_ID:
+            raise bad(param, f"the keys are token ids: integers from 0 to {schema.MAX_TOKEN_ID}, as strings")
     return {int(key): bias for key, bias in given.items()}
 
 
 def content_texts(raw: msgspec.Raw, param: str, parts: int) -> list[str] | None:
-    """The ``content`` of a message, as texts; None where it is null.
+    """Read the ``content`` of a message as texts; None where it is null.
 
     Args:
         parts: content parts that the messages before it have.
     """
     data = bytes(raw)
-    if data.startswith(b"[") and strings_in(data) > MAX_PART_STRINGS:
-        raise bad(param, f"more than {MAX_PARTS} content parts, or parts with too many members")
+    if data.startswith(b"[") and strings_in(data) > schema.MAX_PART_STRINGS:
+        raise bad(param, f"more than {schema.MAX_PARTS} content parts, or parts with too many members")
     content = decoded(raw, _CONTENT, param)
     if content is None or isinstance(content, str):
         return content if content is None else [content]
-    if parts + len(content) > MAX_PARTS:
-        raise bad(param, f"the messages have more than {MAX_PARTS} content parts together")
+    if parts + len(content) > schema.MAX_PARTS:
+        raise bad(param, f"the messages have more than {schema.MAX_PARTS} content parts together")
     texts = []
     for place, part in enumerate(content):
         if part.type != "text" or part.text is None:
@@ -93,14 +89,50 @@ def content_texts(raw: msgspec.Raw, param: str, parts: int) -> list[str] | None:
     return texts
 
 
+def prompts_of(raw: msgspec.Raw) -> tuple[Prompt, ...]:
+    """Return the prompts of a completion request: a text, texts, token ids, or lists of token ids.
+
+    Raises:
+        RequestError: they are none of the four forms, empty, or too many.
+    """
+    data = bytes(raw)
+    if data.startswith(b'"'):
+        return (_text(decoded(raw, _TEXT, "prompt"), "prompt"),)
+    first = _FIRST.match(data)
+    if first is None:
+        forms = "'prompt' is a text, a list of texts, a list of token ids, or a list of such lists"
+        raise bad("prompt", forms, "invalid_type")
+    kind = first.group(1)
+    if kind == b"]":
+        raise bad("prompt", "'prompt' is empty")
+    if kind == b'"':
+        _check_count(strings_in(data))
+        texts = decoded(raw, _TEXTS, "prompt")
+        return tuple(_text(each, f"prompt[{at}]") for at, each in enumerate(texts))
+    if data.count(b",") >= schema.MAX_PROMPT_IDS:
+        raise bad("prompt", f"more than {schema.MAX_PROMPT_IDS} token ids")
+    if kind == b"[":
+        _check_count(data.count(b"[") - 1)
+    try:
+        if kind == b"[":
+            lists = decoded(raw, _LISTS, "prompt")
+            return tuple(map(tuple, lists))
+        ids = decoded(raw, _IDS, "prompt")
+        return (tuple(ids),)
+    except RequestError as error:
+        place = _PLACE.match(error.param or "") if kind == b"[" else None
+        told = f"a prompt of token ids is a list of at least one integer from 0 to {schema.MAX_TOKEN_ID}"
+        raise bad(place.group() if place is not None else "prompt", told) from None
+
+
 def strings_in(data: bytes) -> int:
-    """How many strings there are in JSON: two quotes each that are not escaped."""
+    """Return how many strings there are in JSON: two quotes each that are not escaped."""
     plain = data.replace(rb"\\", b"")
     return (plain.count(b'"') - plain.count(rb"\"")) // 2
 
 
 def decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Value], param: str, most_bytes: int | None = None) -> Value:
-    """A member that was kept raw.
+    """Decode a member that was kept raw.
 
     Raises:
         RequestError: it is longer than ``most_bytes``, or not what it has to be.
@@ -116,7 +148,8 @@ def decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Value], param: str, 
 
 
 def translated(text: str, inside: str = "") -> RequestError:
-    """msgspec's message, ``Expected `int`, got `str` - at `$.n```, its path, from ``inside`` on, as ``param``.
+    """Return the error that tells msgspec's message, ``Expected `int`, got `str` - at `$.n```. The path becomes
+    ``param``, behind ``inside``.
 
     What is before the path may quote the client, also with something like a path: only the last one is msgspec's.
     """
@@ -134,5 +167,16 @@ def translated(text: str, inside: str = "") -> RequestError:
 
 
 def bad(param: str | None, message: str, code: str = "invalid_value") -> RequestError:
-    """A member is not as it has to be."""
+    """Return the error of a member that is not as it has to be."""
     return RequestError(400, message, code=code, param=param)
+
+
+def _check_count(prompts: int) -> None:
+    if prompts > schema.MAX_CHOICES:
+        raise bad("prompt", f"more than {schema.MAX_CHOICES} prompts")
+
+
+def _text(text: str, at: str) -> str:
+    if not text:
+        raise bad(at, "an empty prompt cannot be continued")
+    return text

@@ -80,7 +80,7 @@ class GatewayMetrics:
         )
 
     def text(self) -> bytes:
-        """All values in Prometheus' text form."""
+        """Return all values in Prometheus' text form."""
         return generate_latest(self.registry)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, get_args, get_type_hints
 import msgspec
 
 from gateway.errors import RequestError
-from gateway.members import bad, content_texts, logit_bias, stop_ids, stop_texts, translated, whole
+from gateway.members import bad, content_texts, logit_bias, prompts_of, stop_ids, stop_texts, translated, whole
 from gateway.openai_schema import (
     ANY_SEED,
     AS_LONG_AS_IT_GETS,
@@ -24,7 +24,6 @@ from gateway.openai_schema import (
     ChatMessage,
     CompletionBody,
 )
-from gateway.prompts import prompts_of
 from gateway.request import Ask, Endpoint, Prompt
 from wire.request_messages import ChatTurn, Generate, Sampling
 

@@ -53,11 +53,11 @@ Choice = Use | Reason | None
 
 
 def choose(agents: Sequence[AgentRecord], wish: Wish, held: Mapping[str, int]) -> Choice:
-    """The least loaded agent that serves the model, is not stopping, reaches its cloud, and has not been tried.
+    """Choose the least loaded agent that serves the model, is not stopping, reaches its cloud, and was not tried.
 
-    Only those count that have the drafter named. One whose link is crowded comes last. Load is the share of capacity
-    in use; among equals the one with fewer requests so far, then the longest known. A prompt with more choices than an
-    agent has room for gets what there is, and generates them a few at a time.
+    Only agents count that have the drafter named. One whose link is crowded comes last. Load is the share of capacity
+    in use; among equals the agent with fewer requests so far is chosen, then the longest known. A prompt with more
+    choices than an agent has room for gets what there is, and has them generated a few at a time.
 
     Args:
         held: the answers that the wish's tenant has already at each agent, by its key.
@@ -93,7 +93,7 @@ def has_drafter(model: ServedModel, draft: str) -> bool:
 
 
 def drafters_of(model: ServedModel) -> list[str]:
-    """What a request to this model may name."""
+    """Return the drafters that a request to this model may name."""
     return model.drafts if NO_DRAFT in model.drafts else [*model.drafts, NO_DRAFT]
 
 
@@ -103,10 +103,10 @@ def can_serve(agent: AgentRecord) -> bool:
 
 
 def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
-    """Each model once, in the order in which it was first seen.
+    """Return each model once, in the order in which it was first seen.
 
     Where agents disagree about how long a request or a prompt may be, the shortest counts: any of them may get it. The
-    drafters are those of all of them: who names one gets an agent that has it.
+    drafters are those of all agents: a request that names one goes to an agent that has it.
     """
     found: dict[str, ServedModel] = {}
     for agent in agents:
@@ -123,7 +123,7 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
 
 
 def pick_model(agents: Sequence[AgentRecord], wanted: str | None) -> ServedModel | Reason:
-    """The model a request means: the one it names, or the first there is when it names none."""
+    """Return the model a request means: the one it names, or the first there is when it names none."""
     models = models_served(agents)
     if not models:
         return Reason.NO_AGENT

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
 
 from msgspec import UNSET, UnsetType
 
@@ -43,19 +44,18 @@ from wire.request_messages import Alternative, Delta, Finished, Spent, Timings, 
 
 LEAST_LOGPROB: Final = -9999.0
 
-Part = TypeVar("Part", ChunkChoice, CompletionChoice)
-Whole = TypeVar("Whole", ChatChoice, CompletionChoice)
 
-
+@dataclass
 class _Gathered:
-    """One choice of a reply as it grows."""
+    """One choice of a reply as it grows: its texts, and its log-probabilities that are still to be told."""
 
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.reason: FinishReason = "stop"
+    texts: list[str] = field(default_factory=list)
+    length: int = 0
+    kept: list[Any] = field(default_factory=list)
+    reason: FinishReason = "stop"
 
 
-class Shape(ABC, Generic[Part, Whole]):
+class Shape(ABC):
     """How one endpoint's answers look: ``chunks`` is for streams, ``absorb`` and ``whole`` are for one reply.
     Log-probabilities are kept by choice until there is text for them."""
 
@@ -70,20 +70,21 @@ class Shape(ABC, Generic[Part, Whole]):
         self._timings: AnswerTimings | UnsetType = UNSET
         self._usage: UnsetType | None = None if heading.include_usage else UNSET
 
-    def opening(self, choices: Sequence[int]) -> Sequence[Reply[Part]]:
-        """The chunks that come before any text."""
+    def opening(self, choices: Sequence[int]) -> Sequence[Reply[Any]]:
+        """Return the chunks that come before any text."""
         return []
 
-    def chunks(self, events: Iterable[Event]) -> list[Reply[Part]]:
-        """The chunks that tell these events."""
+    def chunks(self, events: Iterable[Event]) -> list[Reply[Any]]:
+        """Return the chunks that tell these events."""
         out = []
         for event in events:
             if isinstance(event, Delta):
                 self._keep(event)
                 if event.text:
-                    out.append(self._chunk(self._part(event.index, event.text, None)))
+                    out.append(self._chunk(self._part(event.index, event.text, self._due(event.index), None)))
             elif isinstance(event, Finished):
-                out.append(self._chunk(self._part(event.index, "", event.reason)))
+                due = self._due(event.index) if self._gathered[event.index].kept else None
+                out.append(self._chunk(self._part(event.index, "", due, event.reason)))
                 self._time(event)
             elif self._heading.include_usage:
                 out.append(self._answer(self.chunk_kind, [], usage_of(event)))
@@ -101,12 +102,14 @@ class Shape(ABC, Generic[Part, Whole]):
             else:
                 self._complete = event
 
-    def whole(self) -> Reply[Whole]:
-        """The one reply that tells all events absorbed, which end with ``Complete``."""
-        choices = [self._choice(at, "".join(each.texts), each.reason) for at, each in enumerate(self._gathered)]
+    def whole(self) -> Reply[Any]:
+        """Return the one reply that tells all events absorbed, which end with ``Complete``."""
+        choices = [
+            self._choice(at, "".join(each.texts), self._due(at), each.reason) for at, each in enumerate(self._gathered)
+        ]
         return self._answer(self.whole_kind, choices, usage_of(self._complete))
 
-    def _chunk(self, part: Part) -> Reply[Part]:
+    def _chunk(self, part: object) -> Reply[Any]:
         head = self._heading
         return Reply(head.id, self.chunk_kind, head.created, head.model, [part], self._usage)
 
@@ -119,84 +122,76 @@ class Shape(ABC, Generic[Part, Whole]):
         if len(self._gathered) == 1:
             self._timings = timings_of(finished.timings)
 
-    @abstractmethod
     def _keep(self, delta: Delta) -> None:
-        """Add a delta's log-probabilities to those of its choice that were not sent yet."""
+        choice = self._gathered[delta.index]
+        start, choice.length = choice.length, choice.length + len(delta.text)
+        if self._logprobs and delta.logprobs:
+            choice.kept += self._logged(delta.logprobs, start, choice.length)
+
+    def _due(self, index: int) -> Any:
+        """The log-probabilities of a choice that were not told yet; None when none were asked for."""
+        due, self._gathered[index].kept = self._gathered[index].kept, []
+        return self._together(due) if self._logprobs else None
 
     @abstractmethod
-    def _part(self, index: int, text: str, reason: FinishReason | None) -> Part:
-        """What is new of a choice, with the log-probabilities due; at its end ``reason``, and those only where there
-        are any."""
+    def _logged(self, tokens: Sequence[TokenLogprob], start: int, end: int) -> list[Any]:
+        """Log-probabilities as they are kept; the text of their delta is ``start`` to ``end`` of its choice's."""
 
     @abstractmethod
-    def _choice(self, index: int, text: str, reason: FinishReason) -> Whole:
-        """A whole choice, with the log-probabilities due."""
+    def _together(self, kept: list[Any]) -> Any:
+        """Log-probabilities as a choice has them."""
+
+    @abstractmethod
+    def _part(self, index: int, text: str, logprobs: Any, reason: FinishReason | None) -> object:
+        """What is new of a choice in a chunk; at its end ``reason``."""
+
+    @abstractmethod
+    def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> object:
+        """A whole choice."""
 
 
-class ChatShape(Shape[ChunkChoice, ChatChoice]):
+class ChatShape(Shape):
     """Chat completions and their chunks."""
 
     whole_kind, chunk_kind = "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, heading: Heading, choices: int, logprobs: bool) -> None:
-        super().__init__(heading, choices, logprobs)
-        self._kept: list[list[ContentLogprob]] = [[] for _ in range(choices)]
-
-    def opening(self, choices: Sequence[int]) -> list[Reply[ChunkChoice]]:
+    def opening(self, choices: Sequence[int]) -> list[Reply[Any]]:
         return [self._chunk(ChunkChoice(index, ChatDelta(role="assistant", content=""))) for index in choices]
 
-    def _keep(self, delta: Delta) -> None:
-        if self._logprobs and delta.logprobs:
-            self._kept[delta.index] += content_logprobs(delta.logprobs)
+    def _logged(self, tokens: Sequence[TokenLogprob], start: int, end: int) -> list[ContentLogprob]:
+        return content_logprobs(tokens)
 
-    def _due(self, index: int) -> ChatLogprobs | None:
-        """The log-probabilities not sent yet, None when none were asked for."""
-        due, self._kept[index] = self._kept[index], []
-        return ChatLogprobs(due) if self._logprobs else None
+    def _together(self, kept: list[ContentLogprob]) -> ChatLogprobs:
+        return ChatLogprobs(kept)
 
-    def _part(self, index: int, text: str, reason: FinishReason | None) -> ChunkChoice:
-        due = self._due(index) if text or self._kept[index] else None
-        return ChunkChoice(index, ChatDelta(content=text or None), due, reason)
+    def _part(self, index: int, text: str, logprobs: Any, reason: FinishReason | None) -> ChunkChoice:
+        return ChunkChoice(index, ChatDelta(content=text or None), logprobs, reason)
 
-    def _choice(self, index: int, text: str, reason: FinishReason) -> ChatChoice:
-        return ChatChoice(index, ChatAnswer("assistant", text), self._due(index), reason)
+    def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> ChatChoice:
+        return ChatChoice(index, ChatAnswer("assistant", text), logprobs, reason)
 
 
-class CompletionShape(Shape[CompletionChoice, CompletionChoice]):
+class CompletionShape(Shape):
     """Text completions, whole and in chunks."""
 
     whole_kind = chunk_kind = "text_completion"
 
-    def __init__(self, heading: Heading, choices: int, logprobs: bool) -> None:
-        super().__init__(heading, choices, logprobs)
-        self._lengths = [0] * choices
-        self._kept = [CompletionLogprobs([], [], [], []) for _ in range(choices)]
+    def _logged(self, tokens: Sequence[TokenLogprob], start: int, end: int) -> list[Any]:
+        return completion_logprobs(tokens, start, end)
 
-    def _keep(self, delta: Delta) -> None:
-        start = self._lengths[delta.index]
-        self._lengths[delta.index] = end = start + len(delta.text)
-        if self._logprobs and delta.logprobs:
-            new, kept = completion_logprobs(delta.logprobs, start, end), self._kept[delta.index]
-            kept.tokens.extend(new.tokens)
-            kept.token_logprobs.extend(new.token_logprobs)
-            kept.top_logprobs.extend(new.top_logprobs)
-            kept.text_offset.extend(new.text_offset)
+    def _together(self, kept: list[Any]) -> CompletionLogprobs:
+        names, logprobs, tops, offsets = ([row[column] for row in kept] for column in range(4))
+        return CompletionLogprobs(names, logprobs, tops, offsets)
 
-    def _due(self, index: int) -> CompletionLogprobs | None:
-        """The log-probabilities not sent yet, None when none were asked for."""
-        due, self._kept[index] = self._kept[index], CompletionLogprobs([], [], [], [])
-        return due if self._logprobs else None
+    def _part(self, index: int, text: str, logprobs: Any, reason: FinishReason | None) -> CompletionChoice:
+        return CompletionChoice(text, index, logprobs, reason)
 
-    def _part(self, index: int, text: str, reason: FinishReason | None) -> CompletionChoice:
-        due = self._due(index) if text or self._kept[index].tokens else None
-        return CompletionChoice(text, index, due, reason)
-
-    def _choice(self, index: int, text: str, reason: FinishReason) -> CompletionChoice:
-        return CompletionChoice(text, index, self._due(index), reason)
+    def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> CompletionChoice:
+        return CompletionChoice(text, index, logprobs, reason)
 
 
 def usage_of(complete: Complete) -> Usage:
-    """OpenAI's usage object."""
+    """Return OpenAI's usage object."""
     prompt, generated = complete.prompt_tokens, complete.completion_tokens
     cached = PromptDetails(complete.cached_tokens) if complete.cached_tokens else UNSET
     drafted: CompletionDetails | UnsetType = UNSET
@@ -206,39 +201,40 @@ def usage_of(complete: Complete) -> Usage:
 
 
 def timings_of(timings: Timings | None) -> AnswerTimings | UnsetType:
-    """Where an answer's time went, as clients are told; nothing where it is not known."""
+    """Return where an answer's time went, as clients are told; nothing where it is not known."""
     if timings is None:
         return UNSET
     return AnswerTimings(TimeSpent(*_ms(timings.prompt)), RoundsSpent(*_ms(timings.decode), timings.rounds))
 
 
 def content_logprobs(tokens: Iterable[TokenLogprob]) -> list[ContentLogprob]:
-    """Log-probabilities as chat replies have them."""
+    """Return log-probabilities as chat replies have them."""
     return [ContentLogprob(*_told(each.chosen), _tops(each.top)) for each in tokens]
 
 
-def completion_logprobs(tokens: Iterable[TokenLogprob], start: int, end: int) -> CompletionLogprobs:
-    """Log-probabilities as completions have them, of tokens whose text begins at character ``start`` of the choice's
-    and may go no further than ``end``: pieces of one character are longer than it, and a stop text is cut off.
+Logged = tuple[str, float, dict[str, float], int]
+"""A token of a completion: its name, its log-probability, those of alternatives, and where its text begins."""
+
+
+def completion_logprobs(tokens: Iterable[TokenLogprob], start: int, end: int) -> list[Logged]:
+    """Return log-probabilities as completions have them, of tokens whose text begins at character ``start`` of the
+    choice's and may go no further than ``end``: pieces of one character are longer than it, and a stop text is cut off.
 
     The chosen token is always among the alternatives, so there may be one more than was asked for. Of tokens with the
     same name the likeliest is told.
     """
-    told = CompletionLogprobs([], [], [], [])
+    told: list[Logged] = []
     for each in tokens:
-        told.tokens.append(token_name(each.chosen))
-        told.token_logprobs.append(sayable(each.chosen.logprob))
         top: dict[str, float] = {}
         for other in (*each.top, each.chosen):
             top.setdefault(token_name(other), sayable(other.logprob))
-        told.top_logprobs.append(top)
-        told.text_offset.append(min(start, end))
+        told.append((token_name(each.chosen), sayable(each.chosen.logprob), top, min(start, end)))
         start += len(each.chosen.text)
     return told
 
 
 def token_name(token: Alternative) -> str:
-    """A token as completions name it: by its text, or by its bytes where those are no whole characters."""
+    """Return how completions name a token: by its text, or by its bytes where those are no whole characters."""
     try:
         token.raw.decode()
     except UnicodeDecodeError:
@@ -247,7 +243,7 @@ def token_name(token: Alternative) -> str:
 
 
 def sayable(logprob: float) -> float:
-    """A log-probability that JSON can carry."""
+    """Return a log-probability that JSON can carry."""
     return logprob if math.isfinite(logprob) else LEAST_LOGPROB
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Generic, Literal, TypeVar, Union
+from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -183,6 +183,3 @@ class ModelList(msgspec.Struct, frozen=True):
 
     data: list[ModelCard]
     object: str = "list"
-
-
-Chunk = Union[Reply[ChunkChoice], Reply[CompletionChoice]]

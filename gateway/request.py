@@ -1,4 +1,4 @@
-"""What a client wants, checked and in our own words. Pure."""
+"""What a client wants, in our own words, and whether it is of a size that can be answered at all. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final, Literal, Union
 
 from msgspec.structs import replace
 
-from wire.request_messages import ChatTurn, Generate
+from gateway.errors import RequestError
+from wire.request_messages import ChatTurn, Generate, ServedModel
 
 Endpoint = Literal["chat.completions", "completions"]
 Prompt = Union[list[ChatTurn], str, tuple[int, ...]]
-
 
 TOKEN_BYTES: Final = 5
 """Of a token id in a message."""
@@ -20,8 +20,24 @@ TURN_BYTES: Final = 4 * 2**10
 """Of a turn's role and name, and what is around it."""
 
 
-def _bytes_of(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+UNSAID_TOKENS: Final = 4096
+"""What an answer counts whose request does not say how long it may be; an agent's own default is of this size."""
+
+MAX_WHOLE_TOKENS: Final = 2**19
+"""Tokens, all choices together, of an answer sent in one piece: it is kept until it is complete."""
+
+MAX_WHOLE_LOGPROBS: Final = 100_000
+"""Log-probabilities in an answer sent in one piece: it is encoded at once, while everybody else waits (some 50 ms)."""
+
+MAX_ECHOED: Final = 2**20
+"""Characters of prompts in an answer, all choices together: agents send them all at once, before any token."""
+
+ECHOED_TOKEN: Final = 8
+"""Characters a token of a prompt counts when it is echoed."""
+
+MOST_CHARACTERS: Final = 32
+"""Characters that one token of a text is taken to have, before anybody has counted: ordinary text of any language has
+far fewer, so that what is refused for its length is too long."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +62,7 @@ class Ask:
         return self.terms.n * len(self.prompts)
 
     def most_bytes(self, part: int) -> int:
-        """Bytes that the message asking for prompt ``part`` has at most, less what is always short."""
+        """Return the most bytes of the message that asks for prompt ``part``, without what is always short."""
         prompt = self.prompts[part]
         if isinstance(prompt, tuple):
             return TOKEN_BYTES * len(prompt)
@@ -55,10 +71,92 @@ class Ask:
         return sum(TURN_BYTES + _bytes_of(turn.content) for turn in prompt)
 
     def generate(self, part: int, number: int, request_id: str, model: str, at_once: int = 0) -> Generate:
-        """The message that asks an agent for the answers to prompt ``part``, so many of them ``at_once`` (0: all)."""
+        """Return the message that asks an agent for the answers to prompt ``part``, ``at_once`` at a time (0: all)."""
         prompt = self.prompts[part]
         ids = list(prompt) if isinstance(prompt, tuple) else None
         text = "" if isinstance(prompt, tuple) else prompt
         return replace(
             self.terms, request=number, request_id=request_id, model=model, prompt=text, prompt_ids=ids, at_once=at_once
         )
+
+
+def too_large(ask: Ask, model: ServedModel, max_total_tokens: int) -> RequestError | None:
+    """Return why a request asks for too much, None when it does not.
+
+    Args:
+        model: the model that is to answer it.
+        max_total_tokens: tokens that one request may have, its prompts counted once for each answer.
+    """
+    for at, prompt in enumerate(ask.prompts):
+        if (message := _too_long(prompt, model)) is not None:
+            param = "prompt" if len(ask.prompts) == 1 else f"prompt[{at}]"
+            param = "messages" if isinstance(prompt, list) else param
+            return RequestError(400, message, code="context_length_exceeded", param=param)
+    each = min(ask.terms.max_tokens or model.max_positions, model.max_positions)
+    prompts = sum(min(_least_tokens(prompt), model.max_positions) for prompt in ask.prompts)
+    if ask.choices > 1 and ask.choices * each + ask.terms.n * prompts > max_total_tokens:
+        return _refused(
+            f"{ask.choices} answers of up to {each} tokens, to prompts of {prompts} or more, are more than the "
+            f"{max_total_tokens} tokens one request may have, its prompts counted once for each answer: "
+            "lower 'max_tokens' or 'n'",
+            "n",
+        )
+    return _too_much_at_once(ask, model.max_positions)
+
+
+def _too_long(prompt: Prompt, model: ServedModel) -> str | None:
+    """Why a prompt does not fit the model's positions: it has too many tokens, or more text than so many tokens can
+    have, where those who serve the model say how much that is."""
+    if isinstance(prompt, tuple):
+        if len(prompt) < model.max_positions:
+            return None
+        return f"the prompt has {len(prompt)} tokens, with the answer there is room for {model.max_positions}"
+    characters = _characters(prompt)
+    if not model.max_characters or characters <= model.max_characters:
+        return None
+    return (
+        f"the prompt has {characters} characters, and the {model.max_positions} tokens of this model's context "
+        f"have {model.max_characters} at most: shorten it"
+    )
+
+
+def _least_tokens(prompt: Prompt) -> int:
+    """Tokens that a prompt has at least."""
+    return len(prompt) if isinstance(prompt, tuple) else _characters(prompt) // MOST_CHARACTERS
+
+
+def _characters(prompt: str | list[ChatTurn]) -> int:
+    return len(prompt) if isinstance(prompt, str) else sum(len(turn.content) for turn in prompt)
+
+
+def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:
+    echoed = ask.terms.n * sum(len(each) * (ECHOED_TOKEN if isinstance(each, tuple) else 1) for each in ask.prompts)
+    if ask.terms.echo and echoed > MAX_ECHOED:
+        return _refused(
+            "the prompts to echo, once for each answer, are too long: leave 'echo' out or lower 'n'", "echo"
+        )
+    if ask.stream:
+        return None
+    tokens = ask.choices * min(ask.terms.max_tokens or UNSAID_TOKENS, max_positions)
+    if tokens > MAX_WHOLE_TOKENS:
+        return _refused(
+            f"answers of up to {tokens} tokens are more than the {MAX_WHOLE_TOKENS} that are sent in one piece: "
+            "ask for a stream, or lower 'max_tokens' or 'n'",
+            "max_tokens",
+        )
+    logprobs = 0 if ask.terms.logprobs is None else tokens * (1 + ask.terms.logprobs)
+    if logprobs > MAX_WHOLE_LOGPROBS:
+        return _refused(
+            f"{logprobs} log-probabilities (answers x tokens x alternatives) are more than the "
+            f"{MAX_WHOLE_LOGPROBS} that are sent in one piece: ask for a stream, or set a lower 'max_tokens'",
+            "logprobs" if ask.endpoint == "completions" else "top_logprobs",
+        )
+    return None
+
+
+def _refused(message: str, param: str) -> RequestError:
+    return RequestError(400, message, code="invalid_value", param=param)
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -23,7 +23,7 @@ def within_share(held: int, free: int) -> bool:
 
 
 def granted(wanted: int, held: int, free: int, *, alone: bool) -> int:
-    """How many of the answers that ``wanted`` asks for an agent may generate at once; 0: none now.
+    """Return how many of ``wanted`` answers an agent may generate at once; 0: none now.
 
     Args:
         held: answers the same tenant has there already.
@@ -37,11 +37,13 @@ def granted(wanted: int, held: int, free: int, *, alone: bool) -> int:
 
 
 def next_in_turn(waiting: Iterable[str], held: Mapping[str, int]) -> str | None:
-    """Of the tenants that wait, in the order of their turns, the one that holds least; None where nobody waits."""
+    """Return the tenant that holds least of those that wait, which are in the order of their turns; None where none
+    waits."""
     return min(waiting, key=lambda tenant: held.get(tenant, 0), default=None)
 
 
 def gives_way(places: Mapping[str, int], newcomer: str) -> str | None:
-    """Who loses one of its places in a full room to ``newcomer``; None: nobody has so many more that it should."""
+    """Return the tenant that loses one of its places in a full room to ``newcomer``; None where none has so many more
+    that it should."""
     most = max(places, key=lambda tenant: places[tenant], default=None)
     return most if most is not None and places[most] > places.get(newcomer, 0) + 1 else None

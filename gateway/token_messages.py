@@ -108,7 +108,7 @@ _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 
 
 def read_message(data: bytes) -> Endpoint | None:
-    """Which endpoint a client's message is for, None when it is ``cancel``.
+    """Return the endpoint that a client's message is for, None when it is ``cancel``.
 
     Raises:
         RequestError: it is neither.
@@ -136,7 +136,7 @@ def read_message(data: bytes) -> Endpoint | None:
 
 
 def told(events: list[Event], request_id: str) -> list[Reply]:
-    """The messages that tell these events, all but ``done``."""
+    """Return the messages that tell these events, all but ``done``."""
     replies: list[Reply] = []
     for event in events:
         if isinstance(event, Delta):

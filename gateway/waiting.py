@@ -38,16 +38,16 @@ class WaitingRoom:
         return sum(map(len, self._queues.values()))
 
     async def wait(self, wish: Wish, patience_s: float, *, counted: bool = True, first: bool = False) -> Reservation:
-        """Reservation at an agent, as soon as ``serve`` finds it.
+        """Wait until ``serve`` has found room at an agent, and return it.
 
         Args:
-            counted: takes a place, and goes when everybody is sent away. What belongs to a request that was let in
-                before does neither.
-            first: goes before all others of its tenant.
+            counted: whether it takes a place, and goes when everybody is sent away. A prompt of a request that was let
+                in before does neither.
+            first: whether it goes before all others of its tenant.
 
         Raises:
-            RequestError: no place to wait, or it went to another tenant; nothing within ``patience_s``; or what
-                ``serve`` has found instead.
+            RequestError: there is no place to wait, or it went to another tenant; no room came within ``patience_s``;
+                or there will be none.
         """
         if counted:
             self._make_room(wish.tenant)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.origins import refusal
+from gateway.door import foreign
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from gateway.origins import refusal
 )
 def test_refusals(host: Any, origin: Any, on_loopback: Any, refused: Any) -> None:
     """Foreign origins, and foreign names wherever some are configured."""
-    reason = refusal(
+    reason = foreign(
         host, origin, on_loopback=on_loopback, allowed_hosts={"named.test"}, allowed_origins={"https://app.test"}
     )
     assert (reason is not None) is refused
@@ -43,6 +43,6 @@ def test_refusals(host: Any, origin: Any, on_loopback: Any, refused: Any) -> Non
 
 def test_beyond_loopback_every_name_will_do_until_some_are_configured() -> None:
     """On loopback never."""
-    assert refusal("any.test", None, on_loopback=False) is None
-    assert refusal("any.test", "https://any.test", on_loopback=False) is None
-    assert refusal("any.test", None, on_loopback=True) is not None
+    assert foreign("any.test", None, on_loopback=False) is None
+    assert foreign("any.test", "https://any.test", on_loopback=False) is None
+    assert foreign("any.test", None, on_loopback=True) is not None

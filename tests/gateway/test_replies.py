@@ -50,7 +50,8 @@ def test_offsets_of_a_streamed_completion_go_on() -> None:
 
 def test_offsets_count_from_where_the_text_of_a_delta_begins() -> None:
     """And go no further than its end: tokens are longer when a stop text was cut off or a character came in pieces."""
-    assert completion_logprobs([token("abc"), token("STOP"), token("x")], 0, 3).text_offset == [0, 3, 3]
+    rows = completion_logprobs([token("abc"), token("STOP"), token("x")], 0, 3)
+    assert [offset for *_, offset in rows] == [0, 3, 3]
     pieces = [token("\ufffd") for _ in range(4)]
     for deltas, offsets in (
         ([("ab", [token("ab")]), ("😀", pieces), ("cd", [token("cd")])], [0, 2, 3, 3, 3, 3]),
@@ -69,11 +70,10 @@ def test_tokens_that_are_no_whole_characters_are_told_apart() -> None:
     """By their bytes, as OpenAI names them: as text all of them look alike."""
     pieces = [Alternative("\ufffd", -0.5 - at, raw) for at, raw in enumerate((b"\xe2", b"\xe3", b"\x80\x9c"))]
     told = completion_logprobs([TokenLogprob(pieces[0], pieces), token("\ufffd")], 0, 2)
-    assert told.tokens == ["bytes:\\xe2", "\ufffd"]
-    assert told.top_logprobs[0] == {"bytes:\\xe2": -0.5, "bytes:\\xe3": -1.5, "bytes:\\x80\\x9c": -2.5}
-    assert told.text_offset == [0, 1]
+    assert [(name, offset) for name, _, _, offset in told] == [("bytes:\\xe2", 0), ("\ufffd", 1)]
+    assert told[0][2] == {"bytes:\\xe2": -0.5, "bytes:\\xe3": -1.5, "bytes:\\x80\\x9c": -2.5}
     same = [Alternative("x", at, b"x") for at in (-1.0, -3.0)]
-    assert completion_logprobs([TokenLogprob(same[1], same)], 0, 1).top_logprobs == [{"x": -1.0}]
+    assert completion_logprobs([TokenLogprob(same[1], same)], 0, 1)[0][2] == {"x": -1.0}
 
 
 def test_impossible_tokens_are_sayable() -> None:

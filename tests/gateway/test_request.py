@@ -10,8 +10,7 @@ import pytest
 
 from gateway.replies import ChatShape
 from gateway.reply_schema import Heading
-from gateway.request import Ask
-from gateway.request_size import MAX_ECHOED, MAX_WHOLE_LOGPROBS, MAX_WHOLE_TOKENS, too_large
+from gateway.request import MAX_ECHOED, MAX_WHOLE_LOGPROBS, MAX_WHOLE_TOKENS, Ask, too_large
 from wire.request_messages import Alternative, ChatTurn, Delta, Generate, ServedModel, TokenLogprob
 
 
