@@ -13,16 +13,17 @@ import torch
 from torch.nn import functional
 
 from split_model.checkpoint import Checkpoint
-from split_model.matrix import Matrix, read_stacked
-from split_model.norm import NoNorm, Norm, make_norm
+from split_model.matrix import Matrix
+from split_model.norm import NoNorm, Norm, load_norm
 from split_model.projection import Projection
 from split_model.weight_parts import WeightPart, layer_parts
 
-_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "relu": functional.relu,
+    "tanh": torch.tanh,
 }
 
 
@@ -59,8 +60,7 @@ class Block:
         parts = layer_parts(spec, layer, kv_groups, columns)
 
         def norm(*parts: WeightPart | None) -> Norm:
-            read = [read_stacked(checkpoint, [part], dtype, device) for part in parts if part is not None]
-            return make_norm(spec.norm, *read, eps=spec.norm_eps)
+            return load_norm(checkpoint, parts, dtype, device)
 
         def matrix(parts: list[WeightPart], biases: list[WeightPart | None]) -> Matrix:
             return Matrix.load(checkpoint, parts, biases, dtype, device)
@@ -70,7 +70,7 @@ class Block:
         self.heads = self.kv_heads * spec.heads_per_group
         self.head_dim = spec.head_dim
         self.columns = spec.intermediate_size if columns is None else len(columns)
-        self._activation = _ACTIVATIONS[spec.activation]
+        self._activation = ACTIVATIONS[spec.activation]
         self._gated = parts.gate is not None
 
         norms = norm(parts.input_norm, parts.input_norm_bias), norm(parts.mlp_norm, parts.mlp_norm_bias)

@@ -6,15 +6,16 @@ import torch
 
 from split_model.checkpoint import Checkpoint
 from split_model.matrix import read_table
+from split_model.norm import Norm, load_norm
 from split_model.positions import LearnedPositions, PlacedRows
 from split_model.weight_parts import entry_parts
 
 
 class Entry:
-    """Rows of learned positions are added."""
+    """Rows of learned positions are added; a norm may follow."""
 
-    def __init__(self, positions: LearnedPositions) -> None:
-        self._positions = positions
+    def __init__(self, positions: LearnedPositions, norm: Norm) -> None:
+        self._positions, self._norm = positions, norm
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str = "cpu") -> Entry | None:
@@ -22,14 +23,15 @@ class Entry:
         parts = entry_parts(checkpoint.spec)
         if parts.positions is None:
             return None
-        return cls(LearnedPositions(read_table(checkpoint, parts.positions, dtype, device)))
+        table = read_table(checkpoint, parts.positions, dtype, device).view(-1, checkpoint.spec.hidden_size)
+        return cls(LearnedPositions(table), load_norm(checkpoint, (parts.norm, parts.norm_bias), dtype, device))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the weights held."""
-        return self._positions.nbytes
+        return self._positions.nbytes + self._norm.nbytes
 
     def __call__(self, hidden: torch.Tensor, placed: PlacedRows) -> torch.Tensor:
         """hidden [rows, hidden], embedded, to new rows for the first layer."""
         [learned] = placed.look_up(self._positions)
-        return hidden + learned
+        return self._norm(hidden + learned)

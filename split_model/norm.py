@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch.nn import functional
+
+from split_model.checkpoint import Checkpoint
+from split_model.matrix import read_stacked
+from split_model.weight_parts import WeightPart
 
 
 class Norm(Protocol):
@@ -78,11 +83,23 @@ class NoNorm:
         return x
 
 
-def make_norm(kind: str, *weights: torch.Tensor, eps: float) -> Norm:
-    """The norm of `Architecture.norm`'s kind; weights: its weight and, where it has one, its bias."""
-    if kind == "rms":
+def load_norm(
+    checkpoint: Checkpoint,
+    parts: Sequence[WeightPart | None],
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+) -> Norm:
+    """A norm of the model's kind from the parts of its weight and its bias, or `NoNorm` where it has neither.
+
+    Raises BadCheckpoint.
+    """
+    spec = checkpoint.spec
+    weights = [read_stacked(checkpoint, [part], dtype, device) for part in parts if part is not None]
+    if not weights:
+        return NoNorm()
+    if spec.norm == "rms":
         [weight] = weights
-        return RmsNorm(weight, eps)
-    assert kind == "layer"
+        return RmsNorm(weight, spec.norm_eps)
+    assert spec.norm == "layer"
     weight, bias = weights
-    return LayerNorm(weight, bias, eps)
+    return LayerNorm(weight, bias, spec.norm_eps)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from split_model.spec import ModelSpec
-from split_model.weight_parts import WeightPart, embedding_parts, entry_parts, head_parts, layer_parts
+from split_model.weight_parts import WeightPart, embedding_parts, end_parts, entry_parts, layer_parts
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -130,13 +130,13 @@ def _distinct(spec: ModelSpec, slices: Iterable[Slice]) -> dict[WeightPart, None
     for held in slices:
         held.check(spec)
         if held.embedding:
-            parts.update(dict.fromkeys(embedding_parts(spec)))
+            parts.update(dict.fromkeys(embedding_parts(spec).all()))
         if held.is_first:
             parts.update(dict.fromkeys(entry_parts(spec).all()))
         for layer in range(held.first_layer, held.last_layer):
             parts.update(dict.fromkeys(layer_parts(spec, layer, held.kv_groups, held.columns).all()))
         if held.head:
-            parts.update(dict.fromkeys(head_parts(spec).all()))
+            parts.update(dict.fromkeys(end_parts(spec)))
     return parts
 
 

@@ -48,6 +48,12 @@ class ModelSpec(Architecture):
         """What its tensors are called."""
         return FAMILIES[self.model_type].names
 
+    def check_attention(self, attention: str) -> None:
+        """Raises UnsupportedModel unless this is a model of that kind."""
+        if self.attention != attention:
+            does = "reads whole texts or images and writes none" if attention == "causal" else "writes text"
+            raise UnsupportedModel(f"model_type {self.model_type!r} {does}, which is not what is asked for here")
+
     def with_eos(self, value: object) -> tuple[int, ...]:
         """The end-of-sequence ids that `generation_config.json` states; ours where it states none."""
         return fields.token_ids({"eos_token_id": value}, "eos_token_id", self.vocab_size) or self.eos_token_ids

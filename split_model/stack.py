@@ -19,8 +19,8 @@ from split_model.checkpoint import Checkpoint
 from split_model.device import put
 from split_model.entry import Entry
 from split_model.kv_cache import CacheFull, KVCache
-from split_model.matrix import Matrix, read_stacked, read_table
-from split_model.norm import NoNorm, Norm, make_norm
+from split_model.matrix import Matrix, read_table
+from split_model.norm import Norm, load_norm
 from split_model.positions import PlacedRows
 from split_model.residence import Blocks
 from split_model.rope import Rope
@@ -197,9 +197,10 @@ class Embedding:
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str = "cpu") -> Embedding:
-        table, *project = embedding_parts(checkpoint.spec)
-        weight = read_table(checkpoint, table, dtype, device)
-        return cls(weight, Matrix.load(checkpoint, project, [], dtype, device) if project else None)
+        parts = embedding_parts(checkpoint.spec)
+        assert parts.tokens is not None
+        project = Matrix.load(checkpoint, [parts.project], [], dtype, device) if parts.project else None
+        return cls(read_table(checkpoint, parts.tokens, dtype, device), project)
 
     @property
     def loaded_bytes(self) -> int:
@@ -243,10 +244,7 @@ class Head:
         A shared matrix stays as the embedding reads it, also where a packed copy would multiply faster.
         """
         parts = head_parts(spec)
-        norm: Norm = NoNorm()
-        if parts.norm is not None:
-            read = [read_stacked(checkpoint, [part], dtype, device) for part in (parts.norm, parts.norm_bias) if part]
-            norm = make_norm(spec.norm, *read, eps=spec.norm_eps)
+        norm = load_norm(checkpoint, (parts.norm, parts.norm_bias), dtype, device)
         project = Matrix.load(checkpoint, [parts.project], [], dtype, device) if parts.project else None
         if spec.tied_embeddings and embedding is not None and embedding.weight.dtype == dtype:
             return cls(norm, Matrix(embedding.weight, pack=False), True, project)

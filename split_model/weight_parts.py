@@ -39,8 +39,16 @@ class WeightPart:
         return math.prod(self.shape)
 
 
+class _Parts:
+    """Tensors by what they are for."""
+
+    def all(self) -> list[WeightPart]:
+        """Those that there are."""
+        return [part for part in self.__dict__.values() if part is not None]
+
+
 @dataclass(frozen=True)
-class LayerParts:
+class LayerParts(_Parts):
     """The tensors of one layer, or of a shard of it. `None`: the architecture, or this shard, has no such tensor."""
 
     input_norm: WeightPart  # [hidden]
@@ -64,22 +72,30 @@ class LayerParts:
     down: WeightPart  # [hidden, columns]
     down_bias: WeightPart | None  # [hidden]
 
-    def all(self) -> list[WeightPart]:
-        return [part for part in self.__dict__.values() if part is not None]
+
+@dataclass(frozen=True)
+class EmbeddingParts(_Parts):
+    """What makes rows of token ids, or of an image's patches."""
+
+    tokens: WeightPart | None  # [vocab, hidden], or narrower
+    project: WeightPart | None  # [hidden, narrower]
+    token_types: WeightPart | None  # [types, hidden]
+    patches: WeightPart | None  # [hidden, numbers of a patch]
+    patches_bias: WeightPart | None  # [hidden]
+    first_row: WeightPart | None  # [1, hidden]
 
 
 @dataclass(frozen=True)
-class EntryParts:
+class EntryParts(_Parts):
     """What is done to embedded rows before the first layer."""
 
     positions: WeightPart | None  # [positions, hidden]
-
-    def all(self) -> list[WeightPart]:
-        return [part for part in self.__dict__.values() if part is not None]
+    norm: WeightPart | None  # [hidden]
+    norm_bias: WeightPart | None
 
 
 @dataclass(frozen=True)
-class HeadParts:
+class HeadParts(_Parts):
     """The final norm, what makes rows as narrow as the embedding, and the matrix to the vocabulary."""
 
     norm: WeightPart | None  # [hidden]
@@ -87,8 +103,17 @@ class HeadParts:
     project: WeightPart | None  # [embedding_size, hidden]
     matrix: WeightPart  # [vocab, embedding_size]: the embedding's where they are tied
 
-    def all(self) -> list[WeightPart]:
-        return [part for part in self.__dict__.values() if part is not None]
+
+@dataclass(frozen=True)
+class PoolParts(_Parts):
+    """The final norm, and what is made of a sequence's first row."""
+
+    norm: WeightPart | None  # [hidden]
+    norm_bias: WeightPart | None
+    pooler: WeightPart | None  # [pooled_size, hidden]
+    pooler_bias: WeightPart | None
+    classifier: WeightPart | None  # [labels, pooled_size or hidden]
+    classifier_bias: WeightPart | None
 
 
 def layer_parts(
@@ -122,23 +147,21 @@ def layer_parts(
     value, value_bias = into_heads(2, names.value, kv_size, kv_rows)
     up, up_bias = into_columns(names.up)
     gate, gate_bias = into_columns(names.gate) if spec.gated_mlp else (None, None)
-    input_norm, input_norm_bias = make.norm(names.input_norm, hidden)
-    mlp_norm, mlp_norm_bias = make.norm(names.mlp_norm, hidden)
     return LayerParts(
-        input_norm=input_norm,
-        input_norm_bias=input_norm_bias,
+        input_norm=make.weight(names.input_norm, hidden),
+        input_norm_bias=make.bias(names.input_norm, hidden, None, spec.norm == "layer"),
         query=query,
         key=key,
         value=value,
         query_bias=query_bias,
         key_bias=key_bias,
         value_bias=value_bias,
-        query_norm=make.norm(names.query_norm, head_dim)[0] if spec.qk_norm else None,
-        key_norm=make.norm(names.key_norm, head_dim)[0] if spec.qk_norm else None,
+        query_norm=make.weight(names.query_norm, head_dim) if spec.qk_norm else None,
+        key_norm=make.weight(names.key_norm, head_dim) if spec.qk_norm else None,
         output=make.inputs(names.output, hidden, q_size, q_rows),
         output_bias=make.bias(names.output, hidden, None, spec.output_bias and first_heads),
-        mlp_norm=mlp_norm,
-        mlp_norm_bias=mlp_norm_bias,
+        mlp_norm=make.weight(names.mlp_norm, hidden),
+        mlp_norm_bias=make.bias(names.mlp_norm, hidden, None, spec.norm == "layer"),
         gate=gate,
         up=up,
         gate_bias=gate_bias,
@@ -148,13 +171,22 @@ def layer_parts(
     )
 
 
-def embedding_parts(spec: ModelSpec) -> list[WeightPart]:
-    """The token embedding, [vocab, hidden]; where it is narrower, also the matrix to the rows, [hidden, narrower]."""
-    narrow = spec.embedding_size or spec.hidden_size
-    parts = [WeightPart(spec.names.embedding, (spec.vocab_size, narrow))]
+def embedding_parts(spec: ModelSpec) -> EmbeddingParts:
+    """What whoever has the text or the image needs."""
+    hidden, names, cut = spec.hidden_size, spec.names, spec.patches
+    narrow = spec.embedding_size or hidden
+    tokens = project = token_types = patches = patches_bias = first_row = None
+    if cut is None:
+        tokens = WeightPart(names.embedding, (spec.vocab_size, narrow))
+    else:
+        patches = WeightPart(f"{names.patches}.weight", (hidden, cut.channels, *cut.patch))
+        patches_bias = WeightPart(f"{names.patches}.bias", (hidden,))
+        first_row = WeightPart(names.first_row, (1, 1, hidden))
     if spec.embedding_size is not None:
-        parts.append(WeightPart(f"{spec.names.project_in}.weight", (spec.hidden_size, narrow)))
-    return parts
+        project = WeightPart(f"{names.project_in}.weight", (hidden, narrow))
+    if spec.token_types:
+        token_types = WeightPart(names.token_types, (spec.token_types, hidden))
+    return EmbeddingParts(tokens, project, token_types, patches, patches_bias, first_row)
 
 
 def entry_parts(spec: ModelSpec) -> EntryParts:
@@ -163,19 +195,40 @@ def entry_parts(spec: ModelSpec) -> EntryParts:
     if spec.positions == "learned":
         offset, rows = spec.position_offset, spec.max_positions
         held = range(offset, offset + rows) if offset else None
-        positions = WeightPart(spec.names.positions, (offset + rows, spec.hidden_size), rows=held)
-    return EntryParts(positions)
+        shape = (offset + rows, spec.hidden_size)
+        positions = WeightPart(spec.names.positions, shape if spec.patches is None else (1, *shape), rows=held)
+    make = _Maker(spec, "")
+    return EntryParts(positions, *make.norm(spec.names.embedding_norm, spec.hidden_size, spec.embedding_norm))
 
 
 def head_parts(spec: ModelSpec) -> HeadParts:
     """What makes logits of the last layer's rows."""
     narrow, names = spec.embedding_size or spec.hidden_size, spec.names
-    norm, norm_bias = _Maker(spec, "").norm(names.final_norm, spec.hidden_size) if spec.final_norm else (None, None)
+    norm, norm_bias = _Maker(spec, "").norm(names.final_norm, spec.hidden_size, spec.final_norm)
     project = None
     if spec.embedding_size is not None:
         project = WeightPart(f"{names.project_out}.weight", (narrow, spec.hidden_size))
     matrix = names.embedding if spec.tied_embeddings else names.head
     return HeadParts(norm, norm_bias, project, WeightPart(matrix, (spec.vocab_size, narrow)))
+
+
+def pool_parts(spec: ModelSpec) -> PoolParts:
+    """What makes one row, or logits, of a whole sequence's rows."""
+    make, hidden, pooled = _Maker(spec, ""), spec.hidden_size, spec.pooled_size
+
+    def matrix(module: str, size: int, inputs: int) -> tuple[WeightPart | None, WeightPart | None]:
+        return (make.outputs(module, size, inputs, None), make.bias(module, size, None, True)) if size else (None, None)
+
+    return PoolParts(
+        *make.norm(spec.names.final_norm, hidden, spec.final_norm),
+        *matrix(spec.names.pooler, pooled, hidden),
+        *matrix(spec.names.classifier, spec.labels, pooled or hidden),
+    )
+
+
+def end_parts(spec: ModelSpec) -> list[WeightPart]:
+    """What follows the last layer."""
+    return (head_parts(spec) if spec.attention == "causal" else pool_parts(spec)).all()
 
 
 class _Maker:
@@ -201,10 +254,14 @@ class _Maker:
     def bias(self, module: str, size: int, held: range | None, there: bool) -> WeightPart | None:
         return WeightPart(f"{self._prefix}{module}.bias", (size,), rows=held) if there else None
 
-    def norm(self, module: str, size: int) -> tuple[WeightPart, WeightPart | None]:
+    def norm(self, module: str, size: int, there: bool) -> tuple[WeightPart | None, WeightPart | None]:
         """Weight and bias."""
-        weight = WeightPart(f"{self._prefix}{module}.weight", (size,))
-        return weight, self.bias(module, size, None, self._spec.norm == "layer")
+        if not there:
+            return None, None
+        return self.weight(module, size), self.bias(module, size, None, self._spec.norm == "layer")
+
+    def weight(self, module: str, size: int) -> WeightPart:
+        return WeightPart(f"{self._prefix}{module}.weight", (size,))
 
 
 def _scaled(held: range | None, size: int) -> range | None:

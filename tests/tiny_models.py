@@ -36,6 +36,23 @@ _OTHER_SIZES: dict[str, dict[str, Any]] = {
 }
 """Of families whose configs have fields of their own."""
 
+_LAYERS: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+}
+_OTHER_SIZES["Bert"] = {**_LAYERS, "vocab_size": 97, "max_position_embeddings": 64}
+_OTHER_SIZES["ViT"] = {**_LAYERS, "image_size": [12, 20], "patch_size": 4, "num_channels": 3}
+_OTHER_SIZES["DistilBert"] = {
+    "vocab_size": 97,
+    "max_position_embeddings": 64,
+    "dim": 32,
+    "hidden_dim": 44,
+    "n_layers": 4,
+    "n_heads": 4,
+}
+
 _LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -72,6 +89,19 @@ _CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "opt-no-biases": ("OPT", {"enable_bias": False, "tie_word_embeddings": False, "_remove_final_layer_norm": True}),
 }
 TINY_NAMES = tuple(_CONFIGS)
+"""Models that write text."""
+
+_READERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bert": ("Bert", "Model", {}),
+    "bert-classifier": ("Bert", "ForSequenceClassification", {"num_labels": 3, "hidden_act": "gelu_new"}),
+    "bert-masked": ("Bert", "ForMaskedLM", {}),
+    "distilbert": ("DistilBert", "Model", {}),
+    "distilbert-classifier": ("DistilBert", "ForSequenceClassification", {"num_labels": 5}),
+    "vit": ("ViT", "Model", {"pooler_output_size": 20}),
+    "vit-classifier": ("ViT", "ForImageClassification", {"num_labels": 7, "qkv_bias": False}),
+}
+READER_NAMES = tuple(_READERS)
+"""Models that read texts or images and write none."""
 
 
 def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **changes: Any) -> Path:
@@ -81,16 +111,21 @@ def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **chan
     """
     import transformers
 
-    family, options = _CONFIGS[name]
+    if name in _READERS:
+        family, kind, options = _READERS[name]
+        make = getattr(transformers, family + kind)
+    else:
+        family, options = _CONFIGS[name]
+        make = transformers.AutoModelForCausalLM.from_config
     config = getattr(transformers, f"{family}Config")(**{**_OTHER_SIZES.get(family, _SIZES), **options, **changes})
     with torch.random.fork_rng():
         torch.manual_seed(20)
-        model = transformers.AutoModelForCausalLM.from_config(config)
+        model = make(config)
         with torch.no_grad():
             for parameter_name, parameter in model.named_parameters():
                 if parameter_name.endswith("bias"):
                     parameter.normal_(0, 0.3)
-                elif "norm" in parameter_name or "ln_" in parameter_name:
+                elif "norm" in parameter_name.lower() or "ln_" in parameter_name:
                     parameter.normal_(1, 0.3)
                 else:
                     # Wider than the default, so that attention is far from uniform and the logits far from flat.

@@ -12,6 +12,20 @@ from split_model.rope_spec import RopeSpec
 
 
 @dataclass(frozen=True)
+class Patches:
+    """How an image becomes rows: it is cut into patches, each a row; one row that was learned comes before them."""
+
+    image: tuple[int, int]  # height and width in pixels
+    patch: tuple[int, int]
+    channels: int
+
+    @property
+    def count(self) -> int:
+        """Patches of an image."""
+        return (self.image[0] // self.patch[0]) * (self.image[1] // self.patch[1])
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A transformer. Fields with a default are the llama family's there.
 
@@ -47,6 +61,12 @@ class Architecture:
     final_norm: bool = True  # a norm before the head
     gated_mlp: bool = True  # down(activation(gate(x)) * up(x)), else down(activation(up(x)))
     embedding_size: int | None = None  # of embedding and head, with a matrix to and from the rows; None: hidden_size
+    embedding_norm: bool = False  # a norm behind the positions, before the first layer
+    token_types: int = 0  # of texts whose parts are told apart by a row that is added
+    patches: Patches | None = None  # of images; texts have a vocabulary
+    pooled_size: int = 0  # of what is made of a sequence's first row: activation(matrix x + bias); 0: nothing is
+    pooled_activation: str = "tanh"
+    labels: int = 0  # of a classifier behind that, or behind the first row itself; 0: there is none
 
     @property
     def heads_per_group(self) -> int:

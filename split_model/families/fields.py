@@ -15,6 +15,8 @@ MAX_LAYERS = 4096
 MAX_HEADS = 4096
 MAX_HEAD_DIM = 4096
 MAX_POSITIONS = 1 << 27
+MAX_LABELS = 1 << 20
+MAX_PIXELS = 1 << 14
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -23,6 +25,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
+    "tanh": "tanh",
 }
 """What configs call an activation, and what the blocks call it."""
 
@@ -95,6 +98,28 @@ def dtype(config: Mapping[str, Any]) -> str:
     if name not in DTYPES:
         raise UnsupportedModel(f"dtype {value!r} is not supported; supported are {', '.join(DTYPES)}")
     return name
+
+
+def labels(config: Mapping[str, Any]) -> int:
+    """How many classes a classifier tells apart; transformers assumes two."""
+    named = config.get("id2label")
+    if config.get("num_labels") is None and isinstance(named, Mapping):
+        return integer({"id2label": len(named)}, "id2label", MAX_LABELS)
+    return integer({"num_labels": 2, **config}, "num_labels", MAX_LABELS)
+
+
+def two_sizes(config: Mapping[str, Any], field: str, most: int) -> tuple[int, int]:
+    """Height and width: one number for both, or a list of the two."""
+    value = config.get(field)
+    both = value if isinstance(value, list) and len(value) == 2 else [value, value]
+    height, width = (integer({field: each}, field, most) for each in both)
+    return height, width
+
+
+def has_class(config: Mapping[str, Any], *known: str) -> bool:
+    """Whether the config's model class is one of these."""
+    names = config.get("architectures")
+    return isinstance(names, list) and any(name in known for name in names if isinstance(name, str))
 
 
 def check_architectures(config: Mapping[str, Any], family: str, *known: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from split_model.families import gpt2, llama, opt
+from split_model.families import bert, distilbert, gpt2, llama, opt, vit
 from split_model.families.architecture import Architecture
 from split_model.families.names import Names
 
@@ -23,4 +23,7 @@ FAMILIES = {
     **dict.fromkeys(llama.DEFAULTS, Family(llama.read, llama.NAMES)),
     "gpt2": Family(gpt2.read, gpt2.NAMES),
     "opt": Family(opt.read, opt.NAMES),
+    "bert": Family(bert.read, bert.NAMES),
+    "distilbert": Family(distilbert.read, distilbert.NAMES),
+    "vit": Family(vit.read, vit.NAMES),
 }

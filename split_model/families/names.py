@@ -42,11 +42,17 @@ class Names:
     prefix: str
     layers: str
     layer: LayerNames
-    embedding: str
-    final_norm: str
-    head: str
+    embedding: str = ""
+    final_norm: str = ""
+    head: str = ""
     positions: str = ""
     project_in: str = ""
     project_out: str = ""
+    embedding_norm: str = ""
+    token_types: str = ""
+    patches: str = ""
+    first_row: str = ""
+    pooler: str = ""
+    classifier: str = ""
     turned: bool = False
     renamings: tuple[Renaming, ...] = ()
