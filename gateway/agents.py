@@ -72,7 +72,7 @@ class AgentLink:
         self.since = time.monotonic()
         self.proposed = 0
         self.accepted = 0
-        self._stream = stream
+        self.stream = stream
         self._changed = changed
         self._rooms: set[Reservation] = set()
         self._asked: dict[int, tuple[Reservation, Ticket]] = {}
@@ -98,11 +98,6 @@ class AgentLink:
         return held
 
     @property
-    def rtt_s(self) -> float | None:
-        """The last round trip to the agent, in seconds."""
-        return self._stream.rtt_s
-
-    @property
     def record(self) -> AgentRecord:
         """The agent as the registry and the policy see it."""
         return AgentRecord(
@@ -114,7 +109,7 @@ class AgentLink:
             assigned=self._assigned,
             draining=self._draining,
             cloud_connected=self._cloud_connected,
-            crowded=self._stream.queued_bytes >= CROWDED_BYTES,
+            crowded=self.stream.queued_bytes >= CROWDED_BYTES,
         )
 
     def reserve(self, tenant: str, at_once: int) -> Reservation:
@@ -140,14 +135,14 @@ class AgentLink:
         ticket = Ticket(self._last_number, answer, part * ask.terms.n, ask.terms.n, room.at_once)
         left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         size, tenant = ask.most_bytes(part), ask.terms.tenant
-        if not self._stream.takes(size, tenant):
+        if not self.stream.takes(size, tenant):
             patience_s = max(0.0, until - asyncio.get_running_loop().time())
             try:
-                await asyncio.wait_for(self._stream.headroom(size, tenant), patience_s)
+                await asyncio.wait_for(self.stream.headroom(size, tenant), patience_s)
             except asyncio.TimeoutError:
                 raise Crowded from None
         generate = ask.generate(part, ticket.number, request_id, answer.model, room.at_once)
-        entry = self._stream.post(generate, (), tenant, lambda: _settle(left))
+        entry = self.stream.post(generate, (), tenant, lambda: _settle(left))
         room.ticket = ticket
         self._asked[ticket.number] = room, ticket
         if not entry.is_short:
@@ -165,16 +160,16 @@ class AgentLink:
         if room.ticket is not None:
             del self._asked[room.ticket.number]
             room.ticket.close()
-            if not room.ticket.done and not self._stream.withdraw(room.ticket.number):
+            if not room.ticket.done and not self.stream.withdraw(room.ticket.number):
                 self._stopping = True
                 with suppress(ConnectionFailed):
-                    self._stream.post(Cancel(room.ticket.number))
+                    self.stream.post(Cancel(room.ticket.number))
         self._changed(self)
 
     def tell_to_drain(self, within_s: float) -> None:
         """Tell the agent that this gateway stops."""
         with suppress(ConnectionFailed):  # One that cannot be told must not keep the others from hearing it.
-            self._stream.post(Drain(within_s))
+            self.stream.post(Drain(within_s))
 
     async def listen(self) -> None:
         """Take the agent's messages until the connection ends.
@@ -183,7 +178,7 @@ class AgentLink:
             ConnectionFailed: always, with the reason.
         """
         while True:
-            message = (await self._stream.receive()).message
+            message = (await self.stream.receive()).message
             if isinstance(message, (AgentState, Done)):
                 self._full = False
             if isinstance(message, AgentState):

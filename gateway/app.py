@@ -172,7 +172,7 @@ def state_of(desk: Desk) -> dict[str, Any]:
                 "draining": record.draining,
                 "cloud_connected": record.cloud_connected,
                 "connected_s": round(time.monotonic() - link.since, 1),
-                "rtt_ms": None if link.rtt_s is None else round(link.rtt_s * 1e3, 2),
+                "rtt_ms": None if link.stream.rtt_s is None else round(link.stream.rtt_s * 1e3, 2),
             }
         )
     return {

@@ -130,10 +130,10 @@ class Delivery(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         outlet = Outlet(send)
-        work = self._stream(outlet) if self._ask.stream else self._reply(outlet)
         outcome = "internal_error"
         try:
-            answered = await attended(self._desk, work, _disconnected(receive), outlet, self._keep_alive)
+            gone = _disconnected(receive)
+            answered = await attended(self._desk, self._answered(outlet), gone, outlet, self._keep_alive)
             outcome = "answered" if answered else "aborted"
         except (ClientGone, asyncio.CancelledError):
             outcome = "aborted"
@@ -147,10 +147,12 @@ class Delivery(Response):
                 self._meter.finished("abort")
             log_request(self._ask, self._request_id, self._answer, self._began, outcome)
 
-    async def _reply(self, outlet: Outlet) -> None:
+    async def _answered(self, outlet: Outlet) -> None:
         async with self._desk.dispatcher.answering(self._ask, self._request_id, self._meter) as answer:
             self._answer = answer
             shape = shape_of(self._ask, answer, self._request_id)
+            if self._ask.stream:
+                return await self._stream(answer, shape, outlet)
             while True:
                 events = await answer.take()
                 shape.absorb(events)
@@ -160,25 +162,21 @@ class Delivery(Response):
         await outlet.send(_start({"content-type": "application/json", "content-length": str(len(body))}))
         await outlet.send({"type": "http.response.body", "body": body})
 
-    async def _stream(self, outlet: Outlet) -> None:
-        async with self._desk.dispatcher.answering(self._ask, self._request_id, self._meter) as answer:
-            self._answer = answer
-            shape = shape_of(self._ask, answer, self._request_id)
-            self._streaming = True
-            await outlet.send(_start(STREAM))
-            await outlet.send(_piece(events_of(shape.opening(range(self._ask.choices)))))
-            try:
-                while True:
-                    events = await answer.take()
-                    data = events_of(shape.chunks(events)) if events else KEEP_ALIVE
-                    if events and isinstance(events[-1], Complete):
-                        await outlet.send(_piece(data + DONE, last=True))
-                        return
-                    if data:
-                        await outlet.send(_piece(data))
-            except RequestError as error:
-                await outlet.send(_piece(events_of([error.reply]), last=True))
-                raise
+    async def _stream(self, answer: Answer, shape: Shape, outlet: Outlet) -> None:
+        self._streaming = True
+        await outlet.send(_start(STREAM))
+        await outlet.send(_piece(events_of(shape.opening(range(self._ask.choices)))))
+        try:
+            while True:
+                events = await answer.take()
+                data = events_of(shape.chunks(events)) if events else KEEP_ALIVE
+                if events and isinstance(events[-1], Complete):
+                    return await outlet.send(_piece(data + DONE, last=True))
+                if data:
+                    await outlet.send(_piece(data))
+        except RequestError as error:
+            await outlet.send(_piece(events_of([error.reply]), last=True))
+            raise
 
     def _keep_alive(self) -> None:
         if self._streaming and self._answer is not None:

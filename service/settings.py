@@ -28,18 +28,19 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, field, fields
 from inspect import get_annotations
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import click
 
-from service.help import HELP_ALL, SettingsCommand
 from service.secret_files import file_help, take_secrets
 from service.setting_names import ENDING, command_line, flag_of, variable_of
 
 Config = TypeVar("Config")
+
+HELP_ALL: Final = "--help-all"
 
 
 def setting(
@@ -123,7 +124,7 @@ def settings_command(
     epilog = f"Flags that tune, and all variables: {HELP_ALL}, docs/settings.md."
     if examples:
         epilog += "\n\n\b\nExamples:\n" + "\n".join("  " + line for line in examples.strip().splitlines())
-    return SettingsCommand(
+    return _SettingsCommand(
         name,
         callback=call,
         params=_options(config_class),
@@ -131,37 +132,6 @@ def settings_command(
         epilog=epilog,
         context_settings={"show_default": True, "max_content_width": 110},
     )
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table of settings; ``tunes``: only ``--help-all`` shows it."""
-
-    flag: str
-    variable: str
-    default: str
-    help: str
-    tunes: bool
-
-
-def table(config_class: type[Any]) -> list[Row]:
-    """The settings of a dataclass as rows for the documentation."""
-    rows: list[Row] = []
-    for each in fields(config_class):
-        about, tunes = str(each.metadata["help"]), each.metadata["tunes"]
-        rows.append(Row(flag_of(each.name), variable_of(each), _shown(each), about, tunes))
-        if each.metadata["secret"]:
-            rows.append(Row(flag_of(each.name + ENDING), variable_of(each, ENDING), "", file_help(each), True))
-    return rows
-
-
-def _shown(each: Field[Any]) -> str:
-    if each.default is MISSING:
-        return "required"
-    default = each.default if each.default is not None else each.metadata["usual"]
-    if isinstance(default, tuple):
-        return ",".join(default)
-    return str(default if default is not None else "")
 
 
 def _options(config_class: type[Any]) -> list[click.Parameter]:
@@ -228,3 +198,40 @@ def _parameter_type(hint: Any, each: Field[Any]) -> click.ParamType[Any]:
     if hint is int:
         return click.IntRange(low, high)
     return click.FloatRange(low, high) if hint is float else click.STRING
+
+
+class _SettingsCommand(click.Command):
+    """A command with ``--help``, which shows what a user decides, and ``--help-all``, which also shows what tunes."""
+
+    def __init__(self, name: str, **about: Any) -> None:
+        super().__init__(name, **about)
+        self.params.append(
+            click.Option(
+                [HELP_ALL],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_all,
+                help="Show these and all others, which tune.",
+            )
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options that are to be shown, each section under its title."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            shown = ctx.meta.get(HELP_ALL) or not (isinstance(param, _Option) and param.tunes)
+            record = param.get_help_record(ctx) if shown else None
+            if record is not None:
+                title = param.section if isinstance(param, _Option) else "Help"
+                sections.setdefault(title, []).append(record)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        ctx.meta[HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from cloud_server.config import CloudConfig
 from cloud_server.stages.stage import StageConfig
 from device_agent.config import DeviceConfig
 from gateway.config import GatewayConfig
 from service.chat import ChatConfig
+from service.secret_files import file_help
 from service.serve import DEMO, ServeConfig
-from service.settings import table
+from service.setting_names import ENDING, flag_of, variable_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "settings.md"
@@ -23,6 +26,37 @@ others on the machine can read a command line. `--help` shows what users decide;
 part out to see what it is worth, is shown by `--help-all`. No variable means two things: all processes may share one
 environment. This page is made from the code by `make settings`.
 """
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of settings; ``tunes``: only ``--help-all`` shows it."""
+
+    flag: str
+    variable: str
+    default: str
+    help: str
+    tunes: bool
+
+
+def table(config_class: type[Any]) -> list[Row]:
+    """The settings of a dataclass as rows."""
+    rows: list[Row] = []
+    for each in fields(config_class):
+        about, tunes = str(each.metadata["help"]), each.metadata["tunes"]
+        rows.append(Row(flag_of(each.name), variable_of(each), _shown(each), about, tunes))
+        if each.metadata["secret"]:
+            rows.append(Row(flag_of(each.name + ENDING), variable_of(each, ENDING), "", file_help(each), True))
+    return rows
+
+
+def _shown(each: Field[Any]) -> str:
+    if each.default is MISSING:
+        return "required"
+    default = each.default if each.default is not None else each.metadata["usual"]
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return str(default if default is not None else "")
 
 
 def page() -> str:

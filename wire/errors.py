@@ -50,23 +50,6 @@ class Code(str, Enum):
     INTERNAL = "internal"
 
 
-CLOSE_CODES: Final[dict[Code, int]] = {
-    Code.BAD_FRAME: 1007,
-    Code.TOO_LARGE: 1009,
-    Code.UNEXPECTED_MESSAGE: 1002,
-    Code.VERSION_MISMATCH: 4409,
-    Code.MODEL_MISMATCH: 4409,
-    Code.DIGEST_MISMATCH: 4409,
-    Code.SPLIT_MISMATCH: 4409,
-    Code.DTYPE_MISMATCH: 4409,
-    Code.UNAUTHORIZED: 4401,
-    Code.TIMEOUT: 4408,
-    Code.LOST: 1006,
-    Code.DRAINING: 1012,
-    Code.OVERLOADED: 1013,
-}
-"""The websocket close code for each error that ends a connection; any other ends it as 1011 (internal)."""
-
 REFUSALS: Final = frozenset(
     {
         Code.VERSION_MISMATCH,
@@ -79,6 +62,18 @@ REFUSALS: Final = frozenset(
 )
 """Codes that mean the two sides are set up differently: dialling again changes nothing until somebody acts."""
 
+CLOSE_CODES: Final[dict[Code, int]] = {
+    **dict.fromkeys(REFUSALS, 4409),
+    Code.BAD_FRAME: 1007,
+    Code.TOO_LARGE: 1009,
+    Code.UNEXPECTED_MESSAGE: 1002,
+    Code.UNAUTHORIZED: 4401,
+    Code.TIMEOUT: 4408,
+    Code.LOST: 1006,
+    Code.DRAINING: 1012,
+    Code.OVERLOADED: 1013,
+}
+"""The websocket close code for each error that ends a connection; any other ends it as 1011 (internal)."""
 
 REPLAYABLE: Final = frozenset(
     {

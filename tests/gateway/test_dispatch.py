@@ -209,7 +209,7 @@ async def test_a_request_the_link_does_not_take_is_413(
     gateway: Any, agent: Any, chat: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it is a later prompt; the agent and everybody else go on."""
-    stream = gateway.roster.links[0]._stream
+    stream = gateway.roster.links[0].stream
     post = stream.post
 
     def picky(message: Any, *more: Any) -> Any:
@@ -278,7 +278,7 @@ async def test_one_agent_that_cannot_be_told_keeps_none_from_draining(
         def full(message: Any) -> None:
             raise ConnectionFailed(Code.TIMEOUT, "64 MiB wait")
 
-        monkeypatch.setattr(gateway.roster.links[0]._stream, "post", full)
+        monkeypatch.setattr(gateway.roster.links[0].stream, "post", full)
         assert await gateway.dispatcher.drain() is True
         await gateway.until(lambda: other.drained)
         assert not slow.drained

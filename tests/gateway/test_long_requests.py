@@ -70,7 +70,7 @@ async def test_a_long_request_over_a_slow_link_is_nobodys_silence(
                 gateway.http.post("/v1/chat/completions", json=chat | LONG, headers={"x-request-id": "long"})
             )
             link = gateway.roster.links[0]
-            await gateway.until(lambda: link.record.crowded or link._stream.queued_bytes > 2**20)
+            await gateway.until(lambda: link.record.crowded or link.stream.queued_bytes > 2**20)
             gaps = await gaps_of(gateway, chat)
             assert not long.done() and len(agent.asked) == 1, "the short request went ahead of the long one"
             assert sorted(gaps[1:])[int(0.9 * len(gaps))] < 0.5 and max(gaps[1:]) < 2
@@ -97,7 +97,7 @@ async def test_posts_beyond_what_a_link_takes_wait_or_are_refused_and_the_link_l
         ]
         link = gateway.roster.links[0]
         await asyncio.wait(posts, timeout=20, return_when=asyncio.FIRST_COMPLETED)
-        assert link.record.crowded and link._stream.queued_bytes < 2 * 4 * 2**20
+        assert link.record.crowded and link.stream.queued_bytes < 2 * 4 * 2**20
         small = await gateway.http.post("/v1/chat/completions", json=chat, headers=other | {"x-request-id": "long"})
         assert small.status_code == 200
         middle = {"messages": [{"role": "user", "content": "x" * 200_000}]}
@@ -113,7 +113,7 @@ async def test_posts_beyond_what_a_link_takes_wait_or_are_refused_and_the_link_l
         for post in posts:
             post.cancel()
         await asyncio.gather(*posts, return_exceptions=True)
-        await gateway.until(lambda: not link._stream.queued_bytes)
+        await gateway.until(lambda: not link.stream.queued_bytes)
         assert len(gateway.roster.links) == 1 and slow.connections == 1 and len(agent.asked) == 2
 
 
@@ -123,10 +123,10 @@ async def test_who_hangs_up_takes_the_bytes_along(gateway: Any, connected: Any, 
         link = gateway.roster.links[0]
         async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as client:
             post = asyncio.create_task(client.post("/v1/chat/completions", json=chat | LONG))
-            await gateway.until(lambda: link._stream.queued_bytes > 2**20)
+            await gateway.until(lambda: link.stream.queued_bytes > 2**20)
             post.cancel()
             await asyncio.gather(post, return_exceptions=True)
-        await gateway.until(lambda: not link._stream.queued_bytes)
+        await gateway.until(lambda: not link.stream.queued_bytes)
         assert link.busy == 0
         reply = await gateway.http.post("/v1/chat/completions", json=chat, headers={"x-request-id": "long"})
         assert reply.status_code == 200 and len(agent.asked) == 1 and not agent.cancelled
@@ -152,10 +152,10 @@ async def test_a_prompt_that_cannot_fit_is_refused_at_the_door(gateway: Any, con
     """By what the agent has said of its model, and nothing is sent."""
     model = ServedModel("demo/model", 4096, 1, [], 4096 * 20)
     async with connected(gateway, models=(model,)) as agent:
-        sent = gateway.roster.links[0]._stream.sent_bytes
+        sent = gateway.roster.links[0].stream.sent_bytes
         reply = await gateway.http.post("/v1/chat/completions", json=chat | LONG)
         assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
-        assert not agent.asked and gateway.roster.links[0]._stream.sent_bytes == sent
+        assert not agent.asked and gateway.roster.links[0].stream.sent_bytes == sent
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from processes import ROOT
+from settings_page import table
 
 from service.secret_files import MAX_BYTES
-from service.settings import setting, settings_command, table
+from service.settings import setting, settings_command
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 from click.testing import CliRunner
-from settings_page import PAGE, page
+from settings_page import PAGE, page, table
 
-from service.settings import setting, settings_command, settle, table
+from service.settings import setting, settings_command, settle
 
 
 @dataclass(frozen=True)
