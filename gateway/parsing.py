@@ -21,7 +21,6 @@ from gateway.openai_schema import (
     DEFAULT_COMPLETION_TOKENS,
     MAX_CHOICES,
     ChatBody,
-    ChatMessage,
     CompletionBody,
 )
 from gateway.request import Ask, Endpoint, Prompt
@@ -111,17 +110,14 @@ def _limit(tokens: float | None, param: str) -> int | None:
 def _conversation(fields: ChatBody) -> list[ChatTurn]:
     turns, parts = [], 0
     for at, message in enumerate(fields.messages):
-        texts = content_texts(message.content, f"messages[{at}].content", parts)
+        param = f"messages[{at}].content"
+        texts = content_texts(message.content, param, parts)
+        if texts is None and message.role != "assistant":  # Only an assistant may have said nothing: it called a tool.
+            raise bad(param, f"a message of role '{message.role}' needs content", "invalid_type")
         parts += len(texts or ())
-        turns.append(_turn(message, texts, at))
+        role = "system" if message.role == "developer" else message.role
+        turns.append(ChatTurn(role, "\n".join(texts or ()), message.name))
     return turns
-
-
-def _turn(message: ChatMessage, texts: list[str] | None, at: int) -> ChatTurn:
-    if texts is None and message.role != "assistant":  # Only an assistant's may have said nothing: it called a tool.
-        raise bad(f"messages[{at}].content", f"a message of role '{message.role}' needs content", "invalid_type")
-    role = "system" if message.role == "developer" else message.role
-    return ChatTurn(role, "\n".join(texts or ()), message.name)
 
 
 _READ: Final[dict[str, Callable[[Any, str], Any]]] = {

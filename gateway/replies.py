@@ -209,7 +209,7 @@ def timings_of(timings: Timings | None) -> AnswerTimings | UnsetType:
 
 def content_logprobs(tokens: Iterable[TokenLogprob]) -> list[ContentLogprob]:
     """Return log-probabilities as chat replies have them."""
-    return [ContentLogprob(*_told(each.chosen), _tops(each.top)) for each in tokens]
+    return [ContentLogprob(*_told(each.chosen), [TopLogprob(*_told(other)) for other in each.top]) for each in tokens]
 
 
 Logged = tuple[str, float, dict[str, float], int]
@@ -249,10 +249,6 @@ def sayable(logprob: float) -> float:
 
 def _ms(spent: Spent) -> tuple[float, float, float, float]:
     return spent.device_us / 1e3, spent.link_us / 1e3, spent.queue_us / 1e3, spent.step_us / 1e3
-
-
-def _tops(alternatives: Sequence[Alternative]) -> list[TopLogprob]:
-    return [TopLogprob(*_told(each)) for each in alternatives]
 
 
 def _told(token: Alternative) -> tuple[str, float, list[int]]:

@@ -59,7 +59,6 @@ class LinesBackend:
         self._branches = SdpaBackend()
 
     def step(self, pool: KVPool, spans: Sequence[PagedSpan], runs: Sequence[Sequence[range]]) -> StepAttention:
-        """See ``Backend.step``."""
         branching = [span.branching is not None for span in spans]
         if not any(branching):
             return self._lines.step(pool, spans, runs)
@@ -108,7 +107,6 @@ class SdpaBackend:
     name = "sdpa"
 
     def step(self, pool: KVPool, spans: Sequence[PagedSpan], runs: Sequence[Sequence[range]]) -> StepAttention:
-        """See ``Backend.step``."""
         return _SdpaStep(pool, spans, runs)
 
 

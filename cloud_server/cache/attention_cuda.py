@@ -65,7 +65,6 @@ class VarlenBackend:
         self._by_pages: dict[tuple[int, ...], bool] = {}
 
     def step(self, pool: KVPool, spans: Sequence[PagedSpan], runs: Sequence[Sequence[range]]) -> VarlenStep:
-        """See ``Backend.step``."""
         geometry = (pool.page_positions, *pool.keys.shape[2:])
         if geometry not in self._by_pages:
             self._by_pages[geometry] = pool.page_positions % self._page_multiple == 0 and _reads_pages(
@@ -91,7 +90,6 @@ class VarlenStep:
         self._lengths = _lengths(pool, spans, by_pages)
 
     def attend(self, layer: int, window: int | None, q: torch.Tensor) -> torch.Tensor:
-        """See ``StepAttention.attend``."""
         keys, values = self._pool.layer(layer)
         if self._slots is None:
             pages = (self._pool.pages, self._pool.page_positions, *keys.shape[1:])

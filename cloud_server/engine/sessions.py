@@ -15,7 +15,7 @@ import torch
 from cloud_server.cache.moving import Key, copied
 from cloud_server.engine.entries import SessionState
 from cloud_server.engine.ledger import RETRY_AFTER_S, Ledger, full
-from cloud_server.engine.session import Answered, Deliver, Queued, Session
+from cloud_server.engine.session import Deliver, Queued, Session
 from cloud_server.engine.shares import expired, victim
 from cloud_server.engine.upkeep import Upkeep
 from cloud_server.metrics import CloudMetrics
@@ -208,7 +208,7 @@ class Sessions:
             self._forget_work(session)
             # Rows that wait will be sent again; a step under way may finish what it has begun.
             there = min(session.done, session.length)
-            self._of[session.key] = Session(session.key, _nobody, there, there, under_way=session.under_way)
+            self._of[session.key] = Session(session.key, lambda _: None, there, there, under_way=session.under_way)
             self.ledger.entries[session.key].position = there
         for key in self.ledger.orphan(connection, monotonic()):
             self.end(key, SessionFailed(Code.EVICTED, "too many sessions wait for their devices"))
@@ -277,7 +277,3 @@ class Sessions:
         self._gathering.closed(session.key)
         if not self.scheduler.waiting_rows:
             self._gathering.began(monotonic(), False)  # Nothing is ready any more.
-
-
-def _nobody(outcome: Answered | SessionFailed) -> None:
-    """Deliver to a connection that is gone."""

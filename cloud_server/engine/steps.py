@@ -77,8 +77,11 @@ class Steps:
 
     def settle(self, step: Step, ran: Ran, began: float) -> None:
         """Hand out what a step, begun at ``began``, has made of the rows in it."""
-        self._learn(ran)
-        now, begin = monotonic(), 0
+        now, rows_in_all, begin = monotonic(), ran.outputs.shape[0], 0
+        self._pace.load.observe(rows_in_all, ran.seconds)
+        self._metrics.step_seconds.observe(ran.seconds)
+        self._metrics.step_seconds_squares.inc(ran.seconds**2)
+        self._metrics.step_rows.observe(rows_in_all)
         for stretch, finite in zip(step.stretches, ran.finite, strict=True):
             session, rows = stretch.session, stretch.span.rows
             outputs = ran.outputs[begin : begin + rows]
@@ -164,10 +167,3 @@ class Steps:
             session.deliver(answer)
             if not self._sessions.holds(session):
                 return  # Its answers are not read, so it has been closed.
-
-    def _learn(self, ran: Ran) -> None:
-        rows = ran.outputs.shape[0]
-        self._pace.load.observe(rows, ran.seconds)
-        self._metrics.step_seconds.observe(ran.seconds)
-        self._metrics.step_seconds_squares.inc(ran.seconds**2)
-        self._metrics.step_rows.observe(rows)

@@ -80,7 +80,8 @@ class PipelineRunner:
         assert len(layers) > 1 and len(step.stack.blocks) == len(layers[0])
         self._elsewhere = elsewhere or Elsewhere()
         here = len(layers) - self._elsewhere.count
-        if transport == "nccl" and (self._elsewhere.count or not _gpus(like.device, here)):
+        own_gpus = like.device == "cuda" and torch.cuda.device_count() >= here
+        if transport == "nccl" and (self._elsewhere.count or not own_gpus):
             raise ValueError(f"NCCL needs --device cuda and a GPU here for each of the {len(layers)} stages")
         self._step = step
         self._layers = tuple(layers)
@@ -98,12 +99,10 @@ class PipelineRunner:
 
     @property
     def depth(self) -> int:
-        """See ``Runner.depth``."""
         return len(self._layers)
 
     @property
     def whole(self) -> bool:
-        """See ``Runner.whole``."""
         return self._pipeline is not None and self._pipeline.whole
 
     @property
@@ -144,13 +143,12 @@ class PipelineRunner:
         log.info("stages started", stages=self.depth, layers=layers)
 
     async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves = ()) -> Ran:
-        """See ``Runner.run``. The order is that of the calls, whatever happens to those who wait."""
+        """Run one step. The order is that of the calls, whatever happens to those who wait."""
         if self._pipeline is None:
             raise StageLost("the stages have not been started")
         return await asyncio.wrap_future(self._pipeline.submit(hidden, spans, moves))
 
     async def stop(self) -> None:
-        """See ``Runner.stop``."""
         await self._end()
         self._rendezvous = None
         await self._listening.aclose()
@@ -171,16 +169,5 @@ class PipelineRunner:
     def _plan(self, layers: range) -> StagePlan:
         pool, dtype = self._step.pool, str(self._step.stack.dtype).removeprefix("torch.")
         return StagePlan(
-            layers.start,
-            layers.stop,
-            dtype,
-            pool.pages,
-            pool.page_positions,
-            self._transport,
-            self._elsewhere.digest,
+            layers.start, layers.stop, dtype, pool.pages, pool.page_positions, self._transport, self._elsewhere.digest
         )
-
-
-def _gpus(device: str, count: int) -> bool:
-    """Whether there is a GPU for each of so many."""
-    return device == "cuda" and torch.cuda.device_count() >= count
