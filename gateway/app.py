@@ -25,7 +25,6 @@ from gateway.device_socket import DeviceSocket
 from gateway.dispatch import Dispatcher
 from gateway.door import Door
 from gateway.errors import ClientGone, RequestError, model_not_found
-from gateway.keys import KeyRing
 from gateway.metrics import GatewayMetrics
 from gateway.parsing import parse
 from gateway.policy import can_serve
@@ -148,9 +147,8 @@ def _add_operations(app: FastAPI, desk: Desk) -> None:
 
 
 def _add_sockets(app: FastAPI, desk: Desk) -> None:
-    devices = DeviceSocket(desk, KeyRing([desk.config.device_token]))
+    app.add_api_websocket_route("/device", DeviceSocket(desk).serve)
     tokens = TokenSockets(desk)
-    app.add_api_websocket_route("/device", devices.serve)
     for prefix in PREFIXES:
         app.add_api_websocket_route(f"{prefix}/stream", tokens.serve)
 

@@ -9,11 +9,11 @@ from starlette.websockets import WebSocket
 
 from gateway.agents import AgentLink
 from gateway.delivery import Desk
-from gateway.keys import KeyRing
 from service.sparing_log import SparingLog
 from wire.connection import Role
 from wire.doorstep import Doorstep
 from wire.errors import Code, ConnectionFailed
+from wire.hello import same_secret
 from wire.limits import GATEWAY_LINK
 from wire.request_messages import AgentHello, GatewayWelcome
 
@@ -22,14 +22,14 @@ NAME: Final = "gateway"
 _numbers: Final = itertools.count(1)
 
 
-def check_agent(hello: AgentHello, token: KeyRing, connected: int, max_agents: int) -> ConnectionFailed | None:
+def check_agent(hello: AgentHello, token: str, connected: int, max_agents: int) -> ConnectionFailed | None:
     """Return why an agent is not let in; None when it is. The credential is looked at first: a stranger learns no more.
 
     Args:
-        token: a ring with the device token, which may be the empty text on loopback: then only the empty one fits.
+        token: the device token, which may be empty on loopback: then only an empty credential fits.
         connected: agents connected already.
     """
-    if not token.admits(hello.credential):
+    if not same_secret(hello.credential, token):
         return ConnectionFailed(
             Code.UNAUTHORIZED, "the credential is missing or wrong: start the agent with the gateway's --device-token"
         )
@@ -45,28 +45,22 @@ def check_agent(hello: AgentHello, token: KeyRing, connected: int, max_agents: i
 
 
 class DeviceSocket:
-    """The door for agents, and who stands in it.
+    """The door for agents, and who stands in it."""
 
-    Args:
-        token: a ring with the device token.
-    """
-
-    def __init__(self, desk: Desk, token: KeyRing) -> None:
+    def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._token = token
         self._doorstep = Doorstep(Role.GATEWAY, GATEWAY_LINK)
         self._often = SparingLog()
 
     async def serve(self, websocket: WebSocket) -> None:
         """One agent's connection from its hello to its end."""
-        roster = self._desk.roster
+        roster, config = self._desk.roster, self._desk.config
         name = ""
         try:
             async with self._doorstep.greeted(websocket) as (stream, hello):
-                if not isinstance(hello, AgentHello):
-                    raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "an agent begins with its hello")
+                assert isinstance(hello, AgentHello)
                 name = hello.name
-                refused = check_agent(hello, self._token, len(roster.links), self._desk.config.max_agents)
+                refused = check_agent(hello, config.device_token, len(roster.links), config.max_agents)
                 if refused is None and self._desk.dispatcher.draining:
                     refused = ConnectionFailed(Code.DRAINING, "this gateway is stopping")
                 if refused is not None:

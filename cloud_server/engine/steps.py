@@ -101,8 +101,7 @@ class Steps:
         self._sessions.upkeep.unclean.failed(step.moves)
         for session in [*(stretch.session for stretch in step.stretches), *(each.session for each in step.moved)]:
             if self._sessions.holds(session):
-                failure = SessionFailed(Code.INTERNAL, "the step that held this session failed")
-                self._sessions.end(session.key, failure)
+                self._sessions.end(session.key, SessionFailed(Code.INTERNAL, "the step that held this session failed"))
 
     def _go_back(self, back: Truncation[Key]) -> None:
         """Take a session back, and its kept nodes to where their positions are now, in the pages it has now."""

@@ -14,7 +14,6 @@ from websockets.typing import Origin
 
 from gateway.config import GatewayConfig
 from gateway.device_socket import check_agent
-from gateway.keys import KeyRing
 from wire.doorstep import MAX_GREETING
 from wire.errors import Code, ConnectionFailed
 from wire.frames import decode, encode
@@ -26,7 +25,7 @@ MODEL = ServedModel("m", 10, 1)
 
 def code_of(token: str = "", connected: int = 0, **members: object) -> Code | None:
     fields = {"name": "a", "credential": "", "models": [MODEL], "capacity": 1} | members
-    failure = check_agent(AgentHello(**fields), KeyRing([token]), connected, 2)  # type: ignore[arg-type]
+    failure = check_agent(AgentHello(**fields), token, connected, 2)  # type: ignore[arg-type]
     return failure.code if failure else None
 
 
