@@ -12,7 +12,12 @@ MOST_POSTS: Final = 4096
 
 
 class PeerLost(RuntimeError):
-    """A member is gone, silent for too long, or has never come: the group has ended. The message says who and why."""
+    """A member is gone, silent for too long, has lied, or has never come: the group has ended. The message says who and
+    why; ``rank`` is who, None where it was nobody in particular."""
+
+    def __init__(self, why: str, rank: int | None = None) -> None:
+        super().__init__(why)
+        self.rank = rank
 
 
 class Board:
@@ -20,9 +25,14 @@ class Board:
 
     Args:
         tell: takes what this process posts to the others; called on the thread that posts.
+        key: what members prove to each other that they know, where one dials another (``secret.link_key``).
+
+    Attributes:
+        key: as given.
     """
 
-    def __init__(self, tell: Callable[[str, bytes], None]) -> None:
+    def __init__(self, tell: Callable[[str, bytes], None], key: bytes = b"") -> None:
+        self.key = key
         self._tell = tell
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()

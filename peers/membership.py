@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from peers.board import Board
-from peers.secret import check_host, check_secret, hello
+from peers.secret import check_host, check_secret, hello, link_key
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
 from wire.limits import HELLO_WITHIN_S, PEER_LINK
@@ -33,10 +33,10 @@ class Membership:
         ended: why, once the group has.
     """
 
-    def __init__(self, place: PeerWelcome, address: str, stream: Stream) -> None:
+    def __init__(self, place: PeerWelcome, key: bytes, address: str, stream: Stream) -> None:
         self.rank, self.size, self.epoch, self.plan = place.rank, place.size, place.epoch, place.plan
         self.address = address
-        self.board = Board(self._tell)
+        self.board = Board(self._tell, key)
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._stream = stream
@@ -94,7 +94,7 @@ async def join(where: str, secret: str, name: str, seat: int = 0) -> AsyncIterat
             raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "something came before the place of this member")
         check_host(secret, asked, said, place)
         address = await asyncio.to_thread(_own_address, host.strip("[]"), int(port))
-        membership = Membership(place, address, stream)
+        membership = Membership(place, link_key(secret, place.epoch), address, stream)
         listening = asyncio.create_task(membership.listen())
         try:
             yield membership

@@ -21,7 +21,7 @@ import structlog
 from websockets.asyncio.server import ServerConnection, serve
 
 from peers.board import Board
-from peers.secret import challenge, check_member, check_secret, welcome
+from peers.secret import challenge, check_member, check_secret, link_key, welcome
 from wire.connection import Role
 from wire.crowd import Crowd, party_of
 from wire.errors import Code, ConnectionFailed
@@ -51,9 +51,9 @@ class Group:
         ended: why, once it has.
     """
 
-    def __init__(self, epoch: int, plans: Mapping[int, bytes]) -> None:
+    def __init__(self, epoch: int, plans: Mapping[int, bytes], key: bytes) -> None:
         self.epoch = epoch
-        self.board = Board(self._tell)
+        self.board = Board(self._tell, key)
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._plans = dict(plans)
@@ -121,7 +121,7 @@ class Rendezvous:
     def open(self, epoch: int, plans: Mapping[int, bytes]) -> Group:
         """Let members in, to ranks from 1 on, each with its plan. The group before must have ended."""
         assert self._group is None or self._group.ended.done()
-        self._group = Group(epoch, plans)
+        self._group = Group(epoch, plans, link_key(self._secret, epoch))
         return self._group
 
     async def receive(self, websocket: ServerConnection) -> None:

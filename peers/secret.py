@@ -21,6 +21,7 @@ LEAST_CHARACTERS: Final = 16
 """Of a secret: as many random ones cannot be found by trying."""
 
 NONCE_BYTES: Final = 32
+PROOF_BYTES: Final = 32
 
 
 def new_secret() -> str:
@@ -65,6 +66,17 @@ def check_host(secret: str, asked: PeerChallenge, said: PeerHello, place: PeerWe
         raise ConnectionFailed(Code.UNAUTHORIZED, "whoever listens there does not know the secret")
 
 
+def link_key(secret: str, epoch: int) -> bytes:
+    """What the members of this life of a group prove to each other that they know, where one dials another."""
+    return _proof(secret, b"links", b"%d" % epoch)
+
+
+def proof(key: bytes, *parts: bytes) -> bytes:
+    """That somebody knows ``key``, said of ``parts``: each with its length, so that none can take another's bytes."""
+    data = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hmac.digest(key, b"trilby peers 1" + data, "sha256")
+
+
 def _of_member(secret: str, asked: PeerChallenge, name: str, seat: int, nonce: bytes) -> bytes:
     return _proof(secret, b"member", asked.nonce, nonce, name.encode("utf-8", "surrogatepass"), b"%d" % seat)
 
@@ -76,6 +88,4 @@ def _of_host(
 
 
 def _proof(secret: str, *parts: bytes) -> bytes:
-    """Each part with its length, so that none can take bytes from another."""
-    data = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    return hmac.digest(secret.encode("utf-8", "surrogatepass"), b"trilby peers 1" + data, "sha256")
+    return proof(secret.encode("utf-8", "surrogatepass"), *parts)

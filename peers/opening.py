@@ -1,0 +1,185 @@
+"""A socket to every other member: addresses go over the board, and both ends of each prove who they are.
+
+Everyone listens, at an address of its own and on any port, dials who has a lower rank, and takes in who has a higher
+one. Strangers who come meanwhile cost a thread for some seconds; when all members are there nobody listens any more.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from peers.board import Board, PeerLost
+from peers.greeting import DIALLED_BYTES, Door
+from peers.secret import NONCE_BYTES, PROOF_BYTES
+from wire.crowd import Crowd, party_of
+from wire.errors import ConnectionFailed
+from wire.limits import HELLO_WITHIN_S
+
+OPEN_WITHIN_S: Final = 15.0
+"""Time from the moment the first member wants its links until all have theirs."""
+
+LOOK_EVERY_S: Final = 0.2
+
+MAX_GREETING: Final = 128
+"""Sockets that have not proved anything yet, of all and of one address."""
+
+log = structlog.get_logger()
+
+
+def open_links(board: Board, door: Door, address: str, within_s: float = OPEN_WITHIN_S) -> dict[int, socket.socket]:
+    """A socket to each other member, by its rank; they block, and have no deadline.
+
+    Args:
+        board: of the group. Where links are opened twice on one board, the second must be of another epoch.
+        address: of this machine, as the others reach it.
+
+    Raises:
+        PeerLost: a member is gone, has not come in time, or is not who it should be.
+        OSError: the address is not this machine's.
+    """
+    deadline = monotonic() + within_s
+    with ExitStack() as stack:
+        found: dict[int, socket.socket] = {}
+        stack.callback(_close_all, found)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = stack.enter_context(socket.create_server((address, 0), family=family, backlog=128))
+        board.post(f"link/{door.epoch}/{door.rank}", f"{address} {listener.getsockname()[1]}".encode())
+        came = _Arrivals(door, listener, deadline)
+        stack.callback(came.close)
+        for rank in range(door.rank):
+            found[rank] = _dial(board, door, rank, deadline)
+        for _ in range(door.rank + 1, door.size):
+            rank, connection = came.next(lambda: board.has(()), deadline, found)
+            found[rank] = connection
+        came.close()
+        listener.close()
+        stack.pop_all()
+    for connection in found.values():
+        connection.settimeout(None)
+    return found
+
+
+def _close_all(connections: dict[int, socket.socket]) -> None:
+    for each in connections.values():
+        each.close()
+
+
+def _dial(board: Board, door: Door, rank: int, deadline: float) -> socket.socket:
+    try:
+        address, port = board.get(f"link/{door.epoch}/{rank}", deadline - monotonic()).decode().split()
+    except PeerLost as error:
+        raise PeerLost(board.lost or f"member {rank} has not come in time", rank) from error
+    connection = None
+    try:
+        connection = socket.create_connection((address, int(port)), timeout=_left(deadline))
+        asked, nonce = receive_exactly(connection, NONCE_BYTES, deadline), secrets.token_bytes(NONCE_BYTES)
+        connection.sendall(door.dialled(rank, asked, nonce))
+        door.check_listener(rank, asked, nonce, receive_exactly(connection, PROOF_BYTES, deadline))
+    except (OSError, ConnectionFailed) as error:
+        if connection is not None:
+            connection.close()
+        raise PeerLost(f"no link to member {rank}: {error}", rank) from error
+    return connection
+
+
+class _Arrivals:
+    """Who dials, each greeted on a thread of its own."""
+
+    def __init__(self, door: Door, listener: socket.socket, deadline: float) -> None:
+        self._door = door
+        self._listener = listener
+        self._deadline = deadline
+        self._greeted: SimpleQueue[tuple[int, socket.socket]] = SimpleQueue()
+        self._crowd: Crowd[socket.socket] = Crowd(MAX_GREETING, MAX_GREETING, HELLO_WITHIN_S)
+        self._lock = threading.Lock()
+        self._over = False
+        listener.settimeout(LOOK_EVERY_S)
+        self._thread = threading.Thread(target=self._accept, name="links-accept", daemon=True)
+        self._thread.start()
+
+    def next(
+        self, alive: Callable[[], object], deadline: float, known: dict[int, socket.socket]
+    ) -> tuple[int, socket.socket]:
+        """A member who is not known yet; ``alive`` raises what ends the wait. Raises ``PeerLost``."""
+        while True:
+            alive()
+            with suppress(Empty):
+                rank, connection = self._greeted.get(timeout=LOOK_EVERY_S)
+                if rank not in known:
+                    return rank, connection
+                connection.close()
+            if monotonic() > deadline:
+                missing = [rank for rank in range(self._door.rank + 1, self._door.size) if rank not in known]
+                raise PeerLost(f"members {missing} have not dialled in time", missing[0])
+
+    def close(self) -> None:
+        """Nobody is let in any more; who was let in and not taken goes."""
+        self._over = True
+        with suppress(OSError):  # Wakes who accepts, where the system lets it.
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        with suppress(Empty):
+            while True:
+                self._greeted.get_nowait()[1].close()
+
+    def _accept(self) -> None:
+        while not self._over:
+            try:
+                connection, where = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return  # Closed, or out of files; the deadline says so.
+            with self._lock:
+                silent = self._crowd.enter(connection, party_of(str(where[0])), monotonic()) or ()
+            for each in silent:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+            threading.Thread(target=self._greet, args=(connection,), name="links-greet", daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        deadline = min(monotonic() + HELLO_WITHIN_S, self._deadline)
+        try:
+            asked = secrets.token_bytes(NONCE_BYTES)
+            connection.settimeout(_left(deadline))
+            connection.sendall(asked)
+            rank, proof = self._door.check_dialled(asked, receive_exactly(connection, DIALLED_BYTES, deadline))
+            connection.sendall(proof)
+        except (OSError, ConnectionFailed) as error:
+            connection.close()
+            log.debug("a visitor is no member", why=str(error))
+            return
+        finally:
+            with self._lock:
+                self._crowd.leave(connection)
+        self._greeted.put((rank, connection))
+        if self._over:
+            self.close()
+
+
+def receive_exactly(connection: socket.socket, count: int, deadline: float) -> bytes:
+    """So many bytes. Raises ``OSError`` where they do not come before ``deadline``, by ``time.monotonic``."""
+    data = b""
+    while len(data) < count:
+        connection.settimeout(_left(deadline))
+        more = connection.recv(count - len(data))
+        if not more:
+            raise ConnectionResetError("it hung up")
+        data += more
+    return data
+
+
+def _left(deadline: float) -> float:
+    left = deadline - monotonic()
+    if left <= 0:
+        raise TimeoutError("not in time")
+    return left

@@ -1,0 +1,101 @@
+"""Frames as they come out of a socket: a header, then its payload into whatever memory that belongs in.
+
+A short frame is read at once, header and payload together, and its payload copied; of a long one only the beginning is.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from peers.frames import HEADER_BYTES, Frame, unpack
+from wire.errors import Code, ConnectionFailed
+
+SILENT_S: Final = 10.0
+"""A member from which nothing has come for so long is lost: it says some bytes every ``PULSE_EVERY_S``."""
+
+_AT_ONCE: Final = 4096
+_DISCARDED_AT_ONCE: Final = 64 * 1024
+
+
+class Reader:
+    """For one thread at a time.
+
+    Args:
+        connection: a socket that blocks, and gives up now and then (``SO_RCVTIMEO``).
+        silent_s: after so long without a byte the other side is lost.
+
+    Attributes:
+        heard_at: when something last came, by ``time.monotonic``.
+    """
+
+    def __init__(self, connection: socket.socket, silent_s: float = SILENT_S) -> None:
+        self.heard_at = monotonic()
+        self._silent_s = silent_s
+        self._socket = connection
+        self._buffer = memoryview(bytearray(_AT_ONCE))
+        self._begin = self._end = 0
+        """Of what has been read into the buffer and not been taken out."""
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether a whole frame has been read ahead, of which the socket knows no more."""
+        there = self._end - self._begin - HEADER_BYTES
+        return there >= 0 and there >= unpack(self._buffer[self._begin : self._begin + HEADER_BYTES]).length
+
+    def header(self, enough: Callable[[], bool] | None) -> Frame | None:
+        """The next header; None where none has begun to come before it was ``enough``, None: at once.
+
+        Raises ``ConnectionFailed`` where the other side has ended it, is silent, or sends no header.
+        """
+        quiet_from = monotonic()
+        while self._end - self._begin < HEADER_BYTES:
+            left = self._end - self._begin
+            if self._begin:
+                self._buffer[:left] = self._buffer[self._begin : self._end]
+                self._begin, self._end = 0, left
+            try:
+                flags = socket.MSG_DONTWAIT if enough is None and not left else 0
+                self._end += self._counted(self._socket.recv_into(self._buffer[left:], 0, flags))
+            except BlockingIOError:  # Nothing there, or a tick is over.
+                if not left and (enough is None or enough()):
+                    return None
+                self.check_silence(quiet_from)
+        begin, self._begin = self._begin, self._begin + HEADER_BYTES
+        return unpack(self._buffer[begin : self._begin])
+
+    def fill(self, view: memoryview) -> None:
+        """The next bytes, as many as ``view`` has. Raises as ``header`` does."""
+        there = min(len(view), self._end - self._begin)
+        if there:
+            view[:there] = self._buffer[self._begin : self._begin + there]
+            self._begin += there
+            view = view[there:]
+        quiet_from = monotonic()
+        while view:
+            try:
+                view = view[self._counted(self._socket.recv_into(view, 0, socket.MSG_WAITALL)) :]
+                quiet_from = self.heard_at
+            except BlockingIOError:
+                self.check_silence(quiet_from)
+
+    def skip(self, length: int) -> None:
+        """So many bytes, for nobody. Raises as ``header`` does."""
+        scratch = memoryview(bytearray(min(length, _DISCARDED_AT_ONCE)))
+        while length:
+            part = scratch[: min(length, len(scratch))]
+            self.fill(part)
+            length -= len(part)
+
+    def check_silence(self, quiet_from: float) -> None:
+        """Raises ``ConnectionFailed`` where nothing has come since, and that is too long ago."""
+        if monotonic() - quiet_from >= self._silent_s:
+            raise ConnectionFailed(Code.TIMEOUT, f"nothing has come for {self._silent_s:g} s")
+
+    def _counted(self, count: int) -> int:
+        if not count:
+            raise ConnectionFailed(Code.LOST, "its connection has ended")
+        self.heard_at = monotonic()
+        return count

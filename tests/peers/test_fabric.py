@@ -1,0 +1,359 @@
+"""What ends a fabric, and whose name is said; what a new epoch leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import torch
+from peers_together import KEY, LOOPBACK, boards_of, fabrics, together
+
+from peers.board import PeerLost
+from peers.collectives import Collectives
+from peers.fabric import EpochOver, Fabric
+from peers.frames import HEADER_BYTES, Frame, Kind, pack, unpack
+from peers.greeting import Door
+from peers.membership import join
+from peers.opening import open_links, receive_exactly
+from peers.rendezvous import Group, listening
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "a secret of this test"
+KILLED_WITHIN_S = 1.0
+Result = TypeVar("Result")
+
+SILENT_S = 3.0
+"""More than a pulse's two seconds; the product's own is ten."""
+
+MEMBER = """
+import asyncio, os, sys
+import torch
+from peers.collectives import Collectives
+from peers.fabric import Fabric
+from peers.membership import join
+
+def work(member):
+    with Fabric.open(member.board, member.rank, member.size, member.address, silent_s=float(sys.argv[2])) as fabric:
+        collectives = Collectives(fabric)
+        try:
+            for number in range(1_000_000):
+                collectives.sum(torch.ones(4))
+        except RuntimeError as error:
+            print(error, flush=True)
+
+async def main():
+    async with join(sys.argv[1], os.environ["SECRET"], "member", int(sys.argv[3])) as member:
+        await asyncio.to_thread(work, member)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def processes(where: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Members 1, 2, … that sum for ever, and then say why they no longer do."""
+    environment = {**os.environ, "SECRET": SECRET, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    with ExitStack() as stack:
+        started = []
+        for seat in range(1, count + 1):
+            command = [sys.executable, "-c", MEMBER, where, str(SILENT_S), str(seat)]
+            process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            started.append(process)
+        yield started
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_member_that_dies_or_hangs_ends_all_waits_and_is_named(how: signal.Signals) -> None:
+    """In every other process: at once where it is killed, and after the time of silence where it is stopped."""
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        group = rendezvous.open(1, {1: b"", 2: b""})
+        with processes(f"{LOOPBACK}:{rendezvous.port}", 2) as (stays, goes):
+            lost, took = await _thread(lambda: _sum_until_lost(group, goes.pid, how))
+            assert "member 2 is gone" in str(lost) and lost.rank == 2
+            assert took < (KILLED_WITHIN_S if how is signal.SIGKILL else SILENT_S + KILLED_WITHIN_S)
+            said = await _thread(stays.stdout.readline)  # type: ignore[union-attr]
+            assert "member 2 is gone" in said or (how is signal.SIGKILL and "(member)" in said)
+
+
+async def _thread(call: Callable[[], Result]) -> Result:
+    """What a call returns that blocks."""
+    return await asyncio.wait_for(asyncio.to_thread(call), 60)
+
+
+def _sum_until_lost(group: Group, pid: int, how: signal.Signals) -> tuple[PeerLost, float]:
+    with Fabric.open(group.board, 0, 3, LOOPBACK, within_s=60.0, silent_s=SILENT_S) as fabric:
+        collectives = Collectives(fabric)
+        for _ in range(20):
+            assert collectives.sum(torch.ones(4)).tolist() == [3.0] * 4
+        began = time.monotonic()
+        os.kill(pid, how)
+        with pytest.raises(PeerLost) as lost:
+            while True:
+                collectives.sum(torch.ones(4))
+        return lost.value, time.monotonic() - began
+
+
+class Liar:
+    """A member that knows the secret, and says what it likes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+
+    def say(self, frame: Frame, payload: bytes = b"") -> None:
+        """Any frame at all."""
+        self.connection.sendall(pack(frame) + payload)
+
+    def hear(self, kind: Kind) -> Frame:
+        """The next frame of a kind."""
+        while True:
+            frame = unpack(receive_exactly(self.connection, HEADER_BYTES, time.monotonic() + 20))
+            receive_exactly(self.connection, frame.length, time.monotonic() + 20)
+            if frame.kind is kind:
+                return frame
+
+
+@pytest.fixture
+def lied_to() -> Iterator[tuple[Fabric, Liar]]:
+    """A member and the only other one, which is no fabric."""
+    boards = boards_of(2)
+    fabric, links = together(
+        [
+            lambda: Fabric.open(boards[0], 0, 2, LOOPBACK, epoch=5, silent_s=SILENT_S),
+            lambda: open_links(boards[1], Door(KEY, 5, 1, 2), LOOPBACK),
+        ]
+    )
+    try:
+        yield fabric, Liar(links[0])
+    finally:
+        links[0].close()
+        fabric.close()
+
+
+def header(kind: int, *rest: int) -> bytes:
+    """One of any kind."""
+    return bytes([kind]) + pack(Frame(Kind.SEND, *rest))[1:]
+
+
+LIES = {
+    "a kind that there is not": header(99, 5, 0, 1, 24),
+    "another kind": header(Kind.REDUCE, 5, 0, 1, 24),
+    "another tile": header(Kind.GATHER, 5, 0, 2, 24),
+    "its own tile's number": header(Kind.GATHER, 5, 0, 0, 24),
+    "a shorter payload": header(Kind.GATHER, 5, 0, 1, 23),
+    "an endless payload": header(Kind.GATHER, 5, 0, 1, 2**62),
+    "a collective far ahead": header(Kind.GATHER, 5, 10**6, 1, 24),
+    "a tag that there is not": header(Kind.SEND, 5, 10**6, 0, 24),
+    "a payload behind a pulse": header(Kind.PULSE, 5, 0, 0, 24),
+    "nothing but the beginning": header(Kind.GATHER, 5, 0, 1, 24)[:7],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_member_that_lies_is_ended_by_name(lied_to: tuple[Fabric, Liar], lie: str) -> None:
+    """Whatever field is wrong: the wait ends, nothing is written into the tensor, and nothing more is taken from it."""
+    fabric, liar = lied_to
+    whole = torch.zeros(2, 6)
+    exchange = Collectives(fabric).all_gather(whole, [1, 1])
+    liar.connection.sendall(LIES[lie])
+    if lie.startswith("nothing"):
+        liar.connection.shutdown(socket.SHUT_WR)
+    with pytest.raises(PeerLost, match="member 1 is gone") as lost:
+        exchange.wait(20)
+    assert lost.value.rank == 1 and not whole.any()
+    with pytest.raises(PeerLost):
+        Collectives(fabric).all_gather(whole, [1, 1])
+    liar.connection.settimeout(10)
+    while liar.connection.recv(1000):
+        pass
+
+
+def test_frames_of_another_epoch_are_dropped_and_counted(lied_to: tuple[Fabric, Liar]) -> None:
+    """Earlier ones and later ones, long ones and short ones, and whatever they say; what is right is taken."""
+    fabric, liar = lied_to
+    whole = torch.zeros(2, 6)
+    exchange = Collectives(fabric).all_gather(whole, [1, 1])
+    for epoch, length in ((4, 24), (4, 300_000), (6, 24), (0, 0), (2**32 - 1, 7)):
+        liar.say(Frame(Kind.GATHER, epoch, 0, 1, length), bytes(length))
+    liar.say(Frame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
+    exchange.wait(20)
+    assert whole[1].tolist() == [1.0] * 6 and fabric.dropped == 5
+
+
+def memory_of(tensor: torch.Tensor) -> bytes:
+    """Its bytes."""
+    return bytes(tensor.numpy())
+
+
+def test_a_new_epoch_ends_what_was_under_way(lied_to: tuple[Fabric, Liar]) -> None:
+    """Its waits end on whatever thread, late tiles of it go nowhere, and the links stay."""
+    fabric, liar = lied_to
+    collectives, whole = Collectives(fabric), torch.zeros(2, 6)
+    exchange = collectives.all_gather(whole, [1, 1])
+    with ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(exchange.wait, 20)
+        turning = threads.submit(fabric.turn, 6)
+        assert liar.hear(Kind.TURN).epoch == 6
+        with pytest.raises(EpochOver):
+            waiting.result(10)
+        assert not turning.done()
+        liar.say(Frame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
+        liar.say(Frame(Kind.TURN, 6))
+        turning.result(10)
+    again = collectives.all_gather(whole, [1, 1])
+    liar.say(Frame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
+    liar.say(Frame(Kind.GATHER, 6, 0, 1, 24), memory_of(torch.full((6,), 2.0)))
+    again.wait(20)
+    assert whole[1].tolist() == [2.0] * 6 and fabric.epoch == 6 and fabric.dropped == 2
+    for wrong in (6, 5, 2**32):
+        with pytest.raises(ValueError):
+            fabric.turn(wrong)
+
+
+def test_who_does_not_turn_is_named(lied_to: tuple[Fabric, Liar]) -> None:
+    """Within the time for it."""
+    fabric, _ = lied_to
+    with pytest.raises(PeerLost, match="member 1 has not begun epoch 6"):
+        fabric.turn(6, within_s=0.2)
+
+
+def test_a_group_turns_in_the_middle_of_long_collectives() -> None:
+    """Of all sizes of tiles, however far each member has come: afterwards everything is right, many times."""
+    with fabrics(3) as members:
+        whole = [torch.zeros(3, 200_000) for _ in members]
+
+        def interrupted(rank: int) -> None:
+            collectives = Collectives(members[rank])
+            try:
+                for _ in range(2 * rank + 1):
+                    collectives.all_gather(whole[rank], [1, 1, 1]).wait()
+            except EpochOver:
+                pass
+
+        def turned(rank: int, epoch: int) -> list[float]:
+            members[rank].turn(epoch)
+            collectives = Collectives(members[rank], [2, 1, 0])
+            mine = torch.zeros(3, 50_000)
+            mine[2 - rank] = rank + epoch
+            collectives.all_gather(mine, [1, 1, 1]).wait()
+            return [float(row.unique()) for row in mine]
+
+        for epoch in range(1, 9):
+            working = [threading.Thread(target=interrupted, args=(rank,)) for rank in range(3)]
+            for each in working:
+                each.start()
+            time.sleep(0.003 * epoch)
+            found = together([partial(turned, rank, epoch) for rank in range(3)])
+            assert found == [[2.0 + epoch, 1.0 + epoch, 0.0 + epoch]] * 3
+            for each in working:
+                each.join(20)
+
+
+def test_who_takes_too_long_is_named_and_ends_it(lied_to: tuple[Fabric, Liar]) -> None:
+    """A member that lives and does not do its part."""
+    fabric, _ = lied_to
+    exchange = Collectives(fabric).all_gather(torch.zeros(2, 6), [1, 1])
+    with pytest.raises(PeerLost, match="member 1 has not done") as lost:
+        exchange.wait(0.2)
+    assert lost.value.rank == 1 and fabric.failure is not None
+
+
+def test_who_says_nothing_is_lost_and_who_pulses_is_not() -> None:
+    """Silence is noticed by a member that waits for nothing, too; one that only says that it lives is let be."""
+    boards = boards_of(3)
+    with ExitStack() as stack:
+        first, second, links = together(
+            [
+                lambda: Fabric.open(boards[0], 0, 3, LOOPBACK, silent_s=SILENT_S),
+                lambda: Fabric.open(boards[1], 1, 3, LOOPBACK, silent_s=SILENT_S),
+                lambda: open_links(boards[2], Door(KEY, 0, 2, 3), LOOPBACK),
+            ]
+        )
+        for each in (*links.values(), first, second):
+            stack.callback(each.close)
+        began = time.monotonic()
+        while first.failure is None and time.monotonic() - began < 20:
+            links[1].sendall(pack(Frame(Kind.PULSE, 0)))
+            time.sleep(0.1)
+        assert time.monotonic() - began >= SILENT_S - 0.5
+        assert "member 2 is gone" in str(first.failure)
+        while second.failure is None and time.monotonic() - began < 20:
+            time.sleep(0.05)
+        assert "member 2 is gone, says member 0" in str(second.failure)
+
+
+def test_who_leaves_has_sent_all_before() -> None:
+    """The others get what was on its way; only what it will never send is lost, by its name."""
+    length = 3_000_000
+    with fabrics(3) as members:
+        collectives = [Collectives(member) for member in members]
+        collectives[2].send(torch.ones(length), 0, 1)
+        closing = threading.Thread(target=members[2].close)
+        closing.start()
+        found = torch.zeros(length)
+        collectives[0].receive(found, 2, 1).wait(20)
+        closing.join(20)
+        assert bool(found.all())
+        sent = collectives[1].send(torch.ones(3), 0, 1)
+        collectives[0].receive(found[:3], 1, 1).wait(20)
+        sent.wait(20)
+        with pytest.raises(PeerLost, match="member 2 has left"):
+            collectives[0].receive(found, 2, 1)
+
+
+def test_the_end_of_the_board_is_the_end_of_the_fabric() -> None:
+    """Whoever hears first that the group is over: all waits end."""
+    boards = boards_of(2)
+    first, second = together([partial(Fabric.open, boards[rank], rank, 2, LOOPBACK) for rank in range(2)])
+    exchange = Collectives(first).all_gather(torch.zeros(2, 6), [1, 1])
+    boards[0].lose("member 7 (attic) is gone")
+    with pytest.raises(PeerLost, match="attic"):
+        exchange.wait(20)
+    first.close()
+    second.close()
+
+
+def test_a_fabric_needs_a_key() -> None:
+    """And a rank and an epoch that there can be."""
+    board = boards_of(1, key=b"")[0]
+    with pytest.raises(ValueError):
+        Fabric.open(board, 0, 1, LOOPBACK)
+    for rank, size, epoch in ((1, 1, 0), (-1, 1, 0), (0, 1, -1), (0, 1, 2**32)):
+        with pytest.raises(ValueError):
+            Fabric.open(boards_of(1)[0], rank, size, LOOPBACK, epoch=epoch)
+
+
+async def test_members_meet_by_their_groups_secret() -> None:
+    """Host and member derive the same key, and find each other over the board."""
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        group = rendezvous.open(9, {1: b""})
+        async with join(f"{LOOPBACK}:{rendezvous.port}", SECRET, "member") as member:
+            assert member.board.key == group.board.key != b""
+
+            def meet() -> None:
+                made = together(
+                    [
+                        lambda: Fabric.open(group.board, 0, 2, LOOPBACK, epoch=9),
+                        lambda: Fabric.open(member.board, 1, 2, member.address, epoch=9),
+                    ]
+                )
+                found = together([partial(Collectives(one).sum, torch.ones(2)) for one in made])
+                assert [each.tolist() for each in found] == [[2.0, 2.0]] * 2
+                together([each.close for each in made])
+
+            await _thread(meet)
