@@ -24,6 +24,7 @@ from bench.testbed.cgroups import Usage, disks
 from bench.testbed.fields import BadScenario, fill
 from bench.testbed.guard import Guard
 from bench.testbed.hierarchy import this_hierarchy
+from bench.testbed.lan import Port
 from bench.testbed.network import Network
 from bench.testbed.places import BedHost, BedLink
 from bench.testbed.possible import check_possible
@@ -66,7 +67,8 @@ class Testbed:
             self.prefix = leftovers.claim()
             stack.callback(leftovers.release, self.prefix)
             stack.callback(leftovers.remove_bed, self.prefix)
-            self._network = Network.make(self.prefix, [each.name for each in self.scenario.hosts], self.scenario.links)
+            names = [each.name for each in self.scenario.hosts]
+            self._network = Network.make(self.prefix, names, self.scenario.links, self.scenario.lans)
             stack.callback(self._network.close)
             self._make_places(stack)
             stack.callback(Guard(self._hierarchy.bases["cpu"] / self.prefix).close)
@@ -138,16 +140,17 @@ class Testbed:
         return self._hosts[host].namespace
 
     def address(self, host: str, other: str) -> str:
-        """The address under which one host reaches another. Raises KeyError where no link joins them."""
+        """The address under which one host reaches another. Raises KeyError where nothing joins them."""
         if host == other:
             return "127.0.0.1"
-        self.scenario.link(host, other)
+        if not self._neighbours(host, other):
+            self.scenario.link(host, other)
         return self._network.address(host, other)
 
     def endpoint(self, host: str, other: str, port: int) -> str:
         """What a host dials for another's port, ``address:port``: where the link has a delay, it is a relay's."""
         address = self.address(host, other)
-        if host == other:
+        if host == other or self._neighbours(host, other):
             return f"{address}:{port}"
         return self.link(host, other).endpoint(self._hosts[host].namespace, address, port)
 
@@ -155,6 +158,11 @@ class Testbed:
         """The link between two hosts, in whichever order; *up* stays from the scenario's first to its second."""
         link = self.scenario.link(one, other)
         return self._links[frozenset((link.a, link.b))]
+
+    def port(self, host: str) -> Port:
+        """A host's port in its local network. Raises KeyError."""
+        self.scenario.lan(host)
+        return self._network.port(host)
 
     def host(self, name: str) -> BedHost:
         """One host."""
@@ -167,6 +175,9 @@ class Testbed:
     def bytes(self, one: str, other: str) -> tuple[int, int]:
         """Bytes that went up and down a link since the bed was made."""
         return self.link(one, other).bytes()
+
+    def _neighbours(self, one: str, other: str) -> bool:
+        return any({one, other} <= set(lan.hosts) for lan in self.scenario.lans)
 
     def _make_places(self, stack: ExitStack) -> None:
         devices = disks()
@@ -208,6 +219,8 @@ class Testbed:
             try:
                 if word == "address":
                     return self.address(part.on, rest)
+                if word == "lan":
+                    return self.port(rest).address
                 if word == "endpoint":
                     host, port = rest.split(":")
                     return self.endpoint(part.on, host, int(port))

@@ -1,4 +1,4 @@
-"""What a scenario declares: hosts, the links between them, and the parts that run on them; each checked already."""
+"""What a scenario declares: hosts, links and networks between them, and the parts that run on them; all checked."""
 
 from __future__ import annotations
 
@@ -64,6 +64,21 @@ class Link:
     def relayed(self) -> bool:
         """Whether what is dialled over it goes through a relay."""
         return self.relay or self.delay_ms > 0 or self.jitter_ms > 0
+
+
+@dataclass(frozen=True)
+class Lan:
+    """A local network, in which each host has one port.
+
+    Attributes:
+        hosts: names.
+        out_mb_s, in_mb_s: of each port, from and to its host, in 10^6 bytes a second; 0 is unlimited.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    out_mb_s: float
+    in_mb_s: float
 
 
 @dataclass(frozen=True)

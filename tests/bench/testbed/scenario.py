@@ -12,6 +12,10 @@
     up_mb_s = 1.0                            # 10^6 bytes a second; 0 or nothing: unlimited
     down_mb_s = "{down}"                     # given when it is loaded
     delay_ms = 10                            # one way
+    [lans.home]
+    among = ["device"]                       # all in one network, each with one port
+    out_mb_s = 15.6                          # of each port, from its host
+    in_mb_s = 15.6                           # and to it; the same where nothing is said
     [processes.server]
     on = "cloud"
     command = "http.server 8000 --bind {bind}"    # a module for python -m, or the absolute path of a program
@@ -21,7 +25,8 @@
     command = "/usr/bin/curl http://{endpoint:cloud:8000}/"
 
 Placeholders that are filled when a process is started: ``{address:HOST}``, ``{endpoint:HOST:PORT}`` (what to dial, with
-the link's delay on the way), ``{self}``, ``{number}``, ``{bind}``, and the variables given then.
+the link's delay on the way), ``{lan:HOST}`` (its address in its local network, the same for all, itself too),
+``{self}``, ``{number}``, ``{bind}``, and the variables given then.
 """
 
 from __future__ import annotations
@@ -30,17 +35,17 @@ import importlib
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from bench.testbed.declared import Host, Link, Part
+from bench.testbed.declared import Host, Lan, Link, Part
 from bench.testbed.fields import BadScenario, read
 from msgspec import Meta, Struct
 
-__all__ = ["BadScenario", "Host", "Link", "Part", "Scenario", "load"]
+__all__ = ["BadScenario", "Host", "Lan", "Link", "Part", "Scenario", "load"]
 
 MOST_HOSTS = 200
 MOST_CORES = 1024.0
@@ -60,6 +65,7 @@ class _File(Struct, forbid_unknown_fields=True):
     about: str = ""
     hosts: dict[str, Any] = {}
     links: dict[str, Any] = {}
+    lans: dict[str, Any] = {}
     processes: dict[str, Any] = {}
 
 
@@ -86,6 +92,12 @@ class _Link(Struct, forbid_unknown_fields=True):
     vary_s: Annotated[float, Meta(ge=0, le=86400)] = 0.0
 
 
+class _Lan(Struct, forbid_unknown_fields=True):
+    among: list[str]
+    out_mb_s: _MegaBytes = 0.0
+    in_mb_s: _MegaBytes | None = None
+
+
 class _Part(Struct, forbid_unknown_fields=True):
     LATER: ClassVar = ("command", "ready", "ready_text", "environment")
     on: str
@@ -104,6 +116,7 @@ class Scenario:
     hosts: tuple[Host, ...]
     links: tuple[Link, ...]
     processes: tuple[Part, ...]
+    lans: tuple[Lan, ...] = ()
 
     @property
     def cores_total(self) -> float:
@@ -134,6 +147,13 @@ class Scenario:
             if {each.a, each.b} == {one, other}:
                 return each
         raise KeyError(f"no link joins {one} and {other}")
+
+    def lan(self, host: str) -> Lan:
+        """The local network of a host; raises KeyError."""
+        for each in self.lans:
+            if host in each.hosts:
+                return each
+        raise KeyError(f"{host} is in no local network")
 
 
 def load(path: Path, variables: Mapping[str, str] = {}) -> Scenario:
@@ -170,6 +190,8 @@ def load(path: Path, variables: Mapping[str, str] = {}) -> Scenario:
     )
     if len({frozenset((each.a, each.b)) for each in links}) < len(links):
         raise BadScenario(f"{path}: [links]: two hosts are joined by one link")
+    lans = tuple(_lan(name, at, read(at, each, _Lan, variables), by_name) for name, at, each in tables("lans"))
+    _check_lans(path, lans, links)
     parts = tuple(
         part
         for name, at, each in tables("processes")
@@ -177,7 +199,7 @@ def load(path: Path, variables: Mapping[str, str] = {}) -> Scenario:
     )
     if len({each.name for each in parts}) < len(parts):
         raise BadScenario(f"{path}: [processes]: each process has its own name")
-    return Scenario(path.stem, top.about, hosts, links, parts)
+    return Scenario(path.stem, top.about, hosts, links, parts, lans)
 
 
 def _hosts(name: str, where: str, found: _Host) -> list[Host]:
@@ -206,6 +228,24 @@ def _links(name: str, where: str, found: _Link, by_name: Mapping[str, list[Host]
     played = (trace, (found.trace_scale, found.trace_scale), found.trace_from_s)
     drawn = (vary, vary_down) if vary and vary_down else None
     return [Link(name, a, b, *speeds, *played, drawn, found.vary_s) for a, b in ends]
+
+
+def _lan(name: str, where: str, found: _Lan, by_name: Mapping[str, list[Host]]) -> Lan:
+    unknown = [each for each in found.among if each not in by_name]
+    if unknown:
+        raise BadScenario(f"{where}: among: there is no host {unknown[0]}; there are {', '.join(sorted(by_name))}")
+    hosts = tuple(host.name for each in found.among for host in by_name[each])
+    if len(hosts) < 2:
+        raise BadScenario(f"{where}: among: a local network has two hosts or more")
+    return Lan(name, hosts, found.out_mb_s, found.out_mb_s if found.in_mb_s is None else found.in_mb_s)
+
+
+def _check_lans(path: Path, lans: Sequence[Lan], links: Sequence[Link]) -> None:
+    ports = [host for lan in lans for host in lan.hosts]
+    if len(set(ports)) < len(ports):
+        raise BadScenario(f"{path}: [lans]: a host is in one local network, once")
+    if any({each.a, each.b} <= set(lan.hosts) for lan in lans for each in links):
+        raise BadScenario(f"{path}: [lans]: two hosts are joined by a link or by a local network, not by both")
 
 
 def _parts(name: str, where: str, found: _Part, by_name: Mapping[str, list[Host]]) -> list[Part]:

@@ -14,6 +14,13 @@ DRAINED_WITHIN_S = 0.1
 LOOK_EVERY_S = 0.002
 
 
+def counted(namespace: str, device: str) -> tuple[int, int, int, int]:
+    """Bytes and packets that left by a device, packets dropped, and packets that wait. Raises NetworkError."""
+    shown = run(["tc", "-n", namespace, "-s", "-j", "qdisc", "show", "dev", device])
+    bucket = next(each for each in json.loads(shown) if each["kind"] == "tbf")
+    return bucket["bytes"], bucket["packets"], bucket["drops"], bucket["qlen"]
+
+
 class Way:
     """One way: what leaves by a device of a namespace towards a subnet. It is shaped for ``mb_s`` already."""
 
@@ -39,10 +46,8 @@ class Way:
         self._mb_s, self._packet = mb_s, packet
 
     def counters(self) -> tuple[int, int, int, int]:
-        """Bytes and packets that left, packets that were dropped, and packets that wait. Raises NetworkError."""
-        shown = run(["tc", "-n", self._namespace, "-s", "-j", "qdisc", "show", "dev", self._device])
-        bucket = next(each for each in json.loads(shown) if each["kind"] == "tbf")
-        return bucket["bytes"], bucket["packets"], bucket["drops"], bucket["qlen"]
+        """As ``counted``."""
+        return counted(self._namespace, self._device)
 
     def _drained(self) -> bool:
         """Wait until all that is queued has left, but not for long; whether it has."""

@@ -53,12 +53,11 @@ def bucket(mb_s: float, packet: int, largest: int) -> str:
     return f"rate {max(8, round(bytes_s * 8))}bit burst {held} limit {QUEUE_BYTES}"
 
 
-def shape(device: str, mb_s: float) -> list[str]:
-    """Lines for ``tc -batch``: shape what leaves by ``device``; as ``rate``.
+def shape(device: str, mb_s: float, packet: int) -> list[str]:
+    """Lines for ``tc -batch``: shape what leaves by ``device`` in full packets of ``packet`` IP bytes; as ``rate``.
 
     The root sorts: IP packets of less than 64 bytes are acknowledgements and go straight out, the rest to the bucket.
     """
-    packet = packet_bytes(mb_s)
     return [
         f"qdisc add dev {device} root handle 1: htb default 1 direct_qlen 1000",
         f"class add dev {device} parent 1: classid 1:1 htb rate 100gbit quantum 60000",
