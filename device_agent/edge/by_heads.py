@@ -1,0 +1,53 @@
+"""A layer shared by heads and columns, on the clocks: tensor parallelism and Galaxy+'s two schemes. Pure."""
+
+from __future__ import annotations
+
+from device_agent.edge.holding import Holding
+from device_agent.edge.plan import Hybrid, Tensor
+from device_agent.edge.shares import handed_out
+
+
+def run_by_heads(on: Holding, number: int, layer: Tensor | Hybrid) -> None:
+    """Plays layer `number`."""
+    costs = on.costs
+    for _ in range(on.shape.attentions(number)):
+        _widened(on, "project", layer.groups, layer)
+        on.course.layer = number
+        on.course.compute([costs.of(m, "attend", on.rows, on.seen, layer.groups[m]) for m in on.members])
+        _summed(on, "output", layer.groups, layer)
+    if isinstance(layer, Hybrid) and layer.mlp_by_rows:
+        parts = handed_out(on.rows, layer.rows)
+        on.course.compute([costs.mlp(member, parts[member]) for member in on.members])
+        on.norm(parts)
+    else:
+        _widened(on, "up", layer.columns, layer)
+        _summed(on, "down", layer.columns, layer)
+
+
+def _widened(on: Holding, part: str, units: tuple[int, ...], layer: Tensor | Hybrid) -> None:
+    """All rows at every member, and a block's first product."""
+    shares = layer.rows if isinstance(layer, Hybrid) else [1.0] * len(on.members)
+    on.to_parts_or_all(shares)
+    tiles = None
+    if isinstance(layer, Hybrid) and layer.overlap and isinstance(on.held, tuple):
+        tiles = on.costs.tiles(part, units, on.held)
+    on.gathered(_whole(on, part, units), tiles)
+
+
+def _summed(on: Holding, part: str, units: tuple[int, ...], layer: Tensor | Hybrid) -> None:
+    """A block's last product, whose results are partial sums; their combination, and the norm behind it."""
+    whole = _whole(on, part, units)
+    if isinstance(layer, Tensor):
+        on.course.compute(whole)
+        on.course.all_reduce(on.rows * on.shape.row_bytes)
+        on.norm([on.rows] * len(on.members))
+        return
+    parts = handed_out(on.rows, layer.rows)
+    tiles = on.costs.tiles(part, units, parts) if layer.overlap else None
+    on.course.scatter([rows * on.shape.row_bytes for rows in parts], whole, tiles)
+    on.held = parts
+    on.norm(parts)
+
+
+def _whole(on: Holding, part: str, units: tuple[int, ...]) -> list[float]:
+    return [of[0] for of in on.costs.tiles(part, units, (on.rows,))]

@@ -1,0 +1,129 @@
+"""A layer shared by rows, on the clocks: Voltage and sequence parallelism. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from device_agent.edge.holding import Holding, last_of
+from device_agent.edge.plan import Rows
+from device_agent.edge.shares import handed_out, spans
+
+
+def run_by_rows(on: Holding, number: int, layer: Rows, wanted: int) -> None:
+    """Plays layer `number`; of its rows only the last `wanted` are computed further than to keys and values."""
+    parts = handed_out(on.rows, layer.rows)
+    active = last_of(parts, wanted)
+    costs, groups = on.costs, on.shape.kv_heads
+    if layer.keys_values or layer.prefix:
+        # Keys and values are made of a member's own rows, so it must have these, and not others.
+        on.to_parts_or_all(layer.rows)
+        if on.held not in (None, parts):
+            on.gathered([0.0] * len(on.members), None)
+        (_prefix if layer.prefix else _keys_values)(on, number, layer, parts, active)
+    else:
+        _hidden(on, number, layer, parts, active)
+    on.course.compute([costs.of(member, "output", active[member], groups) for member in on.members])
+    on.norm(active)
+    for _ in range(on.shape.attentions(number) - 1):
+        # An encoder's rows were gathered once and are everywhere.
+        on.course.compute([costs.of(member, "key_value", on.rows, groups) for member in on.members])
+        on.course.compute([costs.of(member, "query", active[member], groups) for member in on.members])
+        on.course.compute([costs.of(member, "attend", active[member], on.seen, groups) for member in on.members])
+        on.course.compute([costs.of(member, "output", active[member], groups) for member in on.members])
+        on.norm(active)
+    on.course.compute([costs.mlp(member, active[member]) for member in on.members])
+    on.norm(active)
+    on.held = active
+
+
+def _hidden(on: Holding, number: int, layer: Rows, parts: Sequence[int], active: Sequence[int]) -> None:
+    """Eq. 3, or Eq. 8 where a member is reordered: all hidden states come, each projects their keys and values."""
+    costs, groups = on.costs, on.shape.kv_heads
+    reordered = layer.reordered or (False,) * len(on.members)
+
+    def product(member: int, rows: int, own: bool) -> float:
+        if reordered[member]:
+            return 0.0
+        query = costs.of(member, "query", active[member], groups) if own else 0.0
+        return query + costs.of(member, "key_value", rows, groups)
+
+    on.to_parts_or_all(layer.rows)
+    whole = [product(member, on.rows, True) for member in on.members]
+    tiles = None
+    if layer.overlap and isinstance(on.held, tuple):
+        tiles = [[product(m, rows, m == tile) for tile, rows in enumerate(on.held)] for m in on.members]
+    on.gathered(whole, tiles)
+    on.course.layer = number
+    seen = [_seen(on, parts, member, on.rows) for member in on.members]
+    on.course.compute(
+        [
+            costs.of(member, "reordered", active[member], spans(parts)[member].stop if on.shape.causal else on.rows)
+            if reordered[member]
+            else costs.of(member, "attend", active[member], on.cached + seen[member], groups)
+            for member in on.members
+        ]
+    )
+
+
+def _keys_values(on: Holding, number: int, layer: Rows, parts: Sequence[int], active: Sequence[int]) -> None:
+    """Each projects its own rows, and their keys and values are gathered; attention merges tile by tile."""
+    costs, groups = on.costs, on.shape.kv_heads
+    on.course.layer = number
+    on.course.compute([costs.of(member, "query", active[member], groups) for member in on.members])
+    on.course.compute([costs.of(member, "key_value", parts[member], groups) for member in on.members])
+
+    def tile(member: int, other: int) -> float:
+        visible = _visible(on, parts, member, other) + (on.cached if member == other else 0)
+        return costs.of(member, "attend", active[member], visible, groups)
+
+    whole = [costs.of(m, "attend", active[m], on.cached + _seen(on, parts, m, on.rows), groups) for m in on.members]
+    tiles = [[tile(member, other) for other in on.members] for member in on.members]
+    on.course.gather([rows * _kv_bytes(on) for rows in parts], whole, tiles if layer.overlap else None)
+
+
+def _prefix(on: Holding, number: int, layer: Rows, parts: Sequence[int], active: Sequence[int]) -> None:
+    """Each gets what comes before its rows, and waits for nobody behind. What is its own it computes meanwhile."""
+    costs, groups = on.costs, on.shape.kv_heads
+    reordered = layer.reordered or (False,) * len(on.members)
+    row_bytes = _kv_bytes(on) if layer.keys_values else on.shape.row_bytes
+    sizes = [[parts[i] * row_bytes if j > i else 0.0 for j in on.members] for i in on.members]
+    kept, before, attend = [], [], []
+    for m, span in enumerate(spans(parts)):
+        if reordered[m]:
+            kept.append(0.0)
+            before.append(0.0)
+            attend.append(costs.of(m, "reordered", active[m], span.stop))
+        else:
+            kept.append(costs.of(m, "key_value", parts[m], groups))
+            before.append(0.0 if layer.keys_values else costs.of(m, "key_value", span.start, groups))
+            query = costs.of(m, "query", active[m], groups)
+            attend.append(query + costs.of(m, "attend", active[m], _seen(on, parts, m, span.stop), groups))
+    if layer.keys_values:
+        on.course.layer = number
+        on.course.compute(kept)
+    begins = on.course.at[: len(on.members)]
+    if not layer.keys_values:
+        on.course.compute(kept)
+    if layer.keys_values or on.held is not None:
+        on.course.spread(sizes, begins)
+    on.course.layer = number
+    on.course.compute(before)
+    on.course.compute(attend)
+
+
+def _kv_bytes(on: Holding) -> int:
+    return 2 * on.shape.kv_size * on.shape.dtype_bytes
+
+
+def _seen(on: Holding, parts: Sequence[int], member: int, rows: int) -> float:
+    """Positions that a member's rows see of the first `rows`, in the mean."""
+    if not on.shape.causal:
+        return rows
+    return spans(parts)[member].start + (parts[member] + 1) / 2
+
+
+def _visible(on: Holding, parts: Sequence[int], member: int, other: int) -> float:
+    """Positions of another's tile that a member's rows see, in the mean."""
+    if not on.shape.causal or other < member:
+        return parts[other]
+    return (parts[member] + 1) / 2 if other == member else 0.0

@@ -1,0 +1,146 @@
+"""Bytes that a plan takes of each device, and who lacks how much. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from device_agent.edge.plan import GroupPlan, Hybrid, Layer, Rows, Whole
+from device_agent.edge.profile import Profile
+from device_agent.edge.shape import Shape
+from device_agent.edge.shares import handed_out, spans
+
+FLOAT_BYTES = 4
+"""Logits are float32."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes that one device holds for a plan.
+
+    Attributes:
+        layers: weights of its layers.
+        ends: weights of embedding and head.
+        cache: keys and values of all positions.
+        buffers: rows on their way through one layer.
+    """
+
+    layers: int
+    ends: int
+    cache: int
+    buffers: int
+
+    @property
+    def growing(self) -> int:
+        """What grows with the layers."""
+        return self.layers + self.cache
+
+    @property
+    def total(self) -> int:
+        return self.layers + self.ends + self.cache + self.buffers
+
+
+@dataclass(frozen=True)
+class Lack:
+    """A device that a plan does not fit: bytes needed, and those that it may use."""
+
+    device: str
+    needed: int
+    budget: int
+
+    def __str__(self) -> str:
+        return f"{self.device} lacks {(self.needed - self.budget) / 1e6:.1f} MB: {self.needed / 1e6:.1f} are needed"
+
+
+class DoesNotFit(ValueError):
+    """No plan of this kind fits the devices' memory; `lacks` says who lacks how much of the one that came nearest."""
+
+    def __init__(self, mode: str, lacks: Sequence[Lack]) -> None:
+        super().__init__(f"{mode} does not fit: " + "; ".join(str(lack) for lack in lacks))
+        self.lacks = tuple(lacks)
+
+
+def held(shape: Shape, plan: GroupPlan, rows: int, positions: int) -> dict[str, Held]:
+    """Bytes by device: the members, and the portal.
+
+    rows: the most in one forward. positions: for whose keys and values room is kept; 0 where nothing is generated.
+    """
+    kinds = Counter((layer, shape.attentions(number)) for number, layer in enumerate(plan.layers))
+    found = {}
+    for name in dict.fromkeys([*plan.members, plan.portal]):
+        member = plan.members.index(name) if name in plan.members else None
+        weights = cache = buffers = 0
+        for (layer, attentions), count in kinds.items() if member is not None else ():
+            assert member is not None
+            number = shape.layers - 1 if attentions > 1 else 0
+            groups, columns = _weights(shape, layer, member)
+            if groups is not None:
+                weights += count * shape.layer_elements(number, groups, columns)
+            cache += count * attentions * 2 * shape.head_dim * _kept(shape, plan, layer, member, positions)
+            buffers = max(buffers, _passing(shape, plan, layer, member, rows))
+        size = shape.dtype_bytes
+        logits = shape.head_rows * FLOAT_BYTES if name == plan.portal else 0
+        found[name] = Held(
+            weights * size,
+            size * _ends(shape, plan, name),
+            cache * size,
+            (buffers + rows * shape.hidden) * size + logits,
+        )
+    return found
+
+
+def lacking(profile: Profile, found: dict[str, Held]) -> list[Lack]:
+    """Who has too little memory."""
+    budgets = {device.name: device.memory_bytes for device in profile.devices}
+    return [Lack(name, of.total, budgets[name]) for name, of in found.items() if of.total > budgets[name]]
+
+
+def _weights(shape: Shape, layer: Layer, member: int) -> tuple[range | None, range]:
+    """The groups and columns whose weights a member has; None: it has nothing of the layer."""
+    everything = range(shape.kv_heads), range(shape.intermediate)
+    if isinstance(layer, Rows):
+        return everything
+    if isinstance(layer, Whole):
+        return everything if layer.member == member else (None, range(0))
+    groups = spans(layer.groups)[member]
+    if isinstance(layer, Hybrid) and layer.mlp_by_rows:
+        return groups, everything[1]
+    return groups, spans(layer.columns)[member]
+
+
+def _kept(shape: Shape, plan: GroupPlan, layer: Layer, member: int, positions: int) -> int:
+    """Groups times positions whose keys and values a member keeps of one layer."""
+    if not shape.causal or not positions:
+        return 0
+    groups = _weights(shape, layer, member)[0]
+    if groups is None:
+        return 0
+    if isinstance(layer, Rows) and layer.prefix and member < len(plan.members) - 1:
+        positions = ceil(positions * sum(layer.rows[: member + 1]) / sum(layer.rows))
+    return len(groups) * positions
+
+
+def _passing(shape: Shape, plan: GroupPlan, layer: Layer, member: int, rows: int) -> int:
+    """Elements in flight while a layer computes: the rows before and behind a block, and the widest thing between."""
+    groups, columns = _weights(shape, layer, member)
+    if groups is None:
+        return 0
+    attention, mlp, own = rows, rows, rows
+    if isinstance(layer, (Rows, Hybrid)):
+        own = handed_out(rows, layer.rows)[member]
+    if isinstance(layer, Rows):
+        attention, mlp = own, own
+    elif isinstance(layer, Hybrid) and layer.mlp_by_rows:
+        mlp = own
+    queries = attention * len(groups) * shape.heads_per_group * shape.head_dim
+    keys_values = 2 * rows * len(groups) * shape.head_dim
+    inner = mlp * len(columns) * (2 if shape.gated else 1)
+    return 2 * rows * shape.hidden + max(2 * queries + keys_values, inner)
+
+
+def _ends(shape: Shape, plan: GroupPlan, name: str) -> int:
+    """Weights of embedding and head that a device has; what a tied head shares counts once."""
+    embeds = name == plan.portal or plan.embeds_all
+    return (shape.embedding_elements if embeds else 0) + (shape.head_elements if name == plan.portal else 0)

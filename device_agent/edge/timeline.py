@@ -1,0 +1,119 @@
+"""What a plan takes: seconds of one forward, and the bytes that each member sends for it. Pure.
+
+Every member has a clock; a product begins when its rows have come, an exchange when its sender has them. So barriers,
+slow members, uneven shares and what overlaps need no formulas of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from device_agent.edge.by_heads import run_by_heads
+from device_agent.edge.by_rows import run_by_rows
+from device_agent.edge.costs import Costs
+from device_agent.edge.course import Course
+from device_agent.edge.holding import Holding
+from device_agent.edge.lan import Lan
+from device_agent.edge.plan import GroupPlan, Hybrid, Layer, Rows, Whole
+from device_agent.edge.profile import Profile
+from device_agent.edge.shape import Shape
+
+ID_BYTES = 8
+"""Of a token on the wire."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Rows that pass the whole model at once.
+
+    Attributes:
+        rows: how many.
+        cached: positions before them, whose keys and values are there.
+        wanted: how many of the last rows the portal needs; the head computes only these.
+    """
+
+    rows: int
+    cached: int = 0
+    wanted: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.wanted <= self.rows or self.cached < 0:
+            raise ValueError(f"{self.wanted} of {self.rows} rows behind {self.cached} are no forward")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a forward takes.
+
+    Attributes:
+        seconds: from the portal's first token to its last logit.
+        busy: seconds that each node computes: the members, then the portal where it is none of them.
+        sent: bytes that each node sends, by layer; those of the last layer include what goes to the portal.
+    """
+
+    seconds: float
+    busy: tuple[float, ...]
+    sent: tuple[tuple[float, ...], ...]
+
+    @property
+    def exposed(self) -> float:
+        """Seconds in which the busiest node does not compute: it waits for links and for others."""
+        return max(self.seconds - max(self.busy), 0.0)
+
+
+def predict(shape: Shape, profile: Profile, plan: GroupPlan, forward: Forward) -> Prediction:
+    """Plays one forward. Raises ValueError where the plan does not fit the shape or a device was not measured."""
+    plan.check(shape)
+    if forward.cached and any(isinstance(layer, Rows) and any(layer.reordered) for layer in plan.layers):
+        raise ValueError("Eq. 8 leaves no keys and values, so nothing can be computed behind it")
+    return play(shape, Lan(profile, plan.members, plan.portal), plan, forward)
+
+
+def play(shape: Shape, lan: Lan, plan: GroupPlan, forward: Forward, costs: Costs | None = None) -> Prediction:
+    """As `predict`, of a plan that was checked; `costs` of the same shape and links may be used again."""
+    course = Course(lan, shape.layers)
+    on = Holding(shape, lan, course, costs or Costs(shape, lan), forward.rows, forward.cached)
+    steps = [_as_run(layer, forward, lan.members) for layer in plan.layers]
+    on.begin(plan.embeds_all and not isinstance(steps[0], Whole), ID_BYTES * forward.rows)
+    last = len(steps) - 1
+    number = 0
+    while number <= last:
+        before, held = course.copy(), on.held
+        _run(on, number, steps[number], forward.wanted if number == last else forward.rows)
+        alike = _alike(shape, steps, number)
+        number += 1
+        if alike and on.held == held and course.repeat(before, alike):
+            number += alike
+    course.layer = last
+    on.end(forward.wanted)
+    return Prediction(course.at[lan.portal], tuple(course.busy), tuple(tuple(row) for row in course.sent))
+
+
+def _run(on: Holding, number: int, layer: Layer, wanted: int) -> None:
+    on.course.layer = max(number - 1, 0)
+    if isinstance(layer, Whole):
+        on.to_one(layer.member, on.rows)
+        on.compute_at(layer.member, on.costs.layer(layer.member, number, on.rows, on.seen))
+    elif isinstance(layer, Rows):
+        run_by_rows(on, number, layer, wanted)
+    else:
+        run_by_heads(on, number, layer)
+
+
+def _as_run(layer: Layer, forward: Forward, members: int) -> Layer:
+    """What is done for this forward: few rows are not handed out by rows, and behind a prefix only one has all keys."""
+    if isinstance(layer, (Hybrid, Rows)) and forward.rows <= members:
+        return layer.step
+    if isinstance(layer, Rows) and layer.prefix and forward.cached:
+        return layer.step
+    return layer
+
+
+def _alike(shape: Shape, steps: Sequence[Layer], number: int) -> int:
+    """How many layers behind this one are as it is, without the last of the model."""
+    this = steps[number], shape.attentions(number)
+    after = number + 1
+    while after < len(steps) - 1 and (steps[after], shape.attentions(after)) == this:
+        after += 1
+    return after - number - 1
