@@ -1,0 +1,103 @@
+"""EdgeShard's partition: whole layers, each device a run of them, so that one request takes least. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from device_agent.edge.memory import DoesNotFit
+from device_agent.edge.plan import GroupPlan, Whole
+from device_agent.edge.task import Task
+
+MODE = "edgeshard"
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A way to have the first layers done: seconds, and each member's number of layers, in their order."""
+
+    seconds: float
+    runs: tuple[tuple[int, int], ...]
+
+
+def plan_edgeshard(task: Task) -> GroupPlan:
+    """Its dynamic programme, over the layers that are done, who did some, and who is last.
+
+    Each member takes one run of layers, as many as it has memory for, or none. What is least is the time of a request:
+    its layers, and the hops between devices, the portal's included. Raises DoesNotFit where not all layers fit.
+    """
+    members, layers = range(len(task.members)), task.shape.layers
+    rooms = [_room(task, name) for name in task.members]
+    if sum(rooms) < layers:
+        raise DoesNotFit(MODE, task.lacks(_overfull(task, rooms)))
+    layer_s = [_layer_s(task, member) for member in members]
+    names = [*task.members, task.portal]
+    hop_s = [[_hop_s(task, one, other) for other in names] for one in names]
+    # By who did some (as bits), who is last and how many are done; before the first the rows are at the portal.
+    level: dict[tuple[int, int, int], _Begun] = {(0, len(names) - 1, 0): _Begun(0.0, ())}
+    finished: list[_Begun] = []
+    while level:
+        further: dict[tuple[int, int, int], _Begun] = {}
+        for (used, last, done), begun in level.items():
+            for member in members:
+                for count in range(1, min(rooms[member], layers - done) + 1) if not used >> member & 1 else ():
+                    seconds = begun.seconds + hop_s[last][member] + count * layer_s[member]
+                    key = used | 1 << member, member, done + count
+                    if key not in further or seconds < further[key].seconds:
+                        further[key] = _Begun(seconds, (*begun.runs, (member, count)))
+        for (_, last, done), begun in further.items():
+            if done == layers:
+                back = _hop_s(task, names[last], task.portal, task.work.wanted)
+                finished.append(_Begun(begun.seconds + back, begun.runs))
+        level = {key: begun for key, begun in further.items() if key[2] < layers}
+    return task.fitting(_plan(task, min(finished, key=lambda begun: begun.seconds).runs))
+
+
+def _plan(task: Task, runs: tuple[tuple[int, int], ...]) -> GroupPlan:
+    members = tuple(task.members[member] for member, _ in runs)
+    made = tuple(Whole(at) for at, (_, count) in enumerate(runs) for _ in range(count))
+    return GroupPlan(MODE, members, task.portal, made)
+
+
+def _overfull(task: Task, rooms: list[int]) -> GroupPlan:
+    """Everybody has what fits, and who has most memory the rest: the nearest to a plan there is."""
+    budgets = {device.name: device.memory_bytes for device in task.profile.devices}
+    counts = list(rooms)
+    largest = max(range(len(counts)), key=lambda at: budgets[task.members[at]])
+    counts[largest] += task.shape.layers - sum(counts)
+    return _plan(task, tuple((member, count) for member, count in enumerate(counts) if count))
+
+
+def _room(task: Task, name: str) -> int:
+    """How many layers a member has memory for."""
+    shape = task.shape
+    plan = GroupPlan(MODE, (name,), task.portal, (Whole(0),) * shape.layers)
+    alone = task.held(plan)[name]
+    budget = next(device.memory_bytes for device in task.profile.devices if device.name == name)
+    last = shape.layers - 1  # none is larger
+    elements = shape.layer_elements(last, range(shape.kv_heads), range(shape.intermediate))
+    if shape.causal:
+        elements += shape.attentions(last) * 2 * shape.kv_size * task.work.positions
+    left = budget - alone.ends - alone.buffers
+    return min(max(left // (elements * shape.dtype_bytes), 0), shape.layers)
+
+
+def _layer_s(task: Task, member: int) -> float:
+    """Seconds of a layer for all the work, in the mean over the layers."""
+    shape, costs, work = task.shape, task.costs(), task.work
+    seen = (work.rows + 1) / 2 if shape.causal else work.rows
+    crossing = shape.cross_layers
+    total = 0.0
+    for number, alike in ((0, shape.layers - crossing), (shape.layers - 1, crossing)):
+        if alike:
+            total += alike * costs.layer(member, number, work.rows, seen)
+            total += alike * work.new * costs.layer(member, number, 1, work.rows + work.new // 2 + 1)
+    return total / shape.layers
+
+
+def _hop_s(task: Task, source: str, target: str, rows: int | None = None) -> float:
+    """Seconds that rows, all of the prompt if None, and each step's one take from one device to another."""
+    if source == target:
+        return 0.0
+    link = next(link for link in task.profile.links if (link.source, link.target) == (source, target))
+    total = (rows or task.work.rows) + task.work.new
+    return total * task.shape.row_bytes / link.bytes_s + (1 + task.work.new) * link.rtt_s / 2
