@@ -12,14 +12,14 @@ from device_agent.agent import Agent
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.tokenizer import Tokenizer
-from device_agent.chain.chain import WHOLE_PROMPT, Chain
+from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
+from device_agent.chain.prefill import WHOLE_PROMPT
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.config import DeviceConfig
 from device_agent.device import Device
-from device_agent.sharing.compute import Compute
-from device_agent.sharing.fair_threads import FairThreads
+from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import KINDS, Drafters, load_drafters
 from device_agent.speculative.way import DraftingWays

@@ -14,9 +14,10 @@ import structlog
 
 from device_agent.answering.answer import ServedChain
 from device_agent.chain.chain import Chain
-from device_agent.speculative.choosing import Chooser
+from device_agent.chain.prefill import prefill
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay
+from drafting.choosing import Chooser
 from drafting.hybrid import HybridDrafter
 from service.draft_settings import DraftSettings
 from split_model.sampling import SamplingParams
@@ -40,7 +41,7 @@ async def warm_up(model: ServedChain, settings: DraftSettings) -> None:
         with suppress(SessionFailed):  # A model without a chat template.
             await model.readers.submit(lambda: model.tokenizer.chat([ChatTurn("user", "Once upon a time")]), "")
         chain = model.chain
-        if chain.hints is not None:  # No cloud is needed for this.
+        if chain.middle is not None and chain.middle.hints is not None:  # No cloud is needed for this.
             chain = Chain(chain.parts, None, chain.compute, chain.chunk)
         warming = Warming(min(model.max_positions, chain.max_positions) - 1, began)
         await _forwards(chain, warming)
@@ -60,7 +61,7 @@ async def _forwards(chain: Chain, warming: Warming) -> None:
     while (rows := warming.next(monotonic())) is not None:
         session = chain.open(rows)
         try:
-            deep = await session.run_in_turn([0] * rows, min(rows, WANTED_ROWS))
+            deep = await prefill(session, [0] * rows, min(rows, WANTED_ROWS))
             await session.compute.submit(partial(chain.parts.head.forward, deep))
         finally:
             session.close()

@@ -48,6 +48,10 @@ class AdapterDrafter:
         file.check(kind, digest, split, adapter_shapes(spec, kind, file.shapes))
         return cls(kind, AdapterLayer(file, spec, dtype, head.device), head, file.parameters)
 
+    def apart(self) -> AdapterDrafter:
+        """Itself: it learns nothing from texts."""
+        return self
+
     def open(self, positions: int) -> AdapterSession:
         """Follow a text of at most ``positions`` tokens."""
         return AdapterSession(self.name, self._layer, self._head, positions)

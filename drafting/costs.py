@@ -6,6 +6,8 @@ squares whose past fades. What is known already anchors them, so that drafts tha
 
 from __future__ import annotations
 
+from split_model.hints import Pace
+
 MEMORY = 0.97
 """Weight of the past: 33 verifications count."""
 
@@ -42,6 +44,7 @@ class RoundCosts:
         self._draft_s: float | None = None
         self._waiting = 1.0
         self.link_row_s = 0.0
+        self._step_s: float | None = None
 
     @property
     def round_s(self) -> float:
@@ -58,10 +61,16 @@ class RoundCosts:
         """Seconds of a step of drafting, 0 while none was measured."""
         return self._draft_s or 0.0
 
-    def link(self, up_bytes: int, up_bytes_s: float | None, down_bytes: int, down_bytes_s: float | None) -> None:
-        """What a row weighs on the link and how fast that is, None where unknown: no row takes less."""
-        up_s = up_bytes / up_bytes_s if up_bytes_s else 0.0
-        self.link_row_s = up_s + (down_bytes / down_bytes_s if down_bytes_s else 0.0)
+    @property
+    def one_by_one(self) -> bool:
+        """Whether a row takes longer to make, or to send, than a step of the cloud: then rows that are sent as they are
+        made arrive no more apart than the cloud keeps up with; else they would only be torn into more steps."""
+        return self._step_s is not None and max(self.draft_s, self.link_row_s) >= self._step_s
+
+    def link(self, row_bytes: int, pace: Pace) -> None:
+        """What a row weighs each way, and how fast the way to the other layers is: no row takes less."""
+        self.link_row_s = sum(row_bytes / each for each in (pace.up_bytes_s, pace.down_bytes_s) if each)
+        self._step_s = pace.step_s
 
     def verified(self, rows: int, seconds: float, waited_s: float | None = None) -> None:
         """A verification of ``rows`` took ``seconds``.

@@ -123,6 +123,11 @@ class Drafter(Protocol):
         """
         ...
 
+    def apart(self) -> Drafter:
+        """The same drafter for another tenant, which has learned nothing yet from texts; itself where it never does:
+        what one tenant's texts teach is not known to others."""
+        ...
+
     def open(self, positions: int) -> DraftSession:
         """Follow a text of at most ``positions`` tokens."""
         ...

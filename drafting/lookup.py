@@ -40,6 +40,10 @@ class LookupDrafter:
     parameters = 0
     tree_nodes = 0
 
+    def apart(self) -> LookupDrafter:
+        """Itself: it learns nothing from texts."""
+        return self
+
     def open(self, positions: int) -> LookupSession:
         """Follow a text of at most ``positions`` tokens."""
         return LookupSession(positions)

@@ -80,6 +80,10 @@ class MedusaDrafter:
         ]
         return cls(heads, head, spec.hidden_size, file.parameters)
 
+    def apart(self) -> MedusaDrafter:
+        """Itself: it learns nothing from texts."""
+        return self
+
     def open(self, positions: int) -> MedusaSession:
         """Follow a text of at most ``positions`` tokens."""
         return MedusaSession(self._heads, self._head, self._hidden_size, positions)

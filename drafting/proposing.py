@@ -7,6 +7,7 @@ drawn from the guess with noise of its own.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from drafting.drafter import Guess
 from drafting.verification import DRAFT_STREAM, Rule, stream
 from split_model.device import on_host
 from split_model.sampling import NOBODY, SamplingParams, drawn, penalised, probabilities
+from split_model.tree import TRUNK
 
 
 @dataclass(frozen=True)
@@ -111,3 +113,22 @@ class Proposer:
             if token != found[0].token and chance > 0
         ]
         return found[:count]
+
+
+def likeliest_tree(choices: Sequence[Sequence[Candidate]], most: int) -> list[tuple[int, Candidate]]:
+    """Of all trees of at most ``most`` nodes the one that is accepted furthest: parent and candidate of each node.
+
+    choices: what may follow every node of depth 0, 1, …, best first; weights are taken for chances.
+    """
+    found: list[tuple[int, Candidate]] = []
+    # Best first: a node's chance is never above its parent's, so parents come before their children.
+    waiting = [(-each.weight, at, TRUNK, 0, each) for at, each in enumerate(choices[0] if choices else [])]
+    heapq.heapify(waiting)
+    count = len(waiting)
+    while waiting and len(found) < most:
+        negative, _, parent, depth, candidate = heapq.heappop(waiting)
+        found.append((parent, candidate))
+        for each in choices[depth + 1] if depth + 1 < len(choices) else []:
+            heapq.heappush(waiting, (negative * each.weight, count, len(found) - 1, depth + 1, each))
+            count += 1
+    return found

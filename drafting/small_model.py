@@ -90,6 +90,10 @@ class SmallModelDrafter:
         parameters = sum(part.num_elements for part in slice_parts(checkpoint.spec, whole(checkpoint.spec)))
         return cls(model_name(model), SmallModel(embedding, stack, head, spec.vocab_size), parameters)
 
+    def apart(self) -> SmallModelDrafter:
+        """Itself: it learns nothing from texts."""
+        return self
+
     def open(self, positions: int) -> SmallModelSession:
         """Follow a text of at most ``positions`` tokens."""
         return SmallModelSession(self.name, self._model, positions)

@@ -60,13 +60,6 @@ class RemoteHints(Protocol):
     def first_chunk(self) -> int | None:
         """Most rows of a prompt's first chunk; None while that is not known."""
 
-    @property
-    def pace(self) -> Pace:
-        """How fast it is."""
-
-    def drafts_in(self, seconds: float) -> None:
-        """One step of drafting takes this device so long (the paper's gamma); of use to whoever runs the layers."""
-
 
 class SessionHints(Protocol):
     """What a session offers whose layers run elsewhere."""
@@ -74,6 +67,13 @@ class SessionHints(Protocol):
     @property
     def spent(self) -> TurnSpent | None:
         """Where the time of this turn went so far; None until its prompt is answered."""
+
+    @property
+    def pace(self) -> Pace:
+        """How fast they are."""
+
+    def drafts_in(self, seconds: float) -> None:
+        """One step of drafting takes this device so long (the paper's gamma); of use to whoever runs the layers."""
 
     def take_advice(self) -> tuple[int, Sequence[int]] | None:
         """A position of this turn, and the sizes of the chunks into which the rows from there on are best cut; None

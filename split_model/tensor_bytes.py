@@ -1,10 +1,16 @@
-"""Tensors as bytes and back, without a copy: what crosses a wire or a file."""
+"""Tensors as bytes and back, without a copy: what crosses a wire or a file; and rows looked at and joined as bytes.
+
+The last is for an event loop's thread: torch would do it in parallel, which makes a team of threads for that thread as
+well. See ``split_model.load_apart`` for what a second team costs.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 
+import numpy
 import torch
 
 DTYPES = {
@@ -14,6 +20,7 @@ DTYPES = {
     "int64": torch.int64,
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_BFLOAT16_EXPONENT = 0x7F80
 
 
 def to_bytes(tensor: torch.Tensor) -> tuple[str, tuple[int, ...], memoryview]:
@@ -46,6 +53,27 @@ def from_bytes(dtype_name: str, shape: tuple[int, ...], buffer: bytes | bytearra
     if wanted == 0:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(view, dtype=dtype).view(shape)
+
+
+def finite(rows: torch.Tensor) -> bool:
+    """Whether `rows` (float32, bfloat16 or float16) hold neither NaN nor infinity."""
+    if rows.dtype is torch.bfloat16:  # NumPy does not know it: all ones in the exponent are NaN or infinity.
+        exponents = rows.view(torch.int16).numpy() & _BFLOAT16_EXPONENT
+        return not bool((exponents == _BFLOAT16_EXPONENT).any())
+    return bool(numpy.isfinite(rows.numpy()).all())
+
+
+def joined(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+    """`pieces`, each [rows, hidden] and at least one, one after the other; a single one as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    whole = pieces[0].new_empty((sum(len(piece) for piece in pieces), pieces[0].shape[1]))
+    target, begin = whole.view(torch.uint8).numpy(), 0
+    for piece in pieces:
+        end = begin + len(piece)
+        target[begin:end] = piece.view(torch.uint8).numpy()
+        begin = end
+    return whole
 
 
 def _warn_once_now() -> None:

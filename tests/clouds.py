@@ -22,11 +22,12 @@ from cloud_server.stages.pipeline import PipelineRunner
 from device_agent.chain.chain import Chain, ChainSession
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
+from device_agent.chain.prefill import prefill
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.sharing.compute import Compute
-from device_agent.speculative.choosing import Chooser
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftSettings
+from drafting.choosing import Chooser
 from split_model.checkpoint import Checkpoint
 from split_model.names import model_name
 from split_model.sampling import SamplingParams
@@ -138,7 +139,7 @@ def plain() -> DraftingWay:
 
 async def logits_of(session: ChainSession, ids: Sequence[int], want: int = 1) -> torch.Tensor:
     """The logits ``[want, vocab]`` of the last of some new tokens."""
-    return session.chain.parts.head.forward(await session.run_in_turn(ids, want))
+    return session.chain.parts.head.forward(await prefill(session, ids, want))
 
 
 async def until(condition: Any, within_s: float = WAIT_S) -> None:

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from device_agent.speculative.choosing import Chooser
+from drafting.choosing import Chooser
 from drafting.drafter import DraftSession, Guess
 from drafting.proposing import Candidate
 from drafting.verification import Rule, verify

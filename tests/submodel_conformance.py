@@ -314,13 +314,14 @@ async def _hints(submodel: Submodel, stack: Stack) -> None:
     for a turn that has not begun."""
     assert submodel.hints is not None
     assert submodel.hints.chunk is None or submodel.hints.chunk > 0
-    submodel.hints.drafts_in(0.001)
     session = submodel.open(6, prompt=5, expected=6)
     hints = session.hints
     assert hints is not None and hints.spent is None
+    hints.drafts_in(0.001)
     for count in (5, 1):
         await session.forward(rows(count, stack.spec.hidden_size, 90), 1)
     spent = hints.spent
+    assert hints.pace.step_s is None or hints.pace.step_s > 0
     assert spent is not None and spent.answers == 1 and spent.decode.step_s >= 0
     assert sum((spent.prompt.device_s, spent.prompt.link_s, spent.prompt.queue_s, spent.prompt.step_s)) > 0
     session.expect(0, 6)

@@ -20,11 +20,11 @@ from device_agent.answering.shared_prompt import SharedPrompt
 from device_agent.answering.stops import StopScanner
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.chain import Chain, ChainSession
-from device_agent.sharing.fair_threads import FairThreads, served_tenant
+from device_agent.sharing.compute import FairThreads, served_tenant
 from device_agent.sharing.permits import Permits
-from device_agent.speculative.choosing import Chooser, Chosen
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftingWays, Tally
+from drafting.choosing import Chooser, Chosen
 from split_model import hints
 from split_model.sampling import BadSampling, SamplingParams
 from wire.errors import Code, SessionFailed

@@ -1,35 +1,20 @@
-"""A whole model as a chain of submodels: input here, middle anywhere, output here.
-
-Prefill goes chunk by chunk: while one chunk is on its way or in the cloud, the next is computed here.
-"""
+"""A whole model as a chain of submodels: input here, middle anywhere, output here."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Awaitable, Sequence
 
 import torch
 
-from device_agent.chain.deep_sessions import DeepSessions
 from device_agent.chain.local import LocalSession, LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
-from device_agent.cloud.chunks import DEFAULT_CHUNK, Chunker
-from device_agent.sharing.compute import Compute
+from device_agent.sharing.compute import Compute, quiet
 from device_agent.sharing.prompt_turns import PromptTurns
 from drafting.drafter import Drafter, DraftSession
 from split_model.device import fetched
-from split_model.hints import RemoteHints, TurnSpent
+from split_model.hints import TurnSpent
 from split_model.submodel import Submodel, SubmodelSession
-from wire.limits import FIRST_CHUNK
-
-WHOLE_PROMPT = sys.maxsize
-"""The chunk of a prompt that is not cut: as many rows as the cloud takes in one forward."""
-
-MAX_AHEAD = 16
-"""Chunks computed here and not yet answered. While the cloud is busy with others, the link goes on with ours; so many
-of a common size are as many rows as a cloud takes ahead of its answers."""
 
 
 class Chain:
@@ -64,28 +49,13 @@ class Chain:
         """Most positions of one session, as far as is known now."""
         return self.middle.max_positions if self.middle is not None else self.front.max_positions
 
-    @property
-    def hints(self) -> RemoteHints | None:
-        """What is known of a middle submodel that runs elsewhere; None where all layers are here."""
-        return self.middle.hints if self.middle is not None else None
-
-    @property
-    def default_chunk(self) -> int:
-        """Tokens in a chunk of a prompt for which nobody advises otherwise."""
-        return self.chunk or (self.hints.chunk if self.hints is not None else None) or DEFAULT_CHUNK
-
-    @property
-    def first_chunk(self) -> int:
-        """Most tokens in a prompt's first chunk, where the cloud advises how it is cut."""
-        return (self.hints.first_chunk if self.hints is not None else None) or FIRST_CHUNK
-
     def open(self, positions: int, prompt: int = 0, expected: int = 0, drafter: Drafter | None = None) -> ChainSession:
         """Begin a session with room for ``positions`` positions, of which ``prompt`` come at once and ``expected`` will
         probably be reached; ``drafter`` follows its text. Raises what the middle submodel's ``open`` does."""
         middle = self.middle.open(positions, prompt, expected) if self.middle is not None else None
         back = self.back.open(positions) if self.back is not None else None
         drafts = drafter.open(positions) if drafter is not None else None
-        session = ChainSession(self, self.front.open(positions), DeepSessions(middle, back), positions, drafts)
+        session = ChainSession(self, self.front.open(positions), middle, back, positions, drafts)
         session.prompt_end = prompt
         return session
 
@@ -93,33 +63,43 @@ class Chain:
 class ChainSession:
     """One generation, or the turns of one conversation, on a chain.
 
+    What comes behind the input submodel is called *deep*: the middle and the output submodel, as far as they are there.
+    With neither, deep rows are the shallow ones.
+
     Attributes:
         positions: most it may reach.
-        front: the input submodel's session.
-        deep: the sessions of middle and output submodel.
+        front, middle, back: the submodels' sessions.
         compute: the thread on which all of this session's work runs, in order.
         drafts: what follows the text to draft, where somebody does; of use on the compute thread only.
+        branches: whether rows may branch in the deep submodels.
+        hints: what is known of the middle submodel where it runs elsewhere, else None.
+        waits: whether it does, so that the device has time while its rows are there.
         prompt_end: where this turn's prompt ends.
+        prompt_deep: the deep hidden state ``[1, hidden_size]`` of the prompt's last token, once it is there.
     """
 
     def __init__(
         self,
         chain: Chain,
         front: LocalSession,
-        deep: DeepSessions,
+        middle: SubmodelSession | None,
+        back: LocalSession | None,
         positions: int,
         drafts: DraftSession | None = None,
     ) -> None:
         self.positions = positions
         self.front = front
+        self.middle = middle
+        self.back = back
         self.drafts = drafts
         self.chain = chain
         self.compute = chain.compute.lane()
+        self._deep: list[SubmodelSession] = [session for session in (middle, back) if session is not None]
+        self.branches = all(session.branching is not None for session in self._deep)
+        self.hints = middle.hints if middle is not None else None
+        self.waits = self.hints is not None
         self.prompt_end = 0
-        self._prompt_deep: torch.Tensor | None = None
-        """The deep hidden state ``[1, hidden_size]`` of the prompt's last token, once it is there."""
-        self.deep = deep
-        self._hints = deep.middle.hints if deep.middle is not None else None
+        self.prompt_deep: torch.Tensor | None = None
 
     @property
     def position(self) -> int:
@@ -130,79 +110,64 @@ class ChainSession:
     def nbytes(self) -> int:
         """Bytes that it holds on this device: keys, values, and the rows to replay."""
         drafts = self.drafts.nbytes if self.drafts is not None else 0
-        return drafts + sum(session.nbytes for session in self._sessions)
-
-    @property
-    def waits(self) -> bool:
-        """Whether the device has time while its rows are in the middle submodel: that runs elsewhere."""
-        return self._hints is not None
+        return drafts + sum(session.nbytes for session in (self.front, *self._deep))
 
     @property
     def spent(self) -> TurnSpent | None:
         """Where the time of this turn went so far, each answer of the cloud counted as a round; None until its prompt
         is answered, where no cloud has part in it, and where that has all layers: who holds the rest is no device."""
-        parts = self.chain.parts
-        return self._hints.spent if self._hints is not None and (parts.front.blocks or parts.back.blocks) else None
+        here = self.chain.parts.front.blocks or self.back is not None
+        return self.hints.spent if self.hints is not None and here else None
 
     def expect(self, prompt: int, expected: int) -> None:
         """A turn begins: ``prompt`` tokens come at once, and it will probably reach position ``expected``."""
-        self.prompt_end, self._prompt_deep = self.position + prompt, None
-        for session in self._sessions:
+        self.prompt_end, self.prompt_deep = self.position + prompt, None
+        for session in (self.front, *self._deep):
             session.expect(prompt, expected)
-
-    async def run_in_turn(self, ids: Sequence[int], want: int) -> torch.Tensor:
-        """``run``, and a long prompt when it is its tenant's turn where the cloud has part in it."""
-        if len(ids) < 2 or not self.waits:
-            return await self.run(ids, want)
-        async with self.chain.prompts.turn(self.compute.tenant, len(ids)):
-            return await self.run(ids, want)
-
-    async def run(self, ids: Sequence[int], want: int) -> torch.Tensor:
-        """Run new tokens; the deep hidden states ``[want, hidden_size]`` of the last ``want`` of them.
-
-        A fork begins with no new token, ``want`` being 1: that of the prompt's last is there.
-
-        Raises:
-            SessionFailed: the cloud refused, failed or is gone; the session must be closed.
-        """
-        if not ids:
-            assert self._prompt_deep is not None and self.position == self.prompt_end and want == 1
-            return self._prompt_deep
-        limit = self.chain.front.max_rows
-        if self.chain.middle is not None:
-            limit = min(limit, self.chain.middle.max_rows)
-        follows = self.waits and not self.chain.chunk
-        first = self.chain.first_chunk if follows else None
-        chunker = Chunker(len(ids), self.chain.default_chunk, limit, first)
-        start = self.position
-        hints = self._hints if follows and len(ids) > 1 else None
-        answers: list[asyncio.Future[torch.Tensor]] = []
-        begin = 0
-        while True:
-            if hints is not None and (advice := hints.take_advice()) is not None:
-                chunker.advise(advice[0] - start, advice[1])
-            size = chunker.next()
-            if not size:
-                break
-            chunk = ids[begin : begin + size]
-            begin += size
-            shallow = await self.front.forward_from(partial(self.chain.parts.embedding.forward, chunk), size)
-            rows = await self.compute.submit(partial(self.outward, shallow)) if not shallow.is_cpu else shallow
-            wanted = max(0, min(size, want - (len(ids) - begin)))
-            answers.append(self.deep.deepen(rows, wanted, size if self.chain.download_all else 0))
-            self._observe(chunk, shallow)
-            if len(answers) > MAX_AHEAD:
-                await answers[-MAX_AHEAD - 1]
-        outputs = [await answer for answer in answers]  # All of them: a failure anywhere is a hole in a cache.
-        deep = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        if want and start < self.prompt_end == start + len(ids):
-            self._prompt_deep = deep[-1:].clone()
-        return deep
 
     def outward(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows of the input submodel as they go to the middle one: in the host's memory where that runs elsewhere. On
         the compute thread, since the device is waited for."""
         return fetched(rows)[0] if self.waits else rows
+
+    def deepen(
+        self, shallow: torch.Tensor, wanted: int, download: int = 0, parents: Sequence[int] | None = None
+    ) -> asyncio.Future[torch.Tensor]:
+        """The deep hidden states ``[wanted, hidden_size]`` of the last ``wanted`` of these rows of the input submodel.
+
+        Begun now: what is called next comes behind it. Nobody has to wait where the session is closed instead.
+
+        Args:
+            download: so many of the middle submodel's rows come back at least, used or not.
+            parents: of rows that branch, as ``Branching.forward_nodes`` has them; ``keep`` or ``cut`` must follow then.
+                Of these the first ones alone may come back, as many as the middle submodel takes at once.
+        """
+        # Layers behind the cloud need every row; a head alone needs only those whose logits are asked for.
+        rows = shallow.shape[0] if self.back is not None else max(wanted, download)
+        if self.middle is None:
+            there = asyncio.get_running_loop().create_future()
+            there.set_result(shallow[shallow.shape[0] - rows :])
+            deep: Awaitable[torch.Tensor] = there
+        elif parents is None:
+            deep = self.middle.forward(shallow, rows)
+        else:
+            assert self.middle.branching is not None, "without branching there is no draft that is a tree"
+            deep = self.middle.branching.forward_nodes(shallow, rows, parents)
+        if self.back is not None or rows > wanted:
+            deep = self._through_back(deep, wanted, parents)
+        return quiet(asyncio.ensure_future(deep))
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """See ``Branching.keep``, of each deep submodel."""
+        for session in self._deep:
+            assert session.branching is not None
+            session.branching.keep(nodes)
+
+    def cut(self, position: int) -> None:
+        """Forget every deep row from ``position`` on."""
+        for session in self._deep:
+            if session.position > position:
+                session.truncate(position)
 
     async def fork(self) -> ChainSession:
         """A session that goes on where this turn's prompt ended, which is in, and may reach as far; whatever this one
@@ -211,37 +176,41 @@ class ChainSession:
         Raises:
             SessionFailed: this session has failed.
         """
-        end, deep, drafts = self.prompt_end, self._prompt_deep, self.drafts
+        end, deep, drafts = self.prompt_end, self.prompt_deep, self.drafts
         assert deep is not None
         forked_drafts = await self.compute.submit(lambda: drafts.fork(end)) if drafts is not None else None
-        forked = ChainSession(self.chain, self.front.fork(end), self.deep.fork(end), self.positions, forked_drafts)
-        forked.compute, forked.prompt_end, forked._prompt_deep = self.compute, end, deep
+        middle = self.middle.fork(end) if self.middle is not None else None
+        back = self.back.fork(end) if self.back is not None else None
+        forked = ChainSession(self.chain, self.front.fork(end), middle, back, self.positions, forked_drafts)
+        forked.compute, forked.prompt_end, forked.prompt_deep = self.compute, end, deep
         return forked
 
     def truncate(self, position: int) -> None:
         """Forget every token from ``position`` on, in every submodel."""
-        for session in self._sessions:
+        for session in (self.front, *self._deep):
             session.truncate(position)
         if (drafts := self.drafts) is not None:
             self.compute.submit(lambda: drafts.truncate(min(position, drafts.position)))
 
     def park(self) -> None:
-        """The answer is complete and a next turn may follow; ``truncate`` or ``run`` takes the session up again."""
-        for session in self._sessions:
+        """The answer is complete and a next turn may follow; ``truncate`` or ``prefill`` takes the session up again."""
+        for session in (self.front, *self._deep):
             session.park()
 
     def close(self) -> None:
         """End the session in every submodel. Safe to call twice."""
-        for session in self._sessions:
+        for session in (self.front, *self._deep):
             session.close()
         if (drafts := self.drafts) is not None:
             self.drafts = None
             self.compute.submit(drafts.close)
 
-    @property
-    def _sessions(self) -> list[SubmodelSession]:
-        return [self.front, *self.deep.all]
-
-    def _observe(self, ids: Sequence[int], shallow: torch.Tensor) -> None:
-        if (drafts := self.drafts) is not None:
-            self.compute.submit(lambda: drafts.observe(ids, shallow, None))
+    async def _through_back(
+        self, deep: Awaitable[torch.Tensor], wanted: int, parents: Sequence[int] | None
+    ) -> torch.Tensor:
+        rows = await deep
+        if self.back is None:
+            return rows[rows.shape[0] - wanted :]
+        if parents is None:
+            return await self.back.forward(rows, wanted)
+        return await self.back.forward_nodes(rows, min(wanted, len(rows)), parents[: len(rows)])

@@ -8,13 +8,13 @@ from contextlib import suppress
 
 import torch
 
+from device_agent.cloud.asked import Piece
 from device_agent.cloud.chunks import DEFAULT_CHUNK
 from device_agent.cloud.link import CloudLink
-from device_agent.cloud.log import Piece, SessionLog
+from device_agent.cloud.log import SessionLog
 from device_agent.cloud.recovery import LOSSES, Kept, Recovery
-from device_agent.cloud.row_bytes import finite
 from split_model.packed_rows import unpack
-from split_model.tensor_bytes import from_bytes
+from split_model.tensor_bytes import finite, from_bytes
 from wire.credits import Window
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
@@ -55,6 +55,8 @@ class Attachment:
         self._recovery = recovery
         self._gone = gone
         self._resuming = begin > 0
+        self._progressed = False
+        """Whether new rows were answered here: what was wrong before is over then."""
         self._window = Window(link.welcome.window_rows)
         self._most = link.max_rows
         self._most_of_history = link.chunk or DEFAULT_CHUNK
@@ -124,12 +126,15 @@ class Attachment:
         now = self._quiet_since = self._clock()
         piece = log.answered(rows)
         rows_count, up_bytes, asked = piece.hidden.shape[0], piece.hidden.nbytes, piece.asked
-        link.pace.answered(result, piece.posted, now, up_bytes, 0 if rows is None else rows.nbytes, link.rtt_s)
+        queue_s, step_s, down_bytes = result.queue_us / 1e6, result.step_us / 1e6, 0 if rows is None else rows.nbytes
+        link.pace.answered(piece.posted, now, up_bytes, down_bytes, queue_s, step_s, link.rtt_s)
         self._answers += 1
         self._window.give(rows_count)
         self._resuming = False
         if asked is not None:
-            self._recovery.progressed()
+            if not self._progressed:
+                self._progressed = True
+                self._recovery.progressed()
             if piece.last and asked.want:  # The times of what this piece was the last to ask for.
                 at = log.history.length
                 asked.turn.answered(link.times, at, piece.posted, now, result.queue_us, result.step_us)
@@ -178,7 +183,7 @@ class Attachment:
     def leave(self) -> None:
         """Give it up."""
         for piece in self._log.sent:
-            self.link.pace.monitor.abandoned(piece.posted, piece.hidden.nbytes)
+            self.link.pace.abandoned(piece.posted, piece.hidden.nbytes)
         self.link.withdraw(self.number)
         if self.link.detach(self.number):  # Else the cloud has ended it and knows.
             with suppress(ConnectionFailed):

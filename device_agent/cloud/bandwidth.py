@@ -1,4 +1,4 @@
-"""How fast the link to the cloud is, from the times of frames that are sent anyway: HAT's beta up and down. Pure.
+"""How fast the link to the cloud is, from the times of long frames that are sent anyway: HAT's beta up and down. Pure.
 
 A result tells how long its rows waited in the cloud and how long their step took. So the device knows, on its own
 clock, when the last byte of a frame had arrived: when the result came back, less its own way back, step, wait and half
@@ -30,9 +30,6 @@ are a link that has changed: the mean begins anew with them. A single one is jit
 
 SHORT_PART = 1 / 8
 """A frame of less than this part of the mean's bytes says nothing of a link that has changed."""
-
-SHORT_FRAMES = 64
-"""The shortest round trip of so many short frames is one of the link, or little more: some of them waited for none."""
 
 MOST_SENT = 64
 """Long frames on the way that are remembered."""
@@ -97,7 +94,7 @@ class LinkMonitor:
 
     Args:
         short_bytes: a frame of so many bytes or fewer is *short*: it measures the latency and its jitter, not the
-            bandwidth.
+            bandwidth. Nobody need tell of frames that are short both ways.
     """
 
     def __init__(self, short_bytes: int = SHORT_BYTES) -> None:
@@ -105,8 +102,6 @@ class LinkMonitor:
         self._up = _Rate()
         self._down = _Rate()
         self._sent: deque[_Sent] = deque(maxlen=MOST_SENT)
-        self._round_trips: deque[float] = deque(maxlen=SHORT_FRAMES)
-        self._rtt_s: float | None = None
         self._last_arrived = -math.inf
         self._last_back = -math.inf
         self._reported = (0, 0)
@@ -142,7 +137,7 @@ class LinkMonitor:
         step_s: float,
         rtt_s: float | None,
     ) -> None:
-        """The result of the frame that was sent at ``posted`` has arrived. Short ones measure the round trip.
+        """The result of the frame that was sent at ``posted`` has arrived.
 
         Args:
             posted: when the frame was given to the link, as told to ``sent``.
@@ -151,20 +146,9 @@ class LinkMonitor:
             down_bytes: length of the result.
             queue_s: how long the frame waited in the cloud before its step.
             step_s: how long that step took.
-            rtt_s: round trip of a frame without length as it was measured last, None where it never was. What short
-                frames take is no less, and after enough of them known better; while neither is known, only frames
-                that waited for the link behind another can be measured.
+            rtt_s: round trip of a frame without length, None where it is not known: then only frames that waited for
+                the link behind another can be measured.
         """
-        if rtt_s != self._rtt_s:  # It is newer than all that short frames took so far.
-            self._rtt_s = rtt_s
-            self._round_trips.clear()
-        if up_bytes <= self.short_bytes:
-            round_trip_s = arrived_back - posted - queue_s - step_s
-            if round_trip_s >= 0:
-                self._round_trips.append(round_trip_s)
-            if down_bytes <= self.short_bytes:
-                return
-        rtt_s = self._round_trip()
         in_order = self._forget(posted, up_bytes)
         half_s = (rtt_s or 0.0) / 2
         beside_s = queue_s + step_s + half_s
@@ -186,12 +170,6 @@ class LinkMonitor:
             self._up.observe(up_bytes, arrived - free, alone=self._last_arrived <= posted + half_s)
         self._last_arrived = max(arrived, self._last_arrived)
         self._last_back = max(arrived_back, self._last_back)
-
-    def _round_trip(self) -> float | None:
-        known = list(self._round_trips)
-        if self._rtt_s is not None and len(known) < SHORT_FRAMES:
-            known.append(self._rtt_s)
-        return min(known, default=None)
 
     def changed(self) -> bool:
         """Whether a bandwidth has become known, or is more than ``THRESHOLD`` away from what was reported last."""

@@ -12,8 +12,7 @@ import structlog
 import torch
 
 from device_agent.cloud.bandwidth import SHORT_BYTES
-from device_agent.cloud.pace import LinkPace
-from device_agent.cloud.times import Times
+from device_agent.cloud.times import LinkPace, Times
 from device_agent.redial import stay_connected
 from service.sparing_log import SparingLog
 from split_model.packed_rows import shortest
@@ -168,7 +167,7 @@ class CloudLink:
         def left() -> None:
             # Frames of several sessions take turns: the link was free for the next when the last of this one had left.
             if message.session in self._attached:
-                pace.monitor.sent(now, length)
+                pace.sent(now, length)
 
         return self.post(message, [Tensor(*shortest(hidden, pace.packs(length)))], left)
 
@@ -228,7 +227,7 @@ class CloudLink:
             session = self._attached.get(message.session)
             if session is not None:  # Else it was closed or moved while the answer was on its way.
                 session.answered(message, frame.tensors)
-                if self.pace.monitor.changed():
+                if self.pace.changed:
                     self._tell()
         elif isinstance(message, Failed):
             session = self._attached.pop(message.subject, None) if message.subject is not None else None

@@ -10,67 +10,74 @@ and the choice, nobody there has heard of the others: the kept ones are sent as 
 
 from __future__ import annotations
 
-import asyncio
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import torch
 
-from device_agent.cloud.history import History
-from device_agent.cloud.row_bytes import joined
-from device_agent.cloud.times import Turn
-from split_model.tree import Tree
+from device_agent.cloud.asked import Asked, Piece, Request
+from split_model.tensor_bytes import joined
 from wire.errors import Code, SessionFailed
-from wire.outbox import Outgoing
+
+WHOLE_ROWS = 16
+"""Rows from which on a piece of history stays as it came."""
+
+GATHERED = 64
+"""Smaller pieces are joined once so many follow each other: a tensor for each would cost more than its row."""
 
 
-@dataclass
-class Asked:
-    """A forward of ``turn`` that is pending: rows ``hidden``, of which the outputs of the last ``want`` will be the
-    answer; the nodes of ``tree`` where they branch."""
+class History:
+    """Rows ``[length, hidden_size]`` as a list of pieces. Nobody writes to them, so that histories may share them."""
 
-    hidden: torch.Tensor
-    want: int
-    answer: asyncio.Future[torch.Tensor]
-    turn: Turn
-    tree: Tree | None = None
-    outputs: list[torch.Tensor] = field(default_factory=list)
-
-    def shorten(self, rows: int) -> None:
-        """Leave out what branches behind the first ``rows`` nodes, none of which follows a later one, and their
-        outputs."""
-        assert self.tree is not None
-        self.want = max(0, self.want - (self.hidden.shape[0] - rows))
-        self.hidden, tree = self.hidden[:rows], Tree(self.tree.trunk)
-        tree.add(self.tree.parents[:rows])
-        self.tree = tree
-
-
-@dataclass
-class Piece:
-    """Rows for one frame, from ``position`` on: of history where ``asked`` is None, else of that forward."""
-
-    hidden: torch.Tensor
-    position: int
-    want: int
-    asked: Asked | None
-    last: bool
-    """Whether it ends its forward."""
-    posted: float = 0.0
-    """When it was sent; for whoever sends it."""
-    frame: Outgoing | None = None
-    """What carries it, which knows whether it has left; for whoever sends it."""
+    def __init__(self) -> None:
+        self.length = 0
+        self._pieces: list[torch.Tensor] = []
+        self._begins: list[int] = []
+        self._few = 0
+        """Small pieces at the end, which are to be gathered."""
 
     @property
-    def parents(self) -> Sequence[int] | None:
-        """Which nodes its rows follow, where they branch; -1: the last position before."""
-        return None if self.asked is None or self.asked.tree is None else self.asked.tree.parents
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return sum(piece.untyped_storage().nbytes() for piece in self._pieces)
 
+    def append(self, rows: torch.Tensor) -> None:
+        """Add rows ``[count, hidden_size]`` at the end."""
+        self._pieces.append(rows)
+        self._begins.append(self.length)
+        self.length += rows.shape[0]
+        self._few = self._few + 1 if rows.shape[0] < WHOLE_ROWS else 0
+        if self._few == GATHERED:
+            begin, self._few = self._begins[-GATHERED], 0
+            self._pieces[-GATHERED:] = [self.rows(begin, self.length)]
+            self._begins[-GATHERED:] = [begin]
 
-Request: TypeAlias = Asked | int | tuple[int, ...]
-"""What may be asked: a forward, to forget all from a position on, or to go on with a path of nodes."""
+    def truncate(self, position: int) -> None:
+        """Forget the rows from ``position`` on."""
+        assert 0 <= position <= self.length, (position, self.length)
+        left = bisect_left(self._begins, position)
+        self._few = max(0, self._few - (len(self._begins) - left))
+        del self._pieces[left:], self._begins[left:]
+        self.length = position
+
+    def fork(self, position: int) -> History:
+        """Another history of the first ``position`` rows, which are the same memory."""
+        assert 0 <= position <= self.length, (position, self.length)
+        forked, shared = History(), bisect_left(self._begins, position)
+        forked._pieces, forked._begins = self._pieces[:shared], self._begins[:shared]
+        forked.length = position
+        return forked
+
+    def rows(self, begin: int, end: int) -> torch.Tensor:
+        """Rows ``begin`` to ``end``, at least one: a view where one piece holds them."""
+        assert 0 <= begin < end <= self.length, (begin, end, self.length)
+        found = []
+        for index in range(bisect_right(self._begins, begin) - 1, bisect_left(self._begins, end)):
+            first = self._begins[index]
+            last = self._begins[index + 1] if index + 1 < len(self._begins) else self.length
+            found.append(self._pieces[index][max(0, begin - first) : min(end, last) - first])
+        return joined(found)
 
 
 class SessionLog:
@@ -227,7 +234,8 @@ class SessionLog:
             if rows > room:
                 return None
             want = max(0, min(rows, head.want - (total - end)))
-            piece = Piece(head.hidden[self._cut : end], self._sent_position, want, head, last)
+            parents = head.tree.parents if head.tree is not None else None
+            piece = Piece(head.hidden[self._cut : end], self._sent_position, want, head, last, parents)
             self._cut = 0 if last else end
             if last:
                 self._outgoing.popleft()

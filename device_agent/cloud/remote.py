@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from device_agent.cloud.clouds import Clouds
 from device_agent.cloud.recovery import Recovery
 from device_agent.cloud.session import RemoteSession
-from split_model.hints import Pace
 from wire.errors import Code, SessionFailed
 from wire.session_messages import CloudWelcome, DeviceHello
 
@@ -73,16 +72,6 @@ class RemoteSubmodel:
     def first_chunk(self) -> int | None:
         """Most rows of a first chunk as the cloud advises them now."""
         return self.clouds.preferred.first_chunk
-
-    @property
-    def pace(self) -> Pace:
-        """What is known of the cloud server where a session would be opened now."""
-        return self.clouds.preferred.pace.pace
-
-    def drafts_in(self, seconds: float) -> None:
-        """See ``RemoteHints.drafts_in``; the cloud servers are told when it has changed."""
-        for link in self.clouds.links:
-            link.draft_us = round(seconds * 1e6)
 
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> RemoteSession:
         """Begin a session. Raises ``SessionFailed`` when no cloud server can be reached or all are stopping."""

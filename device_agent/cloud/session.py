@@ -14,15 +14,16 @@ from collections.abc import Callable, Sequence
 import structlog
 import torch
 
+from device_agent.cloud.asked import Asked
 from device_agent.cloud.attachment import Attachment
 from device_agent.cloud.clouds import Clouds
 from device_agent.cloud.link import CloudLink
-from device_agent.cloud.log import Asked, SessionLog
+from device_agent.cloud.log import SessionLog
 from device_agent.cloud.recovery import LOSSES, Recovery
 from device_agent.cloud.times import Turn
 from device_agent.sharing.compute import quiet
 from service.sparing_log import SparingLog
-from split_model.hints import TurnSpent
+from split_model.hints import Pace, TurnSpent
 from split_model.tree import check_path, reach, tree_behind
 from wire.errors import REPLAYABLE, Code, SessionFailed
 from wire.limits import MAX_BRANCHING_ROWS
@@ -86,6 +87,15 @@ class RemoteSession:
     def spent(self) -> TurnSpent | None:
         """See ``SessionHints.spent``."""
         return self._turn.spent
+
+    @property
+    def pace(self) -> Pace:
+        """See ``SessionHints.pace``."""
+        return self._link.pace.pace
+
+    def drafts_in(self, seconds: float) -> None:
+        """See ``SessionHints.drafts_in``; the cloud server is told when it has changed."""
+        self._link.draft_us = round(seconds * 1e6)
 
     def take_advice(self) -> tuple[int, Sequence[int]] | None:
         """See ``SessionHints.take_advice``: what the cloud server said last."""
@@ -185,6 +195,11 @@ class RemoteSession:
             recovering.cancel()
 
     # ---- coming back ----
+
+    @property
+    def _link(self) -> CloudLink:
+        """Where it is, or would be now."""
+        return self._attachment.link if self._attachment is not None else self._clouds.preferred
 
     def _go_on(self) -> None:
         """Send what may be sent, find a place first where there is none and somebody waits."""

@@ -1,78 +1,111 @@
-"""The thread on which all of this device's matrix products run, and a tenant's lane to it."""
+"""Threads that run the work of tenants by turns: one for this device's matrix products, a few that read prompts."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from threading import Lock
+from time import perf_counter
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from device_agent.sharing.fair_threads import FairThreads, served_tenant
+from device_agent.sharing.fair_queue import FairQueue
 
 Value = TypeVar("Value")
 
+served_tenant: Final[ContextVar[str]] = ContextVar("served_tenant", default="")
+"""Whose request is being served; empty outside any. A session that is opened belongs to this tenant from then on."""
 
-class Compute:
-    """The one thread that runs this device's matrix products: first come, first served within a tenant, tenants by
-    turns. A forward is not divided: the others wait for one that runs, which local layers keep to
-    ``MAX_ROWS`` rows."""
 
-    def __init__(self) -> None:
-        self._threads = FairThreads(1, "compute")
+class _Work(NamedTuple):
+    run: Callable[[], Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    free: bool
+
+
+class FairThreads:
+    """A few threads. The work of one tenant begins in the order in which it was submitted; tenants take turns, by the
+    seconds that their work has taken, and of several threads one is left to others."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._queue: FairQueue[_Work] = FairQueue(max(1, count - 1))
+        self._lock = Lock()
+        self._stopped = False
 
     @property
     def idle(self) -> bool:
         """Whether nothing runs or waits."""
-        return self._threads.idle
+        return self._queue.idle
+
+    @property
+    def wanted(self) -> bool:
+        """Whether what runs had better end: other work waits, or the threads are to stop."""
+        return len(self._queue) > 0 or self._stopped
+
+    def others_wait(self, tenant: str) -> bool:
+        """Whether work of another tenant waits."""
+        return self._queue.others_wait(tenant)
+
+    def submit(self, work: Callable[[], Value], tenant: str = "", free: bool = False) -> asyncio.Future[Value]:
+        """Run ``work`` in this tenant's turn. The future belongs to the running event loop; where it is cancelled
+        before its turn, the work does not run.
+
+        Args:
+            free: it counts for nothing, since it only takes time that nobody else wants.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Value] = loop.create_future()
+        with self._lock:
+            self._executor.submit(self._run)  # For each work, one that takes whichever is next by then.
+            self._queue.add(tenant, _Work(work, future, loop, free))
+        return quiet(future)
+
+    def stop(self) -> None:
+        """Let what runs finish, forget the rest."""
+        with self._lock:
+            self._stopped = True
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            left = self._queue.clear()
+        for work in left:
+            with suppress(RuntimeError):  # Its event loop has ended.
+                work.loop.call_soon_threadsafe(work.future.cancel)
+
+    def _run(self) -> None:
+        with self._lock:
+            found = self._next()
+        # On to the next at once: its tenant may have had as many running as it may when a thread was free for it.
+        while found is not None:
+            tenant, work = found
+            cancelled, began = work.future.cancelled(), perf_counter()
+            value, failure = (None, None) if cancelled else _outcome(work.run)
+            with self._lock:  # Before anybody learns that it is done, and asks whether anything runs.
+                self._queue.done(tenant, 0.0 if work.free or cancelled else perf_counter() - began)
+                found = self._next()
+            if not cancelled:
+                with suppress(RuntimeError):  # Its event loop has ended.
+                    work.loop.call_soon_threadsafe(_tell, work.future, value, failure)
+            del work, value, failure  # Nothing of it is held while the next runs.
+
+    def _next(self) -> tuple[str, _Work] | None:
+        return None if self._stopped else self._queue.take()
+
+
+class Compute(FairThreads):
+    """The one thread that runs this device's matrix products. A forward is not divided: the others wait for one that
+    runs, which local layers keep to ``MAX_ROWS`` rows."""
+
+    def __init__(self) -> None:
+        super().__init__(1, "compute")
 
     def lane(self) -> Lane:
         """The thread for all the work of a session that is opened now."""
         return Lane(self, served_tenant.get())
-
-    def others_wait(self, tenant: str) -> bool:
-        """Whether work of another tenant waits."""
-        return self._threads.others_wait(tenant)
-
-    def submit(self, work: Callable[[], Value], tenant: str = "") -> asyncio.Future[Value]:
-        """Run ``work`` after everything this tenant submitted before; the future belongs to the running event loop."""
-        return quiet(self._threads.submit(work, tenant))
-
-    def stream(self, work: Callable[[], Generator[Value, None, Value | None]], tenant: str = "") -> Outputs[Value]:
-        """Like ``submit``; what ``work`` yields, and what it returns where that is something, is handed over as it
-        comes."""
-        loop, stream = asyncio.get_running_loop(), Outputs[Value]()
-
-        def run() -> None:
-            steps = work()
-            try:
-                while True:
-                    loop.call_soon_threadsafe(stream.put, next(steps))
-            except StopIteration as end:
-                if end.value is not None:
-                    loop.call_soon_threadsafe(stream.put, end.value)
-
-        stream.work = self.submit(run, tenant)
-        stream.work.add_done_callback(stream.ended)
-        return stream
-
-    def submit_while_idle(
-        self, step: Callable[[], bool], most: int, enough: Callable[[], bool], tenant: str = ""
-    ) -> asyncio.Future[None]:
-        """Run ``step`` over and over: ``most`` times, as long as it says that there is more to do, until it is
-        ``enough``, and until other work waits. A hop between threads costs as much as a small step, so there is one."""
-        threads = self._threads
-
-        def run() -> None:
-            left = most
-            while left > 0 and not threads.wanted and not enough() and step():
-                left -= 1
-
-        return quiet(threads.submit(run, tenant, free=True))
-
-    def stop(self) -> None:
-        """Let what runs finish, forget the rest."""
-        self._threads.stop()
 
 
 @dataclass(frozen=True)
@@ -94,18 +127,40 @@ class Lane:
         return self.compute.others_wait(self.tenant)
 
     def submit(self, work: Callable[[], Value]) -> asyncio.Future[Value]:
-        """See ``Compute.submit``."""
+        """Run ``work`` after everything this tenant submitted before; the future belongs to the running event loop."""
         return self.compute.submit(work, self.tenant)
 
     def stream(self, work: Callable[[], Generator[Value, None, Value | None]]) -> Outputs[Value]:
-        """See ``Compute.stream``."""
-        return self.compute.stream(work, self.tenant)
+        """Like ``submit``; what ``work`` yields, and what it returns where that is something, is handed over as it
+        comes."""
+        loop, stream = asyncio.get_running_loop(), Outputs[Value]()
+
+        def run() -> None:
+            steps = work()
+            try:
+                while True:
+                    loop.call_soon_threadsafe(stream.put, next(steps))
+            except StopIteration as end:
+                if end.value is not None:
+                    loop.call_soon_threadsafe(stream.put, end.value)
+
+        stream.work = self.submit(run)
+        stream.work.add_done_callback(stream.wake)
+        return stream
 
     def submit_while_idle(
         self, step: Callable[[], bool], most: int, enough: Callable[[], bool]
     ) -> asyncio.Future[None]:
-        """See ``Compute.submit_while_idle``."""
-        return self.compute.submit_while_idle(step, most, enough, self.tenant)
+        """Run ``step`` over and over: ``most`` times, as long as it says that there is more to do, until it is
+        ``enough``, and until other work waits. A hop between threads costs as much as a small step, so there is one."""
+        compute = self.compute
+
+        def run() -> None:
+            left = most
+            while left > 0 and not compute.wanted and not enough() and step():
+                left -= 1
+
+        return compute.submit(run, self.tenant, free=True)
 
 
 class Outputs(Generic[Value]):
@@ -127,11 +182,12 @@ class Outputs(Generic[Value]):
     def put(self, item: Value) -> None:
         """One more."""
         self._items.append(item)
-        self._wake()
+        self.wake()
 
-    def ended(self, work: asyncio.Future[None]) -> None:
-        """The work is done, or has failed."""
-        self._wake()
+    def wake(self, work: asyncio.Future[None] | None = None) -> None:
+        """There is something new: an item, or the end of the work."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def __aiter__(self) -> Outputs[Value]:
         return self
@@ -149,12 +205,24 @@ class Outputs(Generic[Value]):
         self.work.result()
         raise StopAsyncIteration
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
 
 def quiet(future: asyncio.Future[Value]) -> asyncio.Future[Value]:
     """The same future, which nobody complains about when it fails after its session was closed."""
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     return future
+
+
+def _outcome(run: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return run(), None
+    except BaseException as error:  # As an executor does: whoever waits learns of it.
+        return None, error
+
+
+def _tell(future: asyncio.Future[Value], value: Value, failure: BaseException | None) -> None:
+    if future.done():  # Nobody waits any more.
+        return
+    if failure is not None:
+        future.set_exception(failure)
+    else:
+        future.set_result(value)

@@ -1,20 +1,25 @@
-"""Making a draft: a chain that ends by the rule of ``drafting.length``, or for Medusa a tree of a fixed size.
+"""Making nodes: those of a draft, and while its verdict travels those for likely verdicts (HAT section 3.5).
 
-For the compute thread only.
+A draft is a chain that ends by the rule of ``drafting.length``, or for Medusa a tree of a fixed size. The paper
+prepares for one outcome: that the last drafted token alone is corrected, to one of its runners-up. ``all`` prepares for
+every number of accepted tokens, as far as an outcome is likely. All that is prepared goes through the layers together,
+one batch a step. For the compute thread only.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 
+from device_agent.chain.local import NODE_ROOM
 from device_agent.sharing.compute import Lane
 from device_agent.speculative.ahead import Ahead
-from device_agent.speculative.choosing import Chooser
 from device_agent.speculative.way import DraftingWay
+from drafting.choosing import Chooser
 from drafting.drafter import Guess
-from drafting.proposing import Candidate, Proposer
+from drafting.outcomes import outcomes
+from drafting.proposing import Candidate, Proposer, likeliest_tree
+from service.draft_settings import Prepare
 from split_model.tree import TRUNK
 
 SIBLINGS = 4
@@ -23,6 +28,16 @@ SIBLINGS = 4
 DRAFTING_S = 0.01
 """Seconds after which a draft ends while another tenant's work waits for the thread: a token more is worth a few
 milliseconds of somebody's, but on a slow device a whole draft may take half a second."""
+
+
+MOST = 8
+"""Outcomes that are prepared for."""
+
+RUNNERS_UP = 4
+"""Candidates that are looked at after each number of accepted tokens."""
+
+LEAST_CHANCE = 0.04
+"""What is less likely to be needed is not gone on with."""
 
 
 class DraftMaker:
@@ -78,7 +93,8 @@ class DraftMaker:
             self._way.costs.drafted(perf_counter() - began, len(chances) - known)
 
     def branches(self, levels: Sequence[Guess], room: int) -> Sequence[int]:
-        """The likeliest tree of at most the drafter's number of nodes; ``levels[d]`` is about every node of depth d."""
+        """The likeliest tree of at most the drafter's number of nodes; ``levels[d]`` is about every node of depth d.
+        Nothing else is drafted behind the last chosen token."""
         drafted: list[int] = []
         choices: list[list[Candidate]] = []
         for guess in levels[:room]:
@@ -87,21 +103,11 @@ class DraftMaker:
                 break
             choices.append(found)
             drafted.append(found[0].token)
-        parents: list[int] = []
-        chosen: list[Candidate] = []
-        first = len(self._ahead.nodes)
-        # Best first: a node's chance is never above its parent's, so parents come before their children.
-        waiting = [(-each.weight, at, TRUNK, 0, each) for at, each in enumerate(choices[0] if choices else [])]
-        heapq.heapify(waiting)
-        count = len(waiting)
-        while waiting and len(chosen) < self._way.tree_nodes:
-            negative, _, parent, depth, candidate = heapq.heappop(waiting)
-            parents.append(parent)
-            chosen.append(candidate)
-            for each in choices[depth + 1] if depth + 1 < len(choices) else []:
-                heapq.heappush(waiting, (negative * each.weight, count, first + len(chosen) - 1, depth + 1, each))
-                count += 1
-        return self._ahead.add(parents, chosen, [each.weight for each in chosen]) if chosen else ()
+        if not (tree := likeliest_tree(choices, self._way.tree_nodes)):
+            return ()
+        assert not self._ahead.nodes
+        parents, chosen = zip(*tree, strict=True)
+        return self._ahead.add(parents, chosen, [each.weight for each in chosen])
 
     def _candidates(self, guess: Guess | None, drafted: Sequence[int], count: int) -> list[Candidate]:
         """What may follow, without end tokens: nothing comes after them, and they are chosen all the same. But a token
@@ -110,3 +116,70 @@ class DraftMaker:
             return []
         found = self._proposer.candidates(guess, self._chooser.generated, drafted, count)
         return [each for each in found if each.chances is not None or each.token not in self._chooser.end_ids]
+
+
+class Preparation:
+    """What is drafted behind one draft in flight.
+
+    Args:
+        sent: the draft's nodes.
+    """
+
+    def __init__(self, ahead: Ahead, maker: DraftMaker, sent: Sequence[int], kind: Prepare) -> None:
+        assert kind != "none"
+        self._ahead = ahead
+        self._maker = maker
+        self._sent = sent
+        self._kind = kind
+        self._leaves: list[tuple[int, float]] | None = None
+        self._there: list[tuple[int, float]] = []
+        """Ends of lines that were there before, to be gone on with."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything that may turn out to be needed."""
+        return bool(self._leaves)
+
+    def step(self) -> bool:
+        """One token more for everything that is prepared; False when there is nothing left that is likely enough."""
+        new = self._roots() if self._leaves is None else self._next()
+        new = new[: NODE_ROOM - len(self._ahead.nodes)]
+        there, self._there = self._there, []
+        if not new:
+            self._leaves = there or self._leaves or []
+            return bool(there)
+        parents, candidates, chances, likelihoods = zip(*new, strict=True)
+        self._leaves = [*there, *zip(self._ahead.add(parents, candidates, chances), likelihoods, strict=True)]
+        return True
+
+    def _roots(self) -> list[tuple[int, Candidate, float, float]]:
+        """The tokens that may be chosen in place of a drafted one, or after the last, as ``_next`` gives them."""
+        ahead, nodes = self._ahead, [TRUNK, *self._sent]
+        first = max(0, len(self._sent) - 1) if self._kind == "last" else 0
+        found: list[list[Candidate]] = []
+        for accepted, node in enumerate(nodes):
+            candidates = self._maker.candidates(node, RUNNERS_UP) if accepted >= first else []
+            if accepted < len(self._sent):
+                wrong = ahead.tree.tokens[self._sent[accepted]]
+                candidates = [each for each in candidates if each.token != wrong]
+            found.append(candidates)
+        alternatives = [[(each.token, each.weight) for each in candidates] for candidates in found]
+        chances = [ahead.nodes[node].chance for node in self._sent]
+        roots = []
+        for outcome in outcomes(chances, alternatives, MOST, self._kind):
+            there = ahead.line_of(nodes[outcome.accepted], outcome.token)
+            if there:  # Prepared before, and not sent.
+                self._there.append((there[-1], outcome.probability))
+            elif outcome.probability >= LEAST_CHANCE:
+                [candidate] = [each for each in found[outcome.accepted] if each.token == outcome.token]
+                roots.append((nodes[outcome.accepted], candidate, outcome.probability, outcome.probability))
+        return roots
+
+    def _next(self) -> list[tuple[int, Candidate, float, float]]:
+        """New nodes: parent, candidate, chance, and how likely the verdict is that needs them."""
+        new = []
+        for node, likelihood in self._leaves or ():
+            found = self._maker.candidates(node, 1)
+            if found and likelihood * (chance := self._maker.chance(found[0])) >= LEAST_CHANCE:
+                new.append((node, found[0], chance, likelihood * chance))
+        return new

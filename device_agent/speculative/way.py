@@ -13,12 +13,10 @@ from device_agent.speculative.drafters import Drafters
 from drafting.calibration import Calibration, usual_chance
 from drafting.costs import RoundCosts
 from drafting.drafter import Drafter
-from drafting.hybrid import HybridDrafter
 from drafting.length import CostAware, DraftLength, Fixed
 from drafting.verification import Rule
 from service.draft_settings import DraftSettings as DraftSettings
 from service.modes import NO_DRAFT
-from split_model.submodel import Submodel
 
 PRIOR_ROUND_S, PRIOR_ROW_S = 0.02, 0.0005
 """What a verification of one row, and each further row, is taken to cost before the first: a few decide anew."""
@@ -57,9 +55,13 @@ class DraftingWay:
     length: DraftLength
     calibration: Calibration
     costs: RoundCosts
+    rule: Rule
+    """How its drafts are verified: of a tree all branches have one noise, drawn drafts are for chains."""
+    tree_nodes: int
+    """See ``Drafter.tree_nodes``."""
+    prepares: bool
+    """Whether the device drafts on while a draft is verified."""
     tally: Tally = field(default_factory=Tally)
-    step_s: float | None = None
-    """Seconds of a step of the cloud, as it last said; None where none did."""
 
     @classmethod
     def of(cls, drafter: Drafter | None, settings: DraftSettings, costs: RoundCosts | None = None) -> DraftingWay:
@@ -70,49 +72,22 @@ class DraftingWay:
             if settings.draft_length == "fixed"
             else CostAware(costs, settings.draft_cap or AUTO_CAP)
         )
-        return cls(drafter, settings, length, Calibration(usual_chance), costs)
+        tree_nodes = drafter.tree_nodes if drafter is not None else 0
+        return cls(
+            drafter,
+            settings,
+            length,
+            Calibration(usual_chance),
+            costs,
+            rule="keyed" if tree_nodes else settings.verify,
+            tree_nodes=tree_nodes,
+            prepares=drafter is not None and not tree_nodes and settings.prepare != "none",
+        )
 
     @property
     def name(self) -> str:
         """What requests call it."""
         return self.drafter.name if self.drafter is not None else NO_DRAFT
-
-    @property
-    def tree_nodes(self) -> int:
-        """See ``Drafter.tree_nodes``."""
-        return self.drafter.tree_nodes if self.drafter is not None else 0
-
-    @property
-    def rule(self) -> Rule:
-        """How its drafts are verified: of a tree all branches have one noise, drawn drafts are for chains."""
-        return "keyed" if self.tree_nodes else self.settings.verify
-
-    @property
-    def prepares(self) -> bool:
-        """Whether the device drafts on while a draft is verified."""
-        return self.drafter is not None and not self.tree_nodes and self.settings.prepare != "none"
-
-    def measured(self, middle: Submodel | None, row_bytes: int) -> None:
-        """Take over what is known of the way to the middle submodel, and say what drafting takes here."""
-        hints = middle.hints if middle is not None else None
-        if hints is not None:
-            pace = hints.pace
-            self.step_s = pace.step_s
-            self.costs.link(row_bytes, pace.up_bytes_s, row_bytes, pace.down_bytes_s)
-            hints.drafts_in(self.costs.draft_s)
-
-    @property
-    def streams(self) -> bool:
-        """Whether a round's rows are sent one by one.
-
-        Where a row takes longer to make, or to send, than a step of the cloud takes, they arrive one by one anyway and
-        the cloud keeps up; else they would only be torn into more steps.
-        """
-        if self.tree_nodes:
-            return False
-        if self.settings.stream_rows != "auto":
-            return self.settings.stream_rows == "on"
-        return self.step_s is not None and max(self.costs.draft_s, self.costs.link_row_s) >= self.step_s
 
 
 class DraftingWays:
@@ -134,8 +109,7 @@ class DraftingWays:
         key = tenant, drafter.name
         if key not in self._ways:
             costs = self._costs.setdefault(drafter.name, RoundCosts(PRIOR_ROUND_S, PRIOR_ROW_S))
-            own = drafter.apart() if isinstance(drafter, HybridDrafter) else drafter
-            self._ways[key] = DraftingWay.of(own, self._settings, costs)
+            self._ways[key] = DraftingWay.of(drafter.apart(), self._settings, costs)
             if len(self._ways) > MAX_WAYS:
                 self._ways.popitem(last=False)
         self._ways.move_to_end(key)

@@ -20,10 +20,10 @@ from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.sharing.compute import Compute
-from device_agent.speculative.choosing import Chooser
 from device_agent.speculative.drafters import Drafters, load_drafters
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import AUTO_CAP, DraftingWay, DraftSettings
+from drafting.choosing import Chooser
 from drafting.drafter import Drafter
 from drafting.length import CostAware
 from split_model.checkpoint import Checkpoint

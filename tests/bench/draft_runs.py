@@ -14,9 +14,9 @@ from clouds import chain_over, local_middle
 
 from device_agent.chain.chain import Chain
 from device_agent.sharing.compute import Compute
-from device_agent.speculative.choosing import Chooser
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftSettings
+from drafting.choosing import Chooser
 from drafting.drafter import Drafter, DraftSession, Guess, TreeDraftSession
 from drafting.length import DraftLength
 from split_model.sampling import SamplingParams
@@ -124,6 +124,10 @@ class TimedDrafter:
         self.seconds = 0.0
         self.steps = 0
         self._drafter = drafter
+
+    def apart(self) -> TimedDrafter:
+        """Itself: of use to one tenant."""
+        return self
 
     def open(self, positions: int) -> TimedSession:
         return TimedSession(self, self._drafter.open(positions))

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.draft_runs import Answered, CountedLength, Counts, answer, chain_here
 from bench.draft_texts import Text, end_ids
@@ -20,8 +20,8 @@ from processes import cloud_process
 from tqdm import tqdm
 
 from device_agent.chain.chain import Chain
-from device_agent.cloud.pace import LinkPace
 from device_agent.cloud.remote import RemoteSubmodel
+from device_agent.cloud.times import LinkPace
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.way import AUTO_CAP, PRIOR_ROUND_S, PRIOR_ROW_S, DraftingWay, Tally
 from drafting.costs import RoundCosts
@@ -29,7 +29,6 @@ from drafting.drafter import Drafter
 from drafting.length import CostAware
 from service.draft_settings import DraftSettings
 from split_model.sampling import SamplingParams
-from wire.session_messages import Result
 
 SPLIT = 2
 
@@ -160,13 +159,11 @@ def _watch(middle: RemoteSubmodel, results: list[Seen]) -> None:
     def watched(pace: LinkPace) -> None:
         answered = pace.answered
 
-        def seen(
-            result: Result, posted: float, now: float, up_bytes: int, down_bytes: int, rtt_s: float | None
-        ) -> None:
-            results.append(Seen(now - posted, (result.queue_us + result.step_us) / 1e6))
-            answered(result, posted, now, up_bytes, down_bytes, rtt_s)
+        def seen(posted: float, now: float, up: int, down: int, queue_s: float, step_s: float, *more: Any) -> None:
+            results.append(Seen(now - posted, queue_s + step_s))
+            answered(posted, now, up, down, queue_s, step_s, *more)
 
-        pace.answered = seen  # type: ignore[method-assign]
+        pace.answered = seen  # type: ignore[assignment, method-assign]
 
     for link in middle.clouds.links:
         watched(link.pace)

@@ -13,8 +13,9 @@ import torch
 from clouds import chain_over, logits_of, until
 from tiny_models import build_tiny
 
-from device_agent.chain.chain import MAX_AHEAD, WHOLE_PROMPT, ChainSession
+from device_agent.chain.chain import ChainSession
 from device_agent.chain.local import LocalSession, LocalSubmodel
+from device_agent.chain.prefill import MAX_AHEAD, WHOLE_PROMPT
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
 from split_model.hints import Pace

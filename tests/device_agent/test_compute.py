@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from device_agent.sharing.compute import Compute
-from device_agent.sharing.fair_threads import served_tenant
+from device_agent.sharing.compute import Compute, Lane, served_tenant
 
 LONG = 1_000_000_000
 WITHIN_S = 10.0
@@ -43,13 +42,13 @@ async def test_idle_work_ends_by_itself(compute: Compute) -> None:
         steps += 1
         return more
 
-    await asyncio.wait_for(compute.submit_while_idle(step, 7, lambda: False), WITHIN_S)
+    await asyncio.wait_for(compute.lane().submit_while_idle(step, 7, lambda: False), WITHIN_S)
     assert steps == 7
-    await asyncio.wait_for(compute.submit_while_idle(lambda: step(False), 7, lambda: False), WITHIN_S)
+    await asyncio.wait_for(compute.lane().submit_while_idle(lambda: step(False), 7, lambda: False), WITHIN_S)
     assert steps == 8
-    await asyncio.wait_for(compute.submit_while_idle(step, 7, lambda: True), WITHIN_S)
+    await asyncio.wait_for(compute.lane().submit_while_idle(step, 7, lambda: True), WITHIN_S)
     assert steps == 8
-    await asyncio.wait_for(compute.submit_while_idle(step, 7, lambda: steps > 10), WITHIN_S)
+    await asyncio.wait_for(compute.lane().submit_while_idle(step, 7, lambda: steps > 10), WITHIN_S)
     assert steps == 11
 
 
@@ -61,7 +60,7 @@ async def test_idle_work_makes_way(compute: Compute) -> None:
         began.set()
         return True
 
-    idle = compute.submit_while_idle(step, LONG, lambda: False)
+    idle = compute.lane().submit_while_idle(step, LONG, lambda: False)
     assert await asyncio.get_running_loop().run_in_executor(None, began.wait, WITHIN_S)
     assert await asyncio.wait_for(compute.submit(lambda: 5), WITHIN_S) == 5
     await asyncio.wait_for(idle, WITHIN_S)
@@ -75,7 +74,7 @@ async def test_idle_work_ends_with_the_thread(compute: Compute) -> None:
         began.set()
         return True
 
-    idle = compute.submit_while_idle(step, LONG, lambda: False)
+    idle = compute.lane().submit_while_idle(step, LONG, lambda: False)
     assert await asyncio.get_running_loop().run_in_executor(None, began.wait, WITHIN_S)
     compute.stop()
     await asyncio.wait_for(idle, WITHIN_S)
@@ -88,7 +87,7 @@ async def test_a_step_that_fails_is_heard_of(compute: Compute) -> None:
         raise ValueError("a step")
 
     with pytest.raises(ValueError, match="a step"):
-        await asyncio.wait_for(compute.submit_while_idle(broken, 3, lambda: False), WITHIN_S)
+        await asyncio.wait_for(compute.lane().submit_while_idle(broken, 3, lambda: False), WITHIN_S)
     assert await asyncio.wait_for(compute.submit(lambda: 5), WITHIN_S) == 5
 
 
@@ -155,7 +154,7 @@ async def test_idle_work_makes_way_for_what_waited_before(compute: Compute) -> N
     first = compute.submit(hold, "greedy")
     assert await asyncio.get_running_loop().run_in_executor(None, began.wait, WITHIN_S)
     waits = compute.submit(lambda: None, "greedy")
-    idle = compute.submit_while_idle(step, 1000, lambda: False, "small")
+    idle = Lane(compute, "small").submit_while_idle(step, 1000, lambda: False)
     held.set()
     await asyncio.wait_for(asyncio.gather(first, waits, idle), WITHIN_S)
     assert steps == 0
@@ -203,5 +202,5 @@ class LetsGoSlowly:
 
 async def test_who_has_read_a_stream_finds_the_thread_idle(compute: Compute) -> None:
     """A stream ends with its work, so that nobody takes the end of his own work for somebody else's."""
-    assert [item async for item in compute.stream(cast(Any, LetsGoSlowly))] == [7]
+    assert [item async for item in compute.lane().stream(cast(Any, LetsGoSlowly))] == [7]
     assert compute.idle

@@ -13,6 +13,7 @@ from tiny_models import build_tiny
 
 from device_agent.answering.conversations import MAX_LOST, MIN_SHARED, Conversations, shared
 from device_agent.chain.chain import Chain, ChainSession
+from device_agent.chain.prefill import prefill
 from device_agent.sharing.compute import Compute
 
 LONG = list(range(5, 45))
@@ -30,7 +31,7 @@ def chain(tiny_folder: Path) -> Iterator[Chain]:
 async def held(chain: Chain, ids: list[int], positions: int = 100) -> ChainSession:
     """A session that holds these tokens."""
     session = chain.open(positions)
-    await session.run(ids, 1)
+    await prefill(session, ids, 1)
     return session
 
 

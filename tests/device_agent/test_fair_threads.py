@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from device_agent.sharing.fair_threads import FairThreads
+from device_agent.sharing.compute import FairThreads
 
 WITHIN_S = 10.0
 

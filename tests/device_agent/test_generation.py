@@ -21,11 +21,11 @@ from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.sharing.compute import Compute, Lane
-from device_agent.speculative.choosing import Chooser
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay
 from drafting.adapter import AdapterDrafter
 from drafting.adapter_layer import adapter_shapes
+from drafting.choosing import Chooser
 from drafting.drafter import Drafter
 from drafting.drafter_file import write_drafter
 from drafting.hybrid import HybridDrafter
@@ -321,7 +321,7 @@ async def test_a_session_that_fails_while_rows_are_streamed_says_why(drafters: d
         speculation = Generation(session, Chooser(SamplingParams(), prompt, 0, max_tokens=TOKENS), way)
         with pytest.raises(SessionFailed) as failed:
             async for _ in speculation.run():
-                session.deep.middle.fail(SessionFailed(Code.TIMEOUT, "gone"))  # type: ignore[union-attr]
+                session.middle.fail(SessionFailed(Code.TIMEOUT, "gone"))  # type: ignore[union-attr]
         assert failed.value.code is Code.TIMEOUT
         session.close()
 

@@ -13,11 +13,12 @@ from clouds import Cloud, cloud_here, device_hello, remote_middle, until
 from submodel_conformance import rows
 from tiny_models import build_tiny
 
-from device_agent.cloud.bandwidth import SHORT_BYTES, _Rate
+from device_agent.cloud.bandwidth import SHORT_BYTES
 from device_agent.cloud.chunks import DEFAULT_CHUNK
 from device_agent.cloud.link import CloudLink
 from device_agent.cloud.recovery import MAX_LOSSES
 from device_agent.cloud.remote import RemoteSubmodel
+from split_model.hints import Pace
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
 from wire.limits import PACK_BELOW_BYTES_S, PACK_BYTES
@@ -345,7 +346,7 @@ async def test_a_draining_cloud_is_left_when_another_comes(tiny: Path) -> None:
 async def test_a_session_that_leaves_does_not_stop_the_measuring(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closed with a long frame unanswered, while others go on one frame at a time."""
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
-        monitor = remote.clouds.links[0].pace.monitor
+        pace = remote.clouds.links[0].pace
         stream = remote.clouds.links[0].stream
         assert stream is not None
         stream._connection.rtt_s = 0.0
@@ -354,7 +355,7 @@ async def test_a_session_that_leaves_does_not_stop_the_measuring(tiny: Path, mon
         gone.close()
         for begin in range(4):
             await stays.forward(rows(300, 32, begin), 1)
-        assert monitor.up_bytes_s is not None
+        assert pace.pace.up_bytes_s is not None
         stays.close()
 
 
@@ -372,8 +373,7 @@ def test_what_is_packed(tiny: Path) -> None:
     assert not link.pace.packs(SHORT_BYTES) and link.pace.packs(SHORT_BYTES + 1)
 
     def measured(bytes_s: float) -> None:
-        link.pace.monitor._up = _Rate()
-        link.pace.monitor._up.observe(10**6, 10**6 / bytes_s, alone=True)
+        link.pace.pace = Pace(None, bytes_s, None)
 
     measured(0.9 * PACK_BELOW_BYTES_S)
     assert link.pace.packs(PACK_BYTES) and not link.pace.packs(PACK_BYTES - 1)

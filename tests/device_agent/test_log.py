@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.cloud.history import BLOCK_ROWS, WHOLE_ROWS, History
-from device_agent.cloud.log import Asked, Piece, SessionLog
+from device_agent.cloud.asked import Asked, Piece
+from device_agent.cloud.log import GATHERED, WHOLE_ROWS, History, SessionLog
 from device_agent.cloud.times import Turn
 from split_model.tree import Tree
 from wire.errors import SessionFailed
@@ -24,7 +24,7 @@ def test_a_history_is_a_list_of_rows(seed: int) -> None:
     rng, history, model = random.Random(seed), History(), torch.empty(0, 2)
     for _ in range(40):
         if rng.random() < 0.75:
-            count = rng.choice([1, 1, 1, 2, WHOLE_ROWS - 1, WHOLE_ROWS, BLOCK_ROWS + 1])
+            count = rng.choice([1, 1, 1, 2, WHOLE_ROWS - 1, WHOLE_ROWS, GATHERED + 1])
             new = torch.tensor([[rng.random(), rng.random()] for _ in range(count)])
             history.append(new.clone())
             model = torch.cat([model, new])
@@ -53,7 +53,7 @@ def test_histories_that_share_rows_are_lists_of_their_own(seed: int) -> None:
             histories.append((history.fork(position), model[:position]))
             continue
         if what < 0.75:
-            new = torch.rand((rng.choice([1, 1, 1, 2, WHOLE_ROWS - 1, WHOLE_ROWS, BLOCK_ROWS + 1]), 2))
+            new = torch.rand((rng.choice([1, 1, 1, 2, WHOLE_ROWS - 1, WHOLE_ROWS, GATHERED + 1]), 2))
             history.append(new.clone())
             model = torch.cat([model, new])
         else:
@@ -81,11 +81,11 @@ def test_single_rows_cost_little_more_than_themselves() -> None:
     history = History()
     for each in range(1000):
         history.append(torch.full((1, 8), float(each)))
-    assert history.nbytes <= (1000 + BLOCK_ROWS) * 8 * 4
+    assert history.nbytes <= (1000 + GATHERED) * 8 * 4
     for each in range(1000):
         history.truncate(history.length - 2)
         history.append(torch.full((3, 8), float(each)))
-    assert history.nbytes <= (2000 + BLOCK_ROWS) * 8 * 4 * 1.1, "also when drafts are taken back again and again"
+    assert history.nbytes <= (2000 + GATHERED) * 8 * 4 * 1.1, "also when drafts are taken back again and again"
     history.truncate(0)
     assert history.nbytes == 0
 

@@ -20,6 +20,7 @@ from cloud_server.engine.session import Answered
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
+from split_model.hints import Pace
 from split_model.slices import middle_slice
 from split_model.stack import Span, Stack
 from split_model.submodel import SubmodelSession
@@ -94,14 +95,15 @@ async def test_a_small_step_budget_splits_chunks(tiny: Path) -> None:
 @pytest.mark.parametrize("slow", [True, False], ids=["slow link", "fast link"])
 async def test_rows_are_packed_for_a_slow_link(slow: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways, and what comes out is the same; a fast link carries them as they are, and so does one that is told."""
-    monkeypatch.setattr("device_agent.cloud.pace.PACK_BELOW_BYTES_S", 1e12 if slow else 1.0)
+    monkeypatch.setattr("device_agent.cloud.times.PACK_BELOW_BYTES_S", 1e12 if slow else 1.0)
     sent = []
     for may_pack in (True, False):
         hello = device_hello(tiny, 1, 1)
         async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, hello, may_pack=may_pack) as remote:
             await check_submodel(remote, middle_of(tiny))
             (link,) = remote.clouds.links
-            link.pace.monitor._up.observe(10**6, 0.01, alone=True)  # Before that, nobody knows that a link is fast.
+            link.pace._bandwidth._up.observe(10**6, 0.01, alone=True)
+            link.pace.pace = Pace(None, 10**8, None)  # Before that, nobody knows that a link is fast.
             await check_submodel(remote, middle_of(tiny))
             before = link.stream.sent_bytes, link.stream.received_bytes  # type: ignore[union-attr]
             session = remote.open(200)

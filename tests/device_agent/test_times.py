@@ -20,8 +20,7 @@ from device_agent.answering.conversations import Conversations
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.cloud.times import Times, Turn
-from device_agent.sharing.compute import Compute
-from device_agent.sharing.fair_threads import FairThreads
+from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import Drafters
 from device_agent.speculative.way import DraftingWays

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafting.costs import RoundCosts
+from split_model.hints import Pace
 
 
 def learned(costs: RoundCosts, round_s: float, row_s: float, rounds: int, seed: int = 0, spikes: float = 0.0) -> None:
@@ -80,12 +81,22 @@ def test_costs_are_always_times(verifications: list[tuple[int, float]]) -> None:
 def test_no_row_costs_less_than_the_link_takes() -> None:
     """Where the bandwidth is known; half of it known says half."""
     costs = RoundCosts(0.03, 0.001)
-    costs.link(8192, 4096 * 1000, 8192, None)
+    costs.link(8192, Pace(None, 4096 * 1000, None))
     assert costs.row_s == pytest.approx(0.002)
-    costs.link(8192, 4096 * 1000, 8192, 8192 * 1000)
+    costs.link(8192, Pace(None, 4096 * 1000, 8192 * 1000))
     assert costs.row_s == pytest.approx(0.003)
-    costs.link(8192, None, 8192, None)
+    costs.link(8192, Pace())
     assert costs.row_s == pytest.approx(0.001)
+
+
+def test_rows_go_one_by_one_where_they_arrive_so_anyway() -> None:
+    """Where making or sending one takes a step of the cloud's; not while nobody knows what that takes."""
+    costs = RoundCosts(0.03, 0.001)
+    costs.drafted(0.004)
+    assert not costs.one_by_one
+    for step_s, up_bytes_s, expected in ((0.003, None, True), (0.005, None, False), (0.005, 8192 / 0.006, True)):
+        costs.link(8192, Pace(step_s, up_bytes_s, None))
+        assert costs.one_by_one == expected
 
 
 def test_drafting_steps_are_smoothed() -> None:

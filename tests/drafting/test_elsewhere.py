@@ -14,8 +14,8 @@ from stand_in import DEVICE, watched
 from tiny_drafters import DIGEST, SPLIT, adapter_weights, medusa_weights, random_head, tiny_spec
 from tiny_models import build_tiny
 
-from device_agent.speculative.choosing import Chooser
 from drafting.adapter import AdapterDrafter
+from drafting.choosing import Chooser
 from drafting.drafter import Drafter, Guess
 from drafting.drafter_file import write_drafter
 from drafting.hybrid import HybridDrafter

@@ -41,6 +41,9 @@ class Watched:
         self.extended: list[tuple[list[int], list[int]]] = []
         self._drafter = drafter
 
+    def apart(self) -> Watched:
+        return self
+
     def open(self, positions: int) -> DraftSession:
         return WatchedSession(self, self._drafter.open(positions))
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 from drafted_nodes import judged
 
-from device_agent.speculative.choosing import Chooser
 from drafting import proposing, verification
+from drafting.choosing import Chooser
 from drafting.drafter import Guess
 from drafting.proposing import Candidate, Proposer
 from drafting.verification import Rule

@@ -11,7 +11,7 @@ from drafted_nodes import judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_agent.speculative.choosing import Chooser
+from drafting.choosing import Chooser
 from drafting.proposing import Candidate
 from drafting.verification import Rule
 from split_model.sampling import BadSampling, SamplingParams, probabilities

@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.chain import Chain, ChainSession
+from device_agent.chain.prefill import prefill
 from device_agent.speculative.making import SIBLINGS
 from drafting.drafter import Drafter, TreeDraftSession
 from drafting.proposing import Proposer
@@ -150,11 +151,11 @@ async def record(
         if len(truth) < 2:
             continue
         plain = chain.open(len(prompt) + len(truth))
-        deep = await plain.run([*prompt, *truth], 1 + len(truth))
+        deep = await prefill(plain, [*prompt, *truth], 1 + len(truth))
         plain.close()
         for name, drafter in drafters.items():
             session = chain.open(len(prompt) + len(truth), drafter=drafter)
-            await session.run(prompt, 1)
+            await prefill(session, prompt, 1)
             recorder = Recorder(session, truth, deep, ends)
             play = recorder.trees if drafter.tree_nodes else recorder.chains
             drafts = await chain.compute.submit(cast(Any, play))

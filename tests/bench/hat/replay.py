@@ -46,6 +46,10 @@ class ReplayedDrafter:
         self._drafter = drafter
         self._script = Script(tape, source, vocab)
 
+    def apart(self) -> ReplayedDrafter:
+        """Itself: of use to one tenant."""
+        return self
+
     def open(self, positions: int) -> ReplayedSession:
         """Follow a text of at most ``positions`` tokens."""
         return ReplayedSession(self._drafter.open(positions), self._script, bool(self.tree_nodes))

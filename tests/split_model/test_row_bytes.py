@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from device_agent.cloud.history import History
-from device_agent.cloud.row_bytes import finite, joined
+from device_agent.cloud.log import History
+from split_model.tensor_bytes import finite, joined
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

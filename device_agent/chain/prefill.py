@@ -1,0 +1,77 @@
+"""A prompt's way through a chain, in chunks: while one is on its way or in the cloud, the next is computed here."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from device_agent.chain.chain import ChainSession
+from device_agent.cloud.chunks import DEFAULT_CHUNK, Chunker
+from wire.limits import FIRST_CHUNK
+
+WHOLE_PROMPT = sys.maxsize
+"""The chunk of a prompt that is not cut: as many rows as the cloud takes in one forward."""
+
+MAX_AHEAD = 16
+"""Chunks computed here and not yet answered. While the cloud is busy with others, the link goes on with ours; so many
+of a common size are as many rows as a cloud takes ahead of its answers."""
+
+
+async def prefill(session: ChainSession, ids: Sequence[int], want: int) -> torch.Tensor:
+    """Run new tokens, a long prompt when it is its tenant's turn where the cloud has part in it; the deep hidden states
+    ``[want, hidden_size]`` of the last ``want`` of them.
+
+    A fork begins with no new token, ``want`` being 1: that of the prompt's last is there.
+
+    Raises:
+        SessionFailed: the cloud refused, failed or is gone; the session must be closed.
+    """
+    if not ids:
+        assert session.prompt_deep is not None and session.position == session.prompt_end and want == 1
+        return session.prompt_deep
+    if len(ids) == 1 or not session.waits:
+        return await _run(session, ids, want)
+    async with session.chain.prompts.turn(session.compute.tenant, len(ids)):
+        return await _run(session, ids, want)
+
+
+async def _run(session: ChainSession, ids: Sequence[int], want: int) -> torch.Tensor:
+    chain, drafts, start, begin = session.chain, session.drafts, session.position, 0
+    chunker = _chunker(session, len(ids))
+    hints = session.hints if not chain.chunk and len(ids) > 1 else None
+    answers: list[asyncio.Future[torch.Tensor]] = []
+    while True:
+        if hints is not None and (advice := hints.take_advice()) is not None:
+            chunker.advise(advice[0] - start, advice[1])
+        size = chunker.next()
+        if not size:
+            break
+        chunk = ids[begin : begin + size]
+        begin += size
+        shallow = await session.front.forward_from(partial(chain.parts.embedding.forward, chunk), size)
+        rows = shallow if shallow.is_cpu else await session.compute.submit(partial(session.outward, shallow))
+        wanted = max(0, min(size, want - (len(ids) - begin)))
+        answers.append(session.deepen(rows, wanted, size if chain.download_all else 0))
+        if drafts is not None:
+            session.compute.submit(partial(drafts.observe, chunk, shallow, None))
+        if len(answers) > MAX_AHEAD:
+            await answers[-MAX_AHEAD - 1]
+    outputs = [await answer for answer in answers]  # All of them: a failure anywhere is a hole in a cache.
+    deep = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    if want and start < session.prompt_end == start + len(ids):
+        session.prompt_deep = deep[-1:].clone()
+    return deep
+
+
+def _chunker(session: ChainSession, rows: int) -> Chunker:
+    """How ``rows`` new rows are cut: by our own size where there is one, else as the cloud advises for any prompt."""
+    chain, middle = session.chain, session.chain.middle
+    hints = middle.hints if middle is not None else None
+    limit = min(chain.front.max_rows, middle.max_rows) if middle is not None else chain.front.max_rows
+    default = chain.chunk or (hints.chunk if hints is not None else None) or DEFAULT_CHUNK
+    first = (hints.first_chunk or FIRST_CHUNK) if hints is not None and not chain.chunk else None
+    return Chunker(rows, default, limit, first)
