@@ -60,7 +60,7 @@ class Agent:
 
     async def run(self) -> None:
         """Stay connected and serve, for ever."""
-        await stay_connected("gateway", self._url, self._connection, lambda failure: None)
+        await stay_connected("gateway", self._url, self._connection)
 
     async def drain(self, within_s: float) -> None:
         """Tell the gateway, let the requests that run finish, cancel what is left after ``within_s`` seconds."""

@@ -95,7 +95,6 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
             _hello(config, name, checkpoint, middle),
             config.reply_within_s,
             config.recover_within_s,
-            lambda: agent.report(),
             may_pack=config.pack_rows == "auto",
         )
     chunk = WHOLE_PROMPT if config.whole_prompts else config.chunk

@@ -51,6 +51,8 @@ class Device:
         stopping = asyncio.Event()
         serving = [asyncio.create_task(self._serve()), asyncio.create_task(self._sweep())]
         middle = [asyncio.create_task(self.remote.run())] if self.remote is not None else []
+        if self.remote is not None:
+            serving.append(asyncio.create_task(self._report(self.remote)))
 
         async def drain() -> None:
             try:
@@ -89,6 +91,12 @@ class Device:
     async def _serve(self) -> None:
         await warm_up(self.model, self.config)
         await self.agent.run()
+
+    async def _report(self, remote: RemoteSubmodel) -> None:
+        """The gateway hears at once whether the cloud can be reached."""
+        while True:
+            await remote.news()
+            self.agent.report()
 
     async def _sweep(self) -> None:
         while True:

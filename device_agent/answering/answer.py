@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,6 @@ from msgspec.structs import asdict
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.detokenizer import Detokenizer
 from device_agent.answering.prompt import Prompt, read_prompt
-from device_agent.answering.shared_prompt import SharedPrompt
 from device_agent.answering.stops import StopScanner
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.chain import Chain, ChainSession
@@ -82,28 +81,34 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
     reading = partial(read_prompt, request, model.tokenizer, limit, model.default_max_tokens, vocabulary)
     prompt = await model.readers.submit(reading, request.tenant)
     seed = params.seed if params.seed is not None else secrets.randbits(64)
-    shared = SharedPrompt(request.n - 1)
-    answers = [
-        _Answer(model, request, prompt, limit, params, seed, way, index, post, shared) for index in range(request.n)
+    first = _Answer(model, request, prompt, limit, params, seed, way, 0, post)
+    others = [
+        _Answer(model, request, prompt, limit, params, seed, way, index, post, first) for index in range(1, request.n)
     ]
-    # Accepted is said once a session is open: a cloud that is away is then an HTTP status, not a broken stream.
-    at_once = asyncio.Semaphore(request.at_once or request.n)
-    choices = [asyncio.create_task(_in_turn(at_once, each, first=each is answers[0])) for each in answers]
+    answers = [first, *others]
     try:
-        counts = await asyncio.gather(*choices)
+        counts = await _run(answers, asyncio.Semaphore(request.at_once or request.n))
+    finally:
+        first.leave()
+    proposed, accepted = (sum(getattr(each.tally, count) for each in answers) for count in ("proposed", "accepted"))
+    post(Done(request.request, len(prompt.ids), sum(counts), first.cached, proposed, accepted))
+
+
+async def _run(answers: Sequence[_Answer], at_once: asyncio.Semaphore) -> list[int]:
+    """The tokens of each choice. When one fails all end, and none goes on behind this."""
+    choices = [asyncio.create_task(_in_turn(at_once, each)) for each in answers]
+    try:
+        return await asyncio.gather(*choices)
     finally:
         for choice in choices:
             choice.cancel()
         await asyncio.gather(*choices, return_exceptions=True)
-        shared.close()
-    proposed, accepted = (sum(getattr(each.tally, count) for each in answers) for count in ("proposed", "accepted"))
-    post(Done(request.request, len(prompt.ids), sum(counts), answers[0].cached, proposed, accepted))
 
 
-async def _in_turn(at_once: asyncio.Semaphore, answer: _Answer, *, first: bool) -> int:
+async def _in_turn(at_once: asyncio.Semaphore, answer: _Answer) -> int:
     """Run a choice when fewer of its request run than may at once: the others' room is not this request's."""
     async with at_once:
-        return await answer.run(first)
+        return await answer.run()
 
 
 class _Answer:
@@ -113,6 +118,8 @@ class _Answer:
         cached: tokens of the prompt that an earlier turn had left here. They count as cached also where the cloud has
             given them up meanwhile and they are replayed: nobody has to compute this device's part of them again.
         tally: what drafting brought.
+        session: the first choice's, once it is open; the others begin as forks of it, however late, until ``leave``.
+        prefilled: set once the prompt is in it.
     """
 
     def __init__(
@@ -126,7 +133,7 @@ class _Answer:
         way: DraftingWay,
         index: int,
         post: Callable[[AnyMessage], None],
-        shared: SharedPrompt,
+        first: _Answer | None = None,
     ) -> None:
         self.cached = 0
         self.tally = Tally()
@@ -137,7 +144,10 @@ class _Answer:
         self._way = way
         self._index = index
         self._post = post
-        self._shared = shared
+        self.session: ChainSession | None = None
+        self.prefilled = asyncio.Event()
+        self._first = first
+        self._complete = False
         ends = set(request.stop_token_ids)
         if not request.ignore_eos:
             ends |= model.tokenizer.end_ids
@@ -150,26 +160,38 @@ class _Answer:
         """Those of them that are in no delta yet."""
         self._logprobs: list[TokenLogprob] = []
 
-    async def run(self, first: bool) -> int:
-        """Generate, send, finish; returns the tokens generated. ``first`` also accepts the request."""
-        request = self._request
-        if not first:
-            await self._shared.ready()  # Without a permit, which the first may still be waiting for.
+    async def run(self) -> int:
+        """Generate, send, finish; returns the tokens generated. The first choice also accepts the request."""
+        request, first = self._request, self._first
+        if first is not None:
+            await first.prefilled.wait()  # Without a permit, which the first may still be waiting for.
         async with self._model.permits.one(request.tenant):
-            session = self._session() if first else await self._shared.fork()
-            done = False
+            if first is None:
+                session = self.session = self._session()
+            else:
+                assert first.session is not None
+                session = await first.session.fork()
             try:
-                if first:
+                if first is None:  # Not before: where the cloud is away, that is an HTTP status, not a broken stream.
                     self._post(Accepted(request.request, len(self._prompt.ids)))
                 if request.echo and self._prompt.text:
                     self._send(self._prompt.text)
                 reason = await self._decode(session)
                 timings = self._timings(session)
-                done = True
+                self._complete = True
             finally:
-                self._leave(session, done)
+                if first is not None or not self._complete:
+                    session.close()
         self._post(Finished(request.request, self._index, reason, timings))
         return self._count
+
+    def leave(self) -> None:
+        """Nobody begins in the first choice's session any more: where it is complete, it is kept for a next turn. Of
+        several choices at most one will be gone on with."""
+        if (session := self.session) is not None and self._complete:
+            prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
+            held = [*prompt, *self._chooser.generated][: session.position]
+            self._model.conversations.keep(self._request.tenant, self._way.name, held, len(prompt), session, now)
 
     def _session(self) -> ChainSession:
         """The session of the conversation that the prompt goes on with, cut back to what they share, or a new one."""
@@ -189,19 +211,6 @@ class _Answer:
         session.expect(len(prompt.ids) - session.position, expected)
         return session
 
-    def _leave(self, session: ChainSession, done: bool) -> None:
-        """Keep the session for a next turn. Of several choices at most one will be gone on with: the first is kept,
-        once all others have begun in it."""
-        if done and not self._index:
-            self._shared.leave(lambda: self._keep(session))
-        else:
-            session.close()
-
-    def _keep(self, session: ChainSession) -> None:
-        prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
-        held = [*prompt, *self._chooser.generated][: session.position]
-        self._model.conversations.keep(self._request.tenant, self._way.name, held, len(prompt), session, now)
-
     def _timings(self, session: ChainSession) -> Timings | None:
         """Where the answer's time went. A round may be sent, and answered, row by row."""
         spent = session.spent
@@ -215,8 +224,7 @@ class _Answer:
         reason: Literal["stop", "length"] = "length"
         async with aclosing(generation.run()) as tokens:
             async for chosen in tokens:
-                if not self._index:
-                    self._shared.begin(session)  # Its first token: the prompt is in.
+                self.prefilled.set()  # By its first token.
                 self._tokens += 1
                 self._count += 1
                 reason = chosen.reason or reason

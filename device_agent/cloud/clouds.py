@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from device_agent.cloud.link import CloudLink
@@ -16,13 +16,12 @@ class Clouds:
 
     Args:
         urls, hello, may_pack: see ``RemoteSubmodel``.
-        changed: called when a connection comes or goes.
     """
 
-    def __init__(self, urls: Sequence[str], hello: DeviceHello, changed: Callable[[], None], may_pack: bool) -> None:
-        self.links = [CloudLink(url, hello, self._link_changed, may_pack) for url in urls]
-        self._changed = changed
+    def __init__(self, urls: Sequence[str], hello: DeviceHello, may_pack: bool) -> None:
+        self._told = asyncio.Event()
         self._news = asyncio.Event()
+        self.links = [CloudLink(url, hello, self._told, may_pack) for url in urls]
 
     @property
     def ready(self) -> bool:
@@ -34,14 +33,14 @@ class Clouds:
         """Where a session would be opened now; when nobody is ready, who comes nearest to that."""
         return max(self.links, key=lambda link: (link.ready, link.stream is not None, link.welcome is not None))
 
-    async def news(self, within_s: float) -> None:
-        """Wait until a connection comes or goes, or for ``within_s`` seconds."""
+    async def news(self, within_s: float | None = None) -> None:
+        """Wait until a connection comes, goes or begins to drain, or for ``within_s`` seconds."""
         with suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(self._news.wait(), within_s)
 
     async def run(self) -> None:
         """Stay connected to all, for ever."""
-        tasks = [asyncio.create_task(link.run()) for link in self.links]
+        tasks = [asyncio.create_task(work) for work in (self._spread(), *(link.run() for link in self.links))]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -49,12 +48,15 @@ class Clouds:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _link_changed(self) -> None:
-        # Whichever link it was: a session that had nowhere to go when its own began to drain may have it now.
-        for draining in self.links:
-            if draining.draining and self.ready:
-                for session in draining.sessions:
-                    session.ended(SessionFailed(Code.DRAINING, "the cloud server is stopping"))
-        self._news.set()
-        self._news = asyncio.Event()
-        self._changed()
+    async def _spread(self) -> None:
+        """What one link tells is news for all who wait, and for sessions whose own link drains: now they may have
+        somewhere to go."""
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            for link in self.links:
+                if link.draining and self.ready:
+                    for session in link.sessions:
+                        session.ended(SessionFailed(Code.DRAINING, "the cloud server is stopping"))
+            self._news.set()
+            self._news = asyncio.Event()

@@ -68,7 +68,7 @@ class CloudLink:
     Args:
         url: the cloud server, ``ws://host:port``.
         hello: who this device is and what it expects; the cloud refuses a mismatch.
-        changed: called when the connection comes, goes, or begins to drain.
+        news: set when the connection comes, goes, or begins to drain.
         may_pack: whether rows may be packed.
 
     Attributes:
@@ -82,7 +82,7 @@ class CloudLink:
         draft_us: microseconds of a step of drafting here, which the cloud server is told; 0: nothing is drafted.
     """
 
-    def __init__(self, url: str, hello: DeviceHello, changed: Callable[[], None], may_pack: bool = True) -> None:
+    def __init__(self, url: str, hello: DeviceHello, news: asyncio.Event, may_pack: bool = True) -> None:
         self.hello = hello
         self.stream: Stream | None = None
         self.welcome: CloudWelcome | None = None
@@ -97,7 +97,7 @@ class CloudLink:
         self.pace = self._new_pace()
         self.draft_us = 0
         self._url = url.rstrip("/") + "/device"
-        self._changed = changed
+        self._news = news
         self._attached: dict[int, Attached] = {}
         self._numbers = 0
         self._held: dict[int, None] = {}
@@ -185,11 +185,14 @@ class CloudLink:
 
     async def run(self) -> None:
         """Stay connected, for ever."""
+        await stay_connected("cloud", self._url, self._once)
 
-        def ended(failure: ConnectionFailed) -> None:
+    async def _once(self) -> None:
+        try:
+            await self._connection()
+        except ConnectionFailed as failure:
             self.refusal = failure if failure.code in REFUSALS else None
-
-        await stay_connected("cloud", self._url, self._connection, ended)
+            raise
 
     async def _connection(self) -> None:
         async with dial(self._url, Role.DEVICE, CLOUD_LINK) as stream:
@@ -203,7 +206,7 @@ class CloudLink:
             tasks = [asyncio.create_task(work) for work in (self._read(stream), self._look(), self._make_room())]
             try:
                 often.info("cloud connected", url=self._url)
-                self._changed()
+                self._news.set()
                 ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in ended:
                     task.result()
@@ -214,7 +217,7 @@ class CloudLink:
                 self._held.clear()
                 for session in self.sessions:
                     session.lost()
-                self._changed()
+                self._news.set()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _read(self, stream: Stream) -> None:
@@ -243,7 +246,7 @@ class CloudLink:
         elif isinstance(message, Drain):
             self.draining = True
             often.info("cloud drains", url=self._url, within_s=message.within_s)
-            self._changed()
+            self._news.set()
 
     async def _look(self) -> None:
         clock = asyncio.get_running_loop().time

@@ -7,7 +7,7 @@ move to another by themselves when theirs goes away.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from device_agent.cloud.clouds import Clouds
 from device_agent.cloud.recovery import Recovery
@@ -25,7 +25,6 @@ class RemoteSubmodel:
         reply_within_s: how long one answer may take before its session goes elsewhere, and how long a session may wait
             for room where cloud servers are there and full.
         recover_within_s: how long a session may be without a cloud server before it fails.
-        changed: called when a connection comes or goes.
         may_pack: whether rows may be packed for the way, see ``LinkPace.packs``.
     """
 
@@ -35,10 +34,9 @@ class RemoteSubmodel:
         hello: DeviceHello,
         reply_within_s: float,
         recover_within_s: float = 30.0,
-        changed: Callable[[], None] = lambda: None,
         may_pack: bool = True,
     ) -> None:
-        self.clouds = Clouds(urls, hello, changed, may_pack)
+        self.clouds = Clouds(urls, hello, may_pack)
         self._reply_within_s = reply_within_s
         self._recover_within_s = recover_within_s
 
@@ -90,6 +88,10 @@ class RemoteSubmodel:
         session = RemoteSession(self.clouds, recovery, positions, prompt, expected)
         session.attach(link)
         return session
+
+    async def news(self) -> None:
+        """Wait until a connection comes, goes or begins to drain."""
+        await self.clouds.news()
 
     async def run(self) -> None:
         """Stay connected to all, for ever."""

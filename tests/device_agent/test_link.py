@@ -198,7 +198,7 @@ async def test_a_cloud_that_takes_no_rows_is_refused(tiny: Path, nothing: str) -
     """By its welcome, before a session would send it empty pieces for ever."""
     async with cloud_here(tiny, 1, 1) as cloud:
         object.__setattr__(cloud.server.engine.ledger.limits, nothing, 0)
-        link = CloudLink(cloud.url, device_hello(tiny, 1, 1), lambda: None)
+        link = CloudLink(cloud.url, device_hello(tiny, 1, 1), asyncio.Event())
         with pytest.raises(ConnectionFailed) as failed:
             await asyncio.wait_for(link._connection(), 5)
         assert failed.value.code is Code.UNEXPECTED_MESSAGE and not link.ready
@@ -369,7 +369,7 @@ async def test_advice_comes_to_the_link(tiny: Path) -> None:
 def test_what_is_packed(tiny: Path) -> None:
     """While the link is not known, frames that measure it; on a slow one all but the shortest; where it seems fast
     because rows are packed, they go on to be; on one that is faster than that none, and none where it is forbidden."""
-    link = CloudLink(NOBODY, device_hello(tiny, 1, 1), lambda: None)
+    link = CloudLink(NOBODY, device_hello(tiny, 1, 1), asyncio.Event())
     assert not link.pace.packs(SHORT_BYTES) and link.pace.packs(SHORT_BYTES + 1)
 
     def measured(bytes_s: float) -> None:
@@ -384,4 +384,4 @@ def test_what_is_packed(tiny: Path) -> None:
     assert not link.pace.packs(10**6)
     measured(1.5 * PACK_BELOW_BYTES_S)
     assert not link.pace.packs(10**6)
-    assert not CloudLink(NOBODY, link.hello, lambda: None, may_pack=False).pace.packs(10**6)
+    assert not CloudLink(NOBODY, link.hello, asyncio.Event(), may_pack=False).pace.packs(10**6)
