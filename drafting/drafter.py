@@ -123,6 +123,12 @@ class Drafter(Protocol):
         """
         ...
 
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether its sessions look at the tokens of nodes; else their rows are enough, and a draft can be made on a
+        device before the host knows what it says."""
+        ...
+
     def apart(self) -> Drafter:
         """The same drafter for another tenant, which has learned nothing yet from texts; itself where it never does:
         what one tenant's texts teach is not known to others."""

@@ -30,6 +30,7 @@ class HybridDrafter:
 
     name = "hybrid"
     tree_nodes = 0
+    reads_tokens = True
 
     def __init__(self, model: Drafter, lookup: LookupDrafter) -> None:
         self._model = model

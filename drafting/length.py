@@ -42,6 +42,9 @@ PLAIN_MEMORY = 16
 GIVEN_UP = 2.0
 """Rounds that experience with drafting is worth once it is given up."""
 
+FIRST_CHANCE = 0.7
+"""The usual chance of a draft's first token, before any."""
+
 BANDS = 5
 """Bands of chances that have a mean of what follows."""
 
@@ -70,6 +73,10 @@ class DraftLength(Protocol):
 
     def goes_on(self, chances: Sequence[float]) -> bool:
         """Whether to compute one more guess, after a draft of tokens with these chances."""
+        ...
+
+    def foreseen(self) -> int:
+        """Tokens to draft, 1 or more, where none is looked at before all are made; ``takes`` and ``goes_on`` cut."""
         ...
 
     def seen(self, proposed: int, accepted: int, seconds: float, drafted: bool = True) -> None:
@@ -106,6 +113,9 @@ class Fixed:
     def goes_on(self, chances: Sequence[float]) -> bool:
         return len(chances) < self.cap and (not chances or chances[-1] >= self.threshold)
 
+    def foreseen(self) -> int:
+        return self.cap
+
     def seen(self, proposed: int, accepted: int, seconds: float, drafted: bool = True) -> None:
         pass
 
@@ -135,6 +145,7 @@ class CostAware:
         self._costs = costs
         self._cap = cap
         self._next = _NextChance()
+        self._first = FIRST_CHANCE
         self._drafts = True
         # Fading sums over rounds with a draft: rounds, tokens they brought, seconds over those of a plain round.
         self._rounds, self._tokens, self._extra_s = HOPE, 2.0 * HOPE, 0.0
@@ -173,6 +184,8 @@ class CostAware:
     def takes(self, chances: Sequence[float]) -> bool:
         if len(chances) > 1:
             self._next.seen(*chances[-2:])
+        elif chances:
+            self._first += (chances[0] - self._first) * (1 - MEMORY)
         return len(chances) <= self._cap and math.prod(chances) >= self.rate * self._costs.row_s
 
     def goes_on(self, chances: Sequence[float]) -> bool:
@@ -181,6 +194,19 @@ class CostAware:
             return len(chances) < self._cap
         expected = math.prod(chances) * self._next.after(chances[-1])
         return expected >= self.rate * (self._costs.draft_s + self._costs.row_s)
+
+    def foreseen(self) -> int:
+        """As far as ``goes_on`` would say if every chance were what usually comes."""
+        least = self.rate * (self._costs.draft_s + self._costs.row_s)
+        chance = reached = self._first
+        tokens = 1
+        while tokens < self._cap:
+            chance = self._next.mean(chance)
+            reached *= chance
+            if reached < least:
+                break
+            tokens += 1
+        return tokens
 
     def seen(self, proposed: int, accepted: int, seconds: float, drafted: bool = True) -> None:
         if not drafted:
@@ -232,6 +258,10 @@ class _NextChance:
 
     def __init__(self) -> None:
         self._means = [(band + 0.5) / BANDS for band in range(BANDS)]
+
+    def mean(self, chance: float) -> float:
+        """What usually comes after ``chance``."""
+        return self._means[_band(chance)]
 
     def after(self, chance: float) -> float:
         """What to expect after ``chance``. Asking draws a mean a little to the chance itself: one so low that nobody

@@ -39,6 +39,7 @@ class LookupDrafter:
     name = NAME
     parameters = 0
     tree_nodes = 0
+    reads_tokens = True
 
     def apart(self) -> LookupDrafter:
         """Itself: it learns nothing from texts."""

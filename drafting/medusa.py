@@ -53,6 +53,7 @@ class MedusaDrafter:
 
     name = "medusa"
     tree_nodes = TREE_NODES
+    reads_tokens = True
 
     def __init__(self, heads: Sequence[MedusaHead], head: Head, hidden_size: int, parameters: int) -> None:
         self.parameters = parameters

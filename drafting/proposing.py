@@ -88,6 +88,36 @@ class Proposer:
             ]
         return self._drawn(q, start, len(drafted), count, guess.source)
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether what may follow depends on the tokens before in another way than by the guess: through penalties."""
+        return self._warps_by_text
+
+    @torch.inference_mode()
+    def pick(
+        self, guess: Guess, generated: int, drafted: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """The first of ``candidates`` where ``guess`` has logits and nothing ``looks_back``. Their device is not waited
+        for.
+
+        Args:
+            generated, drafted: how many they are.
+
+        Returns:
+            token int64 ``[1]``, weight float32 ``[1]``, both where the logits are, and ``Candidate.chances``. The token
+            is ``NOBODY``, or the weight no number, where there is none.
+        """
+        logits, start = guess.logits, len(self._prompt) + generated
+        assert logits is not None and not self._warps_by_text
+        if self._params.is_greedy:
+            ids = logits.argmax(0, keepdim=True)
+            return ids, (logits.take(ids) - logits.logsumexp(0)).exp(), None
+        q = probabilities(logits, self._params, self._prompt)
+        if self._rule == "keyed":
+            ids = drawn(q, self._seed, start + drafted)
+            return ids, q.take(ids.clamp(min=0)), None
+        return drawn(q, self._seed, start + drafted, 1, stream(DRAFT_STREAM, start)), q.amax(0, keepdim=True), q
+
     def _likeliest(self, logits: torch.Tensor, text: Sequence[int], count: int, source: str) -> list[Candidate]:
         """By logits; the weight is the probability at temperature 1, as in HAT Eq. 5."""
         if self._warps_by_text:

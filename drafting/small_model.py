@@ -54,6 +54,7 @@ class SmallModelDrafter:
     """See ``drafting.drafter.Drafter``."""
 
     tree_nodes = 0
+    reads_tokens = True
 
     def __init__(self, name: str, model: SmallModel, parameters: int) -> None:
         self.name = name

@@ -83,6 +83,11 @@ class Tree:
             self._paths.append((*self.path(parent), node))
         return self.sees(first)
 
+    def tell(self, node: int, token: int) -> None:
+        """The token of a node that was added with another in its place, before anybody knew it."""
+        self.tokens[node] = token
+        self._children[self.parents[node], token] = node
+
     def sees(self, first: int, end: int | None = None) -> Branches | None:
         """What the nodes from ``first`` to ``end`` see, for whoever runs them; None where they and all before them are
         one line: then slots are positions."""

@@ -15,6 +15,7 @@ import torch
 from device_agent.chain.chain import ChainSession
 from drafting.drafter import Guess
 from drafting.proposing import Candidate
+from split_model.sampling import NOBODY
 from split_model.tree import TRUNK, Tree
 
 
@@ -63,6 +64,19 @@ class Ahead:
         rows = self._front.branch_now(self._embedding.forward(tokens), self.tree)
         self.nodes += map(Node, candidates, chances, rows.split_with_sizes([1] * len(tokens)))
         return range(first, len(self.nodes))
+
+    def follow(self, parent: int, token: torch.Tensor) -> int:
+        """A new node behind ``parent``, run before anybody here knows its token, int64 ``[1]`` where the layers are.
+        Unless ``tell`` follows, it counts for nothing."""
+        self.tree.add([parent], [NOBODY])
+        row = self._front.branch_now(self._embedding.forward(token.clamp(min=0)), self.tree)
+        self.nodes.append(Node(Candidate(NOBODY, 0.0, None, ""), 0.0, row))
+        return len(self.nodes) - 1
+
+    def tell(self, node: int, candidate: Candidate, chance: float) -> None:
+        """What a node of ``follow`` is."""
+        self.tree.tell(node, candidate.token)
+        self.nodes[node].candidate, self.nodes[node].chance = candidate, chance
 
     @property
     def position(self) -> int:

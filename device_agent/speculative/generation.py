@@ -4,6 +4,10 @@ It knows token ids and a chain of submodels, and nothing of text or of who runs 
 and waits, on the event loop. ``Rounds`` computes, one hop on the compute thread for each: from the deep hidden states
 that came back to the rows that go out next. That is HAT's section 3.4, head and verdict, then the next draft, so that
 chosen tokens need not wait for it. Plain decoding is a round whose draft is empty.
+
+On a device that is not the CPU a plain round crosses to the host once, with the token and its row. A drafted one
+crosses twice where its drafter needs no tokens: for the verdict, which is not to wait for the draft, and for the draft
+with its rows. With another drafter each token of a chain, or each level of a tree, crosses too.
 """
 
 from __future__ import annotations
@@ -152,7 +156,7 @@ class Rounds:
         self._chooser = chooser
         self._way = way
         self._ahead = Ahead(session)
-        self._maker = DraftMaker(self._ahead, chooser, way, session.compute)
+        self._maker = DraftMaker(session, self._ahead, chooser, way)
         self._preparation: Preparation | None = None
         self._drafts = False
         """Whether a draft is made in this round."""
@@ -175,7 +179,7 @@ class Rounds:
         self._learn(verdict, waited_s)
         kept, line = self._settle(verdict, deep)
         ends = verdict.chosen[-1].reason is not None
-        self._drafts = not ends and self._room > 0 and self._way.length.begins()
+        self._drafts = not ends and self._maker.room > 0 and self._way.length.begins()
         streams = self._drafts and self._streams
         # What a draft is behind goes with it, where rows are not sent one by one.
         last = None if ends or (self._drafts and not streams) else self._ahead.root_row
@@ -185,7 +189,12 @@ class Rounds:
         if not self._drafts:
             return first
         yield first
-        return self._tree() if self._way.tree_nodes else (yield from self._chain(line, streams))
+        if self._way.tree_nodes:
+            return self._tree()
+        if self._maker.blind:
+            self._sent, rows = self._maker.at_once(line, self._maker.room)
+            return Out(rows=rows)
+        return (yield from self._chain(line, streams))
 
     def prepare(self) -> bool:
         """Draft one token further for every verdict that is likely; False when that is enough.
@@ -237,7 +246,7 @@ class Rounds:
 
     def _chain(self, line: Sequence[int], streams: bool) -> Generator[Out, None, Out | None]:
         """The rows of a chain, one by one as they are made, or all together behind the last chosen token's."""
-        for node in self._maker.chain(line, self._room):
+        for node in self._maker.chain(line, self._maker.room):
             self._sent.append(node)
             if streams:
                 yield Out(rows=self._session.outward(self._ahead.nodes[node].row))
@@ -246,7 +255,7 @@ class Rounds:
     def _tree(self) -> Out:
         """The rows of a tree behind the last chosen token's, which is one of its nodes for the layers to come."""
         drafts = cast(TreeDraftSession, self._session.drafts)
-        self._sent += self._maker.branches(drafts.levels(), self._room)
+        self._sent += self._maker.branches(drafts.levels(), self._maker.room)
         row_of = {TRUNK: 0} | {node: row for row, node in enumerate(self._sent, 1)}
         parents = (TRUNK, *(row_of[self._ahead.tree.parents[node]] for node in self._sent))
         rows = self._session.outward(self._ahead.rows(self._sent))
@@ -272,19 +281,7 @@ class Rounds:
             tally.hits += prepared and not complete and last is not None
 
     @property
-    def _room(self) -> int:
-        """Tokens that may be drafted: as many as there are positions, and tokens that are still wanted."""
-        left = self._session.positions - self._session.front.position
-        nodes, middle = self._way.tree_nodes, self._session.chain.middle
-        if self._way.drafter is None:
-            return 0
-        if nodes:  # A tree goes whole or not at all, and takes as many slots as it has nodes.
-            fits = self._session.branches and left >= nodes and (middle is None or middle.max_rows > nodes)
-            return min(left, self._chooser.left - 1) if fits else 0
-        return min(left, self._chooser.left - 1)
-
-    @property
     def _streams(self) -> bool:
         """Whether a round's rows are sent one by one."""
-        wanted = self._way.settings.stream_rows
-        return not self._way.tree_nodes and (self._way.costs.one_by_one if wanted == "auto" else wanted == "on")
+        wanted, together = self._way.settings.stream_rows, self._way.tree_nodes or self._maker.blind
+        return not together and (self._way.costs.one_by_one if wanted == "auto" else wanted == "on")

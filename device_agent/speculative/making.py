@@ -8,11 +8,14 @@ one batch a step. For the compute thread only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 
+import torch
+
+from device_agent.chain.chain import ChainSession
 from device_agent.chain.local import NODE_ROOM
-from device_agent.sharing.compute import Lane
 from device_agent.speculative.ahead import Ahead
 from device_agent.speculative.way import DraftingWay
 from drafting.choosing import Chooser
@@ -20,6 +23,8 @@ from drafting.drafter import Guess
 from drafting.outcomes import outcomes
 from drafting.proposing import Candidate, Proposer, likeliest_tree
 from service.draft_settings import Prepare
+from split_model.device import fetched
+from split_model.sampling import NOBODY
 from split_model.tree import TRUNK
 
 SIBLINGS = 4
@@ -43,16 +48,33 @@ LEAST_CHANCE = 0.04
 class DraftMaker:
     """Makes the drafts of one answer.
 
-    Args:
-        compute: the thread, for which others may wait.
+    Attributes:
+        blind: whether chains are made ``at_once``: on a device that is not the CPU, where rows alone say what may
+            follow. To look at each token there would be to wait for the device each time.
     """
 
-    def __init__(self, ahead: Ahead, chooser: Chooser, way: DraftingWay, compute: Lane) -> None:
+    def __init__(self, session: ChainSession, ahead: Ahead, chooser: Chooser, way: DraftingWay) -> None:
+        self._session = session
         self._ahead = ahead
         self._chooser = chooser
         self._way = way
-        self._compute = compute
         self._proposer = Proposer(chooser.params, chooser.prompt, chooser.seed, way.rule)
+        on_host = session.chain.parts.head.device.type == "cpu"
+        reads = way.drafter is None or way.drafter.reads_tokens or self._proposer.looks_back
+        self.blind = not (on_host or reads)
+
+    @property
+    def room(self) -> int:
+        """Tokens that may be drafted: as many as there are positions, and tokens that are still wanted."""
+        session, nodes = self._session, self._way.tree_nodes
+        room = min(session.positions - session.front.position, self._chooser.left - 1)
+        if self._way.drafter is None:
+            return 0
+        if nodes:  # A tree goes whole or not at all, and takes as many slots as it has nodes.
+            middle, left = session.chain.middle, session.positions - session.front.position
+            if not session.branches or left < nodes or (middle is not None and middle.max_rows <= nodes):
+                return 0
+        return room
 
     def chance(self, candidate: Candidate) -> float:
         """Of acceptance once all before it are accepted, as far as anybody knows."""
@@ -78,7 +100,7 @@ class DraftMaker:
             yield node
         known, began = len(chances), None
         while len(chances) < room and (not chances or length.goes_on(chances)):
-            if began is not None and perf_counter() - began > DRAFTING_S and self._compute.others_wait:
+            if began is not None and perf_counter() - began > DRAFTING_S and self._session.compute.others_wait:
                 break
             guess = ahead.guess(node)
             if began is None:  # The first guess may have had to read all that was observed: that is no step.
@@ -91,6 +113,47 @@ class DraftMaker:
             yield node
         if began is not None and len(chances) > known:
             self._way.costs.drafted(perf_counter() - began, len(chances) - known)
+
+    def at_once(self, line: Sequence[int], room: int) -> tuple[list[int], torch.Tensor]:
+        """The nodes of a draft, and the rows to be verified ``[1 + nodes, hidden_size]`` where ``outward`` has them,
+        the last chosen token's first. Tokens, chances and rows cross to the host together.
+
+        So the rule of ``drafting.length`` is asked twice: for how many tokens to make, by what usually comes, and once
+        all are there, for how many of them to send. The others are forgotten.
+        """
+        ahead, session, began, nodes = self._ahead, self._session, perf_counter(), list(line[:room])
+        known, most, picked = len(nodes), min(room, self._way.length.foreseen()), []
+        while len(nodes) < most and (guess := ahead.guess(nodes[-1] if nodes else TRUNK)) is not None:
+            picked.append((guess.source, *self._proposer.pick(guess, len(self._chooser.generated), len(nodes))))
+            nodes.append(ahead.follow(nodes[-1] if nodes else TRUNK, picked[-1][1]))
+        rows = ahead.rows(nodes)
+        if not picked:
+            new: list[Candidate] = []
+            rows = session.outward(rows)
+        else:
+            sources, tokens, weights, chances = zip(*picked, strict=True)
+            told = fetched(torch.cat(tokens), torch.cat(weights), *([rows] if session.waits else ()))
+            rows = told[2] if session.waits else rows
+            new = [Candidate(*each) for each in zip(told[0].tolist(), told[1].tolist(), chances, sources, strict=True)]
+            self._way.costs.drafted(perf_counter() - began, len(new))
+        taken = self._taken(nodes[:known], nodes[known:], new)
+        return nodes[:taken], rows[: 1 + taken]
+
+    def _taken(self, line: Sequence[int], made: Sequence[int], new: Sequence[Candidate]) -> int:
+        """How many nodes of ``at_once`` are sent: those of ``line``, and then those that were ``made`` of ``new``."""
+        ahead, length, chances = self._ahead, self._way.length, list[float]()
+        for node in line:
+            if not length.takes([*chances, ahead.nodes[node].chance]):
+                return len(chances)
+            chances.append(ahead.nodes[node].chance)
+        for node, candidate in zip(made, new, strict=True):
+            if (chances and not length.goes_on(chances)) or not self._fits(candidate):
+                break
+            if not length.takes([*chances, chance := self.chance(candidate)]):
+                break
+            ahead.tell(node, candidate, chance)
+            chances.append(chance)
+        return len(chances)
 
     def branches(self, levels: Sequence[Guess], room: int) -> Sequence[int]:
         """The likeliest tree of at most the drafter's number of nodes; ``levels[d]`` is about every node of depth d.
@@ -110,12 +173,18 @@ class DraftMaker:
         return self._ahead.add(parents, chosen, [each.weight for each in chosen])
 
     def _candidates(self, guess: Guess | None, drafted: Sequence[int], count: int) -> list[Candidate]:
-        """What may follow, without end tokens: nothing comes after them, and they are chosen all the same. But a token
-        that was drawn stays, or the text's distribution would depend on what is not drafted."""
+        """What may follow."""
         if guess is None:
             return []
         found = self._proposer.candidates(guess, self._chooser.generated, drafted, count)
-        return [each for each in found if each.chances is not None or each.token not in self._chooser.end_ids]
+        return [each for each in found if self._fits(each)]
+
+    def _fits(self, candidate: Candidate) -> bool:
+        """Whether it is a token to draft. Nothing comes after an end token, and it is chosen all the same; but one that
+        was drawn stays, or the text's distribution would depend on what is not drafted."""
+        if candidate.token == NOBODY or not math.isfinite(candidate.weight):
+            return False
+        return candidate.chances is not None or candidate.token not in self._chooser.end_ids
 
 
 class Preparation:

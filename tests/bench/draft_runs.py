@@ -121,6 +121,7 @@ class TimedDrafter:
         self.name = drafter.name
         self.parameters = drafter.parameters
         self.tree_nodes = drafter.tree_nodes
+        self.reads_tokens = True
         self.seconds = 0.0
         self.steps = 0
         self._drafter = drafter

@@ -60,7 +60,7 @@ async def test_a_round_crosses_few_modules(prepare: str, monkeypatch: pytest.Mon
     looked at every second is no part of it."""
     monkeypatch.setattr("device_agent.cloud.link.LOOK_EVERY_S", 600.0)
     crossed, checkpoint = Crossed(), Checkpoint.open(DEMO)
-    settings = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=4, prepare=prepare)  # type: ignore[arg-type]
+    settings = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=4, prepare=prepare)
     with profiled(crossed):
         compute = Compute()
         async with (

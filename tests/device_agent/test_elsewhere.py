@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ SPLIT, TOKENS = 2, 12
 PROMPT = prompt_for(DEMO, 20)
 GREEDY, SAMPLED = SamplingParams(), SamplingParams(temperature=0.9, top_p=0.95, seed=11)
 LONG = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=4, prepare="none", stream_rows="off")
-KINDS = ("none", "hybrid", "medusa", str(DEMO))
+KINDS = ("none", "adapter", "fused", "hybrid", "medusa", str(DEMO))
 
 
 @asynccontextmanager
@@ -166,8 +167,8 @@ async def test_a_plain_round_crosses_once(afar: bool, params: SamplingParams) ->
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("kind", ["adapter", "fused", str(DEMO)], ids=lambda kind: Path(kind).name)
 async def test_a_drafted_rounds_rows_cross_once(kind: str, params: SamplingParams) -> None:
-    """Once the verdict, which is not to wait for the draft; each drafted token with its chance, on which it hangs
-    whether there is another; and then all rows together."""
+    """Once the verdict, which is not to wait for the draft, and once the draft with all its rows. A model that reads
+    tokens is told them, so each token of its drafts crosses with its chance, on which hangs whether there is more."""
     async with chain_on(DEVICE, afar=True) as chain:
         left = []
         for tokens in (6, 26):
@@ -176,8 +177,45 @@ async def test_a_drafted_rounds_rows_cross_once(kind: str, params: SamplingParam
                 _, generation = await answered(chain, way, params, tokens)
             tally = generation.tally
             assert tally.proposed > tally.rounds
-            left.append(len(seen.to_host) - 2 * tally.rounds - tally.proposed)
+            left.append(len(seen.to_host) - 2 * tally.rounds - (tally.proposed if kind == str(DEMO) else 0))
     assert left[1] == left[0]
+
+
+@elsewhere
+@pytest.mark.parametrize("rule", ["keyed", "rejection", "block"])
+async def test_drafts_made_at_once_are_those_made_one_by_one(rule: Any, device: torch.device) -> None:
+    """Where no token is left out, all rules draft and accept the same."""
+    found = []
+    for place in (CPU, device):
+        async with chain_on(place, afar=False) as chain:
+            way = way_of(chain, "adapter", replace(LONG, verify=rule))
+            chosen, generation = await answered(chain, way, SAMPLED, 30)
+            found.append((tokens_of(chosen), generation.tally.proposed, generation.tally.accepted))
+    assert found[0] == found[1]
+
+
+async def test_what_a_draft_is_cut_by_is_forgotten() -> None:
+    """Where a threshold cuts what was made, fewer are sent than there were, and the answer stays."""
+    async with chain_on(DEVICE, afar=True) as chain:
+        way = way_of(chain, "adapter", replace(LONG, draft_threshold=0.9, draft_cap=6))
+        chosen, generation = await answered(chain, way, GREEDY, 30)
+        assert tokens_of(chosen) == oracle_tokens(DEMO, PROMPT, 30)
+        tally = generation.tally
+        assert tally.rounds < tally.proposed < 6 * tally.rounds
+
+
+async def test_an_end_token_ends_a_draft_made_at_once() -> None:
+    """It is chosen, and not drafted; nothing behind it is sent."""
+    truth = oracle_tokens(DEMO, PROMPT, 20)
+    end = next(token for number, token in enumerate(truth) if number > 8 and token not in truth[:number])
+    async with chain_on(DEVICE, afar=True) as chain:
+        way = way_of(chain, "adapter", LONG)
+        session = chain.open(len(PROMPT) + 20, drafter=way.drafter)
+        chooser = Chooser(GREEDY, PROMPT, 0, end_ids={end}, max_tokens=20)
+        chosen = [each async for each in Generation(session, chooser, way).run()]
+        assert tokens_of(chosen) == truth[: truth.index(end) + 1] and chosen[-1].reason == "stop"
+        assert session.position == len(PROMPT) + len(chosen) - 1
+        session.close()
 
 
 def test_a_device_that_is_not_there() -> None:

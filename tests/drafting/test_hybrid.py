@@ -33,6 +33,7 @@ class Watched:
     """A real drafter and what it was asked for."""
 
     tree_nodes = 0
+    reads_tokens = True
 
     def __init__(self, drafter: Drafter) -> None:
         self.name = drafter.name

@@ -43,6 +43,7 @@ class ReplayedDrafter:
         self.name = drafter.name
         self.parameters = drafter.parameters
         self.tree_nodes = drafter.tree_nodes
+        self.reads_tokens = True
         self._drafter = drafter
         self._script = Script(tape, source, vocab)
 
