@@ -165,7 +165,6 @@ class Lane:
 
 class Outputs(Generic[Value]):
     """What one piece of work on the thread hands over, in order, to be iterated over once; raises what the work raises.
-    It ends with the work, so that the thread is free behind it if nobody else has come.
 
     It ends when the work is done, not with the last item: whoever asks then whether the thread is idle is not told of
     this very work.

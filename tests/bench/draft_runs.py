@@ -103,6 +103,9 @@ class CountedLength:
     def goes_on(self, chances: Sequence[float]) -> bool:
         return self._rule.goes_on(chances)
 
+    def foreseen(self) -> int:
+        return self._rule.foreseen()
+
     def seen(self, proposed: int, accepted: int, seconds: float, drafted: bool = True) -> None:
         self._rule.seen(proposed, accepted, seconds, drafted)
         self.counts.round(proposed, accepted, self._deepest)

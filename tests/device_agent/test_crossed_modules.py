@@ -19,7 +19,7 @@ from device_agent.speculative.drafters import load_drafters
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay
 from drafting.choosing import Chooser
-from service.draft_settings import DraftSettings
+from service.draft_settings import DraftSettings, Prepare
 from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 
@@ -51,11 +51,11 @@ def profiled(by: Crossed) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(before)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 @pytest.mark.parametrize("prepare", ["none", "all"])
-async def test_a_round_crosses_few_modules(prepare: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_crosses_few_modules(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafted, verified in a cloud server, and prepared for: between two tokens in the middle of an answer. What is
     looked at every second is no part of it."""
     monkeypatch.setattr("device_agent.cloud.link.LOOK_EVERY_S", 600.0)

@@ -16,9 +16,9 @@ from cloud_server import build
 from cloud_server.config import CloudConfig
 from device_agent.chain.chain import Chain
 from device_agent.sharing.compute import Compute
-from device_agent.speculative.choosing import Chooser
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftSettings
+from drafting.choosing import Chooser
 from drafting.small_model import SmallModel, SmallModelDrafter
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
