@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from clouds import chain_over, logits_of, until
-from tiny_models import build_tiny
 
 from device_agent.chain.chain import ChainSession
 from device_agent.chain.local import LocalSession, LocalSubmodel
@@ -87,23 +86,16 @@ class SlowMiddle:
         self.closed = True
 
 
-@pytest.fixture
-def path(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
-
-
-def session_over(path: Path, middle: SlowMiddle, compute: Compute, tail: int, chunk: int = 10) -> ChainSession:
+def session_over(tiny: Path, middle: SlowMiddle, compute: Compute, tail: int, chunk: int = 10) -> ChainSession:
     """A chain session in chunks of 10 tokens, where the cloud does not advise them."""
-    return chain_over(path, 4 - tail, tail, middle, compute, chunk).open(200)
+    return chain_over(tiny, 4 - tail, tail, middle, compute, chunk).open(200)
 
 
 @pytest.mark.parametrize("tail", [0, 1])
-async def test_chunks_are_handed_over_ahead_of_the_answers(path: Path, tail: int) -> None:
+async def test_chunks_are_handed_over_ahead_of_the_answers(tiny: Path, tail: int) -> None:
     """Several chunks are computed and sent before the first answer, no more than allowed, then one for each answer."""
     middle, compute = SlowMiddle(), Compute()
-    session = session_over(path, middle, compute, tail, chunk=5)
+    session = session_over(tiny, middle, compute, tail, chunk=5)
     chunks = MAX_AHEAD + 4
     prefill = asyncio.create_task(logits_of(session, [5 + each % 90 for each in range(5 * chunks)]))
     await until(lambda: len(middle.asked) == MAX_AHEAD + 1)
@@ -121,10 +113,10 @@ async def test_chunks_are_handed_over_ahead_of_the_answers(path: Path, tail: int
     compute.stop()
 
 
-async def test_a_failure_of_any_chunk_ends_the_prefill(path: Path) -> None:
+async def test_a_failure_of_any_chunk_ends_the_prefill(tiny: Path) -> None:
     """It is raised to whoever waits, whatever the other chunks did."""
     middle, compute = SlowMiddle(), Compute()
-    session = session_over(path, middle, compute, 0)
+    session = session_over(tiny, middle, compute, 0)
     prefill = asyncio.create_task(logits_of(session, list(range(5, 35))))
     await until(lambda: len(middle.asked) == 3)
     middle.answer(0)
@@ -136,12 +128,12 @@ async def test_a_failure_of_any_chunk_ends_the_prefill(path: Path) -> None:
     compute.stop()
 
 
-async def test_advice_cuts_the_chunks_that_come(path: Path) -> None:
+async def test_advice_cuts_the_chunks_that_come(tiny: Path) -> None:
     """The cloud's size for any prompt is the first; what it advises in between holds from the next chunk on, its
     positions being the session's; a size of our own is kept whatever is advised."""
     for chunk, sizes in ((0, [5] * (MAX_AHEAD + 1) + [17, 18, 20, 5, 5, 5]), (30, [30] * 6)):
         middle, compute = SlowMiddle(), Compute()
-        session = session_over(path, middle, compute, 0, chunk)
+        session = session_over(tiny, middle, compute, 0, chunk)
         first = asyncio.create_task(logits_of(session, [5, 6]))
         await until(lambda: len(middle.asked) == 1)  # noqa: B023
         middle.answer(0)
@@ -160,11 +152,11 @@ async def test_advice_cuts_the_chunks_that_come(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "expected"), [(None, [64, 36]), (40, [40, 60]), (85, [100]), (512, [100])])
-async def test_first_chunks_are_as_small_as_advised(path: Path, first: int | None, expected: list[int]) -> None:
+async def test_first_chunks_are_as_small_as_advised(tiny: Path, first: int | None, expected: list[int]) -> None:
     """Unless a few rows would be left; while nothing is advised they are small."""
     middle, compute = SlowMiddle(), Compute()
     middle.first_chunk, middle.chunk = first, 512
-    session = session_over(path, middle, compute, 0, chunk=0)
+    session = session_over(tiny, middle, compute, 0, chunk=0)
     prefill = asyncio.create_task(logits_of(session, [5] * 100))
     for number in range(len(expected)):
         await until(lambda: len(middle.asked) > number)  # noqa: B023
@@ -175,9 +167,9 @@ async def test_first_chunks_are_as_small_as_advised(path: Path, first: int | Non
     compute.stop()
 
 
-async def test_layers_that_are_all_here_have_even_chunks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_layers_that_are_all_here_have_even_chunks(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no link to hide anything behind."""
-    compute, checkpoint = Compute(), Checkpoint.open(path)
+    compute, checkpoint = Compute(), Checkpoint.open(tiny)
     middle = LocalSubmodel(Stack.load(checkpoint, middle_slice(checkpoint.spec, 1, 1), torch.float32), compute)
     forwarded: list[int] = []
     forward = LocalSession.forward
@@ -187,7 +179,7 @@ async def test_layers_that_are_all_here_have_even_chunks(path: Path, monkeypatch
         return forward(session, hidden, *more)
 
     monkeypatch.setattr(LocalSession, "forward", counted)
-    session = chain_over(path, 1, 1, middle, compute, 0).open(200)
+    session = chain_over(tiny, 1, 1, middle, compute, 0).open(200)
     await logits_of(session, [5] * 150)
     assert 75 in forwarded and 64 not in forwarded, forwarded
     session.close()
@@ -196,15 +188,15 @@ async def test_layers_that_are_all_here_have_even_chunks(path: Path, monkeypatch
 
 @pytest.mark.parametrize("tail", [0, 1])
 @pytest.mark.parametrize("download_all", [False, True])
-async def test_a_whole_prompt(path: Path, tail: int, download_all: bool) -> None:
+async def test_a_whole_prompt(tiny: Path, tail: int, download_all: bool) -> None:
     """One forward where the middle submodel takes it, else as few as that takes, whatever is advised; all its rows come
     back where that is asked for, and the logits are those of the last one alone."""
     for most, sizes in ((512, [90]), (40, [30] * 3)):
         middle, compute = SlowMiddle(), Compute()
         middle.max_rows, middle.chunk, middle.advice = most, 20, (0, [20] * 5)
-        chain = chain_over(path, 4 - tail, tail, middle, compute, WHOLE_PROMPT)
+        chain = chain_over(tiny, 4 - tail, tail, middle, compute, WHOLE_PROMPT)
         chain.download_all = download_all
-        session, plain = chain.open(200), chain_over(path, 4 - tail, tail, None, compute, 10)
+        session, plain = chain.open(200), chain_over(tiny, 4 - tail, tail, None, compute, 10)
         prefill = asyncio.create_task(logits_of(session, list(range(5, 95))))
         await until(lambda: len(middle.asked) == len(sizes))  # noqa: B023
         for number in range(len(sizes)):

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 from checkpoints import DEMO
-from clouds import Cloud, chain_over, cloud_here, device_hello, remote_middle, rows_in, until
+from clouds import Cloud, cloud_here, device_hello, remote_middle, rows_in, until
 from oracle import oracle_tokens, prompt_for
+from served_chains import expected, served
 
 from device_agent.answering.answer import ServedChain, _seed_of, answer
-from device_agent.answering.conversations import Conversations
-from device_agent.answering.tokenizer import Tokenizer
 from device_agent.cloud.remote import RemoteSubmodel
-from device_agent.sharing.compute import Compute, FairThreads
-from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import Drafters
-from device_agent.speculative.way import DraftingWays
 from drafting.drafter import Drafter
 from drafting.lookup import LookupDrafter
 from drafting.small_model import SmallModelDrafter
-from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
-from split_model.submodel import Submodel
 from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
 from wire.request_messages import Delta, Done, Finished, Generate, Sampling
@@ -35,12 +28,6 @@ from wire.request_messages import Delta, Done, Finished, Generate, Sampling
 TOKENS = 8
 GREEDY, SAMPLED = Sampling(temperature=0.0), Sampling(temperature=1.0, seed=5)
 PROMPT = prompt_for(DEMO, 60)
-
-
-@pytest.fixture(autouse=True)
-def dialled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits for the pause before dialling again."""
-    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -52,24 +39,6 @@ def drafters() -> Drafters:
         "itself": SmallModelDrafter.load(str(DEMO), DEMO, Checkpoint.open(DEMO).spec, torch.float32),
     }
     return Drafters(by_name, 0)
-
-
-@asynccontextmanager
-async def served(
-    drafters: Drafters, middle: Submodel | None, tail: int = 0, permits: int = 16
-) -> AsyncIterator[ServedChain]:
-    """The demo model, its middle layers where ``middle`` has them, or all of it here."""
-    compute = Compute()
-    split = 2 if middle is not None else Checkpoint.open(DEMO).spec.num_layers
-    chain = chain_over(DEMO, split, tail, middle, compute, 0)
-    tokenizer = Tokenizer.load(DEMO, chain.parts.spec.eos_token_ids)
-    conversations = Conversations(4, 2**30, 60.0)
-    ways = DraftingWays(drafters, DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=6))
-    readers = FairThreads(1, "reader")
-    yield ServedChain(chain, tokenizer, 1024, 64, Permits(permits), conversations, ways, readers)
-    readers.stop()
-    conversations.close()
-    compute.stop()
 
 
 def request(ids: tuple[int, ...] = PROMPT, **changed: Any) -> Generate:
@@ -97,11 +66,6 @@ async def ask(
     return [b"".join(each) for each in tokens], done
 
 
-def expected(model: ServedChain, ids: tuple[int, ...] = PROMPT, tokens: int = TOKENS) -> bytes:
-    """What transformers says."""
-    return b"".join(model.tokenizer.piece(token)[1] for token in oracle_tokens(DEMO, ids, tokens))
-
-
 def forks_of(cloud: Cloud) -> int:
     """Sessions that began as forks."""
     return int(cloud.server.engine.metrics.forks._value.get())
@@ -115,11 +79,11 @@ async def test_eight_choices_have_one_prefill(tail: int, drafters: Drafters, mon
     async with (
         cloud_here(DEMO, 2, tail) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 2, tail)) as remote,
-        served(drafters, remote, tail) as model,
+        served(remote, drafters, tail=tail, permits=16) as model,
     ):
         rows = rows_in(cloud, monkeypatch)
         said, done = await ask(model, request(prompt, n=8))
-        assert said == [expected(model, prompt)] * 8
+        assert said == [expected(model, prompt, TOKENS)] * 8
         assert sum(rows) == 300 + 8 * (TOKENS - 1)
         assert forks_of(cloud) == 7
         assert (done.prompt_tokens, done.cached_tokens, done.completion_tokens) == (300, 0, 8 * TOKENS)
@@ -129,7 +93,7 @@ async def test_eight_choices_have_one_prefill(tail: int, drafters: Drafters, mon
         second = (*prompt, *oracle_tokens(DEMO, prompt, TOKENS), *prompt_for(DEMO, 10, seed=9))
         said, done = await ask(model, request(second, n=3))
         held = 300 + TOKENS - 1
-        assert said == [expected(model, second)] * 3
+        assert said == [expected(model, second, TOKENS)] * 3
         assert (done.prompt_tokens, done.cached_tokens) == (len(second), held)
         assert sum(rows) == len(second) - held + 3 * (TOKENS - 1)
 
@@ -141,7 +105,7 @@ async def test_each_choice_is_what_it_is_alone(where: str, draft: str, drafters:
     async with (
         cloud_here(DEMO, 2, 0) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
-        served(drafters, remote if where == "cloud" else None) as model,
+        served(remote if where == "cloud" else None, drafters, permits=16) as model,
     ):
         said, _ = await ask(model, request(n=4, sampling=SAMPLED, draft=draft, max_tokens=24))
         assert len(set(said)) == 4
@@ -161,12 +125,12 @@ async def test_choices_may_begin_long_after_the_first_has_ended(
     async with (
         cloud_here(DEMO, 2, 0) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
-        served(drafters, remote, permits=permits) as model,
+        served(remote, drafters, permits=permits) as model,
     ):
         rows = rows_in(cloud, monkeypatch)
         opened: list[int] = []
         said, _ = await ask(model, request(n=5), lambda message: opened.append(len(cloud.server.engine.ledger.entries)))
-        assert said == [expected(model)] * 5
+        assert said == [expected(model, PROMPT, TOKENS)] * 5
         assert sum(rows) == len(PROMPT) + 5 * (TOKENS - 1)
         assert max(opened) <= permits + 2, "those that wait hold nothing"
         await until(lambda: len(cloud.server.engine.ledger.entries) == len(model.conversations) == 1)
@@ -179,7 +143,7 @@ async def test_an_end_in_the_middle_ends_all(permits: int, drafters: Drafters, m
     async with (
         cloud_here(DEMO, 2, 0) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
-        served(drafters, remote, permits=permits) as model,
+        served(remote, drafters, permits=permits) as model,
     ):
         engine = cloud.server.engine
         for number, kind in enumerate((None, Delta, Finished)):
@@ -210,7 +174,7 @@ async def test_an_end_in_the_middle_ends_all(permits: int, drafters: Drafters, m
         monkeypatch.undo()
         await until(lambda: len(engine.ledger.entries) == kept)
         said, _ = await ask(model, request(n=3, tenant="again"))
-        assert said == [expected(model)] * 3
+        assert said == [expected(model, PROMPT, TOKENS)] * 3
 
 
 @pytest.mark.parametrize("code", [Code.UNKNOWN_SESSION, Code.BAD_POSITION, Code.SESSION_LIMIT, Code.INTERNAL])
@@ -221,7 +185,7 @@ async def test_a_fork_that_is_refused_is_replayed(
     async with (
         cloud_here(DEMO, 2, 0) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
-        served(drafters, remote) as model,
+        served(remote, drafters, permits=16) as model,
     ):
 
         def refusing(*_: Any) -> None:
@@ -230,7 +194,7 @@ async def test_a_fork_that_is_refused_is_replayed(
         rows = rows_in(cloud, monkeypatch)
         monkeypatch.setattr(cloud.server.engine.sessions, "fork", refusing)
         said, done = await ask(model, request(n=3))
-        assert said == [expected(model)] * 3
+        assert said == [expected(model, PROMPT, TOKENS)] * 3
         assert sum(each for each in rows if each > 1) == 3 * len(PROMPT)
         assert done.prompt_tokens == len(PROMPT)
 
@@ -245,7 +209,7 @@ async def test_a_cloud_that_dies_costs_no_choice_a_token(
         cloud_here(DEMO, 2, 0) as first,
         cloud_here(DEMO, 2, 0) as second,
         remote_middle([first.url, second.url], device_hello(DEMO, 2, 0)) as remote,
-        served(drafters, remote, permits=3) as model,
+        served(remote, drafters, permits=3) as model,
     ):
         deltas = 0
 
@@ -257,7 +221,7 @@ async def test_a_cloud_that_dies_costs_no_choice_a_token(
                 kill(remote, 0)
 
         said, _ = await ask(model, request(n=5, draft=draft, max_tokens=16), heard)
-        assert said == [expected(model, tokens=16)] * 5
+        assert said == [expected(model, PROMPT, 16)] * 5
         assert deltas > after and not remote.clouds.links[0].ready
         model.conversations.close()
         await until(lambda: not second.server.engine.ledger.entries)
@@ -277,10 +241,10 @@ async def test_forks_in_a_pipeline(drafters: Drafters, monkeypatch: pytest.Monke
     async with (
         cloud_here(DEMO, 2, 0, stages=3, threads=1) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
-        served(drafters, remote) as model,
+        served(remote, drafters, permits=16) as model,
     ):
         await until(lambda: cloud.server.engine.alive, 60)
         rows = rows_in(cloud, monkeypatch)
         said, _ = await ask(model, request(n=6))
-        assert said == [expected(model)] * 6
+        assert said == [expected(model, PROMPT, TOKENS)] * 6
         assert sum(rows) == len(PROMPT) + 6 * (TOKENS - 1) and forks_of(cloud) == 5

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 from checkpoints import DEMO
-from clouds import chain_over, cloud_here, device_hello, local_middle, remote_middle
+from clouds import cloud_here, device_hello, local_middle, remote_middle
 from fault_proxy import FaultProxy, Faults
 from oracle import oracle_tokens
+from served_chains import served
 
 from device_agent.answering.answer import ServedChain, answer
-from device_agent.answering.conversations import Conversations
-from device_agent.answering.tokenizer import Tokenizer
 from device_agent.sharing.compute import Compute, FairThreads
-from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import Drafters
-from device_agent.speculative.way import DraftingWays
 from drafting.drafter import Drafter
 from drafting.lookup import LookupDrafter
 from drafting.small_model import SmallModelDrafter
@@ -46,22 +42,13 @@ def drafters() -> Drafters:
     return Drafters(by_name, 0)
 
 
-@asynccontextmanager
-async def served(drafters: Drafters, middle: Submodel | None = None, tail: int = 0) -> AsyncIterator[ServedChain]:
+def served_by(
+    drafters: Drafters, middle: Submodel | None = None, tail: int = 0
+) -> AbstractAsyncContextManager[ServedChain]:
     """The demo model; its middle layers here where nobody else has them."""
     compute = Compute()
     rest = middle if middle is not None else local_middle(DEMO, SPLIT, tail, compute)
-    chain = chain_over(DEMO, SPLIT, tail, rest, compute, 0)
-    tokenizer = Tokenizer.load(DEMO, chain.parts.spec.eos_token_ids)
-    conversations = Conversations(8, 2**30, 60.0)
-    ways = DraftingWays(drafters, DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=6))
-    readers = FairThreads(1, "prompt")
-    try:
-        yield ServedChain(chain, tokenizer, 512, 64, Permits(8), conversations, ways, readers)
-    finally:
-        readers.stop()
-    conversations.close()
-    compute.stop()
+    return served(rest, drafters, tail=tail, conversations=8, compute=compute)
 
 
 async def ask(model: ServedChain, draft: str, **changed: Any) -> tuple[list[str], list[str], list[Any], Done]:
@@ -102,7 +89,7 @@ ASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED.keys())
 async def test_it_is_what_it_is_without(asked: dict[str, Any], drafters: Drafters) -> None:
     """Text, reasons, counts and log-probabilities are equal, wherever in an accepted draft the answer ends."""
-    async with served(drafters) as model:
+    async with served_by(drafters) as model:
         text, reasons, logprobs, done = await ask(model, "none", **asked)
         assert (done.proposed, done.accepted) == (0, 0)
         for draft in ("lookup", "itself"):
@@ -122,7 +109,7 @@ async def test_it_is_what_it_is_without(asked: dict[str, Any], drafters: Drafter
 @pytest.mark.parametrize("stop", [[], ["lived in"]])
 async def test_a_next_turn_goes_on_with_its_drafter(stop: list[str], drafters: Drafters) -> None:
     """What was kept of a drafted turn serves the next, exactly, also where a reader stopped inside a draft."""
-    async with served(drafters) as model:
+    async with served_by(drafters) as model:
         for draft in ("none", "lookup", "itself"):
             text, *_ = await ask(model, draft, stop=stop, tenant=draft)
             turns = [*STORY, ChatTurn("assistant", text[0]), ChatTurn("user", "And then?")]
@@ -134,7 +121,7 @@ async def test_a_next_turn_goes_on_with_its_drafter(stop: list[str], drafters: D
 
 async def test_another_drafter_begins_anew(drafters: Drafters) -> None:
     """A conversation is kept for the drafter that has followed it; a request with another gets the same text."""
-    async with served(drafters) as model:
+    async with served_by(drafters) as model:
         first = await ask(model, "itself", max_tokens=8)
         other = await ask(model, "lookup", max_tokens=8)
         assert other[0] == first[0] and other[3].cached_tokens == 0
@@ -158,7 +145,7 @@ async def test_all_of_a_request_is_done_for_its_tenant(
     async with (
         cloud_here(DEMO, SPLIT, 1) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, SPLIT, 1)) as remote,
-        served(drafters, remote, tail=1) as model,
+        served_by(drafters, remote, tail=1) as model,
     ):
         monkeypatch.setattr(FairThreads, "submit", watched)
         monkeypatch.setattr(model.conversations, "_limit", 1)
@@ -178,7 +165,7 @@ async def test_a_bad_network_changes_nothing(seed: int, drafters: Drafters) -> N
         cloud_here(DEMO, SPLIT, 0, resume_s=5.0) as cloud,
         FaultProxy(cloud.url, Faults(rate=0.04, most=5, kinds=("drop", "duplicate", "cut", "delay")), seed) as proxy,
         remote_middle([proxy.url, cloud.url], device_hello(DEMO, SPLIT, 0)) as remote,
-        served(drafters, remote) as model,
+        served_by(drafters, remote) as model,
     ):
         model.ways._settings = DraftSettings(
             draft_length="fixed", draft_threshold=0.0, draft_cap=4, stream_rows="on" if seed % 2 else "off"
@@ -196,7 +183,7 @@ async def test_a_cloud_that_dies_during_verifications_costs_no_token(drafters: D
         cloud_here(DEMO, SPLIT, 0) as one,
         cloud_here(DEMO, SPLIT, 0) as two,
         remote_middle([one.url, two.url], device_hello(DEMO, SPLIT, 0)) as remote,
-        served(drafters, remote) as model,
+        served_by(drafters, remote) as model,
     ):
         truth = model.tokenizer.decode(oracle_tokens(DEMO, tuple(model.tokenizer.chat(STORY)), 40))
         for stream in ("off", "on"):

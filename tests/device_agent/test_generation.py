@@ -279,12 +279,9 @@ async def test_a_submodel_without_branching_serves_all_but_trees(kind: str, draf
 
 
 @pytest.mark.parametrize("fewer", [1, 6])
-async def test_a_tree_drafter_moves_to_a_smaller_cloud(
-    fewer: int, drafters: dict[str, Drafter], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tree_drafter_moves_to_a_smaller_cloud(fewer: int, drafters: dict[str, Drafter]) -> None:
     """Medusa's trees go whole to the first cloud server, and as far as they fit to the one that takes over: the answer
     goes on, also once the first one is back and it is by that one's limits that trees are made."""
-    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
     compute, prompt, way = Compute(), prompts()[0], DraftingWay.of(drafters["medusa"], FIXED)
     rows = 1 + way.tree_nodes - fewer
     parts = DeviceParts.load(Checkpoint.open(DEMO), SPLIT, 0, torch.float32)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from clouds import Cloud, cloud_here, device_hello, remote_middle, until
 from submodel_conformance import rows
-from tiny_models import build_tiny
 
 from device_agent.cloud.bandwidth import SHORT_BYTES
 from device_agent.cloud.chunks import DEFAULT_CHUNK
@@ -28,19 +27,6 @@ from wire.outbox import Outgoing
 from wire.session_messages import Advice, Forward, Open, Resume
 
 NOBODY = "ws://127.0.0.1:9/device"
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
-
-
-@pytest.fixture(autouse=True)
-def dialled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits for the pause before dialling again."""
-    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
 
 
 def watched(

@@ -13,7 +13,6 @@ import torch
 from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, remote_middle, until
 from oracle import oracle_tokens, prompt_for
 from submodel_conformance import rows
-from tiny_models import build_tiny
 
 from device_agent.cloud.link import CloudLink
 from device_agent.cloud.recovery import MAX_ATTACHES
@@ -27,19 +26,6 @@ from wire.outbox import Outgoing
 from wire.session_messages import Advice, Close, Forward, LinkState, Open, Park, Resume, Timing
 
 PROMPT, TOKENS, CHUNK = 50, 10, 10
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
-
-
-@pytest.fixture(autouse=True)
-def dialled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits for the pause before dialling again."""
-    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
 
 
 class Spy:

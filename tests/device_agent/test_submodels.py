@@ -14,7 +14,6 @@ from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, local_mi
 from line_submodel import LineSubmodel
 from oracle import oracle_tokens, prompt_for
 from submodel_conformance import branching, check_submodel, rows
-from tiny_models import build_tiny
 
 from cloud_server.engine.session import Answered
 from device_agent.cloud.remote import RemoteSubmodel
@@ -26,13 +25,6 @@ from split_model.stack import Span, Stack
 from split_model.submodel import SubmodelSession
 from split_model.tree import Tree
 from wire.errors import Code, ConnectionFailed, SessionFailed
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 def ask(
@@ -164,10 +156,9 @@ async def test_remote_submodel_conforms_with_stages(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_losses_change_no_row(tiny: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_losses_change_no_row(tiny: Path, seed: int) -> None:
     """Chunks, trees, choices and truncations over two cloud servers while connections are cut and sessions thrown out
     at any moment: every row is what the layers on this machine give."""
-    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     compute = Compute()
     oracle = local_middle(tiny, 1, 1, compute).open(400)
@@ -231,12 +222,9 @@ async def test_losses_change_no_row(tiny: Path, seed: int, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("smaller", [{"max_rows": 8}, {"window_rows": 8}], ids=["rows", "window"])
-async def test_a_tree_goes_on_where_fewer_rows_fit(
-    tiny: Path, smaller: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tree_goes_on_where_fewer_rows_fit(tiny: Path, smaller: dict[str, int]) -> None:
     """A session that moves with a tree on its way to a cloud server that takes fewer rows at once has its first nodes
     answered there, at once; and so has every further tree, though the cloud server that took larger ones is back."""
-    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
     compute, fits = Compute(), 8
     oracle = local_middle(tiny, 1, 1, compute).open(100)
     parents = [-1, *(node // 2 for node in range(19))]
@@ -274,10 +262,9 @@ async def test_a_tree_goes_on_where_fewer_rows_fit(
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_losses_change_no_row_of_a_fork(tiny: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_losses_change_no_row_of_a_fork(tiny: Path, seed: int) -> None:
     """Sessions that fork at any answered row and go on while connections are cut and sessions thrown out: every row is
     what the layers on this machine give."""
-    monkeypatch.setattr("device_agent.redial.delay_s", lambda attempt, random: 0.01)
     rng, generator, layers = random.Random(seed), torch.Generator().manual_seed(seed), middle_of(tiny)
     losses = forks = 0
     async with (

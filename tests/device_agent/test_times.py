@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from checkpoints import DEMO
-from clouds import chain_over, cloud_here, device_hello, remote_middle
+from clouds import cloud_here, device_hello, remote_middle
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import prompt_for
+from served_chains import LONG_DRAFTS, served
 
 from device_agent.answering.answer import ServedChain, answer, cut
-from device_agent.answering.conversations import Conversations
-from device_agent.answering.tokenizer import Tokenizer
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.cloud.times import Times, Turn
-from device_agent.sharing.compute import Compute, FairThreads
-from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import Drafters
-from device_agent.speculative.way import DraftingWays
 from drafting.small_model import SmallModelDrafter
-from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
 from wire.messages import AnyMessage
 from wire.outbox import Outgoing
@@ -100,22 +95,11 @@ def test_one_by_hand() -> None:
         assert found == pytest.approx([part / 1000 for part in parts], abs=2e-6)
 
 
-@asynccontextmanager
-async def served(middle: RemoteSubmodel | None, split: int, **settings: Any) -> AsyncIterator[ServedChain]:
+def served_over(middle: RemoteSubmodel | None, split: int, **settings: Any) -> AbstractAsyncContextManager[ServedChain]:
     """The demo model, which drafts with itself where that is asked for."""
-    compute, spec = Compute(), Checkpoint.open(DEMO).spec
-    chain = chain_over(DEMO, split, 0, middle, compute, 16)
+    spec = Checkpoint.open(DEMO).spec
     drafters = Drafters({"none": None, "itself": SmallModelDrafter.load(str(DEMO), DEMO, spec, torch.float32)}, 0)
-    ways = DraftingWays(drafters, DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=3, **settings))
-    conversations = Conversations(4, 2**30, 60.0)
-    tokenizer = Tokenizer.load(DEMO, spec.eos_token_ids)
-    readers = FairThreads(1, "prompt")
-    try:
-        yield ServedChain(chain, tokenizer, 512, 64, Permits(8), conversations, ways, readers)
-    finally:
-        readers.stop()
-    conversations.close()
-    compute.stop()
+    return served(middle, drafters, replace(LONG_DRAFTS, draft_cap=3, **settings), split=split)
 
 
 async def ask(
@@ -153,7 +137,7 @@ async def test_a_cloud_and_a_device(stream: str) -> None:
     async with (
         cloud_here(DEMO, 2) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
-        served(remote, 2, stream_rows=stream) as model,
+        served_over(remote, 2, stream_rows=stream) as model,
     ):
         for draft in ("none", "itself"):
             for _ in range(2):
@@ -169,7 +153,7 @@ async def test_a_lost_connection_changes_nothing() -> None:
     async with (
         cloud_here(DEMO, 2, resume_s=5.0) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 2, 0)) as remote,
-        served(remote, 2) as model,
+        served_over(remote, 2) as model,
     ):
         link, posts = remote.clouds.links[0], 0
         post = link.post
@@ -189,11 +173,11 @@ async def test_a_lost_connection_changes_nothing() -> None:
 
 async def test_without_a_cloud_or_a_device() -> None:
     """All layers on one side: nothing goes back and forth that could be told apart."""
-    async with served(None, Checkpoint.open(DEMO).spec.num_layers) as model:
+    async with served_over(None, Checkpoint.open(DEMO).spec.num_layers) as model:
         assert (await ask(model))[0] == [None] == (await ask(model, "itself"))[0]
     async with (
         cloud_here(DEMO, 0) as cloud,
         remote_middle(cloud.url, device_hello(DEMO, 0, 0)) as remote,
-        served(remote, 0) as model,
+        served_over(remote, 0) as model,
     ):
         assert (await ask(model))[0] == [None]

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
 import pytest
 from checkpoints import DEMO
-from clouds import chain_over, cloud_here, device_hello, remote_middle, rows_in, until
+from clouds import cloud_here, device_hello, remote_middle, rows_in, until
 from oracle import oracle_tokens, prompt_for
+from served_chains import expected, served
 
 from device_agent.answering.answer import ServedChain, answer
-from device_agent.answering.conversations import Conversations
-from device_agent.answering.tokenizer import Tokenizer
-from device_agent.sharing.compute import Compute, FairThreads
-from device_agent.sharing.permits import Permits
-from device_agent.speculative.drafters import Drafters
-from device_agent.speculative.way import DraftingWays
-from service.draft_settings import DraftSettings
-from split_model.checkpoint import Checkpoint
-from split_model.submodel import Submodel
 from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
 from wire.request_messages import Accepted, Delta, Done, Finished, Generate, Sampling
@@ -30,24 +21,6 @@ from wire.request_messages import Accepted, Delta, Done, Finished, Generate, Sam
 TOKENS = 8
 GREEDY = Sampling(temperature=0.0)
 FIRST = prompt_for(DEMO, 60)
-
-
-@asynccontextmanager
-async def served(middle: Submodel | None) -> AsyncIterator[ServedChain]:
-    """The demo model, its middle layers where ``middle`` has them, or all of it here."""
-    compute = Compute()
-    split = 2 if middle is not None else Checkpoint.open(DEMO).spec.num_layers
-    chain = chain_over(DEMO, split, 0, middle, compute, 0)
-    tokenizer = Tokenizer.load(DEMO, chain.parts.spec.eos_token_ids)
-    conversations = Conversations(4, 2**30, 60.0)
-    ways = DraftingWays(Drafters({"none": None}, 0), DraftSettings())
-    readers = FairThreads(1, "prompt")
-    try:
-        yield ServedChain(chain, tokenizer, 512, 64, Permits(8), conversations, ways, readers)
-    finally:
-        readers.stop()
-    conversations.close()
-    compute.stop()
 
 
 def request(ids: tuple[int, ...], tenant: str = "a", n: int = 1, max_tokens: int = TOKENS) -> Generate:
@@ -70,11 +43,6 @@ async def ask(model: ServedChain, asked: Generate) -> tuple[bytes, Done]:
         for token in message.logprobs or []
     ]
     return b"".join(tokens), said[-1]
-
-
-def expected(model: ServedChain, ids: tuple[int, ...]) -> bytes:
-    """What transformers says."""
-    return b"".join(model.tokenizer.piece(token)[1] for token in oracle_tokens(DEMO, ids, TOKENS))
 
 
 def second_prompt() -> tuple[int, ...]:
@@ -118,14 +86,14 @@ async def test_a_next_turn_sends_only_its_own_rows(monkeypatch: pytest.MonkeyPat
     ):
         rows, engine = rows_in(cloud, monkeypatch), cloud.server.engine
         text, done = await ask(model, request(FIRST))
-        assert text == expected(model, FIRST) and done.cached_tokens == 0
+        assert text == expected(model, FIRST, TOKENS) and done.cached_tokens == 0
         assert sum(rows) == len(FIRST) + TOKENS - 1
         assert len(engine.ledger.entries) == 1, "the session is kept"
 
         rows.clear()
         text, done = await ask(model, request(second))
         held = len(FIRST) + TOKENS - 1
-        assert text == expected(model, second)
+        assert text == expected(model, second, TOKENS)
         assert (done.cached_tokens, done.prompt_tokens) == (held, len(second))
         assert sum(rows) == len(second) - held + TOKENS - 1
 
@@ -134,7 +102,7 @@ async def test_a_next_turn_sends_only_its_own_rows(monkeypatch: pytest.MonkeyPat
         engine.sessions.end(next(iter(engine.ledger.entries)), SessionFailed(Code.EVICTED, "why"))
         await until(lambda: not remote.clouds.links[0].sessions)
         text, done = await ask(model, request(third))
-        assert text == expected(model, third)
+        assert text == expected(model, third, TOKENS)
         assert sum(rows) == len(third) + TOKENS - 1
         assert len(engine.ledger.entries) == len(model.conversations) == 1
 
@@ -144,7 +112,7 @@ async def test_it_works_the_same_with_all_layers_here() -> None:
     async with served(None) as model:
         await ask(model, request(FIRST))
         text, done = await ask(model, request(second_prompt()))
-        assert text == expected(model, second_prompt())
+        assert text == expected(model, second_prompt(), TOKENS)
         assert done.cached_tokens == len(FIRST) + TOKENS - 1
 
 
@@ -154,7 +122,7 @@ async def test_another_tenant_shares_nothing() -> None:
         await ask(model, request(FIRST, "a"))
         for tenant in ("b", ""):
             text, done = await ask(model, request(FIRST, tenant))
-            assert text == expected(model, FIRST) and done.cached_tokens == 0
+            assert text == expected(model, FIRST, TOKENS) and done.cached_tokens == 0
         assert len(model.conversations) == 3
 
 
@@ -165,7 +133,7 @@ async def test_one_request_at_a_time_has_a_conversation() -> None:
         assert len(model.conversations) == 1
         both = await asyncio.gather(*(ask(model, request(second_prompt())) for _ in range(2)))
         assert sorted(done.cached_tokens > 0 for _, done in both) == [False, True]
-        assert {text for text, _ in both} == {expected(model, second_prompt())}
+        assert {text for text, _ in both} == {expected(model, second_prompt(), TOKENS)}
 
 
 async def test_further_choices_take_nobodys_conversation() -> None:
@@ -187,7 +155,7 @@ async def test_no_more_choices_at_once_than_asked_for() -> None:
         order = [message.index for message in said if isinstance(message, (Delta, Finished))]
         assert order == sorted(order) and set(order) == {0, 1, 2}
         text, done = await ask(model, msgspec.structs.replace(request(FIRST, n=5), at_once=2))
-        assert text == expected(model, FIRST) and done.completion_tokens == 5 * TOKENS
+        assert text == expected(model, FIRST, TOKENS) and done.completion_tokens == 5 * TOKENS
 
 
 async def test_without_a_cloud_nothing_is_accepted() -> None:
@@ -212,7 +180,7 @@ async def test_without_a_cloud_nothing_is_accepted() -> None:
         link._url = url
         await until(lambda: remote.connected)
         text, done = await ask(model, request(second_prompt()))
-        assert text == expected(model, second_prompt()) and done.cached_tokens == len(FIRST) + TOKENS - 1
+        assert text == expected(model, second_prompt(), TOKENS) and done.cached_tokens == len(FIRST) + TOKENS - 1
 
 
 async def test_a_request_that_waited_fits_the_cloud_that_is_there_then() -> None:
@@ -234,7 +202,7 @@ async def test_a_request_that_waited_fits_the_cloud_that_is_there_then() -> None
             link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
             await until(lambda: remote.max_positions == 200)
         text, _ = await waits
-        assert text == expected(model, FIRST)
+        assert text == expected(model, FIRST, TOKENS)
 
 
 async def test_cancelled_and_failed_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
