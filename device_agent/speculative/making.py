@@ -66,15 +66,11 @@ class DraftMaker:
     @property
     def room(self) -> int:
         """Tokens that may be drafted: as many as there are positions, and tokens that are still wanted."""
-        session, nodes = self._session, self._way.tree_nodes
-        room = min(session.positions - session.front.position, self._chooser.left - 1)
-        if self._way.drafter is None:
-            return 0
-        if nodes:  # A tree goes whole or not at all, and takes as many slots as it has nodes.
-            middle, left = session.chain.middle, session.positions - session.front.position
-            if not session.branches or left < nodes or (middle is not None and middle.max_rows <= nodes):
-                return 0
-        return room
+        session, nodes, middle = self._session, self._way.tree_nodes, self._session.chain.middle
+        left = session.positions - session.front.position
+        # A tree goes whole or not at all, and takes as many slots as it has nodes.
+        fits = not nodes or (session.branches and left >= nodes and (middle is None or middle.max_rows > nodes))
+        return min(left, self._chooser.left - 1) if self._way.drafter is not None and fits else 0
 
     def chance(self, candidate: Candidate) -> float:
         """Of acceptance once all before it are accepted, as far as anybody knows."""
@@ -156,8 +152,7 @@ class DraftMaker:
         return len(chances)
 
     def branches(self, levels: Sequence[Guess], room: int) -> Sequence[int]:
-        """The likeliest tree of at most the drafter's number of nodes; ``levels[d]`` is about every node of depth d.
-        Nothing else is drafted behind the last chosen token."""
+        """The likeliest tree of at most the drafter's number of nodes; ``levels[d]`` is about every node of depth d."""
         drafted: list[int] = []
         choices: list[list[Candidate]] = []
         for guess in levels[:room]:
@@ -166,11 +161,9 @@ class DraftMaker:
                 break
             choices.append(found)
             drafted.append(found[0].token)
-        if not (tree := likeliest_tree(choices, self._way.tree_nodes)):
-            return ()
-        assert not self._ahead.nodes
-        parents, chosen = zip(*tree, strict=True)
-        return self._ahead.add(parents, chosen, [each.weight for each in chosen])
+        tree, first = likeliest_tree(choices, self._way.tree_nodes), len(self._ahead.nodes)
+        parents = [parent if parent == TRUNK else first + parent for parent, _ in tree]
+        return self._ahead.add(parents, [each for _, each in tree], [each.weight for _, each in tree]) if tree else ()
 
     def _candidates(self, guess: Guess | None, drafted: Sequence[int], count: int) -> list[Candidate]:
         """What may follow."""
