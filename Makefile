@@ -42,7 +42,7 @@ serve: $(READY)
 
 test: $(DEV_READY)
 	@echo "Running the tests (several minutes) …"
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(DEV_READY)
 	@echo "Running the slow tests (an hour or so) …"

@@ -24,6 +24,14 @@ for each in (ROOT, ROOT / "tests"):
         sys.path.insert(0, str(each))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start processes go first, in whatever order they are: they take longest, and where several workers run
+    files, nobody should wait in the end for who took the longest last."""
+    first = {item.path for item in items if item.get_closest_marker("system") is not None}
+    items.sort(key=lambda item: item.path not in first)
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where tiny random models are built, once each for the whole run."""
