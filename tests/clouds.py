@@ -171,10 +171,12 @@ def stages_of(cloud: Cloud) -> list[int]:
 
 
 async def tokens_through(cloud: Cloud, model: Path, prompts: Sequence[tuple[int, ...]], tokens: int) -> list[list[int]]:
-    """Greedy tokens after each prompt, all at once; the device keeps the first two layers."""
+    """Greedy tokens after each prompt, all at once; the device keeps the first two layers, and waits for as long as
+    stages may take to start again."""
     compute = Compute()
     try:
-        async with remote_middle(cloud.url, device_hello(model, 2, 0)) as middle:
+        hello = device_hello(model, 2, 0)
+        async with remote_middle(cloud.url, hello, START_WITHIN_S, START_WITHIN_S) as middle:
             chain = chain_over(model, 2, 0, middle, compute, 16)
             return list(await asyncio.gather(*(greedy(chain, list(prompt), tokens) for prompt in prompts)))
     finally:

@@ -10,9 +10,12 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 from typing import Any
 
 from processes import ROOT, Process
+
+from service.lines import LineStream
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["gateway.__main__", "cloud_server.__main__", "device_agent.__main__", "transformers"])
@@ -73,4 +76,15 @@ def _run(module: str, arguments: list[str], log: str, environment: dict[str, str
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     main = importlib.import_module(f"{module}.__main__").main
-    main(arguments, prog_name=main.name)
+    try:
+        main(arguments, prog_name=main.name)
+    except SystemExit as ended:
+        if not isinstance(ended.code, str):
+            raise
+        print(ended.code, file=sys.stderr)  # As Python does, while there is somebody who writes it.
+        raise SystemExit(1) from None
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            if isinstance(stream, LineStream):
+                stream.writer.flush()

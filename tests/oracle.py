@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 TOLERANCE = 1e-4
 """Largest difference of two logits, in fp32, where logits are of the order of ten."""
@@ -43,6 +43,20 @@ def oracle_tokens(path: Path, prompt: tuple[int, ...], tokens: int) -> list[int]
             pad_token_id=0,
         )
     return list(output[0, len(prompt) :].tolist())
+
+
+@lru_cache(maxsize=64)
+def oracle_answer(path: Path, question: str, tokens: int, *, whole: bool = False) -> tuple[str, int]:
+    """What the model says to a question, greedy, as text, and the tokens of the prompt; ``whole``: with all tokens,
+    whatever would end it."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(path)
+    turns = [{"role": "user", "content": question}]
+    inputs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    ending = {"min_new_tokens": tokens, "eos_token_id": None, "pad_token_id": 0} if whole else {}
+    with torch.inference_mode():
+        output = oracle_model(path).generate(**inputs, max_new_tokens=tokens, do_sample=False, **ending)
+    length = inputs["input_ids"].shape[1]
+    return str(tokenizer.decode(output[0, length:], skip_special_tokens=True)), length
 
 
 @lru_cache(maxsize=64)

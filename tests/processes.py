@@ -18,6 +18,21 @@ START_WITHIN_S = 120.0
 END_WITHIN_S = 60.0
 
 
+def with_paths(**more: str) -> dict[str, str]:
+    """The environment of a process that finds the product and the tests, and computes on one thread."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **more}
+
+
+def printed_by(module: str, *arguments: str, within_s: float = 900.0) -> tuple[str, str]:
+    """``python -m module arguments`` to its end, which has to be a good one: its standard output and its errors."""
+    result = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True, text=True, timeout=within_s, cwd=ROOT, env=with_paths(),
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return result.stdout, result.stderr
+
+
 def free_port() -> int:
     """A port that was free a moment ago."""
     with socket.socket() as probe:
@@ -34,14 +49,13 @@ class Process:
         *arguments: str,
         log: Path,
         port: int = 0,
-        path: str = "/health",
         environment: dict[str, str] | None = None,
     ) -> None:
         self.log = log
         self.port = port
         self._arguments = [sys.executable, "-m", module, *arguments]
         self._health = f"http://127.0.0.1:{port}/health" if port else None
-        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **(environment or {})}
+        self._environment = with_paths(**(environment or {}))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Process:

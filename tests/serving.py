@@ -17,13 +17,15 @@ READY_WITHIN_S = 150.0
 
 
 class Serving:
-    """The command with some arguments, its output in a file.
+    """The command with some arguments, its output in a file; a context manager, behind which nothing of it is left.
 
     Args:
+        until: what it prints before the block begins; empty where nobody can read it.
         ignore_ctrl_c: start it as a shell starts what runs in the background.
     """
 
-    def __init__(self, log: Path, *arguments: str, ignore_ctrl_c: bool = False) -> None:
+    def __init__(self, log: Path, *arguments: str, until: str = "Ctrl-C", ignore_ctrl_c: bool = False) -> None:
+        self._until = until
         self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}/v1"
         self.log = log
@@ -35,12 +37,25 @@ class Serving:
                 command, stdout=output, stderr=output, cwd=ROOT, env=environment, preexec_fn=before
             )
 
+    def __enter__(self) -> Serving:
+        try:
+            if self._until:
+                self.wait_for(self._until)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.stop(signal.SIGKILL)
+
     def wait_for(self, text: str) -> str:
         """Until ``text`` has been printed; all that was."""
         deadline = time.monotonic() + READY_WITHIN_S
         while text not in self.log.read_text():
             assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.1)
+            time.sleep(0.05)
         return self.log.read_text()
 
     def children(self) -> list[Any]:
@@ -51,7 +66,6 @@ class Serving:
     def stop(self, number: int) -> list[Any]:
         """Send a signal; the children that outlive the command."""
         children = self.children()
-        assert len(children) >= 2
         self.process.send_signal(number)
         self.process.wait(60)
         alive: list[Any] = psutil.wait_procs(children, timeout=30)[1]

@@ -6,10 +6,12 @@ positions. There is no end-of-sequence id: a greedy text runs to the length aske
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from checkpoints import DEMO
 
 SEED = 7
 
@@ -74,6 +76,14 @@ def write_checkpoint(shape: Shape, folder: Path) -> Path:
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
         transformers.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+def speaking(shape: Shape, folder: Path) -> Path:
+    """The same, with the demo model's tokenizer."""
+    write_checkpoint(shape, folder)
+    for file in DEMO.glob("tokenizer*"):
+        shutil.copy(file, folder)
     return folder
 
 

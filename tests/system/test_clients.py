@@ -6,14 +6,13 @@ import asyncio
 import json
 import subprocess
 import time
-from functools import lru_cache
 from typing import Any
 
 import pytest
 from checkpoints import DEMO
 from installation import Installation
 from openai import AsyncOpenAI, BadRequestError, OpenAI
-from oracle import oracle_model
+from oracle import oracle_answer, oracle_model
 from transformers import AutoTokenizer
 from websockets.asyncio.client import connect
 
@@ -32,18 +31,9 @@ QUESTIONS = [
 TOKENS = 64
 
 
-@lru_cache
-def expected_text(question: str, tokens: int = TOKENS) -> str:
+def expected_text(question: str) -> str:
     """What transformers answers, greedy, in fp32."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
-    )
-    inputs = tokenizer(text, add_special_tokens=False, return_tensors="pt")
-    output = oracle_model(DEMO).generate(
-        inputs.input_ids, attention_mask=inputs.attention_mask, max_new_tokens=tokens, do_sample=False
-    )
-    return str(tokenizer.decode(output[0, inputs.input_ids.shape[1] :], skip_special_tokens=True))
+    return oracle_answer(DEMO, question, TOKENS)[0]
 
 
 def ask(question: str, **more: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import httpx
 import pytest
 from checkpoints import DEMO
 from installation import Installation
-from oracle import oracle_model
-from transformers import AutoTokenizer
+from oracle import oracle_answer
 
 from service.modes import PAPER_STEP_ROWS
 from service.setting_names import command_line
@@ -46,21 +44,6 @@ class Run:
     steps: float
     rows: float
     within: dict[int, float]
-
-
-@lru_cache
-def expected() -> tuple[str, int]:
-    """What transformers answers, greedy, in fp32, and the tokens of the prompt."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
-    messages = [{"role": "user", "content": QUESTION}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    inputs = tokenizer(text, add_special_tokens=False, return_tensors="pt")
-    length = inputs.input_ids.shape[1]
-    output = oracle_model(DEMO).generate(
-        inputs.input_ids, attention_mask=inputs.attention_mask, max_new_tokens=TOKENS, min_new_tokens=TOKENS,
-        do_sample=False, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
-    return str(tokenizer.decode(output[0, length:], skip_special_tokens=True)), length
 
 
 def run(folder: Path, mode: str, split: int = 2, **settings: Any) -> Run:
@@ -102,7 +85,7 @@ def run(folder: Path, mode: str, split: int = 2, **settings: Any) -> Run:
 
 def check_answer(ran: Run) -> None:
     """The text, and as many tokens."""
-    text, prompt = expected()
+    text, prompt = oracle_answer(DEMO, QUESTION, TOKENS, whole=True)
     assert (ran.text, ran.prompt, ran.tokens) == (text, prompt, TOKENS)
     assert prompt > 512, "a prompt that nothing cuts by chance"
 

@@ -1,4 +1,5 @@
-"""Stages on other machines: they prove that they belong, die, come back, and cost no token."""
+"""A cloud server whose layers are shared by several processes, on other machines too: they prove that they belong, die,
+come back, and cost no token."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from bench.testbed.scenario import Link
 from checkpoints import DEMO
 from clouds import cloud_here, stages_of, tokens_through, until
 from oracle import oracle_tokens, prompt_for
-from processes import ROOT, free_port
+from processes import ROOT, free_port, with_paths
 
 pytestmark = pytest.mark.system
 
@@ -37,20 +38,11 @@ SETTINGS: dict[str, Any] = {"threads": 1, "stage_token": SECRET}
 def stage(where: str, log: Path, *, secret: str = SECRET, space: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """``trilby stage``, in a network namespace where one is named; killed with the block."""
     inside = ["ip", "netns", "exec", space] if space else []
-    command = [
-        sys.executable,
-        "-m",
-        "cloud_server.stages.stage",
-        "--join",
-        where,
-        "--model",
-        str(DEMO),
-        "--threads",
-        "1",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TRILBY_STAGE_TOKEN": secret}
+    words = ["--join", where, "--model", str(DEMO), "--threads", "1"]
+    command = [*inside, sys.executable, "-m", "cloud_server.stages.stage", *words]
+    environment = with_paths(TRILBY_STAGE_TOKEN=secret)
     with log.open("ab") as said:
-        process = subprocess.Popen([*inside, *command], cwd=ROOT, env=environment, stdout=said, stderr=said)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
     with process:
         try:
             yield process
@@ -74,6 +66,7 @@ async def test_stages_die_and_come_back_by_themselves(tmp_path: Path) -> None:
             await until(lambda: steps._sum.get() > UNDER_WAY, WITHIN_S)
             os.kill(stages_of(cloud)[0], signal.SIGKILL)
             assert await answers == wanted()
+            assert cloud.server.engine.metrics.replays._value.get() >= len(PROMPTS)
             assert cloud.server.engine.metrics.stage_restarts._value.get() == 1 and remote.poll() is None
             answers = asyncio.create_task(tokens_through(cloud, DEMO, PROMPTS, TOKENS))
             before = steps._sum.get()
@@ -83,6 +76,15 @@ async def test_stages_die_and_come_back_by_themselves(tmp_path: Path) -> None:
             later.enter_context(stage(where, log))
             assert await answers == wanted()
             assert cloud.server.engine.metrics.stage_restarts._value.get() == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [2, 4])
+async def test_stages_of_one_machine(stages: int) -> None:
+    """Several sessions at once through two and four processes."""
+    async with cloud_here(DEMO, 2, stages=stages, threads=1) as cloud:
+        assert len(stages_of(cloud)) == stages - 1
+        assert await tokens_through(cloud, DEMO, PROMPTS, TOKENS) == wanted()
 
 
 LEADER = """
@@ -107,6 +109,7 @@ asyncio.run(lead())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(obstacle()), reason=f"no network namespaces here: {obstacle()}")
 def test_stages_in_two_network_namespaces(tmp_path: Path) -> None:
     """A stage with a wrong secret is refused, the right one comes in; it is killed under way, and another takes its
@@ -117,13 +120,8 @@ def test_stages_in_two_network_namespaces(tmp_path: Path) -> None:
         where = f"{network.address('stage', 'cloud')}:8002"
         space = network.namespace("stage")
         command = ["ip", "netns", "exec", network.namespace("cloud"), sys.executable, "-c"]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
-        leader = subprocess.Popen(
-            [*command, LEADER.format(tests=str(ROOT / "tests")), where],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-        )
+        program = LEADER.format(tests=str(ROOT / "tests"))
+        leader = subprocess.Popen([*command, program, where], cwd=ROOT, env=with_paths(), stdout=subprocess.PIPE)
         assert leader.stdout is not None
         with leader, ExitStack() as stages:
             stages.callback(leader.kill)

@@ -11,7 +11,9 @@ from pathlib import Path
 import click
 import httpx
 import pytest
+from checkpoints import DEMO
 from click.testing import CliRunner
+from forked import ForkedProcess
 from processes import ROOT
 from serving import READY_WITHIN_S, Serving
 
@@ -25,21 +27,17 @@ from service.serve import command as serve
 pytestmark = pytest.mark.system
 
 
-@pytest.mark.parametrize(("mode", "number"), [("ushape", signal.SIGINT), ("local", signal.SIGKILL)])
-def test_serve(mode: str, number: signal.Signals, tmp_path: Path) -> None:
-    """Ready, an answer by what it prints, and Ctrl-C ends all processes; even a parent that is killed and cannot say
-    goodbye leaves none behind."""
-    serving = Serving(tmp_path / "log", "--mode", mode)
-    try:
-        printed = serving.wait_for("Ctrl-C")
+def test_serve(tmp_path: Path) -> None:
+    """Ready, an answer by what it prints, and a parent that is killed and cannot say goodbye leaves no child behind."""
+    with Serving(tmp_path / "log") as serving:
+        printed = serving.log.read_text()
         base = re.search(r"http://127\.0\.0\.1:\d+/v1", printed)
         assert base is not None and "trilby chat" in printed
         body = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 20}
         reply = httpx.post(base.group() + "/chat/completions", json=body, timeout=60, trust_env=False)
         assert reply.status_code == 200 and reply.json()["choices"][0]["message"]["content"]
-    finally:
-        left = serving.stop(number)
-    assert left == []
+        assert len(serving.children()) == 3
+        assert serving.stop(signal.SIGKILL) == []
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
@@ -68,11 +66,9 @@ def test_help_of_a_process(name: str) -> None:
     assert "Examples:" in result.stdout and f"  trilby {name}" in result.stdout
 
 
-def test_beyond_loopback_a_token_is_required() -> None:
+@pytest.mark.parametrize("arguments", [["gateway"], ["cloud_server", "--model", str(DEMO)]], ids=["gateway", "cloud"])
+def test_beyond_loopback_a_token_is_required(arguments: list[str], tmp_path: Path) -> None:
     """Neither gateway nor cloud starts open to the network without its credential."""
-    for command in (["gateway", "--host", "0.0.0.0"], ["cloud", "--model", "models/demo", "--host", "0.0.0.0"]):
-        result = subprocess.run(
-            [sys.executable, "-m", "service.command", *command, "--port", "0"],
-            capture_output=True, text=True, cwd=ROOT, timeout=120,
-        )  # fmt: skip
-        assert result.returncode != 0 and "-token" in result.stderr
+    started = ForkedProcess(*arguments, "--host", "0.0.0.0", "--port", "0", log=tmp_path / "log").start()
+    assert started.process is not None and started.process.wait(60) != 0
+    assert "-token" in started.output

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from service.stopping import SAME_S
 pytestmark = pytest.mark.system
 
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell me a story about a fox."}], "temperature": 0}
-LONG = {**ASK, "max_tokens": 250, "ignore_eos": True}
+LONG = {**ASK, "max_tokens": 150, "ignore_eos": True}
 ENDLESS = {**ASK, "max_tokens": 900, "ignore_eos": True}
 
 
@@ -54,16 +53,8 @@ class Asked:
         return self._answers[0]
 
 
-@contextmanager
-def serving(folder: Path, *arguments: str, **options: Any) -> Iterator[Serving]:
-    """``trilby serve``, ready; whatever a test has left of it is ended."""
-    running = Serving(folder / "log", *arguments, **options)
-    try:
-        running.wait_for("Ctrl-C")
-        yield running
-    finally:
-        if running.process.poll() is None:
-            running.stop(signal.SIGKILL)
+LOCAL = ("--mode", "local")
+"""The parent with two children: which they are is nothing to the signals, and a cloud has to be waited for."""
 
 
 def refused(base: str) -> bool:
@@ -75,7 +66,7 @@ def refused(base: str) -> bool:
 def test_sigterm_lets_open_answers_end(tmp_path: Path) -> None:
     """A supervisor's SIGTERM in the middle of a stream: it ends complete, as if nothing had happened; who comes
     meanwhile is sent away; then all processes end, the exit status is 0."""
-    with serving(tmp_path, "--drain-within-s", "60") as running:
+    with Serving(tmp_path / "log", "--drain-within-s", "60") as running:
         expected = stream_answer(running.base, LONG)
         assert expected.done and expected.reason == "length"
         asked = Asked(running.base, LONG)
@@ -91,7 +82,7 @@ def test_sigterm_lets_open_answers_end(tmp_path: Path) -> None:
 
 def test_sigterm_to_all_processes_is_one(tmp_path: Path) -> None:
     """As systemd sends it: to the stages of the cloud too, and then our own parent passes it on."""
-    with Installation(tmp_path, cloud_settings=("--stages", "2", "--threads", "1")) as installation:
+    with Installation(tmp_path, forked=True, cloud_settings=("--stages", "2", "--threads", "1")) as installation:
         expected = stream_answer(installation.base, LONG)
         assert expected.done
         asked = Asked(installation.base, LONG)
@@ -103,7 +94,7 @@ def test_sigterm_to_all_processes_is_one(tmp_path: Path) -> None:
         for _ in range(2):
             for each in [*everyone, *stages]:
                 each.send_signal(signal.SIGTERM)
-        assert refused(installation.base)
+        wait_until(lambda: refused(installation.base), 20)
         assert asked.answer().outcome == expected.outcome
         assert [each.wait(30) for each in processes if each is not None] == [0, 0, 0]
         assert psutil.wait_procs(stages, timeout=10)[1] == []
@@ -124,7 +115,7 @@ def test_each_process_drains(which: str, tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     """Open answers end with an error, and all is over in a moment, without a traceback."""
-    with serving(tmp_path) as running:
+    with Serving(tmp_path / "log") as running:
         asked = Asked(running.base, ENDLESS)
         asked.wait_begun()
         children, began = running.children(), time.monotonic()
@@ -138,7 +129,7 @@ def test_ctrl_c_stops_at_once(tmp_path: Path) -> None:
 
 def test_ctrl_c_twice_is_hard(tmp_path: Path) -> None:
     """Even where a process does not listen any more; the exit status is a shell's."""
-    with serving(tmp_path) as running:
+    with Serving(tmp_path / "log", *LOCAL) as running:
         children = running.children()
         children[0].suspend()
         running.process.send_signal(signal.SIGINT)
@@ -150,7 +141,7 @@ def test_ctrl_c_twice_is_hard(tmp_path: Path) -> None:
 
 def test_a_later_sigterm_hurries(tmp_path: Path) -> None:
     """Who sends it again after a while does not want to wait for the open answers."""
-    with serving(tmp_path, "--drain-within-s", "300") as running:
+    with Serving(tmp_path / "log", *LOCAL, "--drain-within-s", "300") as running:
         asked = [Asked(running.base, ENDLESS) for _ in range(4)]
         for each in asked:
             each.wait_begun()
@@ -166,7 +157,7 @@ def test_a_later_sigterm_hurries(tmp_path: Path) -> None:
 
 def test_what_was_started_with_ctrl_c_ignored(tmp_path: Path) -> None:
     """As a shell starts what is to run in the background: SIGINT means nothing, SIGTERM still stops it."""
-    with serving(tmp_path, ignore_ctrl_c=True) as running:
+    with Serving(tmp_path / "log", *LOCAL, ignore_ctrl_c=True) as running:
         children = running.children()
         running.process.send_signal(signal.SIGINT)
         time.sleep(0.5)
@@ -180,13 +171,12 @@ def test_what_was_started_with_ctrl_c_ignored(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_the_start(number: int, tmp_path: Path) -> None:
     """Models are still being read: all ends at once, and nobody has to read a traceback."""
-    running = Serving(tmp_path / "log")
-    running.wait_for("cloud …")
-    children = running.children()
-    running.process.send_signal(number)
-    assert running.process.wait(10) == 0
-    assert psutil.wait_procs(children, timeout=5)[1] == []
-    assert "Stopping" in running.log.read_text() and "Traceback" not in running.log.read_text()
+    with Serving(tmp_path / "log", until="cloud …") as running:
+        children = running.children()
+        running.process.send_signal(number)
+        assert running.process.wait(10) == 0
+        assert psutil.wait_procs(children, timeout=5)[1] == []
+        assert "Stopping" in running.log.read_text() and "Traceback" not in running.log.read_text()
 
 
 def test_ctrl_c_while_libraries_are_imported(tmp_path: Path) -> None:
