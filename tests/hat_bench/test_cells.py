@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -24,6 +23,7 @@ from bench.hat.records import EXPERIMENTS, Place, load, parse
 from bench.hat.scaling import PAPER
 from click.testing import CliRunner
 from hat_bench.invented import parsed, record
+from processes import with_paths
 
 PLAN = all_cells()
 
@@ -111,8 +111,6 @@ def test_the_command_lists_what_it_would_measure() -> None:
 
 def test_nothing_that_is_only_listed_waits_for_torch() -> None:
     """Neither the command nor what makes the page imports it before it measures."""
-    tests = Path(__file__).resolve().parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)])}
     code = "import sys, bench.hat.__main__; print('torch' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=with_paths())
     assert run.stdout == "False\n", run.stderr

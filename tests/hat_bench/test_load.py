@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from bench.hat.prompts import demo_prompts
 from checkpoints import DEMO
 from forked import ForkedProcess
 from installation import wait_until
-from processes import ROOT, free_port
+from processes import ROOT, free_port, with_paths
 
 pytestmark = pytest.mark.system
 
@@ -31,9 +30,10 @@ WITHIN_S = 60.0
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The API of a gateway with one device in mode ``local``, which drafts."""
+    """The API of a gateway with one device in mode ``local``, which drafts whether it pays or not."""
     folder, port = tmp_path_factory.mktemp("local"), free_port()
-    device = ("--model", str(DEMO), "--mode", "local", "--draft", "hybrid", "--gateway", f"ws://127.0.0.1:{port}")
+    drafts = ("--draft", "hybrid", "--draft-length", "fixed")
+    device = ("--model", str(DEMO), "--mode", "local", *drafts, "--gateway", f"ws://127.0.0.1:{port}")
     with (
         ForkedProcess("gateway", "--port", str(port), log=folder / "gateway.log", port=port),
         ForkedProcess("device_agent", *device, log=folder / "device.log"),
@@ -56,11 +56,8 @@ def start(folder: Path, plan: dict[str, Any]) -> tuple[subprocess.Popen[str], Pa
     path, records = folder / "plan.json", folder / "records.jsonl"
     path.write_bytes(msgspec.json.encode(plan))
     command = [sys.executable, "-m", "bench.hat.load", str(path), str(records)]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
-    )
-    return process, records
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=with_paths()), records
 
 
 def finish(process: subprocess.Popen[str], records: Path) -> tuple[list[str], dict[int | str, Record]]:
@@ -137,12 +134,12 @@ def test_errors_are_records(base: str, tmp_path: Path) -> None:
 
 def test_the_deadline_cuts_answers_off(base: str, tmp_path: Path) -> None:
     """In a closed loop too: the one on its way keeps what came, those that were never begun are there as well."""
-    requests = [{**request(number, 0.0), "max_tokens": 1500} for number in range(3)]
+    requests = [{**request(number, 0.0), "max_tokens": 1800} for number in range(3)]
     began = time.monotonic()
-    _, records = run(tmp_path, base, requests, closed=1, deadline_s=1.0)
+    _, records = run(tmp_path, base, requests, closed=1, deadline_s=2.0)
     assert time.monotonic() - began < 20
     assert [records[number].error for number in range(3)] == ["deadline"] * 3
-    assert records[0].first_s is not None and 1 <= sum(tokens for _, tokens in records[0].chunks) < 1500
+    assert records[0].first_s is not None and 1 <= sum(tokens for _, tokens in records[0].chunks) < 1800
     assert records[0].prompt_tokens == PROMPTS[0].tokens
     assert records[1].sent_s is None is records[2].sent_s
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from bench.hat import long_drafters
 from bench.hat.long_demo import KINDS, SMALL, long_demo
 from bench.hat.long_drafters import MADE, drafted, fitting, trained
 from bench.hat.prompts import _Author, counted, taught_conversations
@@ -40,6 +41,8 @@ def test_training_makes_all_that_a_model_needs(tmp_path: Path, monkeypatch: pyte
     """All kinds and the small model, in place of those of the short model; a second call leaves them."""
     monkeypatch.setattr("drafting.distill.making.ANSWER", 4)  # What they bring is not looked at here.
     monkeypatch.setattr("drafting.distill.making.PROMPTS", 1)
+    monkeypatch.setattr(long_drafters, "ANSWER_TOKENS", 16)
+    monkeypatch.setattr(long_drafters, "_lengths", lambda count: [60] * count)
     model = long_demo(tmp_path / "long")
     before = written(model)
     threads = torch.get_num_threads()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -22,6 +21,8 @@ from bench.hat.tape_rounds import chain as chain_of
 from bench.hat.tape_rounds import rounds, tree
 from bench.hat.wide_model import SMALL, SPLIT, TINY_WIDE, made, next_token, prompt, small_model
 from clouds import chain_over, cloud_here, device_hello, remote_middle
+from forked import ForkedProcess
+from installation import wait_until
 from processes import Process, free_port
 
 from device_agent.answering.tokenizer import Tokenizer
@@ -30,6 +31,7 @@ from device_agent.chain.model_ends import DeviceParts
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.drafters import Drafters, load_drafters
 from device_agent.speculative.way import DraftingWay
+from drafting.distill.served import Rule, StatedCosts
 from drafting.medusa import TREE_NODES
 from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
@@ -85,10 +87,10 @@ def expected_text(ids: Sequence[int], tokens: int) -> tuple[int, ...]:
 async def run(
     chain: Chain, drafters: Drafters, name: str, ids: Sequence[int], settings: DraftSettings
 ) -> tuple[DraftingWay, list[tuple[int, int]]]:
-    """One answer, which must be right, and its rounds."""
+    """One answer, which must be right, and its rounds; what drafting costs is stated, not this machine's."""
     drafter = drafters.get(name)
     assert drafter is not None
-    way = DraftingWay.of(drafter, settings)
+    way = Rule(name, settings, StatedCosts() if settings.draft_length == "auto" else None).way(drafter)
     way.length = length = CountedLength(way.length)
     found = await answer(chain, ids, TOKENS, SamplingParams(), way)
     assert found.tokens == expected_text(ids, TOKENS)
@@ -178,23 +180,19 @@ def test_runners_up_stand_where_they_stood() -> None:
 def test_the_agent_serves_with_it_and_says_so(wide: Path, tmp_path: Path) -> None:
     """The device's own command line; a client gets the text."""
     port = free_port()
-    gateway = Process("gateway", "--port", str(port), log=tmp_path / "gateway.log", port=port)
+    gateway = ForkedProcess("gateway", "--port", str(port), log=tmp_path / "gateway.log", port=port)
     agent = Process(
         "bench.hat.replay_device",
         *f"--model {wide} --mode local --split 1 --draft adapter --draft {small_model(wide)}".split(),
         *("--draft-length", "fixed", "--gateway", f"ws://127.0.0.1:{port}"),
         log=tmp_path / "agent.log",
-        environment={"PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parents[1]}"},
     )
     words = prompt(60, 1, VOCAB)
     with gateway, agent:
         client = httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", trust_env=False, timeout=30)
         body = {"model": "wide", "messages": [{"role": "user", "content": words}], "max_tokens": 40, "temperature": 0}
         tokenizer = Tokenizer.load(wide, ())
-        for _ in range(300):
-            if client.get("/models").json()["data"]:
-                break
-            time.sleep(0.1)
+        wait_until(lambda: bool(client.get("/models").json()["data"]))
         response = client.post("/chat/completions", json=body)
         assert response.status_code == 200, response.text
         answered = tokenizer.text(response.json()["choices"][0]["message"]["content"])
