@@ -58,22 +58,14 @@ def _all_of(measured: Measured) -> str:
                 " ".join(f"{share:.2f}" for share in chain.by_depth) or "–",
             ]
         )
-    columns = [
-        "drafter",
-        "parameters",
-        "a step, of a plain row",
-        "τ, HAT's rule, greedy",
-        "T = 1",
-        "T = 1, rejection",
-        "T = 1, block",
-        "τ, chains of 6, greedy",
-        "T = 1",
-        f"accepted at depth 1 … {DEEPEST}, greedy",
-    ]
+    head = (
+        "drafter | parameters | a step, of a plain row | τ, HAT's rule, greedy | T = 1 | T = 1, rejection | T = 1, "
+        f"block | τ, chains of 6, greedy | T = 1 | accepted at depth 1 … {DEEPEST}, greedy"
+    )
     target = measured.target
     return (
         f"**{target.name}**: {len(target.texts)} texts, {target.split} layers in the input submodel, a plain row "
-        f"{measured.plain_ms:.2f} ms.\n\n" + table(columns, rows)
+        f"{measured.plain_ms:.2f} ms.\n\n" + table(head, rows)
     )
 
 

@@ -195,17 +195,7 @@ def bounds(work: Work, measured: Measured, slack: float, peaks: Peaks) -> list[s
 def report(work: Work, all_measured: list[Measured], peaks: Peaks, rounds: int, setting: str) -> str:
     """The section of docs/benchmarks.md."""
     rivals = table(
-        [
-            "sessions",
-            "prompts",
-            "rival",
-            "slack",
-            "tokens a second, ours : rival",
-            "ratio",
-            "bar",
-            "decoding only",
-            "ratio",
-        ],
+        "sessions | prompts | rival | slack | tokens a second, ours : rival | ratio | bar | decoding only | ratio",
         [
             each.row(rival, slack)
             for each in all_measured
@@ -215,23 +205,12 @@ def report(work: Work, all_measured: list[Measured], peaks: Peaks, rounds: int, 
         ],
     )
     bound = table(
-        [
-            "sessions",
-            "slack",
-            "rows a step",
-            "step, ms",
-            "weights",
-            "products",
-            "keys and values",
-            "rest",
-            "bound by",
-            "prefill, ms",
-            "its products",
-        ],
+        "sessions | slack | rows a step | step, ms | weights | products | keys and values | rest | bound by | prefill,"
+        " ms | its products",
         [bounds(work, each, slack, peaks) for each in all_measured for slack in each.slacks],
     )
     lags = table(
-        ["sessions", "event loop late, median ms", "p99 ms", f"bar {LAG_BAR_MS:g} ms"],
+        f"sessions | event loop late, median ms | p99 ms | bar {LAG_BAR_MS:g} ms",
         [_lag_row(each) for each in all_measured],
     )
     shape = work.shape

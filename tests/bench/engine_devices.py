@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from bench.runs import Run
-from bench.warm import warmed_up
+from engine_callers import warmed_up
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig

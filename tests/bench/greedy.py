@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import statistics
 import sys
@@ -29,7 +28,7 @@ import httpx
 from bench.page import machine, table
 from bench.runs import spread
 from installation import Installation
-from processes import ROOT
+from processes import with_paths
 from tqdm import tqdm
 
 BAR = 2.0
@@ -127,9 +126,8 @@ async def client_a(base: str) -> None:
 async def greedy(base: str, seen: Seen) -> AsyncIterator[None]:
     """A at work, in a process of its own, until the block is left and nothing of it runs any more."""
     pipe = asyncio.subprocess.PIPE
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests")))}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.greedy", "--client-a", base, stdin=pipe, stdout=pipe, env=environment
+        sys.executable, "-m", "bench.greedy", "--client-a", base, stdin=pipe, stdout=pipe, env=with_paths()
     )
     assert process.stdin is not None and process.stdout is not None
     try:

@@ -25,14 +25,13 @@ import torch
 from bench.page import machine, table, write_section
 from bench.random_llama import TINY, Shape, write_checkpoint
 from bench.runs import spread
-from bench.warm import warmed_up
+from engine_callers import Caller, warmed_up
 from tqdm import tqdm
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.session import Answered
-from wire.errors import SessionFailed
 
 NEAR_S, FAR_S = 0.0015, 0.04
 """From an answer to the session's next row: what the way to a device and back takes on loopback (section overhead), and
@@ -84,37 +83,10 @@ class Phase:
     rows_per_s: float = 0.0
 
 
-class Session:
+def begun(engine: Engine, positions: int, prompt: int) -> Caller:
     """A session on the engine, as its device would use it."""
-
-    def __init__(self, engine: Engine, positions: int, prompt: int) -> None:
-        self._engine = engine
-        self._key = (1, next(_numbers))
-        self._sequence = 0
-        self._position = 0
-        self._answers: dict[int, asyncio.Future[Answered]] = {}
-        engine.sessions.open(self._key, f"device {self._key[1]}", positions, self._deliver, prompt=prompt)
-
-    def send(self, hidden: torch.Tensor, want: int) -> asyncio.Future[Answered]:
-        """The answer to new rows, or ``SessionFailed``."""
-        answer = self._answers[self._sequence] = asyncio.get_running_loop().create_future()
-        self._engine.sessions.forward(self._key, self._sequence, self._position, hidden, want)
-        self._sequence += 1
-        self._position += hidden.shape[0]
-        return answer
-
-    def close(self) -> None:
-        """End it."""
-        self._engine.sessions.close(self._key)
-
-    def _deliver(self, outcome: Answered | SessionFailed) -> None:
-        # Of a phase that is over, answers may still come that nobody waits for.
-        if isinstance(outcome, SessionFailed):
-            for answer in self._answers.values():
-                if not answer.done():
-                    answer.set_exception(outcome)
-        elif not (answer := self._answers.pop(outcome.sequence)).done():
-            answer.set_result(outcome)
+    number = next(_numbers)
+    return Caller(engine, (1, number)).open(positions, f"device {number}", prompt=prompt)
 
 
 async def run_phase(engine: Engine, work: Work, name: str) -> Phase:
@@ -127,7 +99,7 @@ async def run_phase(engine: Engine, work: Work, name: str) -> Phase:
     prefilled: list[int] = []
 
     async def decode() -> None:
-        session = Session(engine, work.shape.positions, work.context)
+        session = begun(engine, work.shape.positions, work.context)
         await session.send(rows[: work.context], 1)
         before = perf_counter()
         while before < end:
@@ -145,7 +117,7 @@ async def run_phase(engine: Engine, work: Work, name: str) -> Phase:
     async def send_prompts() -> None:
         await asyncio.sleep(begin - perf_counter())
         while True:
-            session = Session(engine, work.prompt, work.prompt)
+            session = begun(engine, work.prompt, work.prompt)
             started, sent, answered = perf_counter(), 0, 0
             waiting: list[tuple[int, asyncio.Future[Answered]]] = []
             while answered < work.prompt:
@@ -183,7 +155,7 @@ async def run_phase(engine: Engine, work: Work, name: str) -> Phase:
     for key in list(engine.ledger.entries):
         engine.sessions.close(key)
     # Once this row is answered, no step of the phase is under way any more.
-    last = Session(engine, 1, 1)
+    last = begun(engine, 1, 1)
     await last.send(rows[:1], 1)
     last.close()
     return phase
@@ -269,15 +241,7 @@ def report(seen: dict[str, list[Phase]], work: Work, rounds: int, threads: int) 
                 f"{percentile([lag for phase in phases for lag in phase.lags], 0.99) * 1e3:.2f}",
             ]
         )
-    columns = [
-        "phase",
-        "time between tokens, p50 / p99, ms",
-        "p50 to quiet",
-        "p99 to quiet",
-        "prompt rows a second",
-        "s a prompt",
-        "event loop late, p99, ms",
-    ]
+    head = "phase | time between tokens, p50 / p99, ms | p50 to quiet | p99 to quiet | prompt rows a second"
     shape = work.shape
     return (
         f"Measured on {machine()}; {rounds} rounds of {work.seconds:g} s a phase, {threads} threads; a random Llama "
@@ -286,7 +250,7 @@ def report(seen: dict[str, list[Phase]], work: Work, rounds: int, threads: int) 
         f"sessions decode, {work.prompters} send prompts of {work.prompt} rows; a device is back after "
         f"{NEAR_S * 1e3:g} ms, a far one after {FAR_S * 1e3:g} ms. Bars: p99 with prompts at most {BAR:g} times the "
         f"quiet one; event loop late by less than {LAG_BAR_MS:g} ms. Ratios are medians over rounds, with "
-        "quartiles.\n\n" + table(columns, lines)
+        "quartiles.\n\n" + table(f"{head} | s a prompt | event loop late, p99, ms", lines)
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import tempfile
 import time
@@ -19,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import torch
 from bench.page import machine, table, write_section
 from checkpoints import DEMO
 from installation import Installation
+from streamed import stream_answer
 from tqdm import tqdm
 
 from device_agent.answering.tokenizer import Tokenizer
@@ -68,19 +67,9 @@ def _forward(reference: Reference, ids: list[int], cache: Any) -> torch.Tensor:
 
 def streamed_ms(base: str, tokens: int) -> float:
     """Median gap between tokens at a client that streams, in ms."""
-    body = {
-        "messages": [{"role": "user", "content": QUESTION}],
-        "max_tokens": tokens,
-        "ignore_eos": True,
-        "stream": True,
-        "temperature": 0,
-    }
-    times = []
-    with httpx.stream("POST", base + "/chat/completions", json=body, timeout=120, trust_env=False) as response:
-        for line in response.iter_lines():
-            if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["delta"].get("content"):
-                times.append(time.perf_counter())
-    return statistics.median(b - a for a, b in itertools.pairwise(times)) * 1e3
+    messages = [{"role": "user", "content": QUESTION}]
+    answer = stream_answer(base, {"messages": messages, "max_tokens": tokens, "ignore_eos": True, "temperature": 0})
+    return statistics.median(b - a for a, b in itertools.pairwise(answer.times)) * 1e3
 
 
 def bytes_per_token(installation: Installation, tokens: int, hidden: int, item: int) -> tuple[float, float]:

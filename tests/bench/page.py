@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -38,10 +38,10 @@ def write_section(name: str, text: str, page: Path = PAGE) -> None:
     page.write_text(filled(there, lambda each: text if each == name else None), encoding="utf-8")
 
 
-def table(columns: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(columns) + " |", "| " + " | ".join("---" for _ in columns) + " |"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+def table(head: str | Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; its head as cells, or as ``one | other``."""
+    cells = head.split(" | ") if isinstance(head, str) else head
+    return "\n".join(f"| {' | '.join(line)} |" for line in (cells, ["---"] * len(cells), *rows))
 
 
 def machine() -> str:

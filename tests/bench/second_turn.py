@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import random
-import shutil
 import statistics
 import tempfile
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import httpx
 from bench.page import machine, table, write_section
-from bench.random_llama import Shape, write_checkpoint
+from bench.random_llama import Shape, speaking
 from bench.runs import spread
 from checkpoints import DEMO
 from fault_proxy import FaultProxy, Faults
@@ -44,28 +43,9 @@ PAUSE_S = 0.3
 """Between two turns; a person takes longer."""
 
 WORDS = [
-    "the",
-    "a",
-    "fox",
-    "tree",
-    "house",
-    "river",
-    "garden",
-    "moon",
-    "saw",
-    "found",
-    "made",
-    "gave",
-    "took",
-    "little",
-    "old",
-    "new",
-    "and",
-    "but",
-    "then",
-    "with",
-    "under",
-]
+    "the", "a", "fox", "tree", "house", "river", "garden", "moon", "saw", "found", "made", "gave", "took", "little",
+    "old", "new", "and", "but", "then", "with", "under",
+]  # fmt: skip
 
 Turns = list[dict[str, str]]
 
@@ -192,27 +172,13 @@ async def run_case(case: Case, rounds: int, tokens: int) -> Measured:
             return await asyncio.to_thread(measure, case, rounds, tokens, Path(folder), port, proxy.url)
 
 
-def random_model(shape: Shape, folder: Path) -> Path:
-    """A random checkpoint that speaks with the demo model's tokenizer."""
-    write_checkpoint(shape, folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(DEMO / name, folder / name)
-    return folder
-
-
 def report(cases: list[Measured], rounds: int, first: int) -> str:
     """The section of docs/benchmarks.md."""
-    columns = [
-        "model and link",
-        "tokens in the prompt",
-        "to the first token, ms, kept : unseen",
-        "ratio",
-        "kB to the cloud, kept : unseen",
-        "the same in rows",
-    ]
+    head = "model and link | tokens in the prompt | to the first token, ms, kept : unseen | ratio"
+    head += " | kB to the cloud, kept : unseen | the same in rows"
     return (
         f"Measured on {machine()}; {rounds} rounds, first turns of {first} tokens. Bar: a ratio of at most {BAR:g}. "
-        "Medians; the ratio of neighbours with its quartiles.\n\n" + table(columns, [each.row() for each in cases])
+        "Medians; the ratio of neighbours with its quartiles.\n\n" + table(head, [each.row() for each in cases])
     )
 
 
@@ -233,7 +199,7 @@ def main() -> None:
         if not options.quick:
             shape = Shape(vocab=vocab)
             size = f"{shape.layer_parameters / 1e6:.0f} M random"
-            cases.append(Case(f"{size}, bfloat16, loopback", random_model(shape, Path(folder)), "bfloat16"))
+            cases.append(Case(f"{size}, bfloat16, loopback", speaking(shape, Path(folder)), "bfloat16"))
         text = report([asyncio.run(run_case(case, rounds, first)) for case in cases], rounds, first)
     print(text)
     if not options.quick:
