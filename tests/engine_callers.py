@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from clouds import until
+from clouds import START_WITHIN_S, until
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
@@ -30,7 +30,7 @@ async def engine_here(tiny: Path, **settings: Any) -> AsyncIterator[Engine]:
     """The engine of a cloud server for a model, running."""
     engine = build(CloudConfig(model=str(tiny), split=1, **{"kv_mb": 16, **settings})).engine
     task = asyncio.create_task(engine.run())
-    await until(lambda: engine.alive)
+    await warmed_up(engine, task)
     try:
         yield engine
         engine.ledger.pages.check()
@@ -38,6 +38,11 @@ async def engine_here(tiny: Path, **settings: Any) -> AsyncIterator[Engine]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def warmed_up(engine: Engine, running: asyncio.Task[None]) -> None:
+    """Wait until ``engine``, which runs as the task ``running``, admits sessions, or has ended."""
+    await until(lambda: engine.alive or running.done(), START_WITHIN_S)
 
 
 @dataclass(eq=False)
@@ -73,6 +78,10 @@ class Caller:
         assert outputs is not None
         return outputs
 
+    def close(self) -> None:
+        """End it."""
+        self.engine.sessions.close(self.key)
+
     def fork(self, key: tuple[int, int], position: int) -> Caller:
         """Another session, which goes on where this one was at ``position``."""
         forked = Caller(self.engine, key, position)
@@ -90,8 +99,8 @@ class Caller:
             for future in self.answers.values():
                 if not future.done():
                     future.set_exception(outcome)
-        else:
-            self.answers.pop(outcome.sequence).set_result(outcome)
+        elif not (answer := self.answers.pop(outcome.sequence)).done():  # Whoever gave up waiting has cancelled it.
+            answer.set_result(outcome)
 
 
 def hidden(rows: int, seed: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from oracle import oracle_model
 from streamed import stream_answer
 from transformers import AutoTokenizer
 
-pytestmark = [pytest.mark.system, pytest.mark.usefixtures("possible")]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.usefixtures("possible")]
 
 SMOKE = Path(str(scenarios.__file__)).parent / "scenarios" / "smoke.toml"
 MESSAGES = [{"role": "user", "content": "Tell me a story about a river."}]

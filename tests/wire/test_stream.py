@@ -101,7 +101,7 @@ async def test_a_message_that_takes_long_to_arrive(monkeypatch: pytest.MonkeyPat
     """Over a link that takes longer for it than silence may last it arrives; sent whole it would have been silence."""
     monkeypatch.setattr(wire.connection, "DEAD_AFTER_S", 0.6)
     monkeypatch.setattr(wire.connection, "HEARTBEAT_S", 0.15)
-    rows = Tensor("float32", (2**16, 4), bytes(2**20))
+    rows = Tensor("float32", (2**15, 4), bytes(2**19))
     async with served(echo) as url:
         port = int(url.split(":")[2].split("/")[0])
         with Relay("", "127.0.0.1", port, 0.0, bytes_s=2**19) as relay:
@@ -147,7 +147,7 @@ async def test_a_word_passes_a_long_message_on_a_slow_link() -> None:
     ):
         await greeted(stream)
         stream.post(Forward(1, 0, 0, 1), [Tensor("float32", (2**18, 4), bytes(2**22))])
-        for number in range(5):
+        for number in range(3):
             began = clock()
             stream.post(Forward(2, number, 0, 1), [Tensor("float32", (1, 4), bytes(16))])
             answer = await asyncio.wait_for(stream.receive(), 10)
