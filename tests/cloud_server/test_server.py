@@ -663,7 +663,6 @@ async def test_a_step_that_breaks_ends_its_sessions_only(tiny: Path, monkeypatch
 async def test_a_device_that_does_not_read_harms_nobody(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers pile up to the limit, its connection ends, and the engine goes on for the others."""
     monkeypatch.setattr("wire.stream.MAX_QUEUED_BYTES", 20_000)
-    monkeypatch.setattr("wire.stream.SEND_WITHIN_S", 2.0)  # What is being sent is waited for.
     hello = encode(device_hello(tiny, 1, 0))
     async with cloud_here(tiny, 1) as cloud, bystanders(cloud, tiny):
         socket = await connect(cloud.url + "/device", compression=None, max_queue=1)
@@ -676,7 +675,7 @@ async def test_a_device_that_does_not_read_harms_nobody(tiny: Path, monkeypatch:
             await socket.send(encode(Forward(session, 0, 0, 64), [rows(64)], 2 * session))
         await until(lambda: len(cloud.server.links) == 1)
         assert cloud.server.engine.alive
-        await socket.close()
+        socket.transport.abort()  # A close would wait for what nobody reads.
 
 
 async def test_answers_that_a_slow_device_does_not_fetch_end_their_session(
