@@ -75,19 +75,25 @@ class Faults:
 class FaultProxy:
     """Forwards websockets on a free port of this machine to ``target``; an async context manager.
 
+    Args:
+        kept: where every message to ``target`` is put, as it came.
+
     Attributes:
         url: what to dial instead of ``target``.
         happened: how often each kind of fault has happened.
         connections: dialled so far.
     """
 
-    def __init__(self, target: str, faults: Faults | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, target: str, faults: Faults | None = None, seed: int = 0, kept: list[bytes] | None = None
+    ) -> None:
         self.url = ""
         self.happened: Counter[str] = Counter()
         self.connections = 0
         self._target = target.rstrip("/")
         self._faults = faults or Faults()
         self._seed = seed
+        self._kept = kept
         self._open: set[Connection] = set()
         self._half_open: set[Connection] = set()
         self._pumps: set[asyncio.Task[None]] = set()
@@ -157,6 +163,8 @@ class FaultProxy:
         with suppress(ConnectionClosed):
             while True:
                 message = await source.recv(decode=False)
+                if self._kept is not None and isinstance(source, ServerConnection):
+                    self._kept.append(message)
                 kind = self._choose(rng, bool(before))
                 for each in await self._suffered(kind, message, source, sink, before, rng):
                     await self._flowing.wait()

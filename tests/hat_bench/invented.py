@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,8 @@ RATES: Sequence[tuple[str, str, tuple[float, ...]]] = (
 def record(
     experiment: str, method: str, repeat: int = 0, rate: float = 0.0, noise: float = 0.0, **changes: Any
 ) -> dict[str, Any]:
-    """One record as JSON; ``changes`` replace fields of the cell, or by ``latency__failed`` those of a table."""
+    """One record as JSON; ``changes`` replace fields of the cell, or by ``latency__failed`` those of a table, or by
+    ``latency__ttft__mean`` what is in one of these."""
     cell: dict[str, Any] = {
         "experiment": experiment, "setting": "demo", "dataset": "specbench", "method": method, "rate": rate,
         "repeat": repeat, "stages": 1, "rtt_ms": 0.0, "trace": "", "requests": 24, "tokens": 128,
@@ -78,8 +81,8 @@ def record(
         made["upload_bound_s"] = 0.28
     for name, value in changes.items():
         if name not in cell:
-            table, _, field = name.partition("__")
-            made[table][field] = value
+            *tables, field = name.split("__")
+            reduce(getitem, tables, made)[field] = value
     return made
 
 

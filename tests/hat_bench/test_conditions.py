@@ -11,21 +11,20 @@ from bench.hat.cells import Cell
 from bench.hat.conditions import LEAST_MEAN, PLAYED_S, STILL, TRACES, VARY, VARY_DOWN, VARY_S, conditions
 from bench.hat.records import EXPERIMENTS
 from bench.hat.scaling import ScaledLink
-from bench.hat.setups import SCENARIOS
+from bench.hat.setups import declared
 from bench.testbed.changes import schedule_of
-from bench.testbed.scenario import Scenario, load
+from bench.testbed.scenario import Scenario
 from bench.testbed.schedule import LEAST_MB_S, LinkChange
 from bench.testbed.traces import BadTrace
 
 LINK = ScaledLink(240_000.0, 400_000.0)
 UP, DOWN = 0.24, 0.4
-VARIABLES = {name: "x" for name in ("model", "split", "device_module", "device_flags", "cloud_flags")}
 
 
-@pytest.fixture(scope="module", params=["hat_demo", "hat_demo_cloud", "hat_wide"])
+@pytest.fixture(scope="module", params=[("demo", False), ("demo", True), ("wide", False)])
 def scenario(request: pytest.FixtureRequest) -> Scenario:
     """Each that is measured on."""
-    return load(SCENARIOS / f"{request.param}.toml", {**VARIABLES, "delay_ms": "0"})
+    return declared(*request.param)
 
 
 def cell(experiment: str, trace: str = "", repeat: int = 0) -> Cell:

@@ -29,13 +29,15 @@ def goal(goals: list[Goal], name: str) -> Goal:
 
 def test_a_ratio_is_taken_within_a_repeat() -> None:
     """A machine that is four times as slow in one repeat changes no ratio, though it changes both medians."""
-    records = []
-    for repeat, slow in enumerate((1.0, 4.0, 1.1)):
-        for method, ttft in (("hat", 0.2 * slow), ("ushape-full", 0.8 * slow)):
-            made = record("rates", method, repeat, rate=2.0)
-            made["latency"]["ttft"]["mean"] = ttft
-            records.append(made)
-    measured = Measured(parsed(*records))
+    measured = Measured(
+        parsed(
+            *(
+                record("rates", method, repeat, rate=2.0, latency__ttft__mean=ttft * slow)
+                for repeat, slow in enumerate((1.0, 4.0, 1.1))
+                for method, ttft in (("hat", 0.2), ("ushape-full", 0.8))
+            )
+        )
+    )
     ratio = measured.ratio(HAT, FULL, TTFT)
     assert ratio is not None and ratio.count == 3
     assert (ratio.low, ratio.high) == pytest.approx((0.25, 0.25))
@@ -45,12 +47,11 @@ def test_a_ratio_is_taken_within_a_repeat() -> None:
 
 def test_one_repeat_is_the_median_of_the_ratios() -> None:
     """Of an even number the higher of the two in the middle; none where nothing can be compared."""
-    records = []
-    for repeat, ttft in enumerate((0.5, 0.2, 0.3, 0.4)):
-        for method, seconds in (("hat", 10.0**repeat * ttft), ("ushape-full", 10.0**repeat)):
-            made = record("rates", method, repeat, rate=2.0)
-            made["latency"]["ttft"]["mean"] = seconds
-            records.append(made)
+    records = [
+        record("rates", method, repeat, rate=2.0, latency__ttft__mean=10.0**repeat * times)
+        for repeat, ttft in enumerate((0.5, 0.2, 0.3, 0.4))
+        for method, times in (("hat", ttft), ("ushape-full", 1.0))
+    ]
     assert Measured(parsed(*records[:6])).middle_repeat(HAT, FULL, TTFT) == 2
     assert Measured(parsed(*records)).middle_repeat(HAT, FULL, TTFT) == 3
     assert Measured(parsed(records[0], records[3])).middle_repeat(HAT, FULL, TTFT) is None
@@ -138,16 +139,15 @@ def test_verdicts_say_how_much_they_rest_on() -> None:
         ((0.3,), "met"), ((0.46, 0.46), "met"), ((0.3, 0.2, 0.4), "met"),
         ((0.3, 0.2, 0.5), "in doubt"), ((0.6, 0.7, 0.4), "in doubt"), ((0.6, 0.6, 0.5), "missed"),
     ):  # fmt: skip
-        records = []
-        for repeat, ttft in enumerate(ttfts):
-            ours, other = (record("rates", each, repeat, 2.0) for each in ("hat", "ushape-full"))
-            ours["latency"]["ttft"]["mean"], other["latency"]["ttft"]["mean"] = ttft, 1.0
-            records += [ours, other]
+        records = [
+            record("rates", method, repeat, 2.0, latency__ttft__mean=seconds)
+            for repeat, ttft in enumerate(ttfts)
+            for method, seconds in (("hat", ttft), ("ushape-full", 1.0))
+        ]
         found = goal(judge(Measured(parsed(*records))), "TTFT below U-shape, all")
         assert found.verdict == said
-        assert bool(found.notes) == (said == "in doubt" or len(ttfts) == 1) and ("one repeat" in found.notes) == (
-            len(ttfts) == 1
-        )
+        alone = len(ttfts) == 1
+        assert bool(found.notes) == (said == "in doubt" or alone) and ("one repeat" in found.notes) == alone
 
 
 def test_a_short_machine_leaves_a_miss_in_doubt_too() -> None:
@@ -197,8 +197,7 @@ def test_goals_that_rest_on_few_answers_are_in_doubt() -> None:
 def test_an_unloaded_device_is_held_against_its_upload(over: float, verdict: str) -> None:
     """TTFT over the bound of the same run."""
     made = record("unloaded", "hat")
-    made["latency"]["ttft"]["mean"] = over * made["upload_bound_s"]
-    made["latency"]["ttft"]["mean"] -= 1e-9
+    made["latency"]["ttft"]["mean"] = over * made["upload_bound_s"] - 1e-9
     assert goal(judge(Measured(parsed(made))), "TTFT of one unloaded device over the upload of the").verdict == verdict
     # 3 MB were sent for 24 requests over 0.5 MB/s: a quarter of a second each.
     made["latency"]["ttft"]["mean"] = over / 4 - 1e-9
@@ -216,13 +215,11 @@ def test_a_planned_rate_that_was_not_measured_leaves_a_goal_open() -> None:
 
 def test_rows_that_are_not_packed_stand_beside_the_goal() -> None:
     """The paper packs none, so what its choices alone reach is told."""
-    made = [record("rates", method, rate=2.0) for method in ("hat", "hat-plain", "ushape-full")]
-    for each, ttft in zip(made, (0.2, 0.6, 0.8), strict=True):
-        each["latency"]["ttft"]["mean"] = ttft
+    ttfts = {"hat": 0.2, "hat-plain": 0.6, "ushape-full": 0.8}
+    made = [record("rates", method, rate=2.0, latency__ttft__mean=ttft) for method, ttft in ttfts.items()]
     found = goal(judge(Measured(parsed(*made))), "TTFT below U-shape, all")
     assert found.notes == ("with its rows not packed: 25.0 % below", "one repeat")
-    made = [record("unloaded", method) for method in ("hat", "hat-plain")]
-    made[1]["latency"]["ttft"]["mean"] = 0.3
+    made = [record("unloaded", "hat"), record("unloaded", "hat-plain", latency__ttft__mean=0.3)]
     # 0.28 s for rows as they are, a quarter of a second for what was sent.
     for found, times in zip(judge(Measured(parsed(*made))), ("1.07", "1.20"), strict=True):
         assert found.notes == (f"with its rows not packed: {times} times", "one repeat")
@@ -240,9 +237,11 @@ def test_table_5_is_missed_when_one_strategy_does_not_help() -> None:
 
 def test_round_trips_are_held_against_our_own() -> None:
     """0.8 and 0.6 of what the method has at 0 ms."""
-    records = [record("rtt", "hat", rtt_ms=each) for each in (0.0, 20.0, 50.0)]
-    for made, speed in zip(records, (100.0, 80.0, 59.0), strict=True):
-        made["latency"]["decode_tokens_s"], made["latency"]["tokens_s"] = speed, 50.0
+    speeds = {0.0: 100.0, 20.0: 80.0, 50.0: 59.0}
+    records = [
+        record("rtt", "hat", rtt_ms=rtt_ms, latency__decode_tokens_s=speed, latency__tokens_s=50.0)
+        for rtt_ms, speed in speeds.items()
+    ]
     found = goal(judge(Measured(parsed(*records))), "tokens a second")
     assert found.verdict == MISSED and found.measured == "20 ms: 0.80 times; 50 ms: 0.59 times"
     assert found.notes[0] == "of whole answers: 20 ms: 1.00 times; 50 ms: 1.00 times"
@@ -251,9 +250,8 @@ def test_round_trips_are_held_against_our_own() -> None:
 def test_runs_on_cores_of_different_speeds_leave_doubt() -> None:
     """Work that is always the same took longer in one of two that are compared: neither met nor missed beyond doubt."""
     for other, doubted in ((0.0021, False), (0.0026, True)):
-        records = [record("rates", method, rate=2.0) for method in ("hat", "ushape-full", "ushape")]
-        for made, work_s in zip(records, (0.002, other, 0.002), strict=True):
-            made["machine"]["work_s"] = work_s
+        work = {"hat": 0.002, "ushape-full": other, "ushape": 0.002}
+        records = [record("rates", method, rate=2.0, machine__work_s=work_s) for method, work_s in work.items()]
         goals = judge(Measured(parsed(*records)))
         first = goal(goals, "TTFT below U-shape, all")
         assert (first.verdict == DOUBTED) == doubted

@@ -7,8 +7,7 @@ import base64
 import itertools
 import json
 import struct
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +15,15 @@ import httpx
 import msgspec
 import pytest
 from checkpoints import DEMO
+from fault_proxy import FaultProxy
 from installation import Installation
 from processes import free_port
 from transformers import AutoTokenizer
-from websockets.asyncio.client import connect
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.exceptions import ConnectionClosed
-
-from wire.limits import MAX_FRAME_BYTES
 
 pytestmark = pytest.mark.system
 
 CANARIES = ["Wilhelmina", "Zanzibar", "quicksilver harpsichord", "48151623"]
 PROMPT = f"My name is {CANARIES[0]} and I keep a {CANARIES[2]} in {CANARIES[1]}. The code is {CANARIES[3]}."
-
-
-@asynccontextmanager
-async def recording_relay(port: int, target: str, seen: list[bytes]) -> AsyncIterator[None]:
-    """A websocket relay that keeps every message the cloud is sent (the masking of the socket undone)."""
-
-    async def relay(device: ServerConnection) -> None:
-        async with connect(target + "/device", compression=None, max_size=MAX_FRAME_BYTES, proxy=None) as cloud:
-
-            async def down() -> None:
-                async for message in cloud:
-                    await device.send(message)
-
-            task = asyncio.create_task(down())
-            try:
-                async for message in device:
-                    assert isinstance(message, bytes)
-                    seen.append(message)
-                    await cloud.send(message)
-            except ConnectionClosed:
-                pass
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-
-    async with serve(relay, "127.0.0.1", port, compression=None, max_size=MAX_FRAME_BYTES):
-        yield
 
 
 def traces(text: str, ids: list[int]) -> Iterator[bytes]:
@@ -91,8 +59,8 @@ def needles() -> list[bytes]:
 async def test_the_cloud_never_sees_text(tmp_path: Path) -> None:
     """Prompts with canaries, chat and completion, streamed and not: none of them, nor their ids, reaches the cloud."""
     port, seen = free_port(), list[bytes]()
-    installation = Installation(tmp_path, forked=True, cloud_url=f"ws://127.0.0.1:{port}")
-    async with recording_relay(port, f"ws://127.0.0.1:{installation.cloud_port}", seen):
+    async with FaultProxy(f"ws://127.0.0.1:{port}", kept=seen) as proxy:
+        installation = Installation(tmp_path, forked=True, cloud_port=port, cloud_url=proxy.url)
         await asyncio.to_thread(installation.__enter__)
         try:
             async with httpx.AsyncClient(base_url=installation.base, trust_env=False, timeout=60) as client:
