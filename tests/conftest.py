@@ -12,7 +12,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+from forked import ForkedProcess
 from hypothesis import settings
+from tiny_models import build_tiny
 
 settings.register_profile("trilby", deadline=None, print_blob=True)
 settings.load_profile("trilby")
@@ -32,7 +34,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in first)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cold() -> None:
+    """Processes that are forked begin without computing anything first: each would take a second for it."""
+    ForkedProcess.warms = False
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where tiny random models are built, once each for the whole run."""
     return tmp_path_factory.mktemp("tiny")
+
+
+@pytest.fixture
+def tiny(tiny_folder: Path) -> Path:
+    """A tiny Llama."""
+    path = tiny_folder / "llama"
+    return path if path.exists() else build_tiny("llama", path)

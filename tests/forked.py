@@ -16,6 +16,7 @@ from typing import Any
 from processes import ROOT, Process
 
 from service.lines import LineStream
+from split_model import warming
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["gateway.__main__", "cloud_server.__main__", "device_agent.__main__", "transformers"])
@@ -56,19 +57,28 @@ class _Child:
 
 
 class ForkedProcess(Process):
-    """As ``Process``, forked."""
+    """As ``Process``, forked.
+
+    Attributes:
+        warms: whether processes compute something before their first request; only who measures has to wait for it.
+    """
+
+    warms = True
 
     def start(self) -> Process:
         """Start without waiting."""
         module, *arguments = self._arguments[2:]
-        child = _FORKS.Process(target=_run, args=(module, arguments, str(self.log), self._environment), daemon=True)
+        given = (module, arguments, str(self.log), self._environment, self.warms)
+        child = _FORKS.Process(target=_run, args=given, daemon=True)
         child.start()
         self.process = _Child(child)  # type: ignore[assignment]
         return self
 
 
-def _run(module: str, arguments: list[str], log: str, environment: dict[str, str]) -> None:
+def _run(module: str, arguments: list[str], log: str, environment: dict[str, str], warms: bool) -> None:
     """``python -m module arguments``, its output in a file."""
+    if not warms:
+        warming.WARM_UP_S = 0.0  # type: ignore[misc]
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(ROOT)

@@ -37,13 +37,6 @@ FAULTS = Faults(rate=0.04, most=4)
 CONNECTED_WITHIN_S = 60.0
 
 
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
-
-
 async def ask_through_faults(clouds: Sequence[Cloud], path: Path, seed: int, compute: Compute) -> Counter[str]:
     """One device with several sessions at once, on networks with this seed; what happened and how answers ended."""
     async with AsyncExitStack() as stack:
