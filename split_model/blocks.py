@@ -7,12 +7,14 @@ treat each row alone, so that a group may also part the rows between its sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional
 
 from split_model.checkpoint import Checkpoint
+from split_model.cross import CrossAttention
 from split_model.matrix import Matrix
 from split_model.norm import NoNorm, Norm, load_norm
 from split_model.projection import Projection
@@ -42,6 +44,7 @@ class Block:
         after_attention: rows as they came to `input_norm`, and the whole sum of what attention makes of them, to the
             rows for `mlp_norm`, a new tensor.
         mlp_norm: what comes before `mlp`.
+        cross: attention to what an encoder has read, behind `after_attention`; None in most models.
         after_mlp: the same behind the MLP. It may change the rows that came to `mlp_norm`.
     """
 
@@ -62,7 +65,7 @@ class Block:
         def norm(*parts: WeightPart | None) -> Norm:
             return load_norm(checkpoint, parts, dtype, device)
 
-        def matrix(parts: list[WeightPart], biases: list[WeightPart | None]) -> Matrix:
+        def matrix(parts: Sequence[WeightPart], biases: Sequence[WeightPart | None]) -> Matrix:
             return Matrix.load(checkpoint, parts, biases, dtype, device)
 
         self.window = spec.windows[layer]
@@ -86,7 +89,16 @@ class Block:
             self.head_dim,
             norm(parts.query_norm) if parts.query_norm else None,
             norm(parts.key_norm) if parts.key_norm else None,
+            stretch := None if spec.scaled_scores else math.sqrt(spec.head_dim),
         )
+        self.cross: CrossAttention | None = None
+        if parts.cross_query and parts.cross_key and parts.cross_value and parts.cross_output:
+            apart_matrices = [matrix([parts.cross_query], []), matrix([parts.cross_key, parts.cross_value], [])]
+            self.cross = CrossAttention(
+                norm(parts.cross_norm),
+                Projection(apart_matrices, self.heads, self.kv_heads, self.head_dim, stretch=stretch),
+                matrix([parts.cross_output], []),
+            )
         self._output = matrix([parts.output], [parts.output_bias])
         wide = [each for each in (parts.gate, parts.up) if each is not None]
         self._wide = matrix(wide, [parts.gate_bias, parts.up_bias])
@@ -111,7 +123,8 @@ class Block:
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights held."""
-        return self._norm_bytes + sum(each.nbytes for each in (self.qkv, self._output, self._wide, self._down))
+        cross = 0 if self.cross is None else self.cross.nbytes
+        return self._norm_bytes + cross + sum(each.nbytes for each in (self.qkv, self._output, self._wide, self._down))
 
 
 def _summed(norm: Norm) -> Sum:

@@ -11,6 +11,7 @@ from split_model.attention import Sight, attend_in, sight_of
 from split_model.kv_cache import KVCache
 from split_model.new_rows import NewRows
 from split_model.positions import PositionTable
+from split_model.relative import RelativeBias
 
 
 class CachedRows(NewRows, Protocol):
@@ -25,10 +26,11 @@ class CachedRows(NewRows, Protocol):
 class CacheBatch:
     """See `split_model.stack.Batch`."""
 
-    def __init__(self, spans: Sequence[CachedRows]) -> None:
+    def __init__(self, spans: Sequence[CachedRows], relative: RelativeBias | None = None) -> None:
         self.rows = sum(span.rows for span in spans)
         self._all = spans
         self._spans = [span for span in spans if span.rows]
+        self._relative = relative
         self._sights: dict[int | None, list[Sight]] = {}
 
     def look_up(self, table: PositionTable) -> tuple[torch.Tensor, ...]:
@@ -37,7 +39,10 @@ class CacheBatch:
     def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         sights = self._sights.get(window)
         if sights is None:
-            sights = [sight_of(span, window, q.dtype, q.device) for span in self._spans]
+            if self._relative is not None:
+                sights = [self._relative.sight(span) for span in self._spans]
+            else:
+                sights = [sight_of(span, window, q.dtype, q.device) for span in self._spans]
             self._sights[window] = sights
         if len(self._spans) == 1:
             return _append_and_attend(self._spans[0], sights[0], layer, q, k, v)

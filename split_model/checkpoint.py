@@ -107,6 +107,12 @@ class Checkpoint:
         found = self._resolve(name)
         return self._file(found).entry(found)
 
+    def reader(self) -> Checkpoint:
+        """The same files as those of the encoder alone, of a model that has a decoder too."""
+        spec = self.spec.reader
+        assert spec is not None, "only a model that reads one text and writes another has two halves"
+        return Checkpoint(self.path, spec, self._shard_of)
+
     def shards_of(self, names: list[str]) -> list[str]:
         """The names of the files that hold these tensors, sorted."""
         return sorted({self._shard_of[self._resolve(name)] for name in names})
@@ -121,7 +127,8 @@ class Checkpoint:
         """
         fields = {key: value for key, value in dataclasses.asdict(self.spec).items() if self._in_digest(key, value)}
         state = hashlib.sha256(json.dumps(fields, sort_keys=True).encode())
-        for name in sorted({part.name for part in slice_parts(self.spec, whole(self.spec))}):
+        specs = [spec for spec in (self.spec, self.spec.reader) if spec is not None]
+        for name in sorted({part.name for spec in specs for part in slice_parts(spec, whole(spec))}):
             entry = self.entry(name)
             state.update(json.dumps([name, entry.dtype, entry.shape]).encode())
             found = self._resolve(name)

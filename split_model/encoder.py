@@ -68,9 +68,9 @@ class Encoder:
             raise ValueError(f"a {self.spec.model_type} model reads images, not texts")
         if types is not None and len(types) != len(texts):
             raise ValueError(f"{len(texts)} texts cannot have {len(types)} lists of token types")
-        longest = max(map(len, texts), default=0)
-        if longest > self.spec.max_positions:
-            raise ValueError(f"a text has {longest} tokens; this model reads {self.spec.max_positions} at most")
+        longest, limit = max(map(len, texts), default=0), self.spec.position_limit
+        if limit is not None and longest > limit:
+            raise ValueError(f"a text has {longest} tokens; this model reads {limit} at most")
         rows = self._embedding
         of_each: Sequence[Sequence[int] | None] = types if types is not None else [None] * len(texts)
         return self._encoded([rows.forward(text, kinds) for text, kinds in zip(texts, of_each, strict=True)])
@@ -88,7 +88,7 @@ class Encoder:
         if not embedded:
             raise ValueError("there is nothing to read")
         lengths = [len(each) for each in embedded]
-        hidden = self.stack.run(torch.cat(list(embedded)), Sequences(lengths))
+        hidden = self.stack.run(torch.cat(list(embedded)), Sequences(lengths, self.stack.relative))
         rows = self.pooling.rows(hidden)
         pooled = self.pooling.pooled(rows, lengths)
         return Encoded(rows.split_with_sizes(lengths), pooled, self.pooling.logits(rows, pooled, lengths))

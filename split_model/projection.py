@@ -17,6 +17,7 @@ class Projection:
     Args:
         matrices: one, query, key and value stacked by rows; or two, the query and the other two stacked.
         query_norm, key_norm: of each head, both or neither.
+        stretch: what queries are multiplied by: attention divides all scores by sqrt(head_dim), and some models do not.
     """
 
     def __init__(
@@ -27,12 +28,14 @@ class Projection:
         head_dim: int,
         query_norm: Norm | None = None,
         key_norm: Norm | None = None,
+        stretch: float | None = None,
     ) -> None:
         assert len(matrices) in (1, 2)
         self._matrices = matrices
         self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
         self._rotated, self._all = heads + kv_heads, heads + 2 * kv_heads
         self._query_norm, self._key_norm = query_norm, key_norm
+        self._stretch = stretch
 
     @property
     def nbytes(self) -> int:
@@ -57,6 +60,8 @@ class Projection:
             k = self._key_norm(heads.narrow(1, self._heads, self._kv_heads))
             rotated = torch.cat((q, k), 1)
         q, k = _rotate(rotated, cos, sin).split_with_sizes([self._heads, self._kv_heads], 1)
+        if self._stretch is not None:
+            q = q * self._stretch
         return q, k, heads.narrow(1, self._rotated, self._kv_heads)
 
     def query(
@@ -65,7 +70,8 @@ class Projection:
         """The queries alone, of matrices that were loaded apart."""
         query, _ = self._matrices
         heads = query(normed).view(normed.shape[0], self._heads, self._head_dim)
-        return _rotate(heads if self._query_norm is None else self._query_norm(heads), cos, sin)
+        rotated = _rotate(heads if self._query_norm is None else self._query_norm(heads), cos, sin)
+        return rotated if self._stretch is None else rotated * self._stretch
 
     def key_value(
         self, normed: torch.Tensor, cos: torch.Tensor | None = None, sin: torch.Tensor | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -48,18 +48,35 @@ class Reference:
         """
         if not ids:
             raise ValueError("the prompt is empty; it needs one token at least")
-        sampling = sampling or SamplingParams()
-        # One seed for the whole text: drawn now if none is given, so that two calls differ.
-        seed = sampling.seed if sampling.seed is not None else secrets.randbits(63)
         cache = self.stack.new_cache(len(ids) + max_new_tokens)
-        new: list[int] = []
-        rows = list(ids)
-        while len(new) < max_new_tokens:
+
+        def run(rows: Sequence[int]) -> torch.Tensor:
             hidden = self.stack.forward(self.embedding.forward(rows), [Span(cache, len(rows))])
-            logits = self.head.forward(hidden[-1:])[0]
-            [token] = checked(picked(logits, sampling, ids, new, seed).tolist())
-            new.append(token)
-            if token in self.spec.eos_token_ids:
-                break
-            rows = [token]
-        return new
+            return self.head.forward(hidden[-1:])[0]
+
+        return written(run, ids, max_new_tokens, sampling, self.spec.eos_token_ids)
+
+
+def written(
+    run: Callable[[Sequence[int]], torch.Tensor],
+    ids: Sequence[int],
+    max_new_tokens: int,
+    sampling: SamplingParams | None,
+    ends: Collection[int],
+) -> list[int]:
+    """The tokens behind `ids`, up to and including one of `ends`.
+
+    run: new tokens to the logits [vocab] of what follows the last of them.
+    """
+    sampling = sampling or SamplingParams()
+    # One seed for the whole text: drawn now if none is given, so that two calls differ.
+    seed = sampling.seed if sampling.seed is not None else secrets.randbits(63)
+    new: list[int] = []
+    rows = list(ids)
+    while len(new) < max_new_tokens:
+        [token] = checked(picked(run(rows), sampling, ids, new, seed).tolist())
+        new.append(token)
+        if token in ends:
+            break
+        rows = [token]
+    return new

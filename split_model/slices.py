@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from split_model.spec import ModelSpec
-from split_model.weight_parts import WeightPart, embedding_parts, end_parts, entry_parts, layer_parts
+from split_model.weight_parts import WeightPart, embedding_parts, end_parts, entry_parts, layer_parts, relative_part
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -133,6 +133,9 @@ def _distinct(spec: ModelSpec, slices: Iterable[Slice]) -> dict[WeightPart, None
             parts.update(dict.fromkeys(embedding_parts(spec).all()))
         if held.is_first:
             parts.update(dict.fromkeys(entry_parts(spec).all()))
+        relative = relative_part(spec, held.kv_groups)
+        if held.num_layers and relative is not None:
+            parts[relative] = None
         for layer in range(held.first_layer, held.last_layer):
             parts.update(dict.fromkeys(layer_parts(spec, layer, held.kv_groups, held.columns).all()))
         if held.head:

@@ -25,6 +25,13 @@ _REFUSED_IF_SET = (
 )
 
 
+_DOES = {
+    "causal": "writes on from a text",
+    "bidirectional": "reads whole texts or images and writes none",
+    "cross": "reads one text and writes another",
+}
+
+
 @dataclass(frozen=True)
 class ModelSpec(Architecture):
     """The architecture of a model, of whichever family it is."""
@@ -46,13 +53,19 @@ class ModelSpec(Architecture):
     @property
     def names(self) -> Names:
         """What its tensors are called."""
-        return FAMILIES[self.model_type].names
+        family = FAMILIES[self.model_type]
+        reads = family.encoder_names is not None and self.attention == "bidirectional"
+        return family.encoder_names if reads and family.encoder_names is not None else family.names
+
+    @property
+    def reader(self) -> ModelSpec | None:
+        """The encoder that this model's rows attend to, if any."""
+        return None if self.encoder is None else ModelSpec(**vars(self.encoder))
 
     def check_attention(self, attention: str) -> None:
         """Raises UnsupportedModel unless this is a model of that kind."""
         if self.attention != attention:
-            does = "reads whole texts or images and writes none" if attention == "causal" else "writes text"
-            raise UnsupportedModel(f"model_type {self.model_type!r} {does}, which is not what is asked for here")
+            raise UnsupportedModel(f"a {self.model_type} model {_DOES[self.attention]}: it cannot be used here")
 
     def with_eos(self, value: object) -> tuple[int, ...]:
         """The end-of-sequence ids that `generation_config.json` states; ours where it states none."""

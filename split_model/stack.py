@@ -6,60 +6,29 @@ reads them, is the batch's own affair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch.nn import functional
 
+from split_model.batch import Batch, Combine, whole_sum
 from split_model.blocks import Block
 from split_model.cached_batch import CacheBatch
 from split_model.checkpoint import Checkpoint
+from split_model.cross import Memory, Source
 from split_model.device import put
 from split_model.entry import Entry
 from split_model.kv_cache import CacheFull, KVCache
 from split_model.matrix import Matrix, read_table
 from split_model.norm import Norm, load_norm
-from split_model.positions import PlacedRows
+from split_model.relative import RelativeBias
 from split_model.residence import Blocks
 from split_model.rope import Rope
 from split_model.slices import Slice
 from split_model.spec import ModelSpec
 from split_model.tree import Branches
 from split_model.weight_parts import embedding_parts, head_parts
-
-Combine = Callable[[torch.Tensor], torch.Tensor]
-"""One member's partial sum [rows, hidden], which it may change, to the sum over all members of its group."""
-
-
-def whole_sum(partial: torch.Tensor) -> torch.Tensor:
-    """The `Combine` of who holds whole layers: nothing is missing in the sum."""
-    return partial
-
-
-class Batch(PlacedRows, Protocol):
-    """The new rows of several sessions in one step, and the place where their keys and values go.
-
-    `look_up` is called at most once a step for each table of positions: learned ones, rotations.
-    """
-
-    @property
-    def rows(self) -> int:
-        """Rows of all sessions together."""
-        ...
-
-    def attend(self, layer: int, window: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Stores the rows' keys and values and attends to all of each row's session so far, as `attend` does.
-
-        layer: from 0 on, in the stack. q [rows, heads, head_dim]; k, v [rows, kv_heads, head_dim].
-        Returns the context [rows, heads * head_dim].
-        """
-        ...
-
-    def advance(self) -> None:
-        """All layers have run: the rows count from now on."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -90,14 +59,16 @@ class Stack:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
         entry: Entry | None = None,
+        relative: RelativeBias | None = None,
     ) -> None:
-        """entry: what is done to rows before the model's first layer, where that is held and there is such a thing."""
+        """entry: what is done to rows before the model's first layer, where that is held and there is such a thing.
+        relative: what is added to scores by distance, where positions are relative."""
         self.spec = spec
         self.slice = held
         self.blocks = blocks
         self.dtype = dtype
         self.device = torch.device(device)
-        self.entry = entry
+        self.entry, self.relative = entry, relative
         self.rope = Rope(spec.rope, dtype, self.device) if spec.positions == "rotary" else None
         self.kv_heads = spec.num_kv_heads if held.kv_groups is None else len(held.kv_groups)
 
@@ -125,37 +96,62 @@ class Stack:
         layers = range(held.num_layers)
         blocks = Blocks([read(layer) if resident else None for layer in layers], read)
         entry = Entry.load(checkpoint, dtype, device) if held.is_first else None
-        return cls(checkpoint.spec, held, blocks, dtype, device, entry)
+        relative = RelativeBias.load(checkpoint, held.kv_groups, dtype, device) if held.num_layers else None
+        return cls(checkpoint.spec, held, blocks, dtype, device, entry, relative)
 
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights in memory."""
-        return self.blocks.loaded_bytes + (0 if self.entry is None else self.entry.nbytes)
+        return self.blocks.loaded_bytes + sum(each.nbytes for each in (self.entry, self.relative) if each is not None)
 
     def new_cache(self, limit: int) -> KVCache:
         """An empty cache for one session of at most `limit` positions."""
         return KVCache(len(self.blocks), self.kv_heads, self.spec.head_dim, self.dtype, limit, self.device)
 
-    def forward(self, hidden: torch.Tensor, spans: Sequence[Span], combine: Combine = whole_sum) -> torch.Tensor:
+    @torch.inference_mode()
+    def source(self, read: torch.Tensor) -> Source:
+        """What the layers' cross-attention looks at: keys and values of an encoder's rows, read [rows, hidden]."""
+        found = []
+        for block in self.blocks:
+            assert block.cross is not None
+            keys, values = block.cross.projection.key_value(read)
+            found.append((keys.transpose(0, 1), values.transpose(0, 1)))
+        return Source(tuple(found))
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        spans: Sequence[Span],
+        combine: Combine = whole_sum,
+        sources: Sequence[Source] | None = None,
+    ) -> torch.Tensor:
         """Runs the new rows of every span through the layers and appends them to its cache.
 
+        sources: of each span, what `source` gave for the text that it attends to, where the model has two halves.
         hidden [rows, hidden], of the stack's dtype: the spans' rows one after the other. Returns [rows, hidden];
         with no layers, `hidden` itself. Raises, before any cache changes, CacheFull where a span does not
         fit, ValueError where the spans do not add up to the rows or share a cache, and as `run` does.
         """
         _check_spans(spans)
-        return self.run(hidden, CacheBatch(spans), combine)
+        memory = None if sources is None else Memory(sources, [span.rows for span in spans])
+        return self.run(hidden, CacheBatch(spans, self.relative), combine, memory)
 
     @torch.inference_mode()
-    def run(self, hidden: torch.Tensor, batch: Batch, combine: Combine = whole_sum) -> torch.Tensor:
+    def run(
+        self, hidden: torch.Tensor, batch: Batch, combine: Combine = whole_sum, memory: Memory | None = None
+    ) -> torch.Tensor:
         """Runs the rows of a batch, hidden [rows, hidden] of the stack's dtype, through the layers.
 
-        A shard needs `combine`, called twice a layer in every member of its group, with the same rows in the same
-        order. Returns [rows, hidden]; with no layers, `hidden` itself. Raises ValueError, before anything is stored,
-        for rows that are not the batch's, or a shard without `combine`; and whatever `combine` does.
+        memory: what cross-attention looks at, where the model has it. A shard needs `combine`, called twice a layer, or
+        three times with `memory`, in every member of its group, with the same rows in the same order.
+        Returns [rows, hidden]; with no layers, `hidden` itself. Raises ValueError, before anything is stored, for rows
+        that are not the batch's, a shard without `combine`, `memory` where there should be none or the other way
+        round; and whatever `combine` does.
         """
         if self.slice.is_shard and combine is whole_sum:
             raise ValueError("a shard's outputs are partial sums: say how they are combined with the other members'")
+        if (memory is None) is (self.spec.attention == "cross"):
+            raise ValueError("rows attend to a memory where the model has cross-attention, and only there")
         if hidden.shape != (batch.rows, self.spec.hidden_size) or hidden.dtype != self.dtype:
             wanted = f"{self.dtype} [{batch.rows}, {self.spec.hidden_size}]"
             raise ValueError(f"hidden is {hidden.dtype} {list(hidden.shape)}; it must be {wanted}")
@@ -167,6 +163,9 @@ class Stack:
                 q, k, v = block.qkv(block.input_norm(hidden), cos, sin)
                 context = batch.attend(layer, block.window, q, k, v)
                 hidden = block.after_attention(hidden, combine(block.attention_output(context)))
+                if block.cross is not None and memory is not None:
+                    context = memory.attend(layer, block.cross.projection.query(block.cross.norm(hidden)))
+                    hidden = hidden.add_(combine(block.cross.output(context)))
                 hidden = block.after_mlp(hidden, combine(block.mlp(block.mlp_norm(hidden))))
         batch.advance()
         return hidden
@@ -223,12 +222,14 @@ class Embedding:
 class Head:
     """The final norm and the matrix to the vocabulary."""
 
-    def __init__(self, norm: Norm, matrix: Matrix, shared: bool, project: Matrix | None = None) -> None:
-        """project: from the width of the rows to that of the matrix, where it is another."""
+    def __init__(
+        self, norm: Norm, matrix: Matrix, shared: bool, project: Matrix | None = None, scale: float = 1.0
+    ) -> None:
+        """project: from the width of the rows to that of the matrix, where it is another. scale: of the rows."""
         self.norm = norm
         self._matrix = matrix  # [vocab, hidden], or narrower
         self._shared = shared
-        self._project = project
+        self._project, self._scale = project, scale
 
     @classmethod
     def load(
@@ -247,8 +248,8 @@ class Head:
         norm = load_norm(checkpoint, (parts.norm, parts.norm_bias), dtype, device)
         project = Matrix.load(checkpoint, [parts.project], [], dtype, device) if parts.project else None
         if spec.tied_embeddings and embedding is not None and embedding.weight.dtype == dtype:
-            return cls(norm, Matrix(embedding.weight, pack=False), True, project)
-        return cls(norm, Matrix.load(checkpoint, [parts.matrix], [], dtype, device), False, project)
+            return cls(norm, Matrix(embedding.weight, pack=False), True, project, spec.head_scale)
+        return cls(norm, Matrix.load(checkpoint, [parts.matrix], [], dtype, device), False, project, spec.head_scale)
 
     @property
     def device(self) -> torch.device:
@@ -265,4 +266,8 @@ class Head:
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden], as the last layer gives it -> logits, float32 [rows, vocab]."""
         rows = self.norm(hidden)
-        return self._matrix(rows if self._project is None else self._project(rows)).float()
+        if self._project is not None:
+            rows = self._project(rows)
+        if self._scale != 1:
+            rows = rows * self._scale
+        return self._matrix(rows).float()

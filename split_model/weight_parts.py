@@ -71,6 +71,11 @@ class LayerParts(_Parts):
     up_bias: WeightPart | None
     down: WeightPart  # [hidden, columns]
     down_bias: WeightPart | None  # [hidden]
+    cross_norm: WeightPart | None = None  # [hidden]
+    cross_query: WeightPart | None = None  # [heads*head_dim, hidden]
+    cross_key: WeightPart | None = None  # [kv_heads*head_dim, hidden]
+    cross_value: WeightPart | None = None  # [kv_heads*head_dim, hidden]
+    cross_output: WeightPart | None = None  # [hidden, heads*head_dim]
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,16 @@ def layer_parts(
     value, value_bias = into_heads(2, names.value, kv_size, kv_rows)
     up, up_bias = into_columns(names.up)
     gate, gate_bias = into_columns(names.gate) if spec.gated_mlp else (None, None)
+    cross: dict[str, WeightPart] = {}
+    if spec.attention == "cross":
+        assert (spec.norm, spec.norm_place) == ("rms", "before") and not (spec.qkv_bias or spec.output_bias)
+        cross = {
+            "cross_norm": make.weight(names.cross_norm, hidden),
+            "cross_query": make.outputs(names.cross_query, q_size, hidden, q_rows),
+            "cross_key": make.outputs(names.cross_key, kv_size, hidden, kv_rows),
+            "cross_value": make.outputs(names.cross_value, kv_size, hidden, kv_rows),
+            "cross_output": make.inputs(names.cross_output, hidden, q_size, q_rows),
+        }
     return LayerParts(
         input_norm=make.weight(names.input_norm, hidden),
         input_norm_bias=make.bias(names.input_norm, hidden, None, spec.norm == "layer"),
@@ -168,6 +183,7 @@ def layer_parts(
         up_bias=up_bias,
         down=make.inputs(names.down, hidden, width, columns),
         down_bias=make.bias(names.down, hidden, None, spec.mlp_bias and first_columns),
+        **cross,
     )
 
 
@@ -201,6 +217,14 @@ def entry_parts(spec: ModelSpec) -> EntryParts:
     return EntryParts(positions, *make.norm(spec.names.embedding_norm, spec.hidden_size, spec.embedding_norm))
 
 
+def relative_part(spec: ModelSpec, kv_groups: range | None = None) -> WeightPart | None:
+    """What is added to scores by distance, [buckets, heads]: of whoever holds these heads of any layer."""
+    if spec.relative is None:
+        return None
+    held = _scaled(kv_groups, spec.heads_per_group)
+    return WeightPart(spec.names.relative, (spec.relative.buckets, spec.num_heads), columns=held)
+
+
 def head_parts(spec: ModelSpec) -> HeadParts:
     """What makes logits of the last layer's rows."""
     narrow, names = spec.embedding_size or spec.hidden_size, spec.names
@@ -228,7 +252,7 @@ def pool_parts(spec: ModelSpec) -> PoolParts:
 
 def end_parts(spec: ModelSpec) -> list[WeightPart]:
     """What follows the last layer."""
-    return (head_parts(spec) if spec.attention == "causal" else pool_parts(spec)).all()
+    return (pool_parts(spec) if spec.attention == "bidirectional" else head_parts(spec)).all()
 
 
 class _Maker:

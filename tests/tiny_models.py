@@ -44,6 +44,24 @@ _LAYERS: dict[str, Any] = {
 }
 _OTHER_SIZES["Bert"] = {**_LAYERS, "vocab_size": 97, "max_position_embeddings": 64}
 _OTHER_SIZES["ViT"] = {**_LAYERS, "image_size": [12, 20], "patch_size": 4, "num_channels": 3}
+_OTHER_SIZES["T5"] = {
+    "vocab_size": 97,
+    "d_model": 32,
+    "d_kv": 10,
+    "d_ff": 44,
+    "num_layers": 3,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20,
+    "decoder_start_token_id": 0,
+    "pad_token_id": 0,
+    "eos_token_id": None,
+}
+_SPREADS = {
+    "T5": (("shared.weight", 0.1), (".q.weight", 0.1), ("relative_attention_bias.weight", 1.0), ("weight", 0.25)),
+}
+"""Of weights that would give flat scores, or one token over and over, if all were alike."""
+
 _OTHER_SIZES["DistilBert"] = {
     "vocab_size": 97,
     "max_position_embeddings": 64,
@@ -100,8 +118,20 @@ _READERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vit": ("ViT", "Model", {"pooler_output_size": 20}),
     "vit-classifier": ("ViT", "ForImageClassification", {"num_labels": 7, "qkv_bias": False}),
 }
+_READERS["t5-encoder"] = ("T5", "EncoderModel", {})
 READER_NAMES = tuple(_READERS)
 """Models that read texts or images and write none."""
+
+_TRANSLATORS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "t5": ("T5", "ForConditionalGeneration", {}),
+    "t5-gated": (
+        "T5",
+        "ForConditionalGeneration",
+        {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 2},
+    ),
+}
+TRANSLATOR_NAMES = tuple(_TRANSLATORS)
+"""Models that read one text and write another."""
 
 
 def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **changes: Any) -> Path:
@@ -111,8 +141,8 @@ def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **chan
     """
     import transformers
 
-    if name in _READERS:
-        family, kind, options = _READERS[name]
+    if name not in _CONFIGS:
+        family, kind, options = {**_READERS, **_TRANSLATORS}[name]
         make = getattr(transformers, family + kind)
     else:
         family, options = _CONFIGS[name]
@@ -129,7 +159,8 @@ def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **chan
                     parameter.normal_(1, 0.3)
                 else:
                     # Wider than the default, so that attention is far from uniform and the logits far from flat.
-                    parameter.normal_(0, 0.2)
+                    spreads = (spread for end, spread in _SPREADS.get(family, ()) if parameter_name.endswith(end))
+                    parameter.normal_(0, next(spreads, 0.2))
     size = {} if max_shard_bytes is None else {"max_shard_size": max_shard_bytes}
     model.save_pretrained(path, **size)
     return path

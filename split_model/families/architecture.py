@@ -26,6 +26,14 @@ class Patches:
 
 
 @dataclass(frozen=True)
+class Relative:
+    """Relative positions: how many distances are told apart, and from which one on all are the same."""
+
+    buckets: int
+    farthest: int
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A transformer. Fields with a default are the llama family's there.
 
@@ -53,8 +61,8 @@ class Architecture:
     bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
     dtype: str  # of the checkpoint, by name: "float32", "bfloat16" or "float16"
-    attention: str = "causal"  # "causal": a row sees those before it; "bidirectional": all of its sequence
-    positions: str = "rotary"  # "rotary"; "learned": a table's rows are added before the first layer
+    attention: str = "causal"  # "causal": a row sees those before it; "bidirectional": all; "cross": `encoder`'s too
+    positions: str = "rotary"  # "rotary"; "learned": a table's rows are added before the first layer; "relative"
     position_offset: int = 0  # learned: rows of the table before that of position 0
     norm: str = "rms"  # "rms"; "layer": about the mean, with a bias
     norm_place: str = "before"  # "before" attention and MLP; "after": of the sum with what they were given
@@ -67,6 +75,10 @@ class Architecture:
     pooled_size: int = 0  # of what is made of a sequence's first row: activation(matrix x + bias); 0: nothing is
     pooled_activation: str = "tanh"
     labels: int = 0  # of a classifier behind that, or behind the first row itself; 0: there is none
+    relative: Relative | None = None  # relative: a number for each distance and head is added to the scores
+    scaled_scores: bool = True  # scores are divided by sqrt(head_dim)
+    head_scale: float = 1.0  # rows are multiplied by it before the head's matrix
+    encoder: Architecture | None = None  # cross: what reads the text that this model's rows attend to
 
     @property
     def heads_per_group(self) -> int:

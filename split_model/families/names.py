@@ -26,6 +26,11 @@ class LayerNames:
     gate: str = ""
     query_norm: str = ""
     key_norm: str = ""
+    cross_norm: str = ""
+    cross_query: str = ""
+    cross_key: str = ""
+    cross_value: str = ""
+    cross_output: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Names:
     final_norm: str = ""
     head: str = ""
     positions: str = ""
+    relative: str = ""
     project_in: str = ""
     project_out: str = ""
     embedding_norm: str = ""

@@ -28,6 +28,7 @@ GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 4, "n_head": 4, "vocab_si
 BERT = {**LLAMA, "model_type": "bert", "architectures": ["BertForSequenceClassification"]}
 DISTILBERT = {"model_type": "distilbert", "dim": 32, "n_heads": 4, "architectures": ["DistilBertModel"]}
 VIT = {**LLAMA, "model_type": "vit", "architectures": ["ViTModel"], "image_size": 32, "patch_size": [8, 16]}
+T5 = {"model_type": "t5", "d_model": 32, "d_kv": 8, "d_ff": 44, "num_layers": 2, "num_heads": 4}
 OPT = {**LLAMA, "model_type": "opt", "ffn_dim": 44}
 QWEN2 = {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2}
 LLAMA3_ROPE = {
@@ -74,14 +75,16 @@ def test_published_configs_have_their_published_sizes(name: str, parameters: int
     assert held_bytes(spec, [whole(spec)], "bfloat16") == 2 * parameters
 
 
-@pytest.mark.parametrize("name", ["t5-base"])
-def test_other_families_are_refused_by_name(name: str) -> None:
-    """Models of other families are UnsupportedModel, not a wrong answer."""
+@pytest.mark.parametrize(("name", "parameters"), [("t5-base", 222_903_552), ("t5-large", 737_668_096)])
+def test_both_halves_together_have_their_published_size(name: str, parameters: int) -> None:
+    """An encoder and a decoder that share the embedding."""
     path = CONFIGS / f"{name}.json"
     if not path.is_file():
         pytest.skip("the published configs are not beside this checkout")
-    with pytest.raises(UnsupportedModel, match="model_type"):
-        ModelSpec.from_config(json.loads(path.read_text()))
+    spec = ModelSpec.from_config(json.loads(path.read_text()))
+    assert spec.reader is not None
+    held = sum(held_bytes(half, [whole(half)], "bfloat16") for half in (spec, spec.reader))
+    assert held == 2 * (parameters + spec.vocab_size * spec.hidden_size)
 
 
 def test_fields_left_out_are_what_transformers_assumes() -> None:
@@ -183,6 +186,12 @@ def test_what_cannot_be_computed_is_refused_by_field(changes: dict[str, Any], fi
         ({**VIT, "patch_size": [8, 16, 8]}, "patch_size"),
         ({**VIT, "num_channels": 0}, "num_channels"),
         ({**VIT, "pooler_act": "mish"}, "pooler_act"),
+        ({**T5, "architectures": ["T5ForTokenClassification"]}, "architectures"),
+        ({**T5, "feed_forward_proj": "gated-mish"}, "feed_forward_proj"),
+        ({**T5, "feed_forward_proj": None}, "feed_forward_proj"),
+        ({**T5, "relative_attention_num_buckets": 3}, "relative_attention_num_buckets"),
+        ({**T5, "relative_attention_max_distance": 16}, "relative_attention_max_distance"),
+        ({**T5, "num_decoder_layers": 0}, "num_decoder_layers"),
     ],
 )
 def test_other_families_refuse_by_field_too(changes: dict[str, Any], field: str) -> None:
@@ -223,6 +232,20 @@ def test_readers_are_what_their_class_says() -> None:
     assert ModelSpec.from_config(VIT).max_positions == 1 + 4 * 2
 
 
+def test_the_two_halves_of_t5() -> None:
+    """Gate, scale and tying follow the config of either version; the encoder alone is a reader."""
+    old, new = ModelSpec.from_config(T5), ModelSpec.from_config({**T5, "feed_forward_proj": "gated-gelu"})
+    untied = ModelSpec.from_config({**T5, "tie_word_embeddings": False, "num_decoder_layers": 3})
+    resaved = ModelSpec.from_config({**T5, "tie_word_embeddings": True, "scale_decoder_outputs": False})
+    assert (old.gated_mlp, old.activation, new.gated_mlp, new.activation) == (False, "relu", True, "gelu_tanh")
+    assert [spec.head_scale for spec in (old, untied, resaved)] == [32**-0.5, 1.0, 1.0]
+    assert [spec.tied_embeddings for spec in (old, untied, resaved)] == [True, False, False]
+    assert untied.num_layers == len(untied.windows) == 3 and untied.reader is not None
+    alone = ModelSpec.from_config({**T5, "architectures": ["T5EncoderModel"]})
+    assert alone == untied.reader and (alone.attention, alone.num_layers) == ("bidirectional", 2)
+    assert (untied.attention, untied.positions, untied.scaled_scores) == ("cross", "relative", False)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -233,7 +256,13 @@ FIELDS += ["hidden_act", "sliding_window", "layer_types", "eos_token_id", "bos_t
 
 
 FIELDS += ["id2label", "num_labels", "image_size", "patch_size", "pooler_output_size", "n_layers", "hidden_dim"]
-OTHERS = [GPT2, OPT, BERT, DISTILBERT, VIT]
+OTHERS = [GPT2, OPT, BERT, DISTILBERT, VIT, T5]
+FIELDS += [
+    "feed_forward_proj",
+    "relative_attention_num_buckets",
+    "relative_attention_max_distance",
+    "num_decoder_layers",
+]
 FIELDS += ["n_inner", "n_positions", "word_embed_proj_dim", "do_layer_norm_before", "enable_bias", "scale_attn_weights"]
 
 
