@@ -16,7 +16,6 @@ from device_agent.chain.model_ends import DeviceParts
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.drafters import load_drafters
 from device_agent.speculative.way import DraftingWay
-from drafting.choosing import Chooser
 from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
