@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from gateway.errors import RequestError, answer_too_large, too_slow_to_read
+from gateway.errors import FINAL, RequestError
 from gateway.metrics import RequestMeter
 from wire.request_messages import Delta, Done, Finished, TokenLogprob
 
@@ -82,9 +82,10 @@ class Answer:
         self._held += size_of(delta)
         if self._whole and self._held > MAX_ANSWER:
             log.warning("answer too large", model=self.model, held=self._held)
-            return self.fail(answer_too_large())
+            text = "the answer is too large to be sent in one piece: ask for a stream, or for fewer tokens"
+            return self.fail(RequestError(500, text, code="answer_too_large", headers=FINAL))
         if not self._whole and self._held > MAX_UNREAD:
-            return self.fail(too_slow_to_read())
+            return self.fail(RequestError(408, "the answer was not read fast enough", code="slow_client"))
         self._put(delta)
 
     def finished(self, finished: Finished) -> None:

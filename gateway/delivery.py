@@ -54,11 +54,6 @@ class Desk:
     dispatcher: Dispatcher
     metrics: GatewayMetrics
 
-    @property
-    def tick_s(self) -> float:
-        """The pace of ``attended``."""
-        return min(TICK_S, self.config.keep_alive_s / 2, self.config.client_within_s / 2)
-
 
 class Outlet:
     """The way out to one client, which knows since when it is stuck.
@@ -93,10 +88,11 @@ async def attended(
         ClientGone: the client has not read what was sent for too long.
         Exception: whatever ``work`` or ``gone`` raises.
     """
-    working, watching = asyncio.create_task(work), asyncio.create_task(gone)
+    config, working, watching = desk.config, asyncio.create_task(work), asyncio.create_task(gone)
+    tick_s = min(TICK_S, config.keep_alive_s / 2, config.client_within_s / 2)
     try:
         while True:
-            await asyncio.wait((working, watching), timeout=desk.tick_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working, watching), timeout=tick_s, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
                 return True
@@ -105,9 +101,9 @@ async def attended(
                 return False
             now = time.monotonic()
             if outlet.stuck_since is not None:
-                if now - outlet.stuck_since >= desk.config.client_within_s:
+                if now - outlet.stuck_since >= config.client_within_s:
                     raise ClientGone
-            elif now - outlet.sent_at >= desk.config.keep_alive_s:
+            elif now - outlet.sent_at >= config.keep_alive_s:
                 quiet()
     finally:
         working.cancel()

@@ -62,7 +62,10 @@ class Dispatcher:
         try:
             wait_s, within_s = self._config.wait_within_s, self._config.request_within_s
             rooms.append(await place(self._roster, self._config, ask, 0, request_id, answer, wait_s))
-            limit = asyncio.get_running_loop().call_later(within_s, answer.fail, errors.out_of_time(within_s))
+            text = f"the answer took longer than {within_s:g} s and was given up"
+            text += "; ask for fewer tokens or raise --request-within-s"
+            late = RequestError(504, text, code="timeout", headers=errors.FINAL)
+            limit = asyncio.get_running_loop().call_later(within_s, answer.fail, late)
             if len(ask.prompts) > 1:
                 rest = asyncio.create_task(self._start_rest(ask, request_id, answer, rooms))
             yield answer

@@ -132,40 +132,14 @@ def retry_after(seconds: float | None) -> dict[str, str]:
     return {"Retry-After": str(max(1, math.ceil(wait_s)))}
 
 
-_FINAL: Final = {"x-should-retry": "false"}
-"""Asking again at once would only take as long again."""
-
-
-def too_slow_to_read() -> RequestError:
-    """The client takes its answer so slowly that too much of it waits here."""
-    return RequestError(408, "the answer was not read fast enough", code="slow_client")
-
-
-def answer_too_large() -> RequestError:
-    """An answer that is sent in one piece has become more than is kept for one client."""
-    text = "the answer is too large to be sent in one piece: ask for a stream, or for fewer tokens"
-    return RequestError(500, text, code="answer_too_large", headers=_FINAL)
-
-
-def too_large_to_send() -> RequestError:
-    """The link to the agents takes no message of this size."""
-    return RequestError(413, "the request is too large to be sent to a device agent", code="body_too_large")
-
-
-def out_of_time(seconds: float) -> RequestError:
-    """The request was given up."""
-    text = f"the answer took longer than {seconds:g} s and was given up"
-    return RequestError(
-        504, f"{text}; ask for fewer tokens or raise --request-within-s", code="timeout", headers=_FINAL
-    )
+FINAL: Final = {"x-should-retry": "false"}
+"""Header of an error after which asking again at once would only take as long again."""
 
 
 def model_not_found(model: str) -> RequestError:
     """No agent serves this model; the name is shown back, shortened."""
-    text = (
-        f"The model '{_shown(model)}' does not exist or no device agent serves it; GET /v1/models lists those there are"
-    )
-    return RequestError(404, text, code="model_not_found", param="model")
+    text = f"The model '{_shown(model)}' does not exist or no device agent serves it"
+    return RequestError(404, f"{text}; GET /v1/models lists those there are", code="model_not_found", param="model")
 
 
 def drafter_not_found(draft: str, known: Sequence[str]) -> RequestError:
@@ -177,29 +151,6 @@ def drafter_not_found(draft: str, known: Sequence[str]) -> RequestError:
 def too_many(what: str) -> RequestError:
     """There is so much of something already that whoever adds to it had better come back later."""
     return RequestError(429, what, code="rate_limit_exceeded", retry_s=2.0)
-
-
-def queue_full() -> RequestError:
-    """So many requests wait already."""
-    return too_many("all device agents are busy and the waiting room is full; try again later")
-
-
-def waited_too_long(seconds: float) -> RequestError:
-    """No agent came free in time."""
-    text = f"no device agent came free within {seconds:.3g} s; try again later"
-    return RequestError(503, text, code="overloaded", retry_s=2.0)
-
-
-def no_agent(gateway: str) -> RequestError:
-    """Nobody is there to answer."""
-    text = f"no device agent is connected; start one with: trilby device --gateway {gateway}"
-    return RequestError(503, text, code="no_agent", retry_s=5.0)
-
-
-def agents_unavailable() -> RequestError:
-    """Those who serve the model are stopping or cannot reach their cloud."""
-    text = "the device agents that serve this model are stopping or cannot reach their cloud server; see GET /state"
-    return RequestError(503, text, code="agents_unavailable", retry_s=5.0)
 
 
 def draining() -> RequestError:

@@ -9,7 +9,6 @@ from typing import Final
 
 import structlog
 
-from gateway import errors
 from gateway.agents import Reservation
 from gateway.answer import Answer
 from gateway.config import GatewayConfig
@@ -74,7 +73,8 @@ async def place(
                 refused = crowded
             except LocalMistake as mistake:
                 log.warning("request cannot be sent", request_id=request_id, reason=str(mistake))
-                raise errors.too_large_to_send() from mistake
+                text = "the request is too large to be sent to a device agent"
+                raise RequestError(413, text, code="body_too_large") from mistake
             except SessionFailed as failure:
                 losses += failure.code in (Code.UPSTREAM_LOST, Code.TIMEOUT)
                 if failure.code not in ELSEWHERE or losses >= MAX_LOSSES:

@@ -91,10 +91,13 @@ class Roster:
         known = self._registry.known()
         if not known:
             host = self._config.host if self._config.host not in ANY else "THIS-HOST"
-            return errors.no_agent(f"ws://{host_port(host, self._config.port)}")
+            at = f"ws://{host_port(host, self._config.port)}"
+            text = f"no device agent is connected; start one with: trilby device --gateway {at}"
+            return RequestError(503, text, code="no_agent", retry_s=5.0)
         served = next((each for each in models_served(known) if each.id == model), None)
         if reason is Reason.MODEL_NOT_FOUND and served is None:
             return errors.model_not_found(model)
         if reason is Reason.NO_SUCH_DRAFTER and served is not None and not has_drafter(served, draft):
             return errors.drafter_not_found(draft, drafters_of(served))
-        return errors.agents_unavailable()
+        text = "the device agents that serve this model are stopping or cannot reach their cloud server; see GET /state"
+        return RequestError(503, text, code="agents_unavailable", retry_s=5.0)

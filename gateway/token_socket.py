@@ -36,13 +36,17 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class TokenSocket:
-    """One client's socket; it has a place among ``others`` and may lose it while it is idle."""
+    """One client's socket; it has a place among ``others`` and may lose it while it is idle.
+
+    Attributes:
+        dismissed: set when somebody else needs its place.
+    """
 
     def __init__(self, websocket: WebSocket, desk: Desk, others: Crowd[TokenSocket]) -> None:
         self._websocket = websocket
         self._desk = desk
         self._others = others
-        self._dismissed = asyncio.Event()
+        self.dismissed = asyncio.Event()
         self._outlet = Outlet(websocket.send)
         self._base_id: str = websocket.state.request_id
         self._answer: Answer | None = None
@@ -59,13 +63,9 @@ class TokenSocket:
         except (ClientGone, WebSocketDisconnect):
             return
 
-    def dismiss(self) -> None:
-        """Somebody else needs its place."""
-        self._dismissed.set()
-
     async def _next(self) -> bytes:
         """The next request. Raises ``ClientGone`` where none comes in time, or the place is needed before."""
-        ways = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._dismissed.wait())
+        ways = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.dismissed.wait())
         try:
             await asyncio.wait(ways, timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED)
             if ways[0].done():
@@ -179,7 +179,7 @@ class TokenSockets:
             self._desk.metrics.refused(websocket.state.request_id, websocket.scope["path"], refused)
             return await refused.deny(websocket)
         for each in idle:
-            each.dismiss()
+            each.dismissed.set()
         try:
             await socket.run()
         finally:

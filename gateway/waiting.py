@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.agents import Reservation
-from gateway.errors import RequestError, queue_full, waited_too_long
+from gateway.errors import RequestError, too_many
 from gateway.policy import Wish
 from gateway.shares import gives_way, next_in_turn
 
@@ -58,7 +58,8 @@ class WaitingRoom:
             queue.appendleft(waiter)
         else:
             queue.append(waiter)
-        timer = loop.call_later(patience_s, _refuse, waiter, waited_too_long(patience_s))
+        text = f"no device agent came free within {patience_s:.3g} s; try again later"
+        timer = loop.call_later(patience_s, _refuse, waiter, RequestError(503, text, code="overloaded", retry_s=2.0))
         try:
             return await waiter.room
         except asyncio.CancelledError:
@@ -117,10 +118,11 @@ class WaitingRoom:
         places = {tenant: sum(map(_takes_place, queue)) for tenant, queue in self._queues.items()}
         if sum(places.values()) < self._places:
             return
+        full = too_many("all device agents are busy and the waiting room is full; try again later")
         loser = gives_way(places, newcomer)
         if loser is None:
-            raise queue_full()
-        _refuse(next(each for each in reversed(self._queues[loser]) if _takes_place(each)), queue_full())
+            raise full
+        _refuse(next(each for each in reversed(self._queues[loser]) if _takes_place(each)), full)
 
     def _remove(self, waiter: _Waiter) -> None:
         tenant = waiter.wish.tenant

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -79,16 +80,11 @@ class _PartedStep:
         branches: Backend,
     ) -> None:
         self._parts: list[tuple[torch.Tensor, StepAttention]] = []
+        begins = list(accumulate((span.rows for span in spans), initial=0))
         for backend, branching in ((lines, False), (branches, True)):
-            rows: list[int] = []
-            of_part: list[int] = []
-            begin = 0
-            for index, span in enumerate(spans):
-                if (span.branching is not None) == branching:
-                    rows += range(begin, begin + span.rows)
-                    of_part.append(index)
-                begin += span.rows
-            step = backend.step(pool, [spans[index] for index in of_part], [runs[index] for index in of_part])
+            part = [index for index, span in enumerate(spans) if (span.branching is not None) == branching]
+            rows = [row for index in part for row in range(begins[index], begins[index + 1])]
+            step = backend.step(pool, [spans[index] for index in part], [runs[index] for index in part])
             self._parts.append((torch.tensor(rows).to(pool.device), step))
 
     def attend(self, layer: int, window: int | None, q: torch.Tensor) -> torch.Tensor:

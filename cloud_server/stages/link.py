@@ -28,7 +28,7 @@ class Place:
     Attributes:
         address: of its machine, as the other stages reach it.
         device: where the stage computes.
-        transport: one of ``TRANSPORTS``, in all stages the same.
+        transport: ``gloo`` or ``nccl``, in all stages the same.
     """
 
     rank: int

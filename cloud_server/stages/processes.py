@@ -23,11 +23,6 @@ KILLED_WITHIN_S = 10.0
 log = structlog.get_logger()
 
 
-def command_line(config: StageConfig) -> list[str]:
-    """The arguments of a stage's process; nothing in them is secret."""
-    return [sys.executable, "-m", "cloud_server.stages.stage", *words_of(config, StageConfig)]
-
-
 class StageProcesses:
     """The stages that this process has started.
 
@@ -45,9 +40,9 @@ class StageProcesses:
         # The cloud server's own settings, its credential among them, are no business of a stage.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
         for config in configs:
-            # Ctrl-C in the terminal reaches only the cloud server, which then stops in order.
+            # Secrets go by the environment. Ctrl-C reaches only the cloud server, which then stops in order.
             process = subprocess.Popen(
-                command_line(config),
+                [sys.executable, "-m", "cloud_server.stages.stage", *words_of(config, StageConfig)],
                 stdin=subprocess.DEVNULL,
                 env={**environment, **secrets_of(config)},
                 start_new_session=True,
