@@ -60,19 +60,16 @@ class CloudServer:
             return
         self._connections += 1
         connection = self._connections
-        connected = False
+        link: DeviceLink | None = None
         try:
             async with self._doorstep.greeted(websocket) as (stream, hello):
                 assert isinstance(hello, DeviceHello)
-                refusal = self._refusal(hello)
-                if refusal is not None:
+                if (refusal := self._refusal(hello)) is not None:
                     raise refusal
                 token = secrets.token_urlsafe(16)
                 self._tokens[token] = connection
                 stream.post(self._welcome(token))
-                link = DeviceLink(connection, hello, stream, self.engine, self._tokens)
-                self.links[connection] = link
-                connected = True
+                link = self.links[connection] = DeviceLink(connection, hello, stream, self.engine, self._tokens)
                 self._often.info("device connected", device=hello.name, connection=connection)
                 try:
                     await link.serve()
@@ -81,7 +78,7 @@ class CloudServer:
         except ConnectionFailed as failure:
             self.engine.metrics.refused.labels(failure.code.value).inc()
             # The code alone: the text may be the device's own. Who never was a device could flood the log.
-            if connected:
+            if link is not None:
                 self._often.info("device gone", connection=connection, code=failure.code.value)
             else:
                 log.debug("device gone", connection=connection, code=failure.code.value)
@@ -100,14 +97,15 @@ class CloudServer:
     def _refusal(self, hello: DeviceHello) -> ConnectionFailed | None:
         if self.engine.ledger.draining:
             return ConnectionFailed(Code.DRAINING, "the server is stopping", retry_after_s=1.0)
-        refusal = check_device(self.engine.identity, hello)
-        if refusal is None and not self.engine.alive:
+        if (refusal := check_device(self.engine.identity, hello)) is not None:
+            return refusal
+        if not self.engine.alive:
             # Who is let in now would tell its gateway that it can answer, and then be refused its sessions.
-            refusal = ConnectionFailed(Code.OVERLOADED, "the layers are being started", retry_after_s=1.0)
-        if refusal is None and len(self.links) >= MAX_DEVICES:
+            return ConnectionFailed(Code.OVERLOADED, "the layers are being started", retry_after_s=1.0)
+        if len(self.links) >= MAX_DEVICES:
             text = f"{MAX_DEVICES} devices are connected already"
-            refusal = ConnectionFailed(Code.OVERLOADED, text, retry_after_s=RETRY_AFTER_S)
-        return refusal
+            return ConnectionFailed(Code.OVERLOADED, text, retry_after_s=RETRY_AFTER_S)
+        return None
 
     def _welcome(self, token: str) -> CloudWelcome:
         limits = self.engine.ledger.limits

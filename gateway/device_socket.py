@@ -61,10 +61,10 @@ class DeviceSocket:
                 assert isinstance(hello, AgentHello)
                 name = hello.name
                 refused = check_agent(hello, config.device_token, len(roster.links), config.max_agents)
-                if refused is None and self._desk.dispatcher.draining:
-                    refused = ConnectionFailed(Code.DRAINING, "this gateway is stopping")
                 if refused is not None:
                     raise refused
+                if self._desk.dispatcher.draining:
+                    raise ConnectionFailed(Code.DRAINING, "this gateway is stopping")
                 stream.post(GatewayWelcome(NAME))
                 link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, roster.changed)
                 roster.join(link)
