@@ -22,8 +22,14 @@ ASK: dict[str, Any] = {
     "max_tokens": 40,
 }
 LONG = {**ASK, "max_tokens": 250, "ignore_eos": True, "stream": True}
-NEARLY_OVER = {**LONG, "max_tokens": 60}
-"""What is left of it after some tokens takes a few seconds on a slow machine."""
+
+
+@pytest.fixture(scope="module")
+def mended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """An installation whose device soon gives up; whoever kills a part of it starts another."""
+    folder = tmp_path_factory.mktemp("mended")
+    with Installation(folder, forked=True, device_settings=("--recover-within-s", "1")) as installation:
+        yield installation
 
 
 def ask(installation: Installation) -> httpx.Response:
@@ -39,10 +45,10 @@ def events(response: httpx.Response) -> Iterator[Any]:
                 yield line[6:] if line == "data: [DONE]" else json.loads(line[6:])
 
 
-def break_in_the_middle(installation: Installation, kill: Any, body: dict[str, Any] = LONG) -> list[Any]:
+def break_in_the_middle(installation: Installation, kill: Any) -> list[Any]:
     """Stream an answer, call ``kill`` after some tokens; what came after that."""
     with httpx.stream(
-        "POST", f"{installation.base}/chat/completions", json=body, timeout=60, trust_env=False
+        "POST", f"{installation.base}/chat/completions", json=LONG, timeout=60, trust_env=False
     ) as response:
         stream = events(response)
         for _ in range(15):
@@ -62,67 +68,51 @@ def test_no_device(tmp_path: Path) -> None:
         assert installation.get("/v1/models").json()["data"] == []
 
 
-def test_the_only_cloud_killed_for_good(tmp_path: Path) -> None:
+def test_the_only_cloud_killed_for_good(mended: Installation) -> None:
     """The client gets a clear error and no [DONE] when no cloud comes within the recovery time, never an answer that
     looks complete; without a cloud 503; a new cloud serves again, same tokens."""
-    with Installation(tmp_path, forked=True, device_settings=("--recover-within-s", "1")) as installation:
-        before = ask(installation).json()["choices"]
-        killed_at = 0.0
+    before = ask(mended).json()["choices"]
+    killed_at = 0.0
 
-        def kill() -> None:
-            nonlocal killed_at
-            killed_at = time.monotonic()
-            installation.cloud.end(signal.SIGKILL)
+    def kill() -> None:
+        nonlocal killed_at
+        killed_at = time.monotonic()
+        mended.cloud.end(signal.SIGKILL)
 
-        rest = break_in_the_middle(installation, kill)
-        assert 1 <= time.monotonic() - killed_at < 20
-        assert rest[-1] != "[DONE]"
-        error = rest[-1]["error"]
-        assert set(error) == {"message", "type", "param", "code"} and "cloud" in error["message"]
-        refused = ask(installation)
-        assert refused.status_code == 503 and "Retry-After" in refused.headers
-        installation.start_cloud()
-        wait_until(installation.ready)
-        assert ask(installation).json()["choices"] == before
-        assert installation.open_sessions(installation.cloud_port) == []
+    rest = break_in_the_middle(mended, kill)
+    assert 1 <= time.monotonic() - killed_at < 20
+    assert rest[-1] != "[DONE]"
+    error = rest[-1]["error"]
+    assert set(error) == {"message", "type", "param", "code"} and "cloud" in error["message"]
+    gone = ask(mended)
+    assert gone.status_code == 503 and "Retry-After" in gone.headers
+    mended.start_cloud()
+    wait_until(mended.ready)
+    assert ask(mended).json()["choices"] == before
+    assert mended.open_sessions(mended.cloud_port) == []
 
 
-def test_device_killed_in_the_middle(tmp_path: Path) -> None:
+def test_device_killed_in_the_middle(mended: Installation) -> None:
     """The client gets an error, never an ending that looks complete; the cloud frees all; a new device serves."""
-    with Installation(tmp_path, forked=True) as installation:
-        before = ask(installation).json()["choices"]
-        rest = break_in_the_middle(installation, lambda: installation.device.end(signal.SIGKILL))
-        assert "error" in rest[-1]
-        wait_until(lambda: installation.open_sessions(installation.cloud_port) == [])
-        assert ask(installation).status_code == 503
-        installation.start_device()
-        wait_until(installation.ready)
-        assert ask(installation).json()["choices"] == before
+    before = ask(mended).json()["choices"]
+    rest = break_in_the_middle(mended, lambda: mended.device.end(signal.SIGKILL))
+    assert "error" in rest[-1]
+    wait_until(lambda: mended.open_sessions(mended.cloud_port) == [])
+    assert ask(mended).status_code == 503
+    mended.start_device()
+    wait_until(mended.ready)
+    assert ask(mended).json()["choices"] == before
 
 
-def test_gateway_killed_in_the_middle(tmp_path: Path) -> None:
+def test_gateway_killed_in_the_middle(mended: Installation) -> None:
     """The device cancels what nobody waits for, and serves the gateway's successor without a restart."""
-    with Installation(tmp_path, forked=True) as installation:
-        before = ask(installation).json()["choices"]
-        with suppress(httpx.HTTPError):
-            break_in_the_middle(installation, lambda: installation.gateway.end(signal.SIGKILL))
-        wait_until(lambda: installation.open_sessions(installation.cloud_port) == [])
-        installation.start_gateway()
-        wait_until(installation.ready)
-        assert ask(installation).json()["choices"] == before
-
-
-def test_sigterm_lets_a_device_finish(tmp_path: Path) -> None:
-    """A device that is stopped kindly finishes its answer first, and takes nothing new."""
-    with Installation(tmp_path, forked=True) as installation:
-        assert installation.device.process is not None
-        rest = break_in_the_middle(
-            installation,
-            lambda: installation.device.process.send_signal(signal.SIGTERM),
-            NEARLY_OVER,
-        )
-        assert rest[-1] == "[DONE]"
-        assert installation.device.process.wait(60) == 0
+    before = ask(mended).json()["choices"]
+    with suppress(httpx.HTTPError):
+        break_in_the_middle(mended, lambda: mended.gateway.end(signal.SIGKILL))
+    wait_until(lambda: mended.open_sessions(mended.cloud_port) == [])
+    mended.start_gateway()
+    wait_until(mended.ready)
+    assert ask(mended).json()["choices"] == before
 
 
 def test_other_weights_are_refused(tmp_path: Path) -> None:

@@ -120,12 +120,12 @@ def stop_all(installation: Installation) -> list[int]:
     return [each.end(signal.SIGTERM) for each in (installation.device, installation.cloud, installation.gateway)]
 
 
-@pytest.mark.parametrize("way", [blocked, full], ids=["blocked", "full"])
-def test_logs_that_cannot_be_written(way: Way, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("way", "stages"), [(blocked, "2"), (full, "1")], ids=["blocked", "full"])
+def test_logs_that_cannot_be_written(way: Way, stages: str, tmp_path: Path) -> None:
     """A pipe that nobody reads, and a full disk, from the start: every request is answered, an answer goes on in
     another life of its cloud with the same tokens, a stop is a clean one."""
-    stages = ("--stages", "2", "--threads", "1")
-    with way(tmp_path) as log, Unheard(tmp_path, log=log, cloud_settings=stages) as installation:
+    settings = ("--stages", stages, "--threads", "1")
+    with way(tmp_path) as log, Unheard(tmp_path, log=log, cloud_settings=settings) as installation:
         expected = stream_answer(installation.base, BODY)
         assert expected.done and expected.tokens == 150
         assert answer_while_all_talk(installation).outcome == expected.outcome

@@ -100,17 +100,20 @@ def test_sigterm_to_all_processes_is_one(tmp_path: Path) -> None:
         assert psutil.wait_procs(stages, timeout=10)[1] == []
 
 
-@pytest.mark.parametrize("which", ["gateway", "device", "cloud"])
-def test_each_process_drains(which: str, tmp_path: Path) -> None:
-    """SIGTERM to one of the three alone: what is open is finished, token for token."""
+def test_each_process_drains(tmp_path: Path) -> None:
+    """SIGTERM to one of the three alone: what is open is finished, token for token; its successor serves."""
     with Installation(tmp_path, forked=True) as installation:
         expected = stream_answer(installation.base, LONG)
-        asked = Asked(installation.base, LONG)
-        asked.wait_begun()
-        process = getattr(installation, which).process
-        process.send_signal(signal.SIGTERM)
-        assert asked.answer().outcome == expected.outcome and expected.done
-        assert process.wait(30) == 0
+        assert expected.done
+        for which in ("device", "cloud", "gateway"):
+            wait_until(installation.ready)
+            asked = Asked(installation.base, LONG)
+            asked.wait_begun()
+            process = getattr(installation, which).process
+            process.send_signal(signal.SIGTERM)
+            assert asked.answer().outcome == expected.outcome, which
+            assert process.wait(30) == 0, which
+            getattr(installation, f"start_{which}")()
 
 
 def test_ctrl_c_stops_at_once(tmp_path: Path) -> None:
@@ -139,9 +142,15 @@ def test_ctrl_c_twice_is_hard(tmp_path: Path) -> None:
         assert psutil.wait_procs(children, timeout=5)[1] == []
 
 
-def test_a_later_sigterm_hurries(tmp_path: Path) -> None:
-    """Who sends it again after a while does not want to wait for the open answers."""
-    with Serving(tmp_path / "log", *LOCAL, "--drain-within-s", "300") as running:
+def test_ctrl_c_ignored_and_a_later_sigterm(tmp_path: Path) -> None:
+    """As a shell starts what is to run in the background: SIGINT means nothing, SIGTERM still stops it; and who sends
+    that again after a while does not want to wait for the open answers."""
+    with Serving(tmp_path / "log", *LOCAL, "--drain-within-s", "300", ignore_ctrl_c=True) as running:
+        children = running.children()
+        running.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert httpx.get(f"{running.base}/models", trust_env=False).status_code == 200
+        assert running.process.poll() is None
         asked = [Asked(running.base, ENDLESS) for _ in range(4)]
         for each in asked:
             each.wait_begun()
@@ -153,18 +162,6 @@ def test_a_later_sigterm_hurries(tmp_path: Path) -> None:
             running.process.send_signal(signal.SIGTERM)
         assert running.process.returncode == 0
         assert not any(each.answer().done for each in asked)
-
-
-def test_what_was_started_with_ctrl_c_ignored(tmp_path: Path) -> None:
-    """As a shell starts what is to run in the background: SIGINT means nothing, SIGTERM still stops it."""
-    with Serving(tmp_path / "log", *LOCAL, ignore_ctrl_c=True) as running:
-        children = running.children()
-        running.process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        assert httpx.get(f"{running.base}/models", trust_env=False).status_code == 200
-        assert running.process.poll() is None
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(30) == 0
         assert psutil.wait_procs(children, timeout=10)[1] == []
 
 
