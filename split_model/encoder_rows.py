@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from split_model.checkpoint import Checkpoint
 from split_model.device import put
+from split_model.end_parts import embedding_parts
 from split_model.families.architecture import Patches
 from split_model.matrix import Matrix, read_stacked, read_table
 from split_model.stack import Embedding
-from split_model.weight_parts import embedding_parts
 
 
 class TextRows:

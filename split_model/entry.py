@@ -1,14 +1,14 @@
-"""What becomes of embedded rows before the first layer. Who holds that layer does it."""
+"""What becomes of embedded rows before the first layer: whoever holds that layer does it."""
 
 from __future__ import annotations
 
 import torch
 
 from split_model.checkpoint import Checkpoint
+from split_model.end_parts import entry_parts
 from split_model.matrix import read_table
 from split_model.norm import Norm, load_norm
 from split_model.positions import LearnedPositions, PlacedRows
-from split_model.weight_parts import entry_parts
 
 
 class Entry:

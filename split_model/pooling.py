@@ -8,9 +8,10 @@ import torch
 
 from split_model.blocks import ACTIVATIONS
 from split_model.checkpoint import Checkpoint
+from split_model.end_parts import pool_parts
 from split_model.matrix import Matrix
 from split_model.norm import Norm, load_norm
-from split_model.weight_parts import WeightPart, pool_parts
+from split_model.weight_parts import WeightPart
 
 
 class Pooling:

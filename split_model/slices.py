@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
+from split_model.end_parts import embedding_parts, end_parts, entry_parts
 from split_model.spec import ModelSpec
-from split_model.weight_parts import WeightPart, embedding_parts, end_parts, entry_parts, layer_parts, relative_part
+from split_model.weight_parts import WeightPart, layer_parts, relative_part
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 

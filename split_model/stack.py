@@ -18,6 +18,7 @@ from split_model.cached_batch import CacheBatch
 from split_model.checkpoint import Checkpoint
 from split_model.cross import Memory, Source
 from split_model.device import put
+from split_model.end_parts import embedding_parts, head_parts
 from split_model.entry import Entry
 from split_model.kv_cache import CacheFull, KVCache
 from split_model.matrix import Matrix, read_table
@@ -28,7 +29,6 @@ from split_model.rope import Rope
 from split_model.slices import Slice
 from split_model.spec import ModelSpec
 from split_model.tree import Branches
-from split_model.weight_parts import embedding_parts, head_parts
 
 
 @dataclass(frozen=True)

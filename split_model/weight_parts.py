@@ -39,7 +39,7 @@ class WeightPart:
         return math.prod(self.shape)
 
 
-class _Parts:
+class Parts:
     """Tensors by what they are for."""
 
     def all(self) -> list[WeightPart]:
@@ -48,7 +48,7 @@ class _Parts:
 
 
 @dataclass(frozen=True)
-class LayerParts(_Parts):
+class LayerParts(Parts):
     """The tensors of one layer, or of a shard of it. `None`: the architecture, or this shard, has no such tensor."""
 
     input_norm: WeightPart  # [hidden]
@@ -78,49 +78,6 @@ class LayerParts(_Parts):
     cross_output: WeightPart | None = None  # [hidden, heads*head_dim]
 
 
-@dataclass(frozen=True)
-class EmbeddingParts(_Parts):
-    """What makes rows of token ids, or of an image's patches."""
-
-    tokens: WeightPart | None  # [vocab, hidden], or narrower
-    project: WeightPart | None  # [hidden, narrower]
-    token_types: WeightPart | None  # [types, hidden]
-    patches: WeightPart | None  # [hidden, numbers of a patch]
-    patches_bias: WeightPart | None  # [hidden]
-    first_row: WeightPart | None  # [1, hidden]
-
-
-@dataclass(frozen=True)
-class EntryParts(_Parts):
-    """What is done to embedded rows before the first layer."""
-
-    positions: WeightPart | None  # [positions, hidden]
-    norm: WeightPart | None  # [hidden]
-    norm_bias: WeightPart | None
-
-
-@dataclass(frozen=True)
-class HeadParts(_Parts):
-    """The final norm, what makes rows as narrow as the embedding, and the matrix to the vocabulary."""
-
-    norm: WeightPart | None  # [hidden]
-    norm_bias: WeightPart | None
-    project: WeightPart | None  # [embedding_size, hidden]
-    matrix: WeightPart  # [vocab, embedding_size]: the embedding's where they are tied
-
-
-@dataclass(frozen=True)
-class PoolParts(_Parts):
-    """The final norm, and what is made of a sequence's first row."""
-
-    norm: WeightPart | None  # [hidden]
-    norm_bias: WeightPart | None
-    pooler: WeightPart | None  # [pooled_size, hidden]
-    pooler_bias: WeightPart | None
-    classifier: WeightPart | None  # [labels, pooled_size or hidden]
-    classifier_bias: WeightPart | None
-
-
 def layer_parts(
     spec: ModelSpec, layer: int, kv_groups: range | None = None, columns: range | None = None
 ) -> LayerParts:
@@ -135,7 +92,7 @@ def layer_parts(
     q_rows = _scaled(kv_groups, head_dim * spec.heads_per_group)
     first_heads = kv_groups is None or 0 in kv_groups
     first_columns = columns is None or 0 in columns
-    make = _Maker(spec, spec.names.layers.format(layer))
+    make = Maker(spec, spec.names.layers.format(layer))
     thirds = (0, q_size, q_size + kv_size, q_size + 2 * kv_size) if names.query == names.key else None
 
     def into_heads(part: int, module: str, size: int, held: range | None) -> tuple[WeightPart, WeightPart | None]:
@@ -187,36 +144,6 @@ def layer_parts(
     )
 
 
-def embedding_parts(spec: ModelSpec) -> EmbeddingParts:
-    """What whoever has the text or the image needs."""
-    hidden, names, cut = spec.hidden_size, spec.names, spec.patches
-    narrow = spec.embedding_size or hidden
-    tokens = project = token_types = patches = patches_bias = first_row = None
-    if cut is None:
-        tokens = WeightPart(names.embedding, (spec.vocab_size, narrow))
-    else:
-        patches = WeightPart(f"{names.patches}.weight", (hidden, cut.channels, *cut.patch))
-        patches_bias = WeightPart(f"{names.patches}.bias", (hidden,))
-        first_row = WeightPart(names.first_row, (1, 1, hidden))
-    if spec.embedding_size is not None:
-        project = WeightPart(f"{names.project_in}.weight", (hidden, narrow))
-    if spec.token_types:
-        token_types = WeightPart(names.token_types, (spec.token_types, hidden))
-    return EmbeddingParts(tokens, project, token_types, patches, patches_bias, first_row)
-
-
-def entry_parts(spec: ModelSpec) -> EntryParts:
-    """What who holds the first layer needs for the rows that come to it."""
-    positions = None
-    if spec.positions == "learned":
-        offset, rows = spec.position_offset, spec.max_positions
-        held = range(offset, offset + rows) if offset else None
-        shape = (offset + rows, spec.hidden_size)
-        positions = WeightPart(spec.names.positions, shape if spec.patches is None else (1, *shape), rows=held)
-    make = _Maker(spec, "")
-    return EntryParts(positions, *make.norm(spec.names.embedding_norm, spec.hidden_size, spec.embedding_norm))
-
-
 def relative_part(spec: ModelSpec, kv_groups: range | None = None) -> WeightPart | None:
     """What is added to scores by distance, [buckets, heads]: of whoever holds these heads of any layer."""
     if spec.relative is None:
@@ -225,38 +152,8 @@ def relative_part(spec: ModelSpec, kv_groups: range | None = None) -> WeightPart
     return WeightPart(spec.names.relative, (spec.relative.buckets, spec.num_heads), columns=held)
 
 
-def head_parts(spec: ModelSpec) -> HeadParts:
-    """What makes logits of the last layer's rows."""
-    narrow, names = spec.embedding_size or spec.hidden_size, spec.names
-    norm, norm_bias = _Maker(spec, "").norm(names.final_norm, spec.hidden_size, spec.final_norm)
-    project = None
-    if spec.embedding_size is not None:
-        project = WeightPart(f"{names.project_out}.weight", (narrow, spec.hidden_size))
-    matrix = names.embedding if spec.tied_embeddings else names.head
-    return HeadParts(norm, norm_bias, project, WeightPart(matrix, (spec.vocab_size, narrow)))
-
-
-def pool_parts(spec: ModelSpec) -> PoolParts:
-    """What makes one row, or logits, of a whole sequence's rows."""
-    make, hidden, pooled = _Maker(spec, ""), spec.hidden_size, spec.pooled_size
-
-    def matrix(module: str, size: int, inputs: int) -> tuple[WeightPart | None, WeightPart | None]:
-        return (make.outputs(module, size, inputs, None), make.bias(module, size, None, True)) if size else (None, None)
-
-    return PoolParts(
-        *make.norm(spec.names.final_norm, hidden, spec.final_norm),
-        *matrix(spec.names.pooler, pooled, hidden),
-        *matrix(spec.names.classifier, spec.labels, pooled or hidden),
-    )
-
-
-def end_parts(spec: ModelSpec) -> list[WeightPart]:
-    """What follows the last layer."""
-    return (pool_parts(spec) if spec.attention == "bidirectional" else head_parts(spec)).all()
-
-
-class _Maker:
-    """Parts of modules whose names begin alike."""
+class Maker:
+    """Parts of modules whose names begin alike, as the family has them."""
 
     def __init__(self, spec: ModelSpec, prefix: str) -> None:
         self._spec, self._prefix = spec, prefix

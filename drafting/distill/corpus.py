@@ -16,6 +16,7 @@ from drafting.distill import features
 from drafting.distill.answers import regenerated
 from drafting.distill.bars import Bars
 from drafting.distill.features import FeatureFiles, Key
+from drafting.distill.network import check_trainable
 from drafting.distill.passages import Passage
 from drafting.distill.text import Document, Sample, Writer, samples
 from split_model.checkpoint import Checkpoint
@@ -41,6 +42,7 @@ class Source:
         """`longest`: tokens of one text. Raises ModelError, BadText."""
         self.checkpoint = Checkpoint.open(folder)
         self.spec = self.checkpoint.spec
+        check_trainable(self.spec)
         self.digest = self.checkpoint.digest()
         self.writer = Writer.load(folder, longest)
         self._model: Reference | None = None

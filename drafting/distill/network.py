@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from split_model.checkpoint import Checkpoint
+from split_model.end_parts import head_parts
 from split_model.errors import UnsupportedModel
 from split_model.rope import Rope
 from split_model.spec import ModelSpec
-from split_model.weight_parts import head_parts
 
 MEDUSA_HEADS = 4
 
@@ -78,6 +78,13 @@ def spread(rows: Tensor, places: Tensor) -> Tensor:
     return out.index_put(tuple(places.nonzero().unbind(1)), rows)
 
 
+def check_trainable(spec: ModelSpec) -> None:
+    """Raises UnsupportedModel unless drafters for such a model can be trained: they have its kinds of norm and of
+    positions, and these are an RMS norm and rotations."""
+    if (spec.norm, spec.positions) != ("rms", "rotary"):
+        raise UnsupportedModel(f"drafters cannot be trained for {spec.model_type} models")
+
+
 class FrozenHead:
     """The model's final norm and matrix to the vocabulary, in float32."""
 
@@ -86,10 +93,9 @@ class FrozenHead:
 
     @classmethod
     def load(cls, checkpoint: Checkpoint) -> FrozenHead:
-        """Raises BadCheckpoint, UnsupportedModel for a model whose head is more than an RMS norm and a matrix."""
+        """Of a model that `check_trainable` takes. Raises BadCheckpoint."""
         parts = head_parts(checkpoint.spec)
-        if checkpoint.spec.norm != "rms" or parts.norm is None:
-            raise UnsupportedModel(f"drafters cannot be trained for {checkpoint.spec.model_type} models")
+        assert parts.norm is not None
         return cls(checkpoint.read(parts.norm.name), checkpoint.read(parts.matrix.name), checkpoint.spec.norm_eps)
 
     def normed(self, rows: Tensor) -> Tensor:

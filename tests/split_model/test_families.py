@@ -11,7 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import build_tiny
 
+from drafting.distill.corpus import Source
 from split_model.checkpoint import Checkpoint
+from split_model.errors import UnsupportedModel
 from split_model.positions import LearnedPositions
 from split_model.reference import Reference
 from split_model.safetensors_file import SafetensorsFile
@@ -120,3 +122,9 @@ def test_the_digest_knows_kinds_and_places(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "do_layer_norm_before": False}))
     changed = Checkpoint.open(folder)
     assert changed.spec.norm_place == "after" and changed.digest() != digest
+
+
+def test_no_drafter_is_trained_for_them(checkpoint: Checkpoint) -> None:
+    """Trained drafters are made of rotations and RMS norms: said before any text is read."""
+    with pytest.raises(UnsupportedModel, match=f"trained for {checkpoint.spec.model_type}"):
+        Source(checkpoint.path)
