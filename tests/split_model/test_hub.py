@@ -207,11 +207,15 @@ def test_refusals_of_the_hub_say_what_to_do(hub: Hub, ask: Ask, arguments: tuple
     assert found.startswith("ModelNotFound") and advice in found
 
 
-def test_unsupported_models_are_refused_before_their_weights_come(hub: Hub, ask: Ask) -> None:
+def test_unsupported_models_are_refused_before_their_weights_come(hub: Hub, ask: Ask, tmp_path: Path) -> None:
     """The config alone decides; no weights are fetched in vain."""
     config = hub.repositories["tiny/llama"] / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "mamba"}))
     assert ask(hub.url, "tiny/llama", "all").startswith("UnsupportedModel")
+    # A model that can be run, but not by whoever writes on from a text.
+    hub.repositories["tiny/bert"] = tmp_path
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": ["BertModel"]}))
+    assert "a bert model reads" in ask(hub.url, "tiny/bert", "all")
     assert not any(file.endswith(".safetensors") for file in hub.sent)
 
 
