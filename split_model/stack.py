@@ -130,8 +130,11 @@ class Stack:
         sources: of each span, what `source` gave for the text that it attends to, where the model has two halves.
         hidden [rows, hidden], of the stack's dtype: the spans' rows one after the other. Returns [rows, hidden];
         with no layers, `hidden` itself. Raises, before any cache changes, CacheFull where a span does not
-        fit, ValueError where the spans do not add up to the rows or share a cache, and as `run` does.
+        fit, ValueError where the spans do not add up to the rows or share a cache, for a model whose rows see all of
+        their sequence, and as `run` does.
         """
+        if self.spec.attention == "bidirectional":
+            raise ValueError("rows that see what comes behind them have no cache: run them as Sequences")
         _check_spans(spans)
         memory = None if sources is None else Memory(sources, [span.rows for span in spans])
         return self.run(hidden, CacheBatch(spans, self.relative), combine, memory)

@@ -1,7 +1,8 @@
 """What a model computes, as data: sizes, kinds and places. One family's module fills it in; all others only read it.
 
-Every choice is asked for in one place: the kind of norm in `split_model.norm`, its place and the MLP's form in
-`split_model.blocks`, positions in `split_model.stack`. Imports no torch.
+Every choice is asked for in one place by what computes it (the kind of norm in `split_model.norm`, its place and the
+MLP's form in `split_model.blocks`, positions in `split_model.stack`), and in one by `split_model.weight_parts` or
+`split_model.end_parts`, which tensors it needs. Imports no torch.
 """
 
 from __future__ import annotations

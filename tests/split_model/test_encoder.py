@@ -19,7 +19,7 @@ from split_model.errors import UnsupportedModel
 from split_model.reference import Reference
 from split_model.sequences import Sequences
 from split_model.slices import Slice, shards, slice_bytes, whole
-from split_model.stack import Stack
+from split_model.stack import Span, Stack
 
 TOLERANCE = 1e-4
 
@@ -160,6 +160,13 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for wrong, words in cases:
         with pytest.raises(ValueError, match=words):
             wrong()
+
+
+def test_rows_that_see_one_another_have_no_cache(tmp_path: Path) -> None:
+    """A session's rows would see those before them alone: a wrong answer, which is refused instead."""
+    stack = Encoder.load(build_tiny("bert", tmp_path)).stack
+    with pytest.raises(ValueError, match="as Sequences"):
+        stack.forward(torch.zeros(2, 32), [Span(stack.new_cache(4), 2)])
 
 
 def test_who_writes_text_takes_no_reader(folder: Path, tmp_path: Path) -> None:
