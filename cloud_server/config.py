@@ -24,8 +24,8 @@ class MachineSettings:
     """This machine."""
 
     stages: int = setting(1, "processes (on GPUs: devices) that share the layers as a pipeline", minimum=1)
-    transport: Literal["gloo", "nccl"] = tuning(
-        "gloo", "how hidden states go from stage to stage; nccl needs a GPU for each"
+    transport: Literal["links", "nccl"] = tuning(
+        "links", "how hidden states go from stage to stage; nccl needs a GPU for each"
     )
     attention: Literal["auto", "sdpa", "varlen", "flash"] = tuning("auto", "attention kernels")
     kv_mb: int = setting(

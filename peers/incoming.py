@@ -138,7 +138,9 @@ class Incoming:
         except Exception as error:  # Whatever it is, nobody would read any more.
             self._end(error)
         finally:
-            self._readable.close()
+            self._closed = True
+            with self._reading:  # Whoever waits has noticed.
+                self._readable.close()
 
     def _read_what_is_there(self) -> None:
         if not self._reading.acquire(blocking=False):

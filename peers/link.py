@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 from typing import Final, Protocol
@@ -55,9 +56,11 @@ class Link:
         self.outgoing = Outgoing(connection, lambda why: owner.ended(rank, why))
         self._parts: dict[tuple[int, int], int] = {}
         self._threads = [
-            threading.Thread(target=work, name=f"link-{rank}-{name}", daemon=True)
+            threading.Thread(target=self._run, args=(work,), name=f"link-{rank}-{name}", daemon=True)
             for name, work in (("in", self.incoming.run), ("out", self.outgoing.run))
         ]
+        self._running = set(self._threads)
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Begin to read."""
@@ -100,11 +103,18 @@ class Link:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def join(self, within_s: float) -> None:
-        """Wait for its threads, after ``close``; then the socket is gone."""
+        """Wait for its threads, after ``close``."""
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(within_s)
-        self._socket.close()
+
+    def _run(self, work: Callable[[], None]) -> None:
+        work()
+        with self._lock:
+            self._running.discard(threading.current_thread())
+            last = not self._running
+        if last:
+            self._socket.close()
 
 
 def _set_up(connection: socket.socket, congestion: str) -> None:

@@ -1,9 +1,8 @@
-"""Tensors between the members of a group, over torch's gloo or NCCL, without global state.
+"""Tensors between the members of a group: over its own links, or over NCCL between GPUs.
 
-The members find each other through the group's board and not through a store of torch's own, which would listen and
-ask nobody who he is. What they then open between themselves, gloo's sockets too, is bound to the address given and
-neither encrypted nor authenticated: see ``peers/secret.py`` on where members belong. Everything here blocks and belongs
-on threads.
+NCCL's members find each other through the group's board and not through a store of torch's own, which would listen and
+ask nobody who he is; but the sockets that NCCL then opens are not authenticated: see ``peers/secret.py`` on where
+members belong. Everything here blocks and belongs on threads.
 """
 
 from __future__ import annotations
@@ -19,19 +18,60 @@ from torch import distributed
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from peers.board import Board
-
-JOIN_WITHIN: Final = timedelta(seconds=15)
-"""Time from the moment the first member wants to be connected to the others until each is to each."""
+from peers.collectives import Collectives
+from peers.fabric import Fabric
+from peers.opening import OPEN_WITHIN_S
 
 SILENT_FOR: Final = timedelta(seconds=120)
-"""A member from which nothing comes, or that takes nothing, for this long is lost. Dead ones are noticed at once; this
-is for one that hangs, and it must be more than what a member computes at once can take."""
-
-_NEVER_SENT: Final = 2**31 - 1
-"""A tag."""
+"""A member that does nothing, or takes nothing, for this long is lost. Dead ones are noticed at once; this is for one
+that hangs, and it must be more than what a member computes at once can take."""
 
 
-class _BoardStore(Store):  # type: ignore[misc, unused-ignore]
+class Pending(Protocol):
+    """Something under way."""
+
+    def wait(self) -> object:
+        """Until it is done. Raises ``RuntimeError``."""
+
+
+class TensorGroup(Protocol):
+    """All members, by their ranks. Several threads may use it, each with tags of its own.
+
+    Every method raises ``RuntimeError`` where a member is gone or silent for too long, and a wait does.
+    """
+
+    def send(self, tensor: torch.Tensor, rank: int, tag: int) -> Pending:
+        """Begin to send a contiguous tensor, which must stay as it is until ``wait`` is over."""
+
+    def receive(self, tensor: torch.Tensor, rank: int, tag: int) -> Pending:
+        """Begin to fill a contiguous tensor of the shape and dtype that ``rank`` sends under this tag."""
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum of all members' tensors of this shape, in place, where each calls this in the same order."""
+
+    def abort(self) -> None:
+        """End every wait of this process, on any thread. The group cannot be used any more."""
+
+
+class _OverLinks(Collectives):
+    """Of tensors in the host's memory."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric)
+        self._abort = fabric.lose
+
+    def abort(self) -> None:
+        """See ``TensorGroup.abort``."""
+        self._abort("it was given up here")
+
+
+def over_links(board: Board, rank: int, size: int, address: str) -> TensorGroup:
+    """A group for tensors in the host's memory, listening at this address of this machine while its members come. All
+    must call it within ``OPEN_WITHIN_S``; raises ``RuntimeError`` where they do not."""
+    return _OverLinks(Fabric.open(board, rank, size, address))
+
+
+class BoardStore(Store):  # type: ignore[misc, unused-ignore]
     """The board as torch asks for it."""
 
     def __init__(self, board: Board) -> None:
@@ -42,9 +82,9 @@ class _BoardStore(Store):  # type: ignore[misc, unused-ignore]
         self._board.post(key, value.encode() if isinstance(value, str) else bytes(value))
 
     def get(self, key: str) -> bytes:
-        return self._board.get(key, JOIN_WITHIN.total_seconds())
+        return self._board.get(key, OPEN_WITHIN_S)
 
-    def wait(self, keys: list[str], timeout: timedelta = JOIN_WITHIN) -> None:
+    def wait(self, keys: list[str], timeout: timedelta = timedelta(seconds=OPEN_WITHIN_S)) -> None:
         for key in keys:
             self._board.get(key, timeout.total_seconds())
 
@@ -60,61 +100,42 @@ class _Collective(Protocol):
     def allreduce(self, tensors: list[torch.Tensor]) -> distributed.Work: ...
 
 
-class TensorGroup:
-    """All members, by their ranks. Several threads may use it, each with tags of its own.
+class _Work:
+    """Until what NCCL does is done on the GPU, or took too long."""
 
-    Every method raises ``RuntimeError`` where a member is gone or silent for too long, and a wait does.
-    """
+    def __init__(self, work: distributed.Work) -> None:
+        self._work = work
+
+    def wait(self) -> None:
+        """See ``Pending``."""
+        self._work.wait(SILENT_FOR)
+
+
+class _OverNccl:
+    """Of tensors on GPUs."""
 
     def __init__(self, collective: _Collective, abort: Callable[[], object]) -> None:
-        """abort: ends all waits on ``collective``, in its own way; may raise ``RuntimeError``."""
         self._collective = collective
         self._abort = abort
 
-    def send(self, tensor: torch.Tensor, rank: int, tag: int) -> distributed.Work:
-        """Begin to send a contiguous tensor, which must stay as it is until ``wait`` is over."""
-        return self._collective.send([tensor], rank, tag)
+    def send(self, tensor: torch.Tensor, rank: int, tag: int) -> Pending:
+        """See ``TensorGroup``."""
+        return _Work(self._collective.send([tensor], rank, tag))
 
-    def receive(self, tensor: torch.Tensor, rank: int, tag: int) -> distributed.Work:
-        """Begin to fill a contiguous tensor of the shape and dtype that ``rank`` sends under this tag."""
-        return self._collective.recv([tensor], rank, tag)
+    def receive(self, tensor: torch.Tensor, rank: int, tag: int) -> Pending:
+        """See ``TensorGroup``."""
+        return _Work(self._collective.recv([tensor], rank, tag))
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sum of all members' tensors of this shape, in place, where each calls this in the same order."""
+        """See ``TensorGroup``."""
         if tensor.numel():
-            wait(self._collective.allreduce([tensor]))
+            _Work(self._collective.allreduce([tensor])).wait()
         return tensor
 
     def abort(self) -> None:
-        """End every wait of this process, on any thread. The group cannot be used any more."""
+        """See ``TensorGroup``."""
         with suppress(RuntimeError):
             self._abort()
-
-
-def wait(work: distributed.Work) -> None:
-    """Until it is done. Raises ``RuntimeError``."""
-    work.wait(SILENT_FOR)
-
-
-def over_gloo(board: Board, rank: int, size: int, address: str) -> TensorGroup:
-    """A group for tensors in the host's memory, listening at this address of this machine. All members must call it
-    within ``JOIN_WITHIN``; raises ``RuntimeError`` where they do not."""
-    options = distributed.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-    options._devices = [distributed.ProcessGroupGloo.create_device(hostname=address)]
-    options._timeout = JOIN_WITHIN
-    group = distributed.ProcessGroupGloo(_BoardStore(board), rank, size, options)
-    group.set_timeout(SILENT_FOR)
-    collective = cast(_Collective, group)
-
-    def abort() -> None:
-        # Gloo's own does nothing; but a wait that takes too long closes all connections, so one is made. One for each
-        # of the others: with a member that is gone already there is no wait.
-        for other in range(size):
-            with suppress(RuntimeError):
-                if other != rank:
-                    collective.recv([torch.empty(1)], other, _NEVER_SENT).wait(timedelta(milliseconds=1))
-
-    return TensorGroup(collective, abort)
 
 
 def over_nccl(board: Board, rank: int, size: int, name: str) -> TensorGroup:
@@ -123,5 +144,5 @@ def over_nccl(board: Board, rank: int, size: int, name: str) -> TensorGroup:
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     options = distributed.ProcessGroupNCCL.Options()
     options._timeout = SILENT_FOR
-    group = distributed.ProcessGroupNCCL(PrefixStore(name, _BoardStore(board)), rank, size, options)
-    return TensorGroup(cast(_Collective, group), group.abort)
+    group = distributed.ProcessGroupNCCL(PrefixStore(name, BoardStore(board)), rank, size, options)
+    return _OverNccl(cast(_Collective, group), group.abort)

@@ -152,7 +152,7 @@ class LivePipeline:
             thread.join(max(0.0, deadline - monotonic()))
             if thread.is_alive():
                 raise StageHangs(f"{thread.name} has not ended within {END_WITHIN_S:g} s")
-        self._link = None  # It holds threads and sockets, which go with the last reference.
+        self._link = None
 
     def _until_lost(self, work: Callable[[Link], None], link: Link) -> None:
         try:

@@ -62,7 +62,7 @@ class PipelineRunner:
         like: what every stage that is started here is like; its ``threads`` 0 shares this machine's processors out. The
             first stage's device is ``stage_device(like.device, 0, stages)``.
         elsewhere: which of the stages are on other machines; none: all are started here.
-        transport: how hidden states go, ``gloo`` or, with a GPU to each stage, ``nccl``.
+        transport: how hidden states go, ``links`` or, with a GPU to each stage, ``nccl``.
         warm_rows: see ``warm_up``, at the first start; later ones have sessions that wait for them.
     """
 
@@ -73,7 +73,7 @@ class PipelineRunner:
         like: StageConfig,
         *,
         elsewhere: Elsewhere | None = None,
-        transport: str = "gloo",
+        transport: str = "links",
         warm_rows: int = 0,
     ) -> None:
         """Raises ``ValueError`` where ``nccl`` is wanted but not every stage has a GPU of its own here."""

@@ -24,7 +24,7 @@ class StagePlan(msgspec.Struct, frozen=True):
         first_layer, last_layer: its layers, as in ``Slice``.
         dtype: of weights and hidden states.
         pages, page_positions: of its KV cache: in every stage the same, so that one page table holds for all.
-        transport: how hidden states go: ``gloo`` or ``nccl``.
+        transport: how hidden states go: ``links`` or ``nccl``.
         digest: what its checkpoint must be, see ``split_model.hub.identity``; empty: it is the very same folder.
     """
 

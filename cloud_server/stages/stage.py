@@ -99,8 +99,11 @@ class Life:
         log.info("layers loaded", stage=rank, layers=f"{plan.first_layer}-{plan.last_layer}")
         board.get(ALL_LOADED, LOADED_WITHIN_S)
         self._link = Link(board, place, stack.spec.hidden_size, stack.dtype)
-        board.has(())  # It may have ended meanwhile, when there was nothing yet to abort.
-        relay(self._link, step, rank)
+        try:
+            board.has(())  # It may have ended meanwhile, when there was nothing yet to abort.
+            relay(self._link, step, rank)
+        finally:
+            self._link.abort()
 
     def abort(self) -> None:
         """The pipeline has ended, so ``run`` shall. On any thread."""

@@ -446,10 +446,10 @@ async def test_what_fails_in_a_stage_comes_back_as_failed(windowed: Path) -> Non
     second = range(3, LAST)
     alone = layers_of(windowed, second)
     boards: list[Board] = []
-    boards += [Board(lambda *post, other=other: boards[other].put(*post)) for other in (1, 0)]
+    boards += [Board(lambda *post, other=other: boards[other].put(*post), b"a key of this test") for other in (1, 0)]
 
     def place(rank: int) -> Place:
-        return Place(rank, 2, "127.0.0.1", torch.device("cpu"), "gloo")
+        return Place(rank, 2, "127.0.0.1", torch.device("cpu"), "links")
 
     with ThreadPoolExecutor(2) as threads:
         joining = threads.submit(Link, boards[1], place(1), HIDDEN, torch.float32)
@@ -474,7 +474,7 @@ async def test_what_fails_in_a_stage_comes_back_as_failed(windowed: Path) -> Non
         assert (head.number, head.failed, spans) == (3, -1, []) and head.microseconds > 10
         assert outputs is not None and torch.equal(outputs, alone(good.hidden[0], good.spans))
 
-        del link  # The leader is gone.
+        link.abort()  # The leader is gone.
         with pytest.raises(RuntimeError):
             stage.result(30)
 

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,9 @@ import torch
 from checkpoints import DEMO
 from oracle import oracle_tokens, prompt_for
 
-from peers.board import Board, PeerLost
+from peers.board import PeerLost
 from peers.rendezvous import listening
-from peers.tensors import TensorGroup, over_gloo, wait
+from peers.tensors import over_links
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 from split_model.slices import Slice, shards
@@ -35,7 +34,7 @@ MEMBER = """
 import asyncio, os, sys
 import torch
 from peers.membership import join
-from peers.tensors import TensorGroup, over_gloo, wait
+from peers.tensors import over_links
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice, shards
 from split_model.stack import Span, Stack
@@ -48,7 +47,7 @@ def work(member, folder, shares):
     cache = stack.new_cache(200)
     member.board.post("ready", b"")
     member.board.get("go", 120.0)
-    group = over_gloo(member.board, member.rank, member.size, member.address)
+    group = over_links(member.board, member.rank, member.size, member.address)
     while True:
         # The host says how many rows, and gives them by its part of the sum.
         rows = int(group.sum(torch.zeros(1))[0])
@@ -103,7 +102,7 @@ async def test_shards_in_two_processes_give_transformers_tokens(
             def lead() -> list[int]:
                 group.board.get("ready", WITHIN_S)
                 group.board.post("go", b"")
-                tensors = over_gloo(group.board, 0, 2, "127.0.0.1")
+                tensors = over_links(group.board, 0, 2, "127.0.0.1")
 
                 class Parted(Stack):
                     def forward(self, hidden: torch.Tensor, spans: list[Span], *_: object) -> torch.Tensor:  # type: ignore[override]
@@ -115,7 +114,8 @@ async def test_shards_in_two_processes_give_transformers_tokens(
                 found = Reference(embedding, whole, head).generate(prompt, TOKENS)
                 os.kill(other.pid, signal.SIGKILL)
                 with pytest.raises(RuntimeError):
-                    tensors.sum(torch.zeros(1))
+                    for _ in range(2):  # Its part of the first may have come before it died.
+                        tensors.sum(torch.zeros(1))
                 return found
 
             found = await asyncio.to_thread(lead)
@@ -134,7 +134,7 @@ async def test_a_member_that_hangs_does_not_hold_the_others() -> None:
             def reach() -> object:
                 group.board.get("ready", WITHIN_S)
                 group.board.post("go", b"")
-                return over_gloo(group.board, 0, 2, "127.0.0.1")
+                return over_links(group.board, 0, 2, "127.0.0.1")
 
             tensors = await asyncio.to_thread(reach)
             os.kill(other.pid, signal.SIGSTOP)
@@ -142,7 +142,8 @@ async def test_a_member_that_hangs_does_not_hold_the_others() -> None:
 
             def hang() -> None:
                 began.set()
-                tensors.sum(torch.zeros(1))  # type: ignore[attr-defined]
+                for _ in range(2):  # Its part of the first has come already.
+                    tensors.sum(torch.zeros(1))  # type: ignore[attr-defined]
 
             waiting = asyncio.create_task(asyncio.to_thread(hang))
             await asyncio.to_thread(began.wait, 10)
@@ -154,26 +155,3 @@ async def test_a_member_that_hangs_does_not_hold_the_others() -> None:
             group.end("enough")
     with pytest.raises(PeerLost):
         group.board.get("more", 1.0)
-
-
-async def test_a_member_that_is_gone_keeps_no_wait_for_another_alive() -> None:
-    """Of three the first has died: who waits for the second, which hangs, is freed by ``abort`` all the same."""
-    boards: list[Board] = []
-
-    def tell(sender: int, key: str, value: bytes) -> None:
-        for number, board in enumerate(boards):
-            if number != sender:
-                board.put(key, value)
-
-    boards += [Board(partial(tell, rank)) for rank in range(3)]
-    makers = [asyncio.to_thread(over_gloo, board, rank, 3, "127.0.0.1") for rank, board in enumerate(boards)]
-    groups: dict[int, TensorGroup] = dict(enumerate(await asyncio.gather(*makers)))
-    gone, host = 1, groups[0]
-    waiting = asyncio.create_task(asyncio.to_thread(lambda: wait(host.receive(torch.empty(4), 2, 1))))
-    del groups[gone]
-    with pytest.raises(RuntimeError):
-        await asyncio.to_thread(lambda: wait(host.receive(torch.empty(4), gone, 1)))
-    assert not waiting.done()
-    host.abort()
-    with pytest.raises(RuntimeError):
-        await asyncio.wait_for(waiting, 10)
