@@ -6,7 +6,7 @@
 #   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
-#                     ARGS=--ablate too) do the same for their sections; bench-greedy and bench-gpu print
+#                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric and bench-gpu print
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux
@@ -23,7 +23,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow bench bench-greedy bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat: export OMP_NUM_THREADS := 1
+test test-slow bench bench-greedy bench-fabric bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat: export OMP_NUM_THREADS := 1
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools --generate-hashes
 # PyTorch has a file of its own (it says why). It names its own CUDA packages where its build has any; pinning them here would
@@ -33,7 +33,7 @@ WITHOUT_TORCH := awk '/^[^ ]/ { left_out = /^(torch|triton|nvidia-|cuda-)/ } !le
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-interference bench-drafting bench-drafting-speed: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-BENCHES := bench-greedy bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat
+BENCHES := bench-greedy bench-fabric bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat
 
 .PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
