@@ -357,3 +357,22 @@ async def test_members_meet_by_their_groups_secret() -> None:
                 together([each.close for each in made])
 
             await _thread(meet)
+
+
+def test_where_the_kernel_has_no_epoll_threads_read_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS: the same tensors come, early long ones too, and who leaves is named."""
+    monkeypatch.delattr("select.epoll", raising=False)
+    with fabrics(3) as members:
+        collectives = [Collectives(member) for member in members]
+        found = together([partial(one.sum, torch.full((70_000,), rank + 1.0)) for rank, one in enumerate(collectives)])
+        assert all(bool((each == 6.0).all()) for each in found)
+        sent = collectives[2].send(torch.ones(300_000), 0, 1)
+        time.sleep(0.2)
+        rows = torch.zeros(300_000)
+        collectives[0].receive(rows, 2, 1).wait(20)
+        sent.wait(20)
+        assert bool(rows.all())
+        waiting = collectives[0].receive(rows, 1, 1)
+        members[1].close()
+        with pytest.raises(PeerLost, match="member 1 has left"):
+            waiting.wait(20)
