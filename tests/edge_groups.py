@@ -34,6 +34,8 @@ def shape(
     biases: bool = True,
     cross_layers: int = 0,
 ) -> Shape:
+    """head_rows: outputs of the head, which has a matrix of its own unless tied; None: as many as the vocabulary."""
+    outputs = vocab if head_rows is None else head_rows
     return Shape(
         layers=layers,
         hidden=hidden,
@@ -41,16 +43,16 @@ def shape(
         kv_heads=kv_heads or heads,
         head_dim=head_dim or hidden // heads,
         intermediate=intermediate,
-        vocab=vocab,
         gated=gated,
         causal=causal,
         norm_first=norm_first,
         rotary=rotary,
         key_norm=False,
         dtype_bytes=dtype_bytes,
-        head_rows=vocab if head_rows is None else head_rows,
-        tied=tied,
-        positions=positions,
+        embedding_elements=vocab * hidden,
+        entry_elements=positions * hidden,
+        end_elements=hidden * (2 if biases else 1) + (0 if tied else outputs * hidden),
+        outputs=outputs,
         cross_layers=cross_layers,
         qkv_bias=biases,
         output_bias=biases,
@@ -81,8 +83,8 @@ PAPERS = {
     "GPT2-L": GPT2_LARGE,
     "OPT-L": OPT_1_3B,
 }
-TINY = shape(3, 32, 4, 48, 50)
-TINY_CAUSAL = shape(3, 32, 4, 48, 50, kv_heads=2, causal=True, norm_first=True, gated=True)
+TINY = shape(3, 32, 4, 48, 50, positions=64)
+TINY_CAUSAL = shape(3, 32, 4, 48, 50, positions=64, kv_heads=2, causal=True, norm_first=True, gated=True)
 
 
 def formula(of: Shape, flops_s: float, overhead_s: float = 0.0) -> dict[str, Callable[..., float]]:
@@ -102,7 +104,7 @@ def formula(of: Shape, flops_s: float, overhead_s: float = 0.0) -> dict[str, Cal
         "down": timed(lambda rows, columns: rows * columns * hidden),
         "norm": timed(lambda rows: 8 * rows * hidden),
         "embedding": timed(lambda rows: rows * hidden),
-        "head": timed(lambda rows: rows * of.head_rows * hidden),
+        "head": timed(lambda rows: rows * of.outputs * hidden),
     }
 
 
@@ -165,6 +167,11 @@ def env_a(of: Shape, mbit_s: float = 500) -> Profile:
 def env_b(of: Shape, mbit_s: float = 500) -> Profile:
     """Galaxy+'s environment B: four devices of 2, 2, 1.5 and 1 GB."""
     return profile(of, [5.4e9, 5.4e9, 3e9, 1.46e9], mbit_s * 1e6 / 8, memory=[2e9, 2e9, 1.5e9, 1e9])
+
+
+def classifier(of: Shape) -> Shape:
+    """The same model with two outputs instead of one for each of its vocabulary."""
+    return replace(of, outputs=2, end_elements=2 * of.hidden)
 
 
 def layer_of(of: Shape, layers: int) -> Shape:

@@ -26,9 +26,8 @@ def plan_edgeshard(task: Task) -> GroupPlan:
     its layers, and the hops between devices, the portal's included. Raises DoesNotFit where not all layers fit.
     """
     members, layers = range(len(task.members)), task.shape.layers
-    rooms = [_room(task, name) for name in task.members]
-    if sum(rooms) < layers:
-        raise DoesNotFit(MODE, task.lacks(_overfull(task, rooms)))
+    rooms = [_room(task, name, first=False) for name in task.members]
+    rooms_first = [_room(task, name, first=True) for name in task.members]
     layer_s = [_layer_s(task, member) for member in members]
     names = [*task.members, task.portal]
     hop_s = [[_hop_s(task, one, other) for other in names] for one in names]
@@ -39,7 +38,8 @@ def plan_edgeshard(task: Task) -> GroupPlan:
         further: dict[tuple[int, int, int], _Begun] = {}
         for (used, last, done), begun in level.items():
             for member in members:
-                for count in range(1, min(rooms[member], layers - done) + 1) if not used >> member & 1 else ():
+                room = 0 if used >> member & 1 else rooms[member] if used else rooms_first[member]
+                for count in range(1, min(room, layers - done) + 1):
                     seconds = begun.seconds + hop_s[last][member] + count * layer_s[member]
                     key = used | 1 << member, member, done + count
                     if key not in further or seconds < further[key].seconds:
@@ -49,6 +49,8 @@ def plan_edgeshard(task: Task) -> GroupPlan:
                 back = _hop_s(task, names[last], task.portal, task.work.wanted)
                 finished.append(_Begun(begun.seconds + back, begun.runs))
         level = {key: begun for key, begun in further.items() if key[2] < layers}
+    if not finished:
+        raise DoesNotFit(MODE, task.lacks(_overfull(task, rooms)))
     return task.fitting(_plan(task, min(finished, key=lambda begun: begun.seconds).runs))
 
 
@@ -67,8 +69,8 @@ def _overfull(task: Task, rooms: list[int]) -> GroupPlan:
     return _plan(task, tuple((member, count) for member, count in enumerate(counts) if count))
 
 
-def _room(task: Task, name: str) -> int:
-    """How many layers a member has memory for."""
+def _room(task: Task, name: str, first: bool) -> int:
+    """How many layers a member has memory for; who has the first one also has what comes before it."""
     shape = task.shape
     plan = GroupPlan(MODE, (name,), task.portal, (Whole(0),) * shape.layers)
     alone = task.held(plan)[name]
@@ -78,6 +80,8 @@ def _room(task: Task, name: str) -> int:
     if shape.causal:
         elements += shape.attentions(last) * 2 * shape.kv_size * task.work.positions
     left = budget - alone.ends - alone.buffers
+    if not first:
+        left += shape.entry_elements * shape.dtype_bytes
     return min(max(left // (elements * shape.dtype_bytes), 0), shape.layers)
 
 

@@ -10,6 +10,7 @@ and buffers (Eq. 8 leaves them out).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from device_agent.edge.plan import GroupPlan, Hybrid
 from device_agent.edge.ratios import inverse
@@ -48,13 +49,17 @@ def shifted_plan(task: Task) -> GroupPlan:
 
     passing = (2 if shape.gated else 1) * work.rows
     per_column = (shape.layers * shape.column_elements + passing) * shape.dtype_bytes
-    columns = balanced(task, columns, mlp, per_column, lambda parts: plan_of(task, groups, parts, rows, 0))
     attentions = sum(shape.attentions(layer) for layer in range(shape.layers))
     kept = 2 * shape.head_dim * work.positions if shape.causal else 0
     passing = (2 * shape.heads_per_group + 2) * shape.head_dim * work.rows
     per_group = (attentions * (shape.group_elements + kept) + passing) * shape.dtype_bytes
-    groups = balanced(task, groups, attention, per_group, lambda parts: plan_of(task, parts, columns, rows, 0))
-    return plan_of(task, groups, columns, rows, 0)
+    for _ in task.members:
+        before = columns, groups
+        columns = balanced(task, columns, mlp, per_column, partial(plan_of, task, groups, rows=rows))
+        groups = balanced(task, groups, attention, per_group, partial(plan_of, task, columns=columns, rows=rows))
+        if (columns, groups) == before:  # whoever gave a whole group may have room for columns again
+            break
+    return plan_of(task, groups, columns, rows)
 
 
 def capacities(task: Task) -> tuple[list[float], list[float], list[float]]:
@@ -71,7 +76,7 @@ def capacities(task: Task) -> tuple[list[float], list[float], list[float]]:
     return inverse(attention), inverse(mlp), inverse(by_rows)
 
 
-def plan_of(task: Task, groups: Parts, columns: Parts, rows: Sequence[float], second: int) -> GroupPlan:
+def plan_of(task: Task, groups: Parts, columns: Parts, rows: Sequence[float], second: int = 0) -> GroupPlan:
     """P layers of Scheme-1 behind Q = `second` of Scheme-2. Tiles overlap, as in the paper."""
     one = Hybrid(groups, columns, tuple(rows))
     two = Hybrid(groups, columns, tuple(rows), mlp_by_rows=True)

@@ -22,7 +22,7 @@ class Held:
 
     Attributes:
         layers: weights of its layers.
-        ends: weights of embedding and head.
+        ends: weights of what comes before the first layer and behind the last.
         cache: keys and values of all positions.
         buffers: rows on their way through one layer.
     """
@@ -81,7 +81,7 @@ def held(shape: Shape, plan: GroupPlan, rows: int, positions: int) -> dict[str, 
             cache += count * attentions * 2 * shape.head_dim * _kept(shape, plan, layer, member, positions)
             buffers = max(buffers, _passing(shape, plan, layer, member, rows))
         size = shape.dtype_bytes
-        logits = shape.head_rows * FLOAT_BYTES if name == plan.portal else 0
+        logits = shape.outputs * FLOAT_BYTES if name == plan.portal else 0
         found[name] = Held(
             weights * size,
             size * _ends(shape, plan, name),
@@ -141,6 +141,11 @@ def _passing(shape: Shape, plan: GroupPlan, layer: Layer, member: int, rows: int
 
 
 def _ends(shape: Shape, plan: GroupPlan, name: str) -> int:
-    """Weights of embedding and head that a device has; what a tied head shares counts once."""
-    embeds = name == plan.portal or plan.embeds_all
-    return (shape.embedding_elements if embeds else 0) + (shape.head_elements if name == plan.portal else 0)
+    """Weights that a device has of what comes before the first layer and behind the last."""
+    first = plan.layers[0]
+    elements = shape.embedding_elements if name == plan.portal or plan.embeds_all else 0
+    if name == plan.portal:
+        elements += shape.end_elements
+    if name in plan.members and (not isinstance(first, Whole) or plan.members[first.member] == name):
+        elements += shape.entry_elements
+    return elements

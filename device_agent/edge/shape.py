@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from split_model.slices import DTYPE_BYTES
 from split_model.spec import ModelSpec
+from split_model.weight_parts import WeightPart, embedding_parts, end_parts, entry_parts
 
 
 @dataclass(frozen=True)
@@ -16,16 +18,16 @@ class Shape:
 
     Attributes:
         kv_heads: how many groups there are; `heads` is a multiple of it.
-        vocab: rows of the embedding's matrix; for images the inputs of the patch embedding.
         gated: whether the MLP has a gate, so three matrices instead of two.
         causal: whether a row sees only the rows before it, and its keys and values are kept for later ones.
         norm_first: whether a norm stands before its block; else it stands behind the residual.
         rotary: whether queries and keys are turned by their position.
         key_norm: whether there is a norm on each head's queries and keys.
         dtype_bytes: of one weight, and of one element of a row on the wire.
-        head_rows: outputs of the head, 0 for a model without one.
-        tied: whether the head's matrix is the embedding's.
-        positions: rows of a learned position embedding.
+        embedding_elements: weights of what makes rows of tokens or patches.
+        entry_elements: weights of what is done to these rows by who has the first layer: positions, a norm.
+        end_elements: weights of the head or pooler, but for a matrix that is the embedding's.
+        outputs: numbers that the head or pooler makes.
         cross_layers: the last so many layers attend twice: to themselves, then to what an encoder made of the prompt.
     """
 
@@ -35,16 +37,16 @@ class Shape:
     kv_heads: int
     head_dim: int
     intermediate: int
-    vocab: int
     gated: bool
     causal: bool
     norm_first: bool
     rotary: bool
     key_norm: bool
     dtype_bytes: int
-    head_rows: int
-    tied: bool
-    positions: int = 0
+    embedding_elements: int
+    entry_elements: int
+    end_elements: int
+    outputs: int
     cross_layers: int = 0
     qkv_bias: bool = False
     output_bias: bool = False
@@ -64,6 +66,7 @@ class Shape:
     @classmethod
     def of(cls, spec: ModelSpec, dtype: str | None = None) -> Shape:
         """The shape of a model in memory as `dtype`, by name; None: as its checkpoint has it."""
+        embedding, end = embedding_parts(spec).all(), end_parts(spec)
         return cls(
             layers=spec.num_layers,
             hidden=spec.hidden_size,
@@ -71,18 +74,20 @@ class Shape:
             kv_heads=spec.num_kv_heads,
             head_dim=spec.head_dim,
             intermediate=spec.intermediate_size,
-            vocab=spec.vocab_size,
-            gated=True,
-            causal=True,
-            norm_first=True,
-            rotary=True,
+            gated=spec.gated_mlp,
+            causal=spec.attention == "causal",
+            norm_first=spec.norm_place == "before",
+            rotary=spec.positions == "rotary",
             key_norm=spec.qk_norm,
             dtype_bytes=DTYPE_BYTES[dtype or spec.dtype],
-            head_rows=spec.vocab_size,
-            tied=spec.tied_embeddings,
+            embedding_elements=_elements(embedding),
+            entry_elements=_elements(entry_parts(spec).all()),
+            end_elements=_elements(part for part in end if part not in embedding),
+            outputs=spec.vocab_size if spec.attention == "causal" else spec.labels or spec.pooled_size,
             qkv_bias=spec.qkv_bias,
             output_bias=spec.output_bias,
             mlp_bias=spec.mlp_bias,
+            norm_bias=spec.norm == "layer",
         )
 
     @property
@@ -135,11 +140,6 @@ class Shape:
     def norm_elements(self) -> int:
         return self.hidden * (2 if self.norm_bias else 1)
 
-    @property
-    def embedding_elements(self) -> int:
-        return (self.vocab + self.positions) * self.hidden
 
-    @property
-    def head_elements(self) -> int:
-        """The final norm, and the head's matrix where it is not the embedding's, which the portal has anyway."""
-        return self.norm_elements + (0 if self.tied else self.head_rows * self.hidden)
+def _elements(parts: Iterable[WeightPart]) -> int:
+    return sum(part.num_elements for part in parts)

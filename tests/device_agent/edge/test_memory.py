@@ -59,17 +59,26 @@ def test_by_rows_everybody_has_everything() -> None:
     assert [one.cache for one in found.values()] == [full / 4, full / 2, full]
 
 
-def test_embedding_and_head() -> None:
-    """At the portal, what is tied once; the embedding at all members where they embed."""
+def test_what_comes_before_and_behind_the_layers() -> None:
+    """Embedding and head at the portal; the embedding at all members where they embed; positions where the first layer
+    is."""
     of, size = PLAIN, PLAIN.dtype_bytes
-    found = held(of, plan(of, Tensor((1, 1, 0), (16, 16, 16))), 10, 0)
-    assert [one.ends for one in found.values()] == [size * (of.embedding_elements + of.head_elements), 0, 0]
-    found = held(of, plan(of, Tensor((1, 1, 0), (16, 16, 16)), everywhere=True), 10, 0)
-    assert [one.ends for one in found.values()][1:] == [size * of.embedding_elements] * 2
+    entry, embedding, end = of.entry_elements, of.embedding_elements, of.end_elements
+
+    def ends(plan: GroupPlan) -> dict[str, int]:
+        return {name: one.ends // size for name, one in held(of, plan, 10, 0).items()}
+
+    tensor = Tensor((1, 1, 0), (16, 16, 16))
+    assert ends(plan(of, tensor)) == {"a": embedding + entry + end, "b": entry, "c": entry}
+    assert ends(plan(of, tensor, everywhere=True)) == {
+        "a": embedding + entry + end,
+        "b": embedding + entry,
+        "c": embedding + entry,
+    }
+    assert ends(plan(of, Whole(1))) == {"a": embedding + end, "b": entry, "c": 0}
     apart = GroupPlan("test", ("a", "b"), "p", (Tensor((1, 1), (24, 24)),) * of.layers)
-    found = held(of, apart, 10, 0)
-    assert list(found) == ["a", "b", "p"]
-    assert found["p"].layers == found["p"].cache == 0 and found["p"].ends > 0 and found["a"].ends == 0
+    assert ends(apart) == {"a": entry, "b": entry, "p": embedding + end}
+    assert held(of, apart, 10, 0)["p"].layers == 0
 
 
 def test_nothing_is_kept_where_nothing_is_generated() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from edge_groups import PAPERS, TINY
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from device_agent.edge.shape import Shape
-from split_model.slices import Slice, slice_bytes
+from split_model.slices import Slice, slice_bytes, whole
 from split_model.spec import ModelSpec
 
 CONFIG: dict[str, Any] = {
@@ -25,35 +25,53 @@ CONFIG: dict[str, Any] = {
     "rms_norm_eps": 1e-6,
     "max_position_embeddings": 128,
 }
-FAMILIES: list[dict[str, Any]] = [
-    CONFIG,
-    {**CONFIG, "attention_bias": True, "mlp_bias": True},
-    {**CONFIG, "model_type": "qwen2", "tie_word_embeddings": True},
-    {**CONFIG, "model_type": "qwen3", "head_dim": 32},
-]
+SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": CONFIG,
+    "biases": {**CONFIG, "attention_bias": True, "mlp_bias": True},
+    "qwen2": {**CONFIG, "model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen3": {**CONFIG, "model_type": "qwen3", "head_dim": 32},
+    "gpt2": {"model_type": "gpt2", "vocab_size": 96, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_inner": 40},
+    "opt": {**SMALL, "model_type": "opt", "vocab_size": 96, "ffn_dim": 40, "word_embed_proj_dim": 32},
+    "bert": {**SMALL, "model_type": "bert", "vocab_size": 96},
+    "vit": {**SMALL, "model_type": "vit", "image_size": 32, "patch_size": 16},
+}
 
 
-@pytest.mark.parametrize("config", FAMILIES, ids=["llama", "biases", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())
-def test_a_slice_weighs_what_its_shape_says(config: dict[str, Any], data: st.DataObject) -> None:
-    """Any groups and columns of any layer: exactly the bytes of the same slice."""
-    spec = ModelSpec.from_config(config)
+@settings(max_examples=30)
+def test_a_slice_weighs_what_its_shape_says(family: str, data: st.DataObject) -> None:
+    """Any groups and columns of any family's layer: exactly the bytes of the same slice."""
+    spec = ModelSpec.from_config(FAMILIES[family])
     shape = Shape.of(spec, "bfloat16")
     groups = sorted(data.draw(st.tuples(st.integers(0, 4), st.integers(0, 4))))
     columns = sorted(data.draw(st.tuples(st.integers(0, 40), st.integers(0, 40))))
     held = range(*groups), range(*columns)
-    assert shape.dtype_bytes == 2
+    assert (shape.dtype_bytes, shape.kv_heads, shape.intermediate) == (2, 4, 40)
     assert slice_bytes(spec, Slice(1, 2, *held), "bfloat16") == 2 * shape.layer_elements(1, *held)
 
 
-@pytest.mark.parametrize("config", FAMILIES, ids=["llama", "biases", "qwen2", "qwen3"])
-def test_the_ends_weigh_what_their_slices_say(config: dict[str, Any]) -> None:
-    """The embedding, and what the head adds to it."""
-    spec = ModelSpec.from_config(config)
-    shape = Shape.of(spec)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_ends_weigh_what_their_slices_say(family: str) -> None:
+    """The embedding, what comes before the first layer, and what the end adds to them."""
+    spec = ModelSpec.from_config(FAMILIES[family])
+    shape = Shape.of(spec, "float32")
     assert slice_bytes(spec, Slice(0, 0, embedding=True), "float32") == 4 * shape.embedding_elements
-    both = slice_bytes(spec, Slice(0, 0, embedding=True, head=True), "float32")
-    assert both == 4 * (shape.embedding_elements + shape.head_elements)
+    everything = range(shape.kv_heads), range(shape.intermediate)
+    layers = sum(shape.layer_elements(layer, *everything) for layer in range(shape.layers))
+    ends = shape.embedding_elements + shape.entry_elements + shape.end_elements
+    assert slice_bytes(spec, whole(spec), "float32") == 4 * (layers + ends)
+
+
+def test_what_a_model_is_is_taken_from_its_spec() -> None:
+    """Kinds and places, as planners ask for them."""
+    found = {family: Shape.of(ModelSpec.from_config(config)) for family, config in FAMILIES.items()}
+    assert [family for family, shape in found.items() if not shape.causal] == ["bert", "vit"]
+    assert [family for family, shape in found.items() if shape.rotary] == ["llama", "biases", "qwen2", "qwen3"]
+    assert [family for family, shape in found.items() if shape.key_norm] == ["qwen3"]
+    assert [family for family, shape in found.items() if not shape.norm_first] == ["bert"]
+    assert found["gpt2"].outputs == 96 and not found["gpt2"].gated and found["llama"].gated
 
 
 @pytest.mark.parametrize(
@@ -67,7 +85,8 @@ def test_the_papers_models_have_their_sizes(name: str, millions: float) -> None:
     layers = sum(
         shape.layer_elements(layer, range(shape.kv_heads), range(shape.intermediate)) for layer in range(shape.layers)
     )
-    assert layers + shape.embedding_elements + shape.head_elements == pytest.approx(millions * 1e6, rel=0.01)
+    ends = shape.embedding_elements + shape.entry_elements + shape.end_elements
+    assert layers + ends == pytest.approx(millions * 1e6, rel=0.01)
 
 
 def test_a_shape_that_cannot_be_is_refused() -> None:
