@@ -37,32 +37,36 @@ def run_by_rows(on: Holding, number: int, layer: Rows, wanted: int) -> None:
 
 
 def _hidden(on: Holding, number: int, layer: Rows, parts: Sequence[int], active: Sequence[int]) -> None:
-    """Eq. 3, or Eq. 8 where a member is reordered: all hidden states come, each projects their keys and values."""
+    """Eq. 3, or Eq. 8 where a member is reordered: all hidden states come.
+
+    By Eq. 3 each tile's keys and values are projected as it comes, by Eq. 8 it is attended to, and the results merged.
+    """
     costs, groups = on.costs, on.shape.kv_heads
     reordered = layer.reordered or (False,) * len(on.members)
 
-    def product(member: int, rows: int, own: bool) -> float:
+    def product(member: int, tile: int, rows: int) -> float:
+        own = tile == member
         if reordered[member]:
-            return 0.0
+            if own:
+                return costs.of(member, "reordered", active[member], rows)
+            if on.shape.causal and tile > member:
+                return 0.0
+            # Further positions cost what they add: a member's own projections are made once.
+            more = costs.of(member, "reordered", active[member], parts[member] + rows)
+            return more - costs.of(member, "reordered", active[member], parts[member])
         query = costs.of(member, "query", active[member], groups) if own else 0.0
         return query + costs.of(member, "key_value", rows, groups)
 
     on.to_parts_or_all(layer.rows)
-    whole = [product(member, on.rows, True) for member in on.members]
+    ends = [span.stop if on.shape.causal else on.rows for span in spans(parts)]
+    whole = [product(member, member, ends[member] if reordered[member] else on.rows) for member in on.members]
     tiles = None
     if layer.overlap and isinstance(on.held, tuple):
-        tiles = [[product(m, rows, m == tile) for tile, rows in enumerate(on.held)] for m in on.members]
+        tiles = [[product(member, tile, rows) for tile, rows in enumerate(on.held)] for member in on.members]
     on.gathered(whole, tiles)
     on.course.layer = number
-    seen = [_seen(on, parts, member, on.rows) for member in on.members]
-    on.course.compute(
-        [
-            costs.of(member, "reordered", active[member], spans(parts)[member].stop if on.shape.causal else on.rows)
-            if reordered[member]
-            else costs.of(member, "attend", active[member], on.cached + seen[member], groups)
-            for member in on.members
-        ]
-    )
+    seen = [0.0 if reordered[m] else on.cached + _seen(on, parts, m, on.rows) for m in on.members]
+    on.course.compute([costs.of(m, "attend", active[m], seen[m], groups) for m in on.members])
 
 
 def _keys_values(on: Holding, number: int, layer: Rows, parts: Sequence[int], active: Sequence[int]) -> None:

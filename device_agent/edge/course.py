@@ -103,8 +103,8 @@ class Course:
             parts[sender][receiver] = size
         self.spread(parts)
 
-    def repeat(self, before: Course, times: int) -> bool:
-        """As if what came since `before` came so many times again, for as many further layers.
+    def repeat(self, before: Course, layers: int, times: int) -> bool:
+        """As if what came since `before`, so many layers ago, came so many times again.
 
         False, and nothing is done, where it did not shift every member's clock alike, or left more to be sent: what
         follows will differ then.
@@ -122,8 +122,8 @@ class Course:
         for layer, (was, now) in enumerate(rows):
             more = [after - earlier for earlier, after in zip(was, now, strict=True)]
             for ahead in range(1, times + 1) if any(more) else ():
-                here = self.sent[layer + ahead]
-                self.sent[layer + ahead] = [size + extra for size, extra in zip(here, more, strict=True)]
+                here = self.sent[layer + ahead * layers]
+                self.sent[layer + ahead * layers] = [size + extra for size, extra in zip(here, more, strict=True)]
         return True
 
     def copy(self) -> Course:

@@ -84,7 +84,7 @@ class _Search:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._third = fastest_layer(task)
-        self._short = [_shortened(task, layers) for layers in SHORT]
+        self._short = [task.shortened(layers) for layers in SHORT]
         self.starts = self._begun()
         self._found: dict[Shares, _Found] = {}
         self._kinds: dict[tuple[Shares, bool, bool], _Kind] = {}
@@ -199,9 +199,3 @@ class _Search:
             lambda parts: self._seconds(replace(shares, rows=parts)),
         )
         return replace(shares, rows=parts)
-
-
-def _shortened(task: Task, layers: int) -> Task:
-    """The task with so few layers; where some attend to an encoder, half of them do."""
-    cross = layers // 2 if task.shape.cross_layers else 0
-    return replace(task, shape=replace(task.shape, layers=layers, cross_layers=cross))

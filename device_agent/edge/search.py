@@ -10,7 +10,7 @@ from device_agent.edge.shares import all_ways, ways
 EXHAUSTIVE = 200
 """Where there are at most so many ways, all are looked at."""
 
-WORTH = 1e-5
+WORTH = 1e-4
 """A move must make things cheaper by this share."""
 
 Parts = tuple[int, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from device_agent.edge.costs import Costs
 from device_agent.edge.lan import Lan
@@ -81,6 +81,11 @@ class Task:
         """What a plan takes for all the work: the prompt, and each new token."""
         new = self.work.new and self.work.new * self.step(plan).seconds
         return self.prefill(plan).seconds + new
+
+    def shortened(self, layers: int) -> Task:
+        """The same with so few layers; where some attend to an encoder, half of them do."""
+        cross = layers // 2 if self.shape.cross_layers else 0
+        return replace(self, shape=replace(self.shape, layers=layers, cross_layers=cross))
 
     def held(self, plan: GroupPlan) -> dict[str, Held]:
         return held(self.shape, plan, self.work.rows, self.work.positions)

@@ -78,16 +78,32 @@ def play(shape: Shape, lan: Lan, plan: GroupPlan, forward: Forward, costs: Costs
     on.begin(plan.embeds_all and not isinstance(steps[0], Whole), ID_BYTES * forward.rows)
     last = len(steps) - 1
     number = 0
+    past: list[tuple[Course, tuple[int, ...] | int | None]] = []
     while number <= last:
-        before, held = course.copy(), on.held
+        past.append((course.copy(), on.held))
         _run(on, number, steps[number], forward.wanted if number == last else forward.rows)
         alike = _alike(shape, steps, number)
         number += 1
-        if alike and on.held == held and course.repeat(before, alike):
-            number += alike
+        number += _skipped(course, on, past[-lan.members :], alike)
+        if not alike:
+            past.clear()
     course.layer = last
     on.end(forward.wanted)
     return Prediction(course.at[lan.portal], tuple(course.busy), tuple(tuple(row) for row in course.sent))
+
+
+def _skipped(
+    course: Course, on: Holding, past: Sequence[tuple[Course, tuple[int, ...] | int | None]], alike: int
+) -> int:
+    """How many of the layers to come need not be played: they repeat what the last ones did, up to a ring's round.
+
+    past: before each of the last layers that were alike.
+    """
+    for layers, (before, held) in enumerate(reversed(past), 1):
+        times = alike // layers
+        if times and on.held == held and course.repeat(before, layers, times):
+            return times * layers
+    return 0
 
 
 def _run(on: Holding, number: int, layer: Layer, wanted: int) -> None:

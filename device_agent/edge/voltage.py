@@ -7,7 +7,7 @@ output, or the next layer's keys and values where that is faster; the last outpu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from device_agent.edge.orders import orders
 from device_agent.edge.plan import GroupPlan, Rows, Tensor, Whole
@@ -23,6 +23,25 @@ SEARCHED = 2
 """Where ratios can be cut in many ways, only so many ways to exchange are searched: the best at simple ratios."""
 
 
+SHORT = 4
+"""Ratios are searched with so many layers."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a layer's rows come to whom needs them, whatever the ratios.
+
+    Attributes:
+        members: in the order of their positions.
+        layer: without ratios and orders.
+        by_profile: whether each member takes Eq. 8 where it was measured to be faster; else nobody does.
+    """
+
+    members: tuple[str, ...]
+    layer: Rows
+    by_profile: bool
+
+
 def plan_voltage(task: Task, ratios: Sequence[float] | None = None) -> GroupPlan:
     """The fastest plan that was found.
 
@@ -31,17 +50,17 @@ def plan_voltage(task: Task, ratios: Sequence[float] | None = None) -> GroupPlan
     Raises DoesNotFit where a device has too little memory for the whole model.
     """
     ways = _ways(task)
-    task.fitting(_plan(task, task.members, [ways[0][1]] * task.shape.layers))
-    plans = []
-    for members, way in ways:
-        begun = [even(task), by_speed(task, members)] if ratios is None else [ratios]
-        rated = [_going_on(task, _rated(task, members, way, shares)) for shares in begun]
-        plans.append(min(rated, key=task.seconds))
+    task.fitting(_rated(task, ways[0], even(task)))
+    plans: list[tuple[GroupPlan, _Way]] = []
+    for way in ways:
+        begun = [even(task), by_speed(task, way.members)] if ratios is None else [ratios]
+        rated = [_going_on(task, _rated(task, way, shares)) for shares in begun]
+        plans.append((min(rated, key=task.seconds), way))
     if ratios is None:
-        plans.sort(key=task.seconds)
+        plans.sort(key=lambda plan: task.seconds(plan[0]))
         few = count_ways(task.work.rows, len(task.members)) <= EXHAUSTIVE
-        plans = [_searched(task, plan) for plan in (plans if few else plans[:SEARCHED])]
-    return task.fitting(min(plans, key=task.seconds))
+        plans = [(_searched(task, plan, way), way) for plan, way in (plans if few else plans[:SEARCHED])]
+    return task.fitting(min((plan for plan, _ in plans), key=task.seconds))
 
 
 def plan_published(task: Task, ratios: Sequence[float] | None = None) -> GroupPlan:
@@ -49,32 +68,35 @@ def plan_published(task: Task, ratios: Sequence[float] | None = None) -> GroupPl
 
     Raises DoesNotFit where a device has too little memory for the whole model.
     """
-    way = Rows((), Whole(0), overlap=False)
-    return task.fitting(_going_on(task, _rated(task, task.members, way, ratios or even(task))))
+    way = _Way(task.members, Rows((), Whole(0), overlap=False), by_profile=True)
+    return task.fitting(_going_on(task, _rated(task, way, ratios or even(task))))
 
 
 def fastest_layer(task: Task) -> Rows:
     """How all members would best share a layer by rows, whatever their memory, each having all keys and values."""
-    plans = [_rated(task, members, way) for members, way in _ways(task) if not way.prefix]
+    ways = [way for way in _ways(task) if not way.layer.prefix]
+    plans = [_rated(task, way, by_speed(task, way.members)) for way in ways]
     layer = min(plans, key=lambda plan: task.prefill(plan).seconds).layers[0]
     assert isinstance(layer, Rows)
     return layer
 
 
-def _ways(task: Task) -> list[tuple[tuple[str, ...], Rows]]:
-    """All ways to exchange what a layer needs, and the members in their order, without ratios yet."""
-    members = task.members
+def _ways(task: Task) -> list[_Way]:
+    shape, members = task.shape, task.members
     at = members.index(task.portal) if task.portal in members else 0
-    ways = [
+    layers = [
         (members, Rows((), Whole(at), keys_values=keys_values, overlap=overlap))
         for overlap in (True, False)
         for keys_values in (False, True)
     ]
-    if task.shape.causal and len(members) > 1:
+    if shape.causal and len(members) > 1:
         # Only the last member gets all keys and values: often best the portal, which goes on with them.
         step = Whole(len(members) - 1)
         for ordered in dict.fromkeys([members, _portal_last(task)]):
-            ways += [(ordered, Rows((), step, keys_values=keys_values, prefix=True)) for keys_values in (False, True)]
+            layers += [(ordered, Rows((), step, keys_values=keys_values, prefix=True)) for keys_values in (False, True)]
+    ways = [_Way(members, layer, by_profile=False) for members, layer in layers]
+    if not task.work.new and not shape.rotary and not shape.key_norm and len(members) > 1:
+        ways += [replace(way, by_profile=True) for way in ways if not way.layer.keys_values]
     return ways
 
 
@@ -85,45 +107,47 @@ def _portal_last(task: Task) -> tuple[str, ...]:
     return tuple(sorted(task.members, key=lambda name: speeds[name]))
 
 
-def _plan(task: Task, members: tuple[str, ...], layers: Sequence[Rows]) -> GroupPlan:
-    filled = [layer if layer.rows else replace(layer, rows=tuple(even(task))) for layer in layers]
-    return GroupPlan(MODE, members, task.portal, tuple(filled), embeds_all=True)
+def _rated(task: Task, way: _Way, ratios: Sequence[float]) -> GroupPlan:
+    """All layers with these ratios."""
+    layer = replace(_layer(task, way, handed_out(task.work.rows, ratios)), rows=tuple(ratios))
+    return GroupPlan(MODE, way.members, task.portal, (layer,) * task.shape.layers, embeds_all=True)
 
 
-def _rated(task: Task, members: tuple[str, ...], way: Rows, ratios: Sequence[float] | None = None) -> GroupPlan:
-    """All layers with these ratios, those by speed if None, and each member's order by what was measured."""
-    shares = by_speed(task, members) if ratios is None else ratios
-    layer = _ordered(task, members, way, handed_out(task.work.rows, shares))
-    return _plan(task, members, [replace(layer, rows=tuple(shares))] * task.shape.layers)
-
-
-def _ordered(task: Task, members: tuple[str, ...], way: Rows, parts: Parts) -> Rows:
+def _layer(task: Task, way: _Way, parts: Parts) -> Rows:
+    """With so many rows for each member, and each one's order."""
     reordered: tuple[bool, ...] = ()
-    if not way.keys_values and len(members) > 1:
-        reordered = tuple(
-            order.reordered for order in orders(task.shape, task.costs(members), parts, one_shot=not task.work.new)
-        )
-    return replace(way, rows=tuple(map(float, parts)), reordered=reordered if any(reordered) else ())
+    if way.by_profile:
+        found = orders(task.shape, task.costs(way.members), parts, one_shot=not task.work.new)
+        reordered = tuple(order.reordered for order in found)
+    return replace(way.layer, rows=tuple(map(float, parts)), reordered=reordered if any(reordered) else ())
 
 
-def _searched(task: Task, plan: GroupPlan) -> GroupPlan:
+def _searched(task: Task, plan: GroupPlan, way: _Way) -> GroupPlan:
     """The plan with better ratios, where there are some: of all layers, then of the first and of the last alone, since
-    nothing is gathered for the first, and not everybody gets what the last makes."""
-    rows, last = task.work.rows, task.shape.layers - 1
-    starts = [handed_out(rows, even(task)), handed_out(rows, by_speed(task, plan.members))]
+    nothing is gathered for the first, and not everybody gets what the last makes.
 
-    def changed(parts: Parts, layers: Sequence[int]) -> GroupPlan:
-        way = plan.layers[0]
-        assert isinstance(way, Rows)
-        layer = _ordered(task, plan.members, way, parts)
-        return replace(plan, layers=tuple(layer if at in layers else old for at, old in enumerate(plan.layers)))
+    They are looked for with few layers, where those between stand for all.
+    """
+    going_on = plan.layers[0]
+    assert isinstance(going_on, Rows)
+    short = task.shortened(min(task.shape.layers, SHORT))
+    starts = [handed_out(task.work.rows, shares) for shares in (even(task), by_speed(task, plan.members))]
 
-    best = best_parts(rows, starts, lambda parts: task.prefill(changed(parts, range(last + 1))).seconds)
-    plan = min(plan, changed(best, range(last + 1)), key=task.seconds)
-    for at in {0, last}:
-        parts = best_parts(rows, [best], lambda parts, at=at: task.prefill(changed(parts, [at])).seconds)  # type: ignore[misc]
-        plan = min(plan, changed(parts, [at]), key=task.seconds)
-    return plan
+    def layer(parts: Parts) -> Rows:
+        return replace(_layer(task, way, parts), step=going_on.step)
+
+    def of(first: Parts, middle: Parts, last: Parts, among: Task) -> GroupPlan:
+        ends = [layer(first), layer(last)] if among.shape.layers > 1 else [layer(middle)]
+        between = (layer(middle),) * (among.shape.layers - len(ends))
+        return replace(plan, layers=(ends[0], *between, *ends[1:]))
+
+    def seconds(first: Parts, middle: Parts, last: Parts) -> float:
+        return short.prefill(of(first, middle, last, short)).seconds
+
+    middle = best_parts(task.work.rows, starts, lambda parts: seconds(parts, parts, parts))
+    first = best_parts(task.work.rows, [middle], lambda parts: seconds(parts, middle, middle))
+    last = best_parts(task.work.rows, [middle], lambda parts: seconds(first, middle, parts))
+    return min(plan, of(middle, middle, middle, task), of(first, middle, last, task), key=task.seconds)
 
 
 def _going_on(task: Task, plan: GroupPlan) -> GroupPlan:

@@ -8,7 +8,20 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from edge_groups import BERT_LARGE, GPT2_LARGE, PAPERS, T5_LARGE, TINY, TINY_CAUSAL, env_a, env_b, profile, shape, task
+from edge_groups import (
+    BERT_LARGE,
+    GPT2_LARGE,
+    PAPERS,
+    T5_LARGE,
+    TINY,
+    TINY_CAUSAL,
+    classifier,
+    env_a,
+    env_b,
+    profile,
+    shape,
+    task,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +36,7 @@ from device_agent.edge.voltage import fastest_layer
 
 @st.composite
 def tasks(draw: st.DrawFn) -> Task:
-    of = draw(st.sampled_from([TINY, TINY_CAUSAL, replace(TINY, layers=5, cross_layers=2)]))
+    of = draw(st.sampled_from([TINY, TINY_CAUSAL, replace(TINY, layers=4, cross_layers=2)]))
     members = draw(st.integers(1, 3))
     speeds = draw(st.lists(st.floats(1e5, 1e7), min_size=members, max_size=members))
     memory = draw(st.lists(st.integers(40_000, 400_000), min_size=members, max_size=members))
@@ -32,7 +45,7 @@ def tasks(draw: st.DrawFn) -> Task:
 
 
 @given(tasks())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_it_is_never_slower_than_algorithm_1(asked: Task) -> None:
     """It fits, hands out everything, and where Algorithm 1 finds a plan this one is no slower."""
     try:
@@ -49,18 +62,18 @@ def test_it_is_never_slower_than_algorithm_1(asked: Task) -> None:
 
 
 @pytest.mark.parametrize(
-    ("speeds", "memory"), [((1e6, 1e6), (1e9, 1e9)), ((3e6, 1e6), (1e9, 22_000)), ((1e6, 2e6), (30_000, 30_000))]
+    ("speeds", "memory", "bytes_s"),
+    [((1e6, 1e6), (1e9, 1e9), 3e4), ((3e6, 1e6), (1e9, 15_000), 1e6), ((1e6, 2e6), (20_000, 20_000), 1e6)],
 )
-@pytest.mark.parametrize("bytes_s", [3e4, 1e6])
 def test_a_small_case_is_solved_as_well_as_by_trying_everything(
     speeds: tuple[float, float], memory: tuple[float, float], bytes_s: float
 ) -> None:
     """All groups, columns, rows and numbers of layers by scheme: nothing is more than 1 % faster."""
-    of = shape(2, 16, 4, 6, 10, positions=0)
-    asked = task(of, profile(of, speeds, bytes_s, memory=memory, one_shot_bytes=0), Work(6))
+    of = shape(2, 16, 4, 4, 10, positions=0)
+    asked = task(of, profile(of, speeds, bytes_s, memory=memory, one_shot_bytes=0), Work(5))
     third = fastest_layer(asked)
     best = float("inf")
-    for groups, columns, rows in product(all_ways(4, 2), all_ways(6, 2), all_ways(6, 2)):
+    for groups, columns, rows in product(all_ways(4, 2), all_ways(4, 2), all_ways(5, 2)):
         for overlap in (True, False):
             one = Hybrid(groups, columns, tuple(map(float, rows)), overlap=overlap)
             kinds: list[Layer] = [one, replace(one, mlp_by_rows=True), replace(third, step=Tensor(groups, columns))]
@@ -73,7 +86,7 @@ def test_a_small_case_is_solved_as_well_as_by_trying_everything(
     assert asked.seconds(found) <= best * 1.01
 
 
-@pytest.mark.parametrize("name", ["DistilBERT", "ViT-huge", "GPT2-L"])
+@pytest.mark.parametrize("name", ["DistilBERT", "GPT2-L"])
 def test_the_papers_models_gain_or_lose_nothing(name: str) -> None:
     """In environment B, where Algorithm 1's rows by capacity make uneven tiles."""
     of = PAPERS[name]
@@ -85,7 +98,7 @@ def test_the_papers_models_gain_or_lose_nothing(name: str) -> None:
 def test_slow_links_make_the_third_scheme_worth_its_memory() -> None:
     """BERT-large at 25 Mb/s: where memory is plenty all layers are by rows, which sends half of what Scheme-2 does;
     with the budgets of environment B some are."""
-    of = replace(BERT_LARGE, head_rows=2, tied=False)
+    of = classifier(BERT_LARGE)
     asked = task(of, profile(of, [3e9] * 4, 25e6 / 8), Work(284))
     plan = plan_jointly(asked)
     assert all(isinstance(layer, Rows) for layer in plan.layers)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from edge_groups import BERT_LARGE, GPT2, LLAMA_8B, PAPERS, TINY, TINY_CAUSAL, layer_of, profile, task
+from edge_groups import BERT_LARGE, GPT2, LLAMA_8B, PAPERS, TINY, TINY_CAUSAL, classifier, layer_of, profile, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,7 +121,7 @@ def test_too_little_memory_is_named() -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_more_devices_are_faster_on_fast_links(name: str) -> None:
     """Each of the papers' models, by two, four and six devices."""
-    of = layer_of(replace(PAPERS[name], head_rows=2, tied=False), 4)
+    of = layer_of(classifier(PAPERS[name]), 4)
     measured = profile(of, [3e9] * 6, 1e9, rtt_s=1e-4)
     seconds = []
     for members in (1, 2, 4, 6):
