@@ -69,17 +69,19 @@ def bound_by(task: Task, plan: GroupPlan, forward: Forward) -> tuple[Prediction,
 
 
 def _members(task: Task, plan: GroupPlan) -> Iterable[Sequence[str]]:
-    yield "device", "heads", "columns", "rows", "layers", "memory"
+    yield "device", "heads", "columns", "rows", "layers", "sends", "memory"
+    sent = [sum(row) / 1e6 for row in zip(*task.prefill(plan).sent, strict=True)]
     budgets = {device.name: device.memory_bytes for device in task.profile.devices}
-    for name, of in task.held(plan).items():
+    for node, (name, of) in enumerate(task.held(plan).items()):
+        sends = f"{sent[node]:.1f} MB"
         memory = _megabytes(of.total, budgets[name])
         if name not in plan.members:
-            yield name, "-", "-", "-", "0", memory
+            yield name, "-", "-", "-", "0", sends, memory
             continue
         parts = [_part(task, layer, plan.members.index(name)) for layer in plan.layers]
         held = [part for part in parts if part is not None]
         columns = [_range([part[at] for part in held]) for at in range(3)]
-        yield name, *columns, str(len(held)), memory
+        yield name, *columns, str(len(held)), sends, memory
 
 
 def _part(task: Task, layer: Layer, member: int) -> tuple[int, int, int] | None:
@@ -123,7 +125,7 @@ def _words(plan: GroupPlan, layer: Layer) -> str:
 
 def _order_lines(task: Task, plan: GroupPlan) -> Iterable[str]:
     """Theorem 2's count and the profile's seconds side by side, where rows are shared and hidden states gathered."""
-    layer = plan.layers[0]
+    layer = plan.layers[len(plan.layers) // 2]
     if not isinstance(layer, Rows) or layer.keys_values or len(plan.members) < 2:
         return
     yield ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from device_agent.edge.memory import DoesNotFit
 from device_agent.edge.plan import GroupPlan, Whole
@@ -28,7 +29,7 @@ def plan_edgeshard(task: Task) -> GroupPlan:
     members, layers = range(len(task.members)), task.shape.layers
     rooms = [_room(task, name, first=False) for name in task.members]
     rooms_first = [_room(task, name, first=True) for name in task.members]
-    layer_s = [_layer_s(task, member) for member in members]
+    until_s = [_layers_s(task, member) for member in members]
     names = [*task.members, task.portal]
     hop_s = [[_hop_s(task, one, other) for other in names] for one in names]
     # By who did some (as bits), who is last and how many are done; before the first the rows are at the portal.
@@ -40,7 +41,8 @@ def plan_edgeshard(task: Task) -> GroupPlan:
             for member in members:
                 room = 0 if used >> member & 1 else rooms[member] if used else rooms_first[member]
                 for count in range(1, min(room, layers - done) + 1):
-                    seconds = begun.seconds + hop_s[last][member] + count * layer_s[member]
+                    computing = until_s[member][done + count] - until_s[member][done]
+                    seconds = begun.seconds + hop_s[last][member] + computing
                     key = used | 1 << member, member, done + count
                     if key not in further or seconds < further[key].seconds:
                         further[key] = _Begun(seconds, (*begun.runs, (member, count)))
@@ -77,25 +79,24 @@ def _room(task: Task, name: str, first: bool) -> int:
     budget = next(device.memory_bytes for device in task.profile.devices if device.name == name)
     last = shape.layers - 1  # none is larger
     elements = shape.layer_elements(last, range(shape.kv_heads), range(shape.intermediate))
-    if shape.causal:
-        elements += shape.attentions(last) * 2 * shape.kv_size * task.work.positions
+    if shape.keeping_layers:
+        elements += 2 * shape.kv_size * task.work.positions
     left = budget - alone.ends - alone.buffers
     if not first:
         left += shape.entry_elements * shape.dtype_bytes
     return min(max(left // (elements * shape.dtype_bytes), 0), shape.layers)
 
 
-def _layer_s(task: Task, member: int) -> float:
-    """Seconds of a layer for all the work, in the mean over the layers."""
+def _layers_s(task: Task, member: int) -> list[float]:
+    """Seconds of all the work in the first layers: none, one, two and so on."""
     shape, costs, work = task.shape, task.costs(), task.work
     seen = (work.rows + 1) / 2 if shape.causal else work.rows
-    crossing = shape.cross_layers
-    total = 0.0
-    for number, alike in ((0, shape.layers - crossing), (shape.layers - 1, crossing)):
-        if alike:
-            total += alike * costs.layer(member, number, work.rows, seen)
-            total += alike * work.new * costs.layer(member, number, 1, work.rows + work.new // 2 + 1)
-    return total / shape.layers
+    seconds = []
+    for number in range(shape.layers):
+        steps = work.new if number >= shape.layers - shape.keeping_layers else 0
+        step_s = costs.layer(member, number, 1, work.rows + work.new // 2 + 1) if steps else 0.0
+        seconds.append(costs.layer(member, number, work.rows, seen) + steps * step_s)
+    return [0.0, *accumulate(seconds)]
 
 
 def _hop_s(task: Task, source: str, target: str, rows: int | None = None) -> float:

@@ -50,9 +50,9 @@ def shifted_plan(task: Task) -> GroupPlan:
     passing = (2 if shape.gated else 1) * work.rows
     per_column = (shape.layers * shape.column_elements + passing) * shape.dtype_bytes
     attentions = sum(shape.attentions(layer) for layer in range(shape.layers))
-    kept = 2 * shape.head_dim * work.positions if shape.causal else 0
+    kept = shape.keeping_layers * 2 * shape.head_dim * work.positions
     passing = (2 * shape.heads_per_group + 2) * shape.head_dim * work.rows
-    per_group = (attentions * (shape.group_elements + kept) + passing) * shape.dtype_bytes
+    per_group = (attentions * shape.group_elements + kept + passing) * shape.dtype_bytes
     for _ in task.members:
         before = columns, groups
         columns = balanced(task, columns, mlp, per_column, partial(plan_of, task, groups, rows=rows))

@@ -78,7 +78,9 @@ def held(shape: Shape, plan: GroupPlan, rows: int, positions: int) -> dict[str, 
             groups, columns = _weights(shape, layer, member)
             if groups is not None:
                 weights += count * shape.layer_elements(number, groups, columns)
-            cache += count * attentions * 2 * shape.head_dim * _kept(shape, plan, layer, member, positions)
+            if shape.causal or attentions > 1:
+                # Who attends to an encoder keeps the prompt's keys and values of it, and of its own rows the new ones.
+                cache += count * 2 * shape.head_dim * _kept(shape, plan, layer, member, positions)
             buffers = max(buffers, _passing(shape, plan, layer, member, rows))
         size = shape.dtype_bytes
         logits = shape.outputs * FLOAT_BYTES if name == plan.portal else 0
@@ -112,8 +114,6 @@ def _weights(shape: Shape, layer: Layer, member: int) -> tuple[range | None, ran
 
 def _kept(shape: Shape, plan: GroupPlan, layer: Layer, member: int, positions: int) -> int:
     """Groups times positions whose keys and values a member keeps of one layer."""
-    if not shape.causal or not positions:
-        return 0
     groups = _weights(shape, layer, member)[0]
     if groups is None:
         return 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from split_model.slices import DTYPE_BYTES
 from split_model.spec import ModelSpec
-from split_model.weight_parts import WeightPart, embedding_parts, end_parts, entry_parts
+from split_model.weight_parts import WeightPart, embedding_parts, end_parts, entry_parts, relative_part
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Shape:
         key_norm: whether there is a norm on each head's queries and keys.
         dtype_bytes: of one weight, and of one element of a row on the wire.
         embedding_elements: weights of what makes rows of tokens or patches.
-        entry_elements: weights of what is done to these rows by who has the first layer: positions, a norm.
+        entry_elements: weights of what is done to these rows by who has the first layer: positions, a norm. A table of
+            relative positions is counted here too, whole.
         end_elements: weights of the head or pooler, but for a matrix that is the embedding's.
         outputs: numbers that the head or pooler makes.
         cross_layers: the last so many layers attend twice: to themselves, then to what an encoder made of the prompt.
@@ -65,10 +66,18 @@ class Shape:
 
     @classmethod
     def of(cls, spec: ModelSpec, dtype: str | None = None) -> Shape:
-        """The shape of a model in memory as `dtype`, by name; None: as its checkpoint has it."""
-        embedding, end = embedding_parts(spec).all(), end_parts(spec)
+        """The shape of a model in memory as `dtype`, by name; None: as its checkpoint has it.
+
+        An encoder and the decoder that attends to it are one stack, the encoder's layers first.
+        """
+        halves = [spec] if spec.reader is None else [spec.reader, spec]
+        embedding = [part for half in halves for part in embedding_parts(half).all()]
+        entry = [
+            part for half in halves for part in (*entry_parts(half).all(), relative_part(half)) if part is not None
+        ]
+        end = [part for half in halves for part in end_parts(half)]
         return cls(
-            layers=spec.num_layers,
+            layers=sum(half.num_layers for half in halves),
             hidden=spec.hidden_size,
             heads=spec.num_heads,
             kv_heads=spec.num_kv_heads,
@@ -81,9 +90,10 @@ class Shape:
             key_norm=spec.qk_norm,
             dtype_bytes=DTYPE_BYTES[dtype or spec.dtype],
             embedding_elements=_elements(embedding),
-            entry_elements=_elements(entry_parts(spec).all()),
+            entry_elements=_elements(entry),
             end_elements=_elements(part for part in end if part not in embedding),
-            outputs=spec.vocab_size if spec.attention == "causal" else spec.labels or spec.pooled_size,
+            outputs=spec.vocab_size if spec.attention != "bidirectional" else spec.labels or spec.pooled_size,
+            cross_layers=0 if spec.reader is None else spec.num_layers,
             qkv_bias=spec.qkv_bias,
             output_bias=spec.output_bias,
             mlp_bias=spec.mlp_bias,
@@ -103,6 +113,11 @@ class Shape:
     def row_bytes(self) -> int:
         """Bytes of one row's hidden state."""
         return self.hidden * self.dtype_bytes
+
+    @property
+    def keeping_layers(self) -> int:
+        """Layers that keep keys and values for rows to come; each of one position, of the prompt's or of its own."""
+        return self.layers if self.causal else self.cross_layers
 
     def attentions(self, layer: int) -> int:
         """How many attention blocks a layer has: 1, or 2 where it also attends to an encoder's rows."""
@@ -142,4 +157,4 @@ class Shape:
 
 
 def _elements(parts: Iterable[WeightPart]) -> int:
-    return sum(part.num_elements for part in parts)
+    return sum(part.num_elements for part in dict.fromkeys(parts))

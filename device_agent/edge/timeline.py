@@ -75,9 +75,10 @@ def play(shape: Shape, lan: Lan, plan: GroupPlan, forward: Forward, costs: Costs
     course = Course(lan, shape.layers)
     on = Holding(shape, lan, course, costs or Costs(shape, lan), forward.rows, forward.cached)
     steps = [_as_run(layer, forward, lan.members) for layer in plan.layers]
-    on.begin(plan.embeds_all and not isinstance(steps[0], Whole), ID_BYTES * forward.rows)
+    # What an encoder has read is read: steps are the decoder's.
+    number = shape.layers - shape.cross_layers if forward.cached and shape.cross_layers else 0
     last = len(steps) - 1
-    number = 0
+    on.begin(plan.embeds_all and not isinstance(steps[number], Whole), ID_BYTES * forward.rows)
     past: list[tuple[Course, tuple[int, ...] | int | None]] = []
     while number <= last:
         past.append((course.copy(), on.held))

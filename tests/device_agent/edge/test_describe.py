@@ -25,12 +25,13 @@ def row_of(text: str, name: str) -> list[str]:
 
 
 def test_who_holds_what_against_its_budget() -> None:
-    """One line a device: heads, columns, rows, layers, memory."""
+    """One line a device: heads, columns, rows, layers, what it sends for the prompt, memory."""
     galaxy = asked()
     text = description(galaxy, plan_algorithm_1(galaxy))
     assert text.startswith("galaxy: 4 devices, portal a\n")
     held = galaxy.held(plan_algorithm_1(galaxy))["d"].total / 1e6
-    assert row_of(text, "d") == ["d", "2", "4096", "19", "6", f"{held:.0f}", "of", "1000", "MB"]
+    sent = sum(row[3] for row in galaxy.prefill(plan_algorithm_1(galaxy)).sent) / 1e6
+    assert row_of(text, "d") == ["d", "2", "4096", "19", "6", f"{sent:.1f}", "MB", f"{held:.0f}", "of", "1000", "MB"]
     assert "layers 0 to 5: attention by heads, MLP by rows (Scheme-2)" in text
 
 

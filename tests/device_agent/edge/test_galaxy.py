@@ -29,7 +29,7 @@ def tasks(draw: st.DrawFn) -> Task:
     speeds = draw(st.lists(st.floats(1e5, 1e7), min_size=members, max_size=members))
     # From far too little to more than enough: the tiny models weigh about 100 to 300 kB.
     memory = draw(st.lists(st.integers(10_000, 400_000), min_size=members, max_size=members))
-    work = Work(draw(st.integers(1, 40)), draw(st.integers(0, 50)) if of.causal else 0)
+    work = Work(draw(st.integers(1, 40)), draw(st.integers(0, 50)) if of.keeping_layers else 0)
     return task(of, profile(of, speeds, draw(st.floats(1e4, 1e7)), memory=memory), work)
 
 
@@ -64,10 +64,10 @@ def test_who_lacks_memory_has_nothing_left_to_give_or_nobody_to_take_it(asked: T
     budgets = {device.name: device.memory_bytes for device in asked.profile.devices}
     found = asked.held(plan)
     room = {name: budgets[name] - found[name].total for name in asked.members}
-    kept = 2 * of.head_dim * asked.work.positions if of.causal else 0
+    kept = of.keeping_layers * 2 * of.head_dim * asked.work.positions
     column = of.layers * of.column_elements + (2 if of.gated else 1) * asked.work.rows
     passing = (2 * of.heads_per_group + 2) * of.head_dim * asked.work.rows
-    group = (of.layers + of.cross_layers) * (of.group_elements + kept) + passing
+    group = (of.layers + of.cross_layers) * of.group_elements + kept + passing
     for lack in asked.lacks(plan):
         at = asked.members.index(lack.device)
         others = [left for name, left in room.items() if name != lack.device]

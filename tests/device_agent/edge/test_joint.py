@@ -40,7 +40,7 @@ def tasks(draw: st.DrawFn) -> Task:
     members = draw(st.integers(1, 3))
     speeds = draw(st.lists(st.floats(1e5, 1e7), min_size=members, max_size=members))
     memory = draw(st.lists(st.integers(40_000, 400_000), min_size=members, max_size=members))
-    work = Work(draw(st.integers(4, 24)), draw(st.integers(0, 20)) if of.causal else 0)
+    work = Work(draw(st.integers(4, 24)), draw(st.integers(0, 20)) if of.keeping_layers else 0)
     return task(of, profile(of, speeds, draw(st.floats(1e4, 1e7)), memory=memory), work)
 
 

@@ -38,6 +38,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
+T5 = {"model_type": "t5", "vocab_size": 96, "d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 40, "num_layers": 3}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())
 @settings(max_examples=30)
@@ -62,6 +65,20 @@ def test_the_ends_weigh_what_their_slices_say(family: str) -> None:
     layers = sum(shape.layer_elements(layer, *everything) for layer in range(shape.layers))
     ends = shape.embedding_elements + shape.entry_elements + shape.end_elements
     assert slice_bytes(spec, whole(spec), "float32") == 4 * (layers + ends)
+
+
+def test_an_encoder_and_its_decoder_are_one_stack() -> None:
+    """T5: together exactly the bytes of both slices, the shared embedding once."""
+    spec = ModelSpec.from_config(T5)
+    shape = Shape.of(spec, "float32")
+    assert (shape.layers, shape.cross_layers, shape.causal, shape.outputs) == (6, 3, False, 96)
+    everything = range(shape.kv_heads), range(shape.intermediate)
+    layers = sum(shape.layer_elements(layer, *everything) for layer in range(shape.layers))
+    ends = shape.embedding_elements + shape.entry_elements + shape.end_elements
+    assert spec.reader is not None
+    apart = sum(slice_bytes(half, whole(half), "float32") for half in (spec.reader, spec))
+    shared = slice_bytes(spec, Slice(0, 0, embedding=True), "float32")
+    assert apart == 4 * (layers + ends) + shared
 
 
 def test_what_a_model_is_is_taken_from_its_spec() -> None:

@@ -195,6 +195,17 @@ def test_few_rows_are_shared_by_heads_and_columns() -> None:
     assert predict(of, measured, plan(of, layers["hidden"], 3, everywhere=False), step).seconds == alone.seconds
 
 
+def test_steps_are_the_decoders() -> None:
+    """What an encoder has read is not read again: only its decoder's layers compute a step."""
+    of = replace(TINY, layers=6, cross_layers=2)
+    measured = profile(of, [1e6] * 2, 1e6)
+    decoder = replace(TINY, layers=2, cross_layers=2)
+    for name in ("tensor", "whole", "hidden"):
+        layer = layers_for(of, 2)[name]
+        step = predict(of, measured, plan(of, layer, 2), Forward(1, 20))
+        assert step.seconds == predict(decoder, measured, plan(decoder, layer, 2), Forward(1, 20)).seconds
+
+
 def test_little_goes_at_once() -> None:
     """A step's all-reduces cost one message each, not 2 (K - 1) round the ring."""
     of = TINY_CAUSAL
