@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from device_agent.sharing.compute import Compute
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftSettings
 from drafting.choosing import Chooser
+from split_model import warming
 from split_model.checkpoint import Checkpoint
 from split_model.names import model_name
 from split_model.sampling import SamplingParams
@@ -65,13 +66,25 @@ async def cloud_here(model: Path, split: int, tail: int = 0, **settings: Any) ->
             ws_per_message_deflate=False,
         )
         runner = uvicorn.Server(config)
-        task = asyncio.create_task(runner._serve([listener]))  # Without uvicorn's signal handlers.
-        await until(lambda: runner.started and server.engine.alive, START_WITHIN_S)
+        with cold():
+            task = asyncio.create_task(runner._serve([listener]))  # Without uvicorn's signal handlers.
+            await until(lambda: runner.started and server.engine.alive, START_WITHIN_S)
         try:
             yield Cloud(server, f"ws://127.0.0.1:{port}")
         finally:
             runner.should_exit = True
             await task
+
+
+@contextmanager
+def cold() -> Iterator[None]:
+    """What starts meanwhile computes next to nothing before its first request."""
+    before = warming.WARM_UP_S
+    warming.WARM_UP_S = 0.0  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        warming.WARM_UP_S = before  # type: ignore[misc]
 
 
 def device_hello(model: Path, split: int, tail: int, dtype: str = "float32") -> DeviceHello:
