@@ -80,7 +80,7 @@ def test_plain_text_is_gone_on_with(anew: bool, tmp_path: Path) -> None:
     told = [f"Once upon a time there was a {one} who met a {two}." for one in ANIMALS for two in ANIMALS]
     text.write_text("\n".join(told))
     arguments = ["--model", str(DEMO), "--split", "2", "--text", str(text), "--out", str(out), "--threads", "1"]
-    arguments += ["--kind", "adapter", "--tokens", "6000", "--answer-tokens", "32", "--longest", "64"]
+    arguments += ["--kind", "adapter", "--tokens", "3000", "--answer-tokens", "32", "--longest", "64"]
     done = CliRunner().invoke(main, [*arguments, *([] if anew else ["--as-written"])])
     assert done.exit_code == 0, done.output
     card = read_drafter(out / "adapter.safetensors").card
