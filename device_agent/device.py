@@ -50,8 +50,9 @@ class Device:
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
         serving = [asyncio.create_task(self._serve()), asyncio.create_task(self._sweep())]
-        middle = [asyncio.create_task(self.remote.run())] if self.remote is not None else []
+        middle = []
         if self.remote is not None:
+            middle.append(asyncio.create_task(self.remote.run()))
             serving.append(asyncio.create_task(self._report(self.remote)))
 
         async def drain() -> None:

@@ -117,32 +117,34 @@ class DraftMaker:
         So the rule of ``drafting.length`` is asked twice: for how many tokens to make, by what usually comes, and once
         all are there, for how many of them to send. The others are forgotten.
         """
-        ahead, session, began, nodes = self._ahead, self._session, perf_counter(), list(line[:room])
-        known, most, picked = len(nodes), min(room, self._way.length.foreseen()), []
-        while len(nodes) < most and (guess := ahead.guess(nodes[-1] if nodes else TRUNK)) is not None:
-            picked.append((guess.source, *self._proposer.pick(guess, len(self._chooser.generated), len(nodes))))
-            nodes.append(ahead.follow(nodes[-1] if nodes else TRUNK, picked[-1][1]))
+        ahead, waits, began = self._ahead, self._session.waits, perf_counter()
+        nodes, most, picked = list(line[:room]), min(room, self._way.length.foreseen()), []
+        while len(nodes) < most:
+            last = nodes[-1] if nodes else TRUNK
+            if (guess := ahead.guess(last)) is None:
+                break
+            token, weight, chances = self._proposer.pick(guess, len(self._chooser.generated), len(nodes))
+            picked.append((token, weight, chances, guess.source))
+            nodes.append(ahead.follow(last, token))
         rows = ahead.rows(nodes)
         if not picked:
-            new: list[Candidate] = []
-            rows = session.outward(rows)
-        else:
-            sources, tokens, weights, chances = zip(*picked, strict=True)
-            told = fetched(torch.cat(tokens), torch.cat(weights), *([rows] if session.waits else ()))
-            rows = told[2] if session.waits else rows
-            new = [Candidate(*each) for each in zip(told[0].tolist(), told[1].tolist(), chances, sources, strict=True)]
-            self._way.costs.drafted(perf_counter() - began, len(new))
-        taken = self._taken(nodes[:known], nodes[known:], new)
-        return nodes[:taken], rows[: 1 + taken]
+            taken = self._taken(nodes, [])
+            return nodes[:taken], self._session.outward(rows[: 1 + taken])
+        tokens, weights, drawn_from, sources = zip(*picked, strict=True)
+        told = fetched(torch.cat(tokens), torch.cat(weights), *([rows] if waits else []))
+        self._way.costs.drafted(perf_counter() - began, len(picked))
+        found = zip(told[0].tolist(), told[1].tolist(), drawn_from, sources, strict=True)
+        taken = self._taken(nodes, [Candidate(*each) for each in found])
+        return nodes[:taken], (told[2] if waits else rows)[: 1 + taken]
 
-    def _taken(self, line: Sequence[int], made: Sequence[int], new: Sequence[Candidate]) -> int:
-        """How many nodes of ``at_once`` are sent: those of ``line``, and then those that were ``made`` of ``new``."""
-        ahead, length, chances = self._ahead, self._way.length, list[float]()
-        for node in line:
+    def _taken(self, nodes: Sequence[int], new: Sequence[Candidate]) -> int:
+        """How many of ``nodes``, the first ones, are sent; the last of them are ``new``, which they are told here."""
+        ahead, length, chances, known = self._ahead, self._way.length, list[float](), len(nodes) - len(new)
+        for node in nodes[:known]:
             if not length.takes([*chances, ahead.nodes[node].chance]):
                 return len(chances)
             chances.append(ahead.nodes[node].chance)
-        for node, candidate in zip(made, new, strict=True):
+        for node, candidate in zip(nodes[known:], new, strict=True):
             if (chances and not length.goes_on(chances)) or not self._fits(candidate):
                 break
             if not length.takes([*chances, chance := self.chance(candidate)]):
