@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from split_model.end_parts import embedding_parts, end_parts, entry_parts
 from split_model.slices import DTYPE_BYTES
 from split_model.spec import ModelSpec
-from split_model.weight_parts import WeightPart, embedding_parts, end_parts, entry_parts, relative_part
+from split_model.weight_parts import WeightPart, relative_part
 
 
 @dataclass(frozen=True)
