@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from device_agent.edge.holding import Holding
 from device_agent.edge.plan import Hybrid, Tensor
-from device_agent.edge.shares import handed_out
+from device_agent.edge.shares import handed_out, spans
 
 
 def run_by_heads(on: Holding, number: int, layer: Tensor | Hybrid) -> None:
@@ -13,8 +13,7 @@ def run_by_heads(on: Holding, number: int, layer: Tensor | Hybrid) -> None:
     for _ in range(on.shape.attentions(number)):
         _widened(on, "project", layer.groups, layer)
         on.course.layer = number
-        on.course.compute([costs.of(m, "attend", on.rows, on.seen, layer.groups[m]) for m in on.members])
-        _summed(on, "output", layer.groups, layer)
+        _summed(on, "output", layer.groups, layer, attends=True)
     if isinstance(layer, Hybrid) and layer.mlp_by_rows:
         parts = handed_out(on.rows, layer.rows)
         on.course.compute([costs.mlp(member, parts[member]) for member in on.members])
@@ -31,23 +30,39 @@ def _widened(on: Holding, part: str, units: tuple[int, ...], layer: Tensor | Hyb
     tiles = None
     if isinstance(layer, Hybrid) and layer.overlap and isinstance(on.held, tuple):
         tiles = on.costs.tiles(part, units, on.held)
-    on.gathered(_whole(on, part, units), tiles)
+    on.gathered([of[0] for of in on.costs.tiles(part, units, (on.rows,))], tiles)
 
 
-def _summed(on: Holding, part: str, units: tuple[int, ...], layer: Tensor | Hybrid) -> None:
-    """A block's last product, whose results are partial sums; their combination, and the norm behind it."""
-    whole = _whole(on, part, units)
+def _summed(on: Holding, part: str, units: tuple[int, ...], layer: Tensor | Hybrid, attends: bool = False) -> None:
+    """A block's last product, whose results are partial sums; their combination, and the norm behind it.
+
+    attends: whether attention comes before the product: a tile's rows attend when it is the tile's turn.
+    """
+    whole = [of[0] for of in _products(on, part, units, (on.rows,), attends)]
     if isinstance(layer, Tensor):
         on.course.compute(whole)
         on.course.all_reduce(on.rows * on.shape.row_bytes)
         on.norm([on.rows] * len(on.members))
         return
     parts = handed_out(on.rows, layer.rows)
-    tiles = on.costs.tiles(part, units, parts) if layer.overlap else None
+    tiles = _products(on, part, units, parts, attends) if layer.overlap else None
     on.course.scatter([rows * on.shape.row_bytes for rows in parts], whole, tiles)
     on.held = parts
     on.norm(parts)
 
 
-def _whole(on: Holding, part: str, units: tuple[int, ...]) -> list[float]:
-    return [of[0] for of in on.costs.tiles(part, units, (on.rows,))]
+def _products(
+    on: Holding, part: str, units: tuple[int, ...], parts: tuple[int, ...], attends: bool
+) -> list[list[float]]:
+    """Seconds of each member's units with each tile of rows."""
+    products = on.costs.tiles(part, units, parts)
+    if not attends:
+        return products
+    seen = [on.cached + (span.start + (len(span) + 1) / 2 if on.shape.causal else on.rows) for span in spans(parts)]
+    return [
+        [
+            product + on.costs.of(member, "attend", rows, positions, units[member])
+            for product, rows, positions in zip(of, parts, seen, strict=True)
+        ]
+        for member, of in enumerate(products)
+    ]

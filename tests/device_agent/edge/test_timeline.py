@@ -221,6 +221,22 @@ def test_little_goes_at_once() -> None:
     assert ring == pytest.approx(2 * of.layers * 4 * rtt / 2, abs=rtt)
 
 
+def test_a_tile_attends_when_it_is_its_turn() -> None:
+    """So the reduce-scatter behind the attention hides behind attending, not behind the output projection alone."""
+    of = layer_of(shape(2, 64, 4, 8, 10, positions=0), 2)
+    measured = profile(of, [1e7] * 2, 4e5, rtt_s=0, one_shot_bytes=0)
+    found = {
+        overlap: predict(of, measured, plan(of, layers_for(of, 2, overlap=overlap)["scheme-2"], 2), Forward(1000))
+        for overlap in (True, False)
+    }
+    # An exchange is half of all rows' bytes; there are two a layer, but the first layer gathers nothing.
+    exchange_s = 500 * of.row_bytes / 4e5
+    output_s = measured.devices[0].seconds["output"](500, 2)
+    hidden_s = found[False].seconds - found[True].seconds
+    assert output_s < 0.4 * exchange_s
+    assert 0.9 * 3 * exchange_s < hidden_s < 3 * exchange_s
+
+
 def test_sending_may_slow_products_down() -> None:
     """A device that keeps half its speed beside a transfer is later than one that keeps all, and not than one after the
     other."""
