@@ -110,11 +110,19 @@ class Block:
 
     def mlp(self, normed: torch.Tensor) -> torch.Tensor:
         """normed [rows, hidden], behind `mlp_norm` -> [rows, hidden], a partial sum, without the residual."""
+        return self._down(self.mlp_inner(normed))
+
+    def mlp_inner(self, normed: torch.Tensor) -> torch.Tensor:
+        """The first half of `mlp`: normed [rows, hidden] -> [rows, columns]."""
         wide = self._wide(normed)
         if not self._gated:
-            return self._down(self._activation(wide))
+            return self._activation(wide)
         gate, up = wide.split_with_sizes([self.columns, self.columns], 1)
-        return self._down(self._activation(gate).mul_(up))
+        return self._activation(gate).mul_(up)
+
+    def mlp_output(self, inner: torch.Tensor) -> torch.Tensor:
+        """The second half of `mlp`: [rows, columns] -> [rows, hidden]."""
+        return self._down(inner)
 
     def drop(self) -> None:
         """Lets go of all weights, whoever still knows the block. It cannot compute any more."""

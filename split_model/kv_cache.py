@@ -88,6 +88,10 @@ class KVCache:
             values.narrow(1, start, rows).copy_(v.transpose(0, 1))
         return keys.narrow(1, 0, end), values.narrow(1, 0, end)
 
+    def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The keys and values of one layer, views [kv_heads, length, head_dim] good until the next call."""
+        return self._keys[layer].narrow(1, 0, self.length), self._values[layer].narrow(1, 0, self.length)
+
     def advance(self, rows: int) -> None:
         """Counts the rows that a step has appended to every layer. Raises CacheFull past the limit."""
         self.reserve(rows)
