@@ -51,8 +51,9 @@ class Group:
         ended: why, once it has.
     """
 
-    def __init__(self, epoch: int, plans: Mapping[int, bytes], key: bytes) -> None:
+    def __init__(self, epoch: int, plans: Mapping[int, bytes], key: bytes, names: Mapping[int, str]) -> None:
         self.epoch = epoch
+        self.names = names
         self.board = Board(self._tell, key)
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
@@ -118,10 +119,13 @@ class Rendezvous:
         self.address = ""
         self.port = 0
 
-    def open(self, epoch: int, plans: Mapping[int, bytes]) -> Group:
-        """Let members in, to ranks from 1 on, each with its plan. The group before must have ended."""
+    def open(self, epoch: int, plans: Mapping[int, bytes], names: Mapping[int, str] | None = None) -> Group:
+        """Let members in, to ranks from 1 on, each with its plan. The group before must have ended.
+
+        names: whom the ranks are for, where they are for somebody; nobody else gets them.
+        """
         assert self._group is None or self._group.ended.done()
-        self._group = Group(epoch, plans, link_key(self._secret, epoch))
+        self._group = Group(epoch, plans, link_key(self._secret, epoch), names or {})
         return self._group
 
     async def receive(self, websocket: ServerConnection) -> None:
@@ -150,9 +154,11 @@ class Rendezvous:
         group = self._group
         if group is None or group.ended.done():
             raise ConnectionFailed(Code.OVERLOADED, "no group is being formed", retry_after_s=1.0)
-        free = group.missing
+        free = [rank for rank in group.missing if group.names.get(rank, said.name) == said.name]
         if said.seat not in (0, *free) or not free:
-            raise ConnectionFailed(Code.OVERLOADED, "all places of this group are taken", retry_after_s=1.0)
+            raise ConnectionFailed(
+                Code.OVERLOADED, "all places of this group are taken, or are for others", retry_after_s=1.0
+            )
         # Who is made for one seat has it; others take the last, so that they are not in its way.
         return group, said.seat or free[-1]
 

@@ -52,6 +52,19 @@ async def test_members_get_their_places_and_tell_each_other() -> None:
                 assert group.missing == []
 
 
+async def test_places_may_be_for_somebody() -> None:
+    """Who comes gets the place that is for its name, whatever the order; who has none is sent away."""
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        rendezvous.open(1, {1: b"for one", 2: b"for two"}, {1: "one", 2: "two"})
+        async with join(at(rendezvous), SECRET, "one") as one:
+            for name in ("one", "three"):
+                with pytest.raises(ConnectionFailed, match="for others"):
+                    async with join(at(rendezvous), SECRET, name):
+                        pass
+            async with join(at(rendezvous), SECRET, "two") as two:
+                assert (one.rank, one.plan, two.rank, two.plan) == (1, b"for one", 2, b"for two")
+
+
 async def test_a_member_that_goes_ends_the_group_for_all() -> None:
     """Every wait ends and says who is gone; the next group begins at the same address."""
     async with listening(LOOPBACK, 0, SECRET) as rendezvous:
