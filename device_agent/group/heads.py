@@ -1,0 +1,103 @@
+"""What the portal tells every member, in one order for all: which step comes, and what becomes of sessions.
+
+A head is a few bytes of msgpack in a tensor of fixed size, so whoever receives it knows its length before it comes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Union
+
+import msgspec
+import torch
+
+HEAD_BYTES: Final = 40
+
+MAX_ROWS: Final = 4096
+"""Rows of one step."""
+
+MAX_POSITIONS: Final = 2**24
+"""Of one session."""
+
+_Session = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+_Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_POSITIONS)]
+
+
+class BadHead(ValueError):
+    """What came is no head, or says what cannot be: the portal and this member do not agree."""
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", forbid_unknown_fields=True):
+    """Base of all."""
+
+
+class Open(_Head, frozen=True, tag=1):
+    """A session begins that reaches ``positions`` at most; a number is used once."""
+
+    session: _Session
+    positions: _Position
+
+
+class Step(_Head, frozen=True, tag=2):
+    """``rows`` new positions from ``position`` on; the portal wants the outputs of the last ``want``."""
+
+    session: _Session
+    position: _Position
+    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
+    want: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
+
+
+class Truncate(_Head, frozen=True, tag=3):
+    """Positions from ``position`` on are forgotten."""
+
+    session: _Session
+    position: _Position
+
+
+class Fork(_Head, frozen=True, tag=4):
+    """Session ``session`` begins as a copy of the first ``position`` rows of ``source``, and reaches ``positions``."""
+
+    session: _Session
+    source: _Session
+    position: _Position
+    positions: _Position
+
+
+class Close(_Head, frozen=True, tag=5):
+    """A session ends."""
+
+    session: _Session
+
+
+class Idle(_Head, frozen=True, tag=6):
+    """Nothing for now: who hears this knows that the portal lives."""
+
+
+class End(_Head, frozen=True, tag=7):
+    """The portal stops: this member may leave."""
+
+
+Head = Union[Open, Step, Truncate, Fork, Close, Idle, End]
+
+_encode = msgspec.msgpack.encode
+_decoder = msgspec.msgpack.Decoder(Head)
+
+
+def written(head: Head) -> torch.Tensor:
+    """A head as uint8 ``[HEAD_BYTES]``: its length, itself, and zeros."""
+    data = _encode(head)
+    assert len(data) < HEAD_BYTES
+    return torch.frombuffer(bytearray([len(data)]) + data.ljust(HEAD_BYTES - 1, b"\0"), dtype=torch.uint8)
+
+
+def read(tensor: torch.Tensor) -> Head:
+    """The head in such a tensor. Raises ``BadHead``."""
+    data = tensor.numpy().tobytes()
+    if len(data) != HEAD_BYTES or data[0] >= HEAD_BYTES or any(data[data[0] + 1 :]):
+        raise BadHead("what came is no head")
+    try:
+        head: Head = _decoder.decode(data[1 : data[0] + 1])
+    except msgspec.MsgspecError as error:
+        raise BadHead(str(error)) from None
+    if isinstance(head, Step) and head.want > head.rows:
+        raise BadHead(f"{head.want} of {head.rows} rows cannot be wanted")
+    return head

@@ -1,0 +1,103 @@
+"""The layers that a member holds, each as pieces in memory, and the keys and values of one session in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from device_agent.edge.plan import Layer, Rows
+from device_agent.group.pieces import Piece, pieces_of
+from split_model.blocks import Block
+from split_model.checkpoint import Checkpoint
+from split_model.kv_cache import KVCache
+
+
+@dataclass(frozen=True)
+class HeldLayer:
+    """One layer, or what a member has of it.
+
+    Attributes:
+        layer: how the plan has it computed.
+        pieces: what each of ``blocks`` is.
+        blocks: in the order of groups and columns; none where the member has no part in the layer.
+        label: under which the bytes of its exchanges are counted.
+    """
+
+    layer: Layer
+    pieces: tuple[Piece, ...]
+    blocks: tuple[Block, ...]
+    label: str
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, layer: Layer, number: int, place: int, dtype: torch.dtype) -> HeldLayer:
+        """Read layer ``number`` of the model, as far as the member at ``place`` has it. Raises ``BadCheckpoint``."""
+        pieces = pieces_of(layer, place, checkpoint.spec)
+        apart = isinstance(layer, Rows)
+        blocks = [Block(checkpoint, number, dtype, each.groups, each.columns, apart=apart) for each in pieces]
+        return cls(layer, tuple(pieces), tuple(blocks), f"layer {number}")
+
+    @property
+    def own(self) -> int:
+        """Which piece is the member's part of a step of few rows."""
+        return next(number for number, piece in enumerate(self.pieces) if piece.own)
+
+    @property
+    def block(self) -> Block:
+        """That piece's; norms are the same in all."""
+        return self.blocks[self.own]
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Bytes of the weights in memory."""
+        return sum(block.loaded_bytes for block in self.blocks)
+
+
+class SessionCaches:
+    """Keys and values of one session at one member: a cache for each piece of each layer.
+
+    Where all members have whole layers and only some computed the last steps, the others' caches are shorter:
+    ``common`` is how long they are at least, the same number in all members, so that nobody has to ask.
+
+    Attributes:
+        positions: most that the session may reach.
+        position: where it is.
+        common: of each layer that is computed by rows: positions whose keys and values every member has.
+    """
+
+    def __init__(self, layers: Sequence[HeldLayer], positions: int, head_dim: int, dtype: torch.dtype) -> None:
+        self._of = [
+            [KVCache(1, len(piece.groups), head_dim, dtype, positions) for piece in layer.pieces] for layer in layers
+        ]
+        self.positions = positions
+        self.position = 0
+        self.common = [0] * len(layers)
+
+    def of(self, layer: int) -> list[KVCache]:
+        """Of each piece of a layer, numbered from 0 in the group."""
+        return self._of[layer]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(cache.nbytes for caches in self._of for cache in caches)
+
+    def truncate(self, position: int) -> None:
+        """Forget the rows from ``position`` on. Raises ``ValueError`` beyond those that are there."""
+        if not 0 <= position <= self.position:
+            raise ValueError(f"cannot truncate to {position}: the session is at {self.position}")
+        self.position = position
+        self.common = [min(each, position) for each in self.common]
+        for cache in (cache for caches in self._of for cache in caches):
+            cache.truncate(min(cache.length, position))
+
+    def begin_as(self, other: SessionCaches, position: int) -> None:
+        """Hold a copy of the first ``position`` rows of another. Raises ``ValueError`` where it has fewer."""
+        if not 0 <= position <= other.position:
+            raise ValueError(f"cannot begin with {position} rows of a session that is at {other.position}")
+        for mine, others in zip(self._of, other._of, strict=True):
+            for cache, source in zip(mine, others, strict=True):
+                cache.begin_as(source, min(source.length, position))
+        self.position = position
+        self.common = [min(each, position) for each in other.common]

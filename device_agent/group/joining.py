@@ -1,0 +1,100 @@
+"""What the members of a group tell each other before the first step: who fits, who has loaded, who refuses and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from device_agent.edge.plan import Layer
+from device_agent.group.held import HeldLayer
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.pieces import cache_bytes, weight_bytes
+from device_agent.group.worker import Worker
+from peers.collectives import Collectives
+from peers.fabric import Fabric
+from split_model.checkpoint import Checkpoint
+from split_model.hub import identity
+from split_model.slices import DTYPE_BYTES
+
+FITS: Final = "fits/"
+"""What a member posts, with its rank, once it has found that it can do its part."""
+
+REFUSED: Final = "refused/"
+"""What it posts instead, with the reason."""
+
+LOAD: Final = "load"
+"""What the portal posts once all fit: nobody reads a weight before."""
+
+LOADED: Final = "loaded/"
+"""What a member posts, with its rank, once it has its layers."""
+
+ALL_LOADED: Final = "all loaded"
+"""What the portal posts then: now they reach for each other."""
+
+LOADED_WITHIN_S: Final = 900.0
+"""A member that has not loaded by then hangs."""
+
+_MEMORY = Path("/proc/meminfo")
+
+
+class Refused(ValueError):
+    """This member cannot do its part; nothing has been loaded."""
+
+
+class Part:
+    """One member's part of a plan.
+
+    Args:
+        budget: bytes that it may use; 0: what the system says is free.
+
+    Raises:
+        Refused: the checkpoint is another one, the plan is not for this model, or the memory is too little.
+    """
+
+    def __init__(self, plan: JoinedPlan, checkpoint: Checkpoint, rank: int, budget: int = 0) -> None:
+        spec = checkpoint.spec
+        if plan.digest and plan.digest != identity(checkpoint):
+            raise Refused("its weights are not the portal's: use the same revision of the checkpoint on both")
+        if rank not in plan.ranks:
+            raise Refused(f"the plan has no part for rank {rank}")
+        try:
+            self.layers: tuple[Layer, ...] = plan.layers(spec)
+        except ValueError as error:
+            raise Refused(f"the plan is not for this model: {error}") from error
+        self.place = plan.ranks.index(rank)
+        self._plan, self._checkpoint = plan, checkpoint
+        needed = weight_bytes(self.layers, plan.first_layer, self.place, spec, plan.dtype)
+        needed += cache_bytes(self.layers, self.place, spec, plan.positions, DTYPE_BYTES[plan.dtype])
+        free = budget or free_bytes()
+        if free and needed > free:
+            raise Refused(f"{needed / 1e6:.1f} MB are needed for its part, and it has {free / 1e6:.1f}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and rows."""
+        dtype: torch.dtype = getattr(torch, self._plan.dtype)
+        return dtype
+
+    def load(self) -> list[HeldLayer]:
+        """Read what the member has of the group's layers, and nothing else. Raises ``BadCheckpoint``."""
+        first = self._plan.first_layer
+        return [
+            HeldLayer.load(self._checkpoint, layer, first + number, self.place, self.dtype)
+            for number, layer in enumerate(self.layers)
+        ]
+
+    def worker(self, held: list[HeldLayer], fabric: Fabric) -> Worker:
+        """What runs the steps."""
+        ranks = self._plan.ranks
+        return Worker(self._checkpoint.spec, held, self.dtype, Collectives(fabric, ranks), ranks, self.place)
+
+
+def free_bytes() -> int:
+    """Bytes of memory that the system has left; 0 where it does not say."""
+    if _MEMORY.exists():
+        for line in _MEMORY.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return 0

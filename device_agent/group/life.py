@@ -1,0 +1,150 @@
+"""One life of a group as its portal has it: what it asks, in one order, and the two threads that ask and take answers.
+
+The threads are not the compute thread: they wait for other machines, and meanwhile that has drafts, embeddings and
+heads to compute. Where the portal also computes a part, it does so on the thread that asks, since the others wait for
+it there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final
+
+import torch
+
+from device_agent.edge.plan import Layer
+from device_agent.group.heads import End, Head, Idle, Step, written
+from device_agent.group.layout import as_run, entry_of, layout_of, senders
+from device_agent.group.moves import Tag, send_entry
+from device_agent.group.worker import PORTAL, Worker, nearest
+from peers.board import PeerLost
+from peers.collectives import Collectives
+from peers.fabric import Fabric
+
+IDLE_EVERY_S: Final = 20.0
+"""When nothing is asked, members hear so often that there is nothing: they wait for the portal much longer."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A head for all members; of a step also its rows ``[rows, hidden]``, and who gets the outputs, on a thread."""
+
+    head: Head
+    hidden: torch.Tensor | None = None
+    deliver: Callable[[torch.Tensor], None] | None = None
+
+
+class Life:
+    """Takes what is asked until a member is lost.
+
+    Args:
+        fabric: open, with all members; it ends with this.
+        layers: of the plan, from the first that the group computes on.
+        ranks: of the members that compute, by place.
+        worker: the portal's own part, where it has one.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        layers: tuple[Layer, ...],
+        ranks: tuple[int, ...],
+        worker: Worker | None,
+    ) -> None:
+        assert (PORTAL in ranks) == (worker is not None)
+        self._fabric, self._layers, self._ranks, self._worker = fabric, layers, ranks, worker
+        self._links = Collectives(fabric)
+        self._lost: Callable[[str, int | None], object] = lambda why, rank: None
+        self._lock = threading.Lock()
+        self._ended = False
+        self._asked: SimpleQueue[Asked | None] = SimpleQueue()
+        self._taken: SimpleQueue[tuple[Asked, torch.Tensor | None] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._until_lost, args=(work,), name=name, daemon=True)
+            for name, work in (("group-asks", self._ask), ("group-takes", self._take))
+        ]
+
+    def start(self, lost: Callable[[str, int | None], object]) -> None:
+        """Begin. ``lost`` is called once, on a thread, where the group ends and not by ``end``: why, and which rank
+        is gone where that is known."""
+        self._lost = lost
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, asked: Asked) -> None:
+        """Ask all members, behind everything that was asked before. On any thread; nothing where it has ended."""
+        self._asked.put(asked)
+
+    def end(self) -> None:
+        """Tell the members that it is over, and wait for the threads; blocks for some seconds at most."""
+        self._over()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(IDLE_EVERY_S)
+        self._fabric.close()
+
+    def _over(self) -> bool:
+        """Whether this was the first to say so."""
+        with self._lock:
+            if self._ended:
+                return False
+            self._ended = True
+        self._asked.put(None)
+        self._taken.put(None)
+        return True
+
+    def _until_lost(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # Whatever it is, nobody would ask or answer any more.
+            if self._over():
+                self._fabric.lose(str(error))
+                self._lost(str(error), error.rank if isinstance(error, PeerLost) else None)
+
+    def _ask(self) -> None:
+        others = [rank for rank in range(self._fabric.size) if rank != PORTAL]
+        while True:
+            try:
+                asked = self._asked.get(timeout=IDLE_EVERY_S)
+            except Empty:
+                asked = Asked(Idle())
+            head = written(End() if asked is None else asked.head)
+            for rank in others:
+                self._links.send(head, rank, Tag.HEAD)
+            if asked is None:
+                return
+            if asked.hidden is not None:
+                first = layout_of(self._runs(asked)[0], len(asked.hidden))
+                entry = entry_of(first, len(asked.hidden), len(self._ranks))
+                send_entry(self._links, asked.hidden, entry, self._ranks, PORTAL)
+            mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
+            if asked.deliver is not None:
+                self._taken.put((asked, mine))
+
+    def _take(self) -> None:
+        while (taken := self._taken.get()) is not None:
+            asked, mine = taken
+            head, hidden = asked.head, asked.hidden
+            assert isinstance(head, Step) and hidden is not None and asked.deliver is not None
+            rows, size = hidden.shape
+            outputs = torch.empty((head.want, size), dtype=hidden.dtype)
+            coming = []
+            for place, found in senders(layout_of(self._runs(asked)[-1], rows), rows, head.want, nearest(self._ranks)):
+                part = outputs[found.start - (rows - head.want) : found.stop - (rows - head.want)]
+                if self._ranks[place] == PORTAL:
+                    assert mine is not None
+                    part.copy_(mine)
+                else:
+                    coming.append(self._links.receive(part, self._ranks[place], Tag.RESULT))
+            for each in coming:
+                each.wait()
+            asked.deliver(outputs)
+
+    def _runs(self, asked: Asked) -> list[Layer]:
+        """How the first and the last layer are run."""
+        assert isinstance(asked.head, Step)
+        head = asked.head
+        return [as_run(each, head.rows, head.position) for each in (self._layers[0], self._layers[-1])]

@@ -1,0 +1,157 @@
+"""A member of an edge group, beside the portal: ``python -m device_agent.group.member --join HOST:PORT --model …``.
+
+It dials the portal, learns its part of the plan, loads it and works until the group ends; then it dials again, since
+the portal may have planned anew for those who are left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import MISSING, dataclass
+from random import random
+from typing import Any, Final, Literal
+
+import structlog
+import torch
+
+from device_agent.group.heads import BadHead
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, REFUSED, Part
+from peers.board import PeerLost
+from peers.fabric import Fabric
+from peers.membership import Membership, join
+from service.logs import configure_logs
+from service.settings import changed, setting, settings_command
+from service.shared_settings import ModelSettings, ProcessSettings
+from service.stopping import end_at_once
+from split_model.checkpoint import Checkpoint
+from split_model.errors import ModelError
+from split_model.hub import resolve
+from split_model.kv_cache import CacheFull
+from split_model.slices import Slice
+from wire.backoff import delay_s
+from wire.errors import REFUSALS, Code, ConnectionFailed
+
+END_WITHIN_S: Final = 10.0
+"""A member that still computes for a group that has ended so long ago hangs."""
+
+SLOWEST: Final = 2
+"""A member dials again every second at least: answers wait for the group to be formed anew."""
+
+EXAMPLES = """
+TRILBY_GROUP_KEY=… python -m device_agent.group.member --join 10.0.0.1:8002 --model Qwen/Qwen3-0.6B --name kitchen
+"""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class MemberConfig:
+    """Compute a part of a model for a group of devices. Which part, the group's portal says.
+
+    Hidden states travel between members neither encrypted nor signed: all belong into one trusted network or a VPN.
+    """
+
+    join: str = setting(help="where the portal waits for members, as HOST:PORT")
+    model: str = changed(ModelSettings, "model", MISSING)
+    group_key: str = setting("", "secret that the members of a group share, 16 characters or more", secret=True)
+    name: str = setting("", "name of this member in the plan; empty: the machine's", variable="member_name")
+    memory_mb: int = setting(0, "memory for its part, in MB; 0: what is free", minimum=0)
+    threads: int = changed(ModelSettings, "threads", 0)
+    redial: bool = setting(True, "wait for the next plan when a group has ended", tunes=True)
+    log_level: Literal["debug", "info", "warning", "error"] = changed(ProcessSettings, "log_level", "info")
+    log_form: Literal["text", "json"] = changed(ProcessSettings, "log_form", "text")
+
+
+class CannotTakePart(ConnectionFailed):
+    """This member refused its part; dialling again would not help."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Code.INTERNAL, f"it cannot take part: {why}")
+
+
+def work(config: MemberConfig, membership: Membership) -> None:
+    """From the plan to the end of the group; blocks.
+
+    Raises ``Refused``, ``ModelError``, ``ValueError``, ``MemoryError`` before the group works, ``RuntimeError`` once it
+    has ended.
+    """
+    rank, board = membership.rank, membership.board
+    plan = JoinedPlan.read(membership.plan)
+    last = plan.first_layer + sum(each.count for each in plan.alike)
+    checkpoint = Checkpoint.open(resolve(config.model, only=lambda _: [Slice(plan.first_layer, last)]))
+    part = Part(plan, checkpoint, rank, config.memory_mb * 10**6)
+    board.post(f"{FITS}{rank}", b"")
+    board.get(LOAD, LOADED_WITHIN_S)
+    held = part.load()
+    board.post(f"{LOADED}{rank}", b"")
+    log.info("layers loaded", rank=rank, mode=plan.mode, megabytes=sum(each.loaded_bytes for each in held) // 10**6)
+    board.get(ALL_LOADED, LOADED_WITHIN_S)
+    with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
+        try:
+            part.worker(held, fabric).serve()
+        except (BadHead, CacheFull, MemoryError) as error:
+            raise RuntimeError(f"a step cannot be computed here: {type(error).__name__}: {error}") from error
+
+
+async def serve(config: MemberConfig) -> None:
+    """Be a member of one group, and with ``redial`` of each that follows.
+
+    Raises ``ConnectionFailed`` where another try would not help, or none is wanted.
+    """
+    attempt = 0
+    # One thread for all lives: each that computes would keep a team of OpenMP's.
+    compute = ThreadPoolExecutor(1, thread_name_prefix="member")
+    while True:
+        try:
+            async with join(config.join, config.group_key, config.name or os.uname().nodename) as membership:
+                attempt = 0
+                await _live(config, membership, compute)
+        except ConnectionFailed as failure:
+            if not config.redial or failure.code in REFUSALS or isinstance(failure, CannotTakePart):
+                raise
+            log.info("no group, dialling again", why=failure.message)
+        await asyncio.sleep(delay_s(min(attempt, SLOWEST), random()))
+        attempt += 1
+
+
+async def _live(config: MemberConfig, membership: Membership, compute: ThreadPoolExecutor) -> None:
+    """One life of the group. The end of the membership ends every wait of the thread, and the other way round."""
+    running = asyncio.get_running_loop().run_in_executor(compute, work, config, membership)
+    both: list[asyncio.Future[Any]] = [running, membership.ended]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if not running.done():
+        await asyncio.wait([running], timeout=END_WITHIN_S)
+    if not running.done():
+        log.error("this member hangs, and ends")
+        os._exit(1)
+    try:
+        running.result()
+    except (ModelError, MemoryError, ValueError) as error:
+        with suppress(PeerLost):
+            membership.board.post(f"{REFUSED}{membership.rank}", str(error).encode()[:1024])
+        await asyncio.wait([membership.ended], timeout=END_WITHIN_S)
+        raise CannotTakePart(str(error)) from error
+    except (RuntimeError, OSError) as error:
+        raise ConnectionFailed(Code.STAGE_LOST, str(error)) from error
+
+
+def run(config: MemberConfig) -> None:
+    """Dial, load, and work until nobody wants it any more."""
+    end_at_once()
+    configure_logs(f"member {config.name}".strip(), config.log_level, config.log_form)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    try:
+        asyncio.run(serve(config))
+    except (ConnectionFailed, ValueError) as error:
+        raise SystemExit(str(error)) from None
+
+
+main = settings_command(MemberConfig, run, name="python -m device_agent.group.member", examples=EXAMPLES)
+
+if __name__ == "__main__":
+    main(prog_name=main.name)

@@ -1,0 +1,71 @@
+"""What a member holds of each layer, cut so that it can compute its own share of it and the whole. Pure.
+
+A member that has a whole layer to compute some rows of it, and a shard of the same layer to compute steps of few rows,
+holds it as *pieces*: its shard, and what is before and behind that. The outputs of pieces are partial sums, like those
+of shards, so nothing is held twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from device_agent.edge.plan import Hybrid, Layer, Tensor, Whole
+from device_agent.edge.shares import spans
+from split_model.slices import Slice, held_bytes
+from split_model.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some KV groups and some columns of the MLP of one layer.
+
+    Attributes:
+        own: whether this is the member's part of a step of few rows.
+    """
+
+    groups: range
+    columns: range
+    own: bool = True
+
+
+def pieces_of(layer: Layer, place: int, spec: ModelSpec) -> list[Piece]:
+    """Those of the member at ``place``, in the order of groups and columns; none where it has no part in the layer."""
+    groups, columns = range(spec.num_kv_heads), range(spec.intermediate_size)
+    if isinstance(layer, Whole):
+        return [Piece(groups, columns)] if layer.member == place else []
+    if isinstance(layer, Tensor):
+        return [_shard(layer, place)]
+    if isinstance(layer, Hybrid):
+        own = _shard(layer.step, place)
+        return _around(own, range(0), columns) if layer.mlp_by_rows else [own]
+    if isinstance(layer.step, Whole):
+        return [Piece(groups, columns)]
+    return _around(_shard(layer.step, place), groups, columns)
+
+
+def weight_bytes(layers: Sequence[Layer], first: int, place: int, spec: ModelSpec, dtype: str) -> int:
+    """Bytes of the weights of the member at ``place``; ``layers`` are the model's from layer ``first`` on."""
+    held: Iterable[Slice] = (
+        Slice(number, number + 1, piece.groups, piece.columns)
+        for number, layer in enumerate(layers, first)
+        for piece in pieces_of(layer, place, spec)
+    )
+    return held_bytes(spec, held, dtype)
+
+
+def cache_bytes(layers: Sequence[Layer], place: int, spec: ModelSpec, positions: int, dtype_bytes: int) -> int:
+    """Bytes of the keys and values of one session of so many positions."""
+    groups = sum(len(piece.groups) for layer in layers for piece in pieces_of(layer, place, spec))
+    return 2 * groups * spec.head_dim * positions * dtype_bytes
+
+
+def _shard(layer: Tensor, place: int) -> Piece:
+    return Piece(spans(layer.groups)[place], spans(layer.columns)[place])
+
+
+def _around(own: Piece, groups: range, columns: range) -> list[Piece]:
+    """A member's own piece between those that make it whole; of ``groups`` none where only its own are wanted."""
+    before = Piece(groups[: own.groups.start], columns[: own.columns.start], own=False)
+    behind = Piece(groups[own.groups.stop :], columns[own.columns.stop :], own=False)
+    return [each for each in (before, own, behind) if each.own or each.groups or each.columns]

@@ -1,0 +1,88 @@
+"""What one session has asked of its group: what of it is done, and what is not, so that another life can go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Union
+
+import torch
+
+from device_agent.cloud.history import History
+from device_agent.group.heads import MAX_ROWS, Open, Step, Truncate
+
+
+@dataclass(eq=False)
+class Forward:
+    """Rows ``[rows, hidden]`` from ``position`` on that are not answered yet, and the answer for the last ``want``."""
+
+    position: int
+    hidden: torch.Tensor
+    want: int
+    answer: asyncio.Future[torch.Tensor]
+
+
+@dataclass
+class Record:
+    """Of one session. Groups answer in order.
+
+    Attributes:
+        session: its number.
+        positions: most it may reach.
+        position: where the next row goes, once all that is pending is done.
+        history: the rows that are answered.
+        losses: how many lives have ended while it had something pending, since it was last answered.
+    """
+
+    session: int
+    positions: int
+    position: int = 0
+    history: History = field(default_factory=History)
+    losses: int = 0
+    _pending: deque[Union[Forward, int]] = field(default_factory=deque)
+
+    @property
+    def waiting(self) -> list[Forward]:
+        """The forwards that are not answered, oldest first."""
+        return [each for each in self._pending if isinstance(each, Forward)]
+
+    def forward(self, hidden: torch.Tensor, want: int, answer: asyncio.Future[torch.Tensor]) -> Forward:
+        """New rows are asked for."""
+        asked = Forward(self.position, hidden, want, answer)
+        self._pending.append(asked)
+        self.position += len(hidden)
+        return asked
+
+    def truncate(self, position: int) -> None:
+        """Rows are to be forgotten, once what was asked before is done."""
+        self.position = position
+        if self._pending:
+            self._pending.append(position)
+        else:
+            self.history.truncate(position)
+
+    def answered(self, asked: Forward) -> bool:
+        """The oldest forward is done; False where this is another, of a life that is over."""
+        if not self._pending or self._pending[0] is not asked:
+            return False
+        self._pending.popleft()
+        self.history.append(asked.hidden)
+        self.losses = 0
+        while self._pending and isinstance(position := self._pending[0], int):
+            self.history.truncate(position)
+            self._pending.popleft()
+        return True
+
+    def again(self) -> Iterator[tuple[Open | Step | Truncate, torch.Tensor | None, Forward | None]]:
+        """What a life that knows nothing of this session has to be asked: heads, rows of steps, whom they answer."""
+        yield Open(self.session, self.positions), None, None
+        for begin in range(0, self.history.length, MAX_ROWS):
+            end = min(self.history.length, begin + MAX_ROWS)
+            yield Step(self.session, begin, end - begin, 0), self.history.rows(begin, end), None
+        for each in self._pending:
+            if isinstance(each, int):
+                yield Truncate(self.session, each), None, None
+            else:
+                yield Step(self.session, each.position, len(each.hidden), each.want), each.hidden, each

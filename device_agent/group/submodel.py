@@ -1,0 +1,235 @@
+"""A group of devices as a submodel: the verbs of a session, asked of whichever life of the group there is now."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+import torch
+
+from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, Close, Fork, Open, Step, Truncate
+from device_agent.group.life import Asked, Life
+from device_agent.group.record import Forward, Record
+from device_agent.sharing.compute import quiet
+from split_model.positions import PositionTable
+from wire.errors import Code, SessionFailed
+
+MAX_LOSSES: Final = 5
+"""Lives in a row that ended while a session waited: its rows may be the cause."""
+
+
+class GroupSubmodel:
+    """Layers on several devices. Everything belongs on one event loop.
+
+    While the group has no life, sessions can be opened and asked: the next life begins with all of it.
+
+    Args:
+        hidden_size, dtype: of rows.
+        entry: what is done to rows before the first layer, where the group has that and there is such a thing.
+    """
+
+    max_rows = MAX_ROWS
+    hints = None
+
+    def __init__(
+        self,
+        hidden_size: int,
+        dtype: torch.dtype,
+        entry: Callable[[torch.Tensor, Rows], torch.Tensor] | None = None,
+        max_positions: int = sys.maxsize,
+    ) -> None:
+        self.max_positions = min(max_positions, MAX_POSITIONS)
+        self.hidden_size, self.dtype = hidden_size, dtype
+        self._entry = entry
+        self._life: Life | None = None
+        self._numbers = count(1)
+        self._open: dict[int, GroupSession] = {}
+        self._over: str | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether sessions go on now."""
+        return self._life is not None
+
+    def open(self, positions: int, prompt: int = 0, expected: int = 0) -> GroupSession:
+        """Begin a session with room for ``positions`` positions. Raises ``SessionFailed`` where the group has ended for
+        good."""
+        if self._over is not None:
+            raise SessionFailed(Code.STAGE_LOST, self._over)
+        if not 0 <= positions <= self.max_positions:
+            raise SessionFailed(Code.TOKEN_LIMIT, f"this group allows {self.max_positions} positions, not {positions}")
+        session = GroupSession(self, Record(next(self._numbers), positions))
+        self.ask(Asked(Open(session.record.session, positions)))
+        return session
+
+    def begin(self, life: Life) -> None:
+        """A life has begun: all open sessions are replayed there, from the rows that are kept here."""
+        self._life = life
+        for session in self._open.values():
+            for head, hidden, forward in session.record.again():
+                self._send(session, head, hidden, forward)
+
+    def lost(self, why: str) -> None:
+        """The life is over. Sessions wait for the next, but for those that may be the reason."""
+        self._life = None
+        for session in list(self._open.values()):
+            if session.record.waiting:
+                session.record.losses += 1
+                if session.record.losses >= MAX_LOSSES:
+                    session.fail(SessionFailed(Code.STAGE_LOST, why))
+
+    def end(self, why: str) -> None:
+        """No life will follow: all sessions end, and the reason is said to whoever waits or opens another."""
+        self._life, self._over = None, why
+        for session in list(self._open.values()):
+            session.fail(SessionFailed(Code.STAGE_LOST, why))
+
+    def fork(self, source: Record, position: int) -> GroupSession:
+        """A session that begins as another one's first ``position`` rows."""
+        record = Record(next(self._numbers), source.positions, position, source.history.fork(position))
+        session = GroupSession(self, record)
+        self.ask(Asked(Fork(record.session, source.session, position, record.positions)))
+        return session
+
+    def ask(self, asked: Asked) -> None:
+        """Ask the life that there is; where there is none, the next learns it from the records."""
+        if self._life is not None:
+            self._life.put(asked)
+
+    def forward(self, session: GroupSession, forward: Forward) -> None:
+        """Ask for new rows of a session."""
+        if self._life is not None:
+            head = Step(session.record.session, forward.position, len(forward.hidden), forward.want)
+            self._send(session, head, forward.hidden, forward)
+
+    def enter(self, session: GroupSession) -> None:
+        """A session is open."""
+        self._open[session.record.session] = session
+
+    def leave(self, session: GroupSession) -> None:
+        """A session is closed, or has failed."""
+        if self._open.pop(session.record.session, None) is not None:
+            self.ask(Asked(Close(session.record.session)))
+
+    def _send(
+        self, session: GroupSession, head: Open | Step | Truncate, hidden: torch.Tensor | None, forward: Forward | None
+    ) -> None:
+        if hidden is not None and self._entry is not None:
+            assert isinstance(head, Step)
+            hidden = self._entry(hidden, Rows(head.position, head.rows))
+        loop = asyncio.get_running_loop()
+
+        def deliver(outputs: torch.Tensor) -> None:
+            if forward is not None:
+                loop.call_soon_threadsafe(session.answered, forward, outputs)
+
+        self.ask(Asked(head, hidden, deliver if forward is not None else None))
+
+
+class Rows:
+    """Where the rows of a step stand, as tables of positions ask for it."""
+
+    branching = None
+
+    def __init__(self, start: int, rows: int) -> None:
+        self.start, self.rows = start, rows
+
+    def look_up(self, table: PositionTable) -> tuple[torch.Tensor, ...]:
+        """See ``PlacedRows``."""
+        return table.span(self.start, self.rows)
+
+
+class GroupSession:
+    """One session. Its rows are kept here until it is closed, so that any life of the group can go on with it."""
+
+    branching = None
+    hints = None
+
+    def __init__(self, group: GroupSubmodel, record: Record) -> None:
+        self.record = record
+        self._group = group
+        self._closed = False
+        self._failure: SessionFailed | None = None
+        group.enter(self)
+
+    @property
+    def position(self) -> int:
+        """Where the next row goes."""
+        return self.record.position
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows that are kept."""
+        return self.record.history.nbytes
+
+    def expect(self, prompt: int, expected: int) -> None:
+        """See ``SubmodelSession.expect``; caches grow with the rows that come."""
+
+    def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
+        """See ``SubmodelSession.forward``. Nobody may write to ``hidden`` afterwards."""
+        self._check_open()
+        rows = hidden.shape[0]
+        if hidden.shape[1:] != (self._group.hidden_size,) or hidden.dtype != self._group.dtype:
+            raise ValueError(f"rows are {hidden.dtype} {list(hidden.shape)}, not those of this group")
+        if not 0 <= want <= rows or not 0 < rows <= MAX_ROWS:
+            raise ValueError(f"{want} of {rows} rows wanted; a forward has 1 to {MAX_ROWS} rows")
+        if self.position + rows > self.record.positions:
+            raise ValueError(f"position {self.position + rows} is beyond the session's {self.record.positions}")
+        answer: asyncio.Future[torch.Tensor] = quiet(asyncio.get_running_loop().create_future())
+        if self._failure is not None:
+            answer.set_exception(self._failure)
+            return answer
+        self._group.forward(self, self.record.forward(hidden.detach().contiguous(), want, answer))
+        return answer
+
+    def truncate(self, position: int) -> None:
+        """See ``SubmodelSession.truncate``."""
+        self._check_open()
+        if not 0 <= position <= self.position:
+            raise ValueError(f"cannot truncate to {position}, the session is at {self.position}")
+        self.record.truncate(position)
+        self._group.ask(Asked(Truncate(self.record.session, position)))
+
+    def fork(self, position: int) -> GroupSession:
+        """See ``SubmodelSession.fork``."""
+        self._check_open()
+        history = self.record.history
+        if not 0 <= position <= min(self.position, history.length):
+            raise ValueError(f"cannot fork at {position}: {history.length} rows are answered, of {self.position}")
+        return self._group.fork(self.record, position)
+
+    def park(self) -> None:
+        """See ``SubmodelSession.park``; keys and values stay where they are while the session is held."""
+        self._check_open()
+        if self.record.waiting:
+            raise ValueError("rows are not answered yet")
+
+    def close(self) -> None:
+        """See ``SubmodelSession.close``."""
+        if not self._closed:
+            self._closed = True
+            self._group.leave(self)
+            self._end_waits(SessionFailed(Code.CANCELLED, "the session was closed"))
+
+    def answered(self, forward: Forward, outputs: torch.Tensor) -> None:
+        """A life has answered."""
+        if self.record.answered(forward) and not forward.answer.done():
+            forward.answer.set_result(outputs)
+
+    def fail(self, failure: SessionFailed) -> None:
+        """The session has ended."""
+        self._failure = failure
+        self._group.leave(self)
+        self._end_waits(failure)
+
+    def _end_waits(self, failure: SessionFailed) -> None:
+        for each in self.record.waiting:
+            if not each.answer.done():
+                each.answer.set_exception(failure)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("the session is closed")

@@ -1,0 +1,150 @@
+"""One member's part of everything: it holds its pieces of the layers, has its keys and values, and runs steps.
+
+All members run the same heads in the same order, and meet in every exchange of every layer. Everything here blocks and
+belongs on one thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from device_agent.edge.plan import Hybrid, Rows, Tensor
+from device_agent.group.by_layer import run_alone
+from device_agent.group.by_rows import catch_up, run_by_rows
+from device_agent.group.by_tensor import run_by_tensor
+from device_agent.group.heads import HEAD_BYTES, BadHead, Close, End, Fork, Head, Idle, Open, Step, Truncate, read
+from device_agent.group.held import HeldLayer, SessionCaches
+from device_agent.group.hybrid import run_hybrid
+from device_agent.group.layout import At, Layout, as_run, entry_of, layout_of, senders
+from device_agent.group.moves import Tag, move, take_entry
+from device_agent.group.step_rows import StepRows
+from peers.collectives import Collectives
+from split_model.rope import Rope
+from split_model.spec import ModelSpec
+
+PORTAL: Final = 0
+"""The rank of the portal."""
+
+MAX_SESSIONS: Final = 1024
+"""Open at once; a portal has far fewer."""
+
+
+def nearest(ranks: tuple[int, ...]) -> int:
+    """The place of the portal, or the first where it has none."""
+    return ranks.index(PORTAL) if PORTAL in ranks else 0
+
+
+class Worker:
+    """Of one member, in one epoch of its group.
+
+    Args:
+        layers: the group's, as far as this member has them.
+        collectives: of the members that compute.
+        ranks: of these, by place.
+        place: this member's.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        layers: list[HeldLayer],
+        dtype: torch.dtype,
+        collectives: Collectives,
+        ranks: tuple[int, ...],
+        place: int,
+    ) -> None:
+        self._spec, self._layers = spec, layers
+        self._collectives, self._ranks, self._place = collectives, ranks, place
+        self._rope = Rope(spec.rope, dtype) if spec.positions == "rotary" else None
+        self._none = torch.empty((0, spec.hidden_size), dtype=dtype)
+        self._sessions: dict[int, SessionCaches] = {}
+
+    def serve(self) -> None:
+        """Do what the portal says until it ends. Raises ``PeerLost``, ``EpochOver``, ``BadHead``, ``MemoryError``."""
+        while True:
+            came = torch.empty(HEAD_BYTES, dtype=torch.uint8)
+            self._collectives.receive(came, PORTAL, Tag.HEAD).wait()
+            head = read(came)
+            if isinstance(head, End):
+                return
+            self.do(head)
+
+    @torch.inference_mode()
+    def do(self, head: Head, given: torch.Tensor | None = None) -> torch.Tensor | None:
+        """One head.
+
+        Args:
+            given: the step's rows ``[rows, hidden]``, where this is the portal's own part.
+
+        Returns:
+            of the outputs that are wanted those that this member has, in the portal; None elsewhere, where they are
+            sent.
+        """
+        if isinstance(head, Step):
+            return self._step(head, given)
+        if isinstance(head, Open):
+            self._begin(head.session, head.positions)
+        elif isinstance(head, Close):
+            self._sessions.pop(head.session, None)
+        elif not isinstance(head, (Idle, End)):
+            source = self._session(head.source if isinstance(head, Fork) else head.session)
+            if not head.position <= source.position:
+                raise BadHead(f"session {head.session} cannot go to {head.position}")
+            if isinstance(head, Truncate):
+                source.truncate(head.position)
+            else:
+                self._begin(head.session, head.positions).begin_as(source, head.position)
+        return None
+
+    def _begin(self, session: int, positions: int) -> SessionCaches:
+        if session in self._sessions or len(self._sessions) >= MAX_SESSIONS:
+            raise BadHead(f"session {session} cannot begin")
+        self._sessions[session] = SessionCaches(self._layers, positions, self._spec.head_dim, self._none.dtype)
+        return self._sessions[session]
+
+    def _session(self, number: int) -> SessionCaches:
+        if number not in self._sessions:
+            raise BadHead(f"there is no session {number}")
+        return self._sessions[number]
+
+    def _step(self, head: Step, given: torch.Tensor | None) -> torch.Tensor | None:
+        session = self._session(head.session)
+        if head.position != session.position or head.position + head.rows > session.positions:
+            raise BadHead(f"{head.rows} rows from {head.position} on are not the next of session {head.session}")
+        on = StepRows(self._collectives, self._ranks, self._place, head.position, head.rows, self._rope)
+        runs = [as_run(each.layer, head.rows, head.position) for each in self._layers]
+        layout = entry_of(layout_of(runs[0], head.rows), head.rows, len(self._ranks))
+        hidden = take_entry(layout, on, PORTAL, self._none, given)
+        for number, (held, run) in enumerate(zip(self._layers, runs, strict=True)):
+            hidden, layout = move(hidden, layout, layout_of(run, head.rows), on), layout_of(run, head.rows)
+            caches = session.of(number)
+            if number == len(runs) - 1:
+                on.wanted = range(head.rows - head.want, head.rows)
+            if isinstance(run, Tensor):
+                hidden = run_by_tensor(held, caches, on, hidden)
+            elif isinstance(run, Hybrid):
+                hidden = run_hybrid(held, caches, on, hidden)
+            elif isinstance(run, Rows):
+                if session.common[number] < head.position:
+                    catch_up(held, caches, on, session.common[number])
+                hidden = run_by_rows(held, caches, on, hidden)
+                if not run.prefix:
+                    session.common[number] = head.position + head.rows
+            elif layout == At(self._place):
+                hidden = run_alone(held, caches, on, hidden)
+        on.advance()
+        session.position += head.rows
+        return self._give(head, layout, hidden, given is not None)
+
+    def _give(self, head: Step, layout: Layout, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
+        """The outputs that the portal wants, and this member has, are the last of its rows."""
+        for place, rows in senders(layout, head.rows, head.want, nearest(self._ranks)):
+            if place != self._place:
+                continue
+            part = hidden[len(hidden) - len(rows) :]
+            if here:
+                return part
+            self._collectives.send(part, PORTAL, Tag.RESULT)
+        return None

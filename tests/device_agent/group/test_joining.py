@@ -1,0 +1,81 @@
+"""What members are told, and when they refuse: before a weight is read, and saying why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from groups import FORMS, PORTAL, plan_of
+from tiny_models import build_tiny
+
+from device_agent.edge.plan import Rows, Whole
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.joining import Part, Refused
+from split_model.checkpoint import Checkpoint
+from split_model.hub import identity
+
+NAMES = ("one", "two", "three")
+
+
+@pytest.fixture
+def checkpoint(tiny_folder: Path) -> Checkpoint:
+    """A tiny Llama."""
+    path = tiny_folder / "llama"
+    return Checkpoint.open(path if path.exists() else build_tiny("llama", path))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_plans_come_out_as_they_went_in(form: str, checkpoint: Checkpoint) -> None:
+    """Layers, ranks and names; the portal has rank 0 wherever it stands."""
+    plan = plan_of(checkpoint.spec, form, ("one", PORTAL, "three"), (1.0, 2.0, 3.0))
+    joined = JoinedPlan.read(JoinedPlan.of(plan, "digest", "float32", 0, 100).written())
+    assert joined.layers(checkpoint.spec) == plan.layers
+    assert joined.ranks == (1, 0, 2) and joined.seats == {1: "one", 2: "three"}
+
+
+def test_lies_in_a_plan_are_refused(checkpoint: Checkpoint) -> None:
+    """Bytes that are no plan, fields that there are not, layers past the model, members without a rank of their own."""
+    good = JoinedPlan.of(plan_of(checkpoint.spec, "mixed", NAMES), "", "float32", 0, 0)
+    for data in (b"", b"\x00", good.written()[:-3], msgspec.msgpack.encode({"digest": ""})):
+        with pytest.raises(ValueError):
+            JoinedPlan.read(data)
+    fields = msgspec.to_builtins(good)
+    lies: list[dict[str, object]] = [{"dtype": "int8"}, {"more": 1}, {"first_layer": -1}, {"alike": [[1, [9, 0]]]}]
+    for change in lies:
+        with pytest.raises(ValueError):
+            JoinedPlan.read(msgspec.msgpack.encode({**fields, **change}))
+    others: list[dict[str, Any]] = [
+        {"first_layer": 1},
+        {"ranks": (1, 1, 2)},
+        {"ranks": (1, 2, 9)},
+        {"names": ("a", "b")},
+    ]
+    for change in others:
+        with pytest.raises(ValueError):
+            msgspec.structs.replace(good, **change).layers(checkpoint.spec)
+
+
+def test_eq_8_is_for_one_shot_work(checkpoint: Checkpoint) -> None:
+    """An order that leaves no keys and values is refused: nothing could go on from it."""
+    plan = plan_of(checkpoint.spec, "voltage", NAMES)
+    layer = Rows((1.0, 1.0, 1.0), Whole(0), reordered=(True, False, False))
+    with pytest.raises(ValueError, match=r"Eq\. 8"):
+        JoinedPlan.of(replace(plan, layers=(layer,) * 4), "", "float32", 0, 0)
+
+
+def test_refusals_say_why(checkpoint: Checkpoint) -> None:
+    """Other weights, no place, a plan for another model, too little memory: nothing has been loaded."""
+    plan = JoinedPlan.of(plan_of(checkpoint.spec, "tensor", NAMES), identity(checkpoint), "float32", 0, 100)
+    part = Part(plan, checkpoint, 1, 10**6)
+    needed = sum(each.loaded_bytes for each in part.load())
+    for change, rank, budget, why in (
+        ({"digest": "another"}, 1, 0, "same revision"),
+        ({}, 4, 0, "no part for rank 4"),
+        ({"first_layer": 2}, 1, 0, "not for this model"),
+        ({}, 1, needed, r"0\.1 MB are needed"),
+    ):
+        with pytest.raises(Refused, match=why):
+            Part(msgspec.structs.replace(plan, **change), checkpoint, rank, budget)

@@ -1,0 +1,143 @@
+"""A group of real processes gives transformers' greedy tokens in fp32, whoever computes what, and whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from checkpoints import DEMO
+from clouds import chain_over, greedy, until
+from groups import FORMS, group_of, members
+from oracle import oracle_tokens, prompt_for
+from processes import Process, free_port
+
+from device_agent.chain.chain import Chain
+from device_agent.group.host import GroupHost
+from device_agent.sharing.compute import Compute
+from device_agent.speculative.choosing import Chooser
+from device_agent.speculative.drafters import load_drafters
+from device_agent.speculative.generation import Generation
+from device_agent.speculative.way import DraftingWay, DraftSettings
+from split_model.checkpoint import Checkpoint
+from split_model.sampling import SamplingParams
+
+NAMES = ("one", "two", "three", "four")
+TOKENS = 24
+PROMPT = 70
+UNEVEN = {1: (1.0,), 2: (1.0, 3.0), 3: (2.0, 0.0, 3.0), 4: (1.0, 2.0, 0.0, 4.0)}
+SAMPLE = [("tensor", 2), ("voltage", 2), ("galaxy-1", 2), ("mixed", 2)]
+
+pytestmark = pytest.mark.system
+
+
+class Started:
+    """The members' processes, of which later tests may use more, and the port where they look for a portal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._stack: list[object] = []
+        self.processes: dict[str, Process] = {}
+
+    def have(self, count: int) -> Sequence[str]:
+        """The names of so many that run."""
+        for name in NAMES[:count]:
+            if name not in self.processes or self.processes[name].process.poll() is not None:  # type: ignore[union-attr]
+                more = members(DEMO, [name], self.port, self._folder)
+                self.processes |= more.__enter__()
+                self._stack.append(more)
+        return NAMES[:count]
+
+    def end(self) -> None:
+        """All of them."""
+        for each in self._stack:
+            each.__exit__(None, None, None)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    """Processes that join one group after the other."""
+    found = Started(tmp_path_factory.mktemp("members"))
+    yield found
+    found.end()
+
+
+def chain_of(host: GroupHost, compute: Compute, split: int = 0) -> Chain:
+    """The demo model with its middle in the group."""
+    return chain_over(DEMO, split, 0, host.submodel, compute, 64)
+
+
+async def check(host: GroupHost, count: int = 1) -> None:
+    """So many answers at once are transformers'."""
+    compute = Compute()
+    prompts = [prompt_for(DEMO, PROMPT, seed) for seed in range(count)]
+    answers = await asyncio.gather(*(greedy(chain_of(host, compute), list(each), TOKENS) for each in prompts))
+    compute.stop()
+    assert answers == [oracle_tokens(DEMO, each, TOKENS) for each in prompts]
+
+
+@pytest.mark.parametrize(("form", "count"), SAMPLE)
+async def test_a_sample(form: str, count: int, started: Started) -> None:
+    """Some ways to share the demo model, two answers at once."""
+    async with group_of(DEMO, form, started.have(count), started.port, UNEVEN[count]) as host:
+        await check(host, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("form", FORMS)
+async def test_every_way(form: str, count: int, even: bool, started: Started) -> None:
+    """All ways to share the demo model, with 1 to 4 members."""
+    async with group_of(DEMO, form, started.have(count), started.port, () if even else UNEVEN[count]) as host:
+        await check(host)
+
+
+@pytest.mark.parametrize("form", ["voltage", pytest.param("galaxy-2", marks=pytest.mark.slow)])
+async def test_drafting_over_a_group(form: str, started: Started) -> None:
+    """With an adapter and two layers at the portal the tokens are the same, and drafts are accepted or not."""
+    checkpoint = Checkpoint.open(DEMO)
+    compute = Compute()
+    async with group_of(DEMO, form, started.have(2), started.port, first=2) as host:
+        chain = chain_of(host, compute, split=2)
+        drafters = load_drafters(["adapter"], DEMO / "drafters", checkpoint, 2, host.submodel.dtype, chain.parts)
+        drafter = drafters.get("adapter")
+        prompt = prompt_for(DEMO, PROMPT)
+        session = chain.open(PROMPT + TOKENS + 32, drafter=drafter)
+        chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
+        way = DraftingWay.of(drafter, DraftSettings())
+        tokens = [chosen.token async for chosen in Generation(session, chooser, way).run()]
+        session.close()
+    compute.stop()
+    assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
+
+
+@pytest.mark.parametrize("form", ["tensor", pytest.param("voltage", marks=pytest.mark.slow)])
+async def test_a_member_is_killed(form: str, started: Started) -> None:
+    """The answer under way ends with the same tokens, by those who are left; the kill is noticed within a second."""
+    compute = Compute()
+    prompt = prompt_for(DEMO, PROMPT)
+    async with group_of(DEMO, form, started.have(3), started.port) as host:
+        chain = chain_of(host, compute)
+        session = chain.open(PROMPT + TOKENS)
+        chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
+        tokens: list[int] = []
+        killed_at = noticed_after = 0.0
+        async for chosen in Generation(session, chooser, DraftingWay.of(None, DraftSettings())).run():
+            tokens.append(chosen.token)
+            if len(tokens) == TOKENS // 3:
+                process = started.processes["two"].process
+                assert process is not None
+                os.kill(process.pid, signal.SIGKILL)
+                killed_at = time.monotonic()
+                await until(lambda: not host.submodel.connected)
+                noticed_after = time.monotonic() - killed_at
+        session.close()
+    compute.stop()
+    assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
+    assert 0 < noticed_after < 1

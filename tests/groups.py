@@ -1,0 +1,157 @@
+"""Edge groups for tests: plans of every kind, groups whose members are threads, and groups of real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from itertools import cycle, islice
+from pathlib import Path
+
+import torch
+from peers_together import fabrics
+from processes import Process
+
+from device_agent.edge.plan import GroupPlan, Hybrid, Layer, Rows, Tensor, Whole
+from device_agent.edge.shares import handed_out
+from device_agent.group.host import GroupHost
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.joining import Part
+from device_agent.group.life import Life
+from device_agent.group.submodel import GroupSubmodel
+from peers.board import PeerLost
+from split_model.checkpoint import Checkpoint
+from split_model.entry import Entry
+from split_model.spec import ModelSpec
+
+KEY = "a secret of these tests"
+FORMED_WITHIN_S = 60.0
+PORTAL = "portal"
+
+FormOf = Callable[[ModelSpec, Sequence[float]], list[Layer]]
+"""A model and the members' shares to forms, which the layers have by turns."""
+
+
+def _tensor(spec: ModelSpec, shares: Sequence[float]) -> Tensor:
+    return Tensor(handed_out(spec.num_kv_heads, shares), handed_out(spec.intermediate_size, shares))
+
+
+def _hybrid(spec: ModelSpec, shares: Sequence[float], mlp_by_rows: bool, overlap: bool = True) -> Hybrid:
+    step = _tensor(spec, shares)
+    return Hybrid(step.groups, step.columns, tuple(shares), mlp_by_rows, overlap)
+
+
+def _pipeline(spec: ModelSpec, shares: Sequence[float]) -> list[Layer]:
+    counts = handed_out(spec.num_layers, shares)
+    return [Whole(member) for member, count in enumerate(counts) for _ in range(count)]
+
+
+FORMS: dict[str, FormOf] = {
+    "tensor": lambda spec, shares: [_tensor(spec, shares)],
+    "pipeline": _pipeline,
+    "galaxy-1": lambda spec, shares: [_hybrid(spec, shares, False)],
+    "galaxy-2": lambda spec, shares: [_hybrid(spec, shares, True)],
+    "galaxy-no-overlap": lambda spec, shares: [_hybrid(spec, shares, False, False)],
+    "voltage": lambda spec, shares: [Rows(tuple(shares), _tensor(spec, shares))],
+    "voltage-one-steps": lambda spec, shares: [Rows(tuple(shares), Whole(len(shares) - 1), overlap=False)],
+    "voltage-keys-values": lambda spec, shares: [Rows(tuple(shares), _tensor(spec, shares), keys_values=True)],
+    "voltage-prefix": lambda spec, shares: [Rows(tuple(shares), Whole(len(shares) - 1), prefix=True)],
+    "voltage-prefix-keys-values": lambda spec, shares: [
+        Rows(tuple(shares), Whole(len(shares) - 1), keys_values=True, prefix=True)
+    ],
+    "mixed": lambda spec, shares: [
+        _tensor(spec, shares),
+        Rows(tuple(shares), _tensor(spec, shares)),
+        _hybrid(spec, shares, True),
+        Whole(0),
+        Rows(tuple(reversed(shares)), Whole(0), keys_values=True),
+        _hybrid(spec, shares, False),
+        Whole(len(shares) - 1),
+    ],
+}
+
+
+def plan_of(
+    spec: ModelSpec, form: str, names: Sequence[str], shares: Sequence[float] = (), layers: int | None = None
+) -> GroupPlan:
+    """A plan for ``layers`` layers, all of the model's by default, with even shares unless given."""
+    forms = FORMS[form](spec, shares or [1.0] * len(names))
+    return GroupPlan(form, tuple(names), PORTAL, tuple(islice(cycle(forms), layers or spec.num_layers)))
+
+
+def submodel_for(checkpoint: Checkpoint, first: int = 0) -> GroupSubmodel:
+    """What sessions of a group that computes from layer ``first`` on are opened on."""
+    entry = None if first else Entry.load(checkpoint, torch.float32)
+    return GroupSubmodel(checkpoint.spec.hidden_size, torch.float32, entry)
+
+
+@contextmanager
+def group_here(path: Path, plan: GroupPlan, first: int = 0) -> Iterator[GroupSubmodel]:
+    """A group whose members are threads of this process; the portal is one of them where the plan names it."""
+    checkpoint = Checkpoint.open(path)
+    joined = JoinedPlan.read(JoinedPlan.of(plan, "", "float32", first, 0).written())
+    size = max(joined.ranks) + 1
+
+    def work(part: Part, fabric: object) -> None:
+        with suppress(PeerLost):
+            part.worker(part.load(), fabric).serve()  # type: ignore[arg-type]
+
+    with fabrics(size) as links, ExitStack() as stack:
+        for rank in range(1, size):
+            member = threading.Thread(target=work, args=(Part(joined, checkpoint, rank), links[rank]))
+            member.start()
+            stack.callback(member.join)
+        mine = Part(joined, checkpoint, 0) if 0 in joined.ranks else None
+        worker = mine.worker(mine.load(), links[0]) if mine is not None else None
+        life = Life(links[0], joined.layers(checkpoint.spec), joined.ranks, worker)
+        group = submodel_for(checkpoint, first)
+        life.start(lambda why, rank: None)
+        stack.callback(life.end)
+        group.begin(life)
+        yield group
+
+
+@contextmanager
+def members(path: Path, names: Sequence[str], port: int, folder: Path, *more: str) -> Iterator[dict[str, Process]]:
+    """A process for each name, that joins whoever listens at the port of the loopback address."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(
+                Process(
+                    "device_agent.group.member",
+                    *("--join", f"127.0.0.1:{port}", "--model", str(path), "--name", name, *more),
+                    log=folder / f"{name}.log",
+                    environment={"TRILBY_GROUP_KEY": KEY},
+                )
+            )
+            for name in names
+        }
+
+
+@asynccontextmanager
+async def group_of(
+    path: Path, form: str, names: Sequence[str], port: int, shares: Sequence[float] = (), first: int = 0
+) -> AsyncIterator[GroupHost]:
+    """A group of processes with these names, formed; those who are left have the last of the shares."""
+    checkpoint = Checkpoint.open(path)
+    layers = checkpoint.spec.num_layers - first
+
+    def plan_for(left: Sequence[str]) -> GroupPlan:
+        return plan_of(checkpoint.spec, form, left, shares[-len(left) :], layers)
+
+    group = submodel_for(checkpoint, first)
+    host = GroupHost(
+        checkpoint, group, plan_for, names, first, "float32", KEY, port=port, join_within_s=FORMED_WITHIN_S
+    )
+    task = asyncio.create_task(host.run())
+    formed = asyncio.create_task(host.formed.wait())
+    try:
+        await asyncio.wait([task, formed], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        yield host
+    finally:
+        formed.cancel()
+        task.cancel()
+        await asyncio.gather(task, formed, return_exceptions=True)
