@@ -10,8 +10,8 @@ from typing import Union
 
 import torch
 
-from device_agent.cloud.history import History
 from device_agent.group.heads import MAX_ROWS, Open, Step, Truncate
+from split_model.history import History
 
 
 @dataclass(eq=False)

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.cloud.asked import Asked, Piece
-from device_agent.cloud.log import GATHERED, WHOLE_ROWS, History, SessionLog
+from device_agent.cloud.log import SessionLog
 from device_agent.cloud.times import Turn
+from split_model.history import GATHERED, WHOLE_ROWS, History
 from split_model.tree import Tree
 from wire.errors import SessionFailed
 

@@ -19,10 +19,10 @@ from processes import Process, free_port
 from device_agent.chain.chain import Chain
 from device_agent.group.host import GroupHost
 from device_agent.sharing.compute import Compute
-from device_agent.speculative.choosing import Chooser
 from device_agent.speculative.drafters import load_drafters
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftSettings
+from drafting.choosing import Chooser
 from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 

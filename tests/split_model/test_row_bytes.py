@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from device_agent.cloud.log import History
+from split_model.history import History
 from split_model.tensor_bytes import finite, joined
 
 
