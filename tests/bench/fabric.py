@@ -41,9 +41,7 @@ def least_s(operation: str, size: int, mb_s: float) -> float:
     """The least time for what must pass the busiest port; 0 where that is not what bounds it."""
     row = COLUMNS * 4 / (mb_s * 1e6)
     shares = uneven(size) if "uneven" in operation else evenly(ROWS, size)
-    if operation.startswith("all-gather") and "KB" in operation:
-        return row * max(ROWS - rows for rows in shares)
-    if operation.startswith("reduce-scatter"):
+    if operation.startswith(("all-gather", "reduce-scatter")) and "819" in operation:
         return row * max(ROWS - rows for rows in shares)
     if operation.startswith("all-reduce, 819"):
         return row * 2 * max(ROWS - rows for rows in shares)

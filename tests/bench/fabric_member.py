@@ -22,6 +22,7 @@ from bench.gloo_group import over_gloo
 
 from peers.board import Board
 from peers.collectives import Collectives
+from peers.exchange import Exchange
 from peers.fabric import Fabric
 from peers.membership import join
 from peers.rendezvous import listening
@@ -93,9 +94,34 @@ def operations(fabric: Fabric, gloo: Any) -> dict[str, dict[str, Operation]]:
             "gloo": lambda: gloo.allgather([list(little)], [little[rank]]).wait(),
         },
     }
+    found["all-gather beside a product"] = beside_a_product(lambda: ring.all_gather(whole, even))
     for name, numbers in (("4 KB", ROW), ("66 KB", 16 * ROW), ("1 MB", 256 * ROW)):
         found[f"there and back, {name}"] = there_and_back(ring, gloo, rank, numbers)
     return found
+
+
+def beside_a_product(gather: Callable[[], Exchange]) -> dict[str, Operation]:
+    """The product of an MLP's first half, on one thread, and tiles that come meanwhile."""
+    rows, weights = torch.ones(ROWS, COLUMNS), torch.ones(COLUMNS, 4 * COLUMNS)
+
+    def product() -> None:
+        torch.mm(rows, weights)
+
+    def at_once() -> None:
+        exchange = gather()
+        product()
+        exchange.wait()
+
+    def in_turn() -> None:
+        gather().wait()
+        product()
+
+    return {
+        "the product": product,
+        "the gather": lambda: gather().wait(),
+        "one after the other": in_turn,
+        "at once": at_once,
+    }
 
 
 def there_and_back(ours: Collectives, gloo: Any, rank: int, numbers: int) -> dict[str, Operation]:
