@@ -53,7 +53,7 @@ def _hidden(on: Holding, number: int, layer: Rows, parts: Sequence[int], active:
                 return 0.0
             # Further positions cost what they add: a member's own projections are made once.
             more = costs.of(member, "reordered", active[member], parts[member] + rows)
-            return more - costs.of(member, "reordered", active[member], parts[member])
+            return max(more - costs.of(member, "reordered", active[member], parts[member]), 0.0)
         query = costs.of(member, "query", active[member], groups) if own else 0.0
         return query + costs.of(member, "key_value", rows, groups)
 

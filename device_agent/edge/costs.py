@@ -35,6 +35,7 @@ class Costs:
         return self.project(node, rows, width) if part == "project" else self.of(node, part, rows, width)
 
     def measured(self, node: int, part: str) -> bool:
+        """Whether a part that need not be measured was."""
         return part in self._seconds[node]
 
     def project(self, node: int, rows: float, groups: int) -> float:
@@ -42,12 +43,12 @@ class Costs:
         return self.of(node, "query", rows, groups) + self.of(node, "key_value", rows, groups)
 
     def mlp(self, node: int, rows: float) -> float:
-        """All columns."""
+        """An MLP without its norm, all columns of it."""
         columns = self._shape.intermediate
         return self.of(node, "up", rows, columns) + self.of(node, "down", rows, columns)
 
     def attention(self, node: int, rows: float, positions: float, groups: int | None = None) -> float:
-        """The whole block, norm included: of `groups`, None for all, by rows that each see so many positions."""
+        """An attention block without its norm: of `groups`, None for all, by rows that each see so many positions."""
         groups = self._shape.kv_heads if groups is None else groups
         return (
             self.project(node, rows, groups)
@@ -56,7 +57,7 @@ class Costs:
         )
 
     def layer(self, node: int, number: int, rows: float, positions: float) -> float:
-        """A whole layer."""
+        """A whole layer, norms included."""
         blocks = self._shape.attentions(number)
         attention = self.attention(node, rows, positions) + self.of(node, "norm", rows)
         return blocks * attention + self.mlp(node, rows) + self.of(node, "norm", rows)

@@ -56,11 +56,6 @@ class Prediction:
     busy: tuple[float, ...]
     sent: tuple[tuple[float, ...], ...]
 
-    @property
-    def exposed(self) -> float:
-        """Seconds in which the busiest node does not compute: it waits for links and for others."""
-        return max(self.seconds - max(self.busy), 0.0)
-
 
 def predict(shape: Shape, profile: Profile, plan: GroupPlan, forward: Forward) -> Prediction:
     """Plays one forward. Raises ValueError where the plan does not fit the shape or a device was not measured."""
