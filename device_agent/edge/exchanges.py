@@ -43,7 +43,7 @@ def ring_gather(lan: Lan, ports: Ports, begins: Sequence[float], sizes: Sequence
             if sizes[tile]:
                 free[member] = max(leaves, free[member]) + factor * sizes[tile] / lan.bytes_s[member][after]
                 leaves = free[member] + factor * lan.delay_s[member][after]
-            arrived[after] = leaves
+            arrived[after] = max(leaves, begins[after])  # who has not begun passes nothing on
         has = arrived
         for member in range(members):
             ends[member] = max(ends[member], has[member]) + products[member][(member - round_) % members]
@@ -61,6 +61,7 @@ def ring_scatter(
     members = lan.members
     factor = lan.factor("reduce_scatter", sum(sizes))
     computed, came, free = list(begins), list(begins), ports.out
+    ends = list(begins)
     for round_ in range(1, members + 1):
         arrived = [0.0] * members
         for member, after in lan.ring:
@@ -71,8 +72,10 @@ def ring_scatter(
                 free[member] = max(ready, free[member]) + factor * sizes[tile] / lan.bytes_s[member][after]
                 ready = free[member] + factor * lan.delay_s[member][after]
             arrived[after] = ready
-        last, came = came, arrived
-    return [max(computed[member], last[member]) for member in range(members)]
+        # What came it must add to and pass on, also where its own tile needs nothing of it.
+        ends = [max(ends[member], computed[member], came[member]) for member in range(members)]
+        came = arrived
+    return ends
 
 
 def ring_bytes(sizes: Sequence[float], scatter: bool = False) -> list[float]:

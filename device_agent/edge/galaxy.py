@@ -91,12 +91,14 @@ def balanced(
 
     unit_bytes: of one unit in all layers. What nobody has room for stays where it is.
     """
+    # Who gets the first unit gets the output's bias too, once a block.
+    spare = sum(task.shape.attentions(layer) for layer in range(task.shape.layers)) * task.shape.row_bytes
     for _ in range(8 * len(parts)):
         found = task.held(plan(parts))
         budgets = {device.name: device.memory_bytes for device in task.profile.devices}
         room = [budgets[name] - found[name].total for name in task.members]
         over = next((at for at, left in enumerate(room) if left < 0 and parts[at]), None)
-        free = {at: left // unit_bytes for at, left in enumerate(room) if left >= unit_bytes}
+        free = {at: (left - spare) // unit_bytes for at, left in enumerate(room) if left - spare >= unit_bytes}
         if over is None or not free:
             return parts
         waiting = min(-(room[over] // unit_bytes), parts[over], sum(free.values()))

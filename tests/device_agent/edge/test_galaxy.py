@@ -71,8 +71,9 @@ def test_who_lacks_memory_has_nothing_left_to_give_or_nobody_to_take_it(asked: T
     for lack in asked.lacks(plan):
         at = asked.members.index(lack.device)
         others = [left for name, left in room.items() if name != lack.device]
-        assert not layer.columns[at] or max(others, default=0) < column * of.dtype_bytes
-        assert not layer.groups[at] or max(others, default=0) < group * of.dtype_bytes
+        bias = (of.layers + of.cross_layers) * of.row_bytes
+        assert not layer.columns[at] or max(others, default=0) < column * of.dtype_bytes + bias
+        assert not layer.groups[at] or max(others, default=0) < group * of.dtype_bytes + bias
 
 
 def test_without_limits_shares_are_by_capacity_and_all_layers_scheme_2() -> None:
