@@ -79,3 +79,11 @@ def test_refusals_say_why(checkpoint: Checkpoint) -> None:
     ):
         with pytest.raises(Refused, match=why):
             Part(msgspec.structs.replace(plan, **change), checkpoint, rank, budget)
+
+
+@pytest.mark.parametrize("attention", ["bidirectional", "cross"])
+def test_models_that_no_group_runs_are_refused(attention: str, checkpoint: Checkpoint) -> None:
+    """Rows that see later ones, or an encoder's, are refused by name, not computed wrongly."""
+    plan = JoinedPlan.of(plan_of(checkpoint.spec, "tensor", NAMES), "", "float32", 0, 0)
+    with pytest.raises(ValueError, match=attention):
+        plan.layers(replace(checkpoint.spec, attention=attention))
