@@ -22,7 +22,7 @@ import torch
 from peers.exchange import Exchange
 from peers.fabric import Fabric
 from peers.frames import Kind
-from peers.gathering import Gathering
+from peers.gathering import TileGathering
 from peers.inbox import Expected, check_tag
 from peers.reduction import Reduction
 from peers.run import Run
@@ -64,7 +64,7 @@ class Collectives:
         """
         tiled, by_ring = self._cut(whole, shares, pieces)
         run = Run(self._fabric, self._ring.others, label)
-        gathering = Gathering(run, self._ring, tiled, by_ring)
+        gathering = TileGathering(run, self._ring, tiled, by_ring)
         run.begin()
         for tile in tiled.tiles:
             if tile.place == self._ring.place:
@@ -120,7 +120,7 @@ class Collectives:
         flat = tensor.view(-1)
         tiled, by_ring = self._cut(flat, evenly(len(flat), self._ring.size), 1)
         run = Run(self._fabric, self._ring.others, label)
-        gathering = Gathering(run, self._ring, tiled, by_ring)
+        gathering = TileGathering(run, self._ring, tiled, by_ring)
         reduction = Reduction(run, self._ring, tiled, by_ring, gathering.spread)
         run.begin()
         for place in reduction.order:

@@ -17,11 +17,11 @@ from typing import Final
 from peers.board import Board, PeerLost
 from peers.counts import Counts
 from peers.exchange import Exchange
-from peers.frames import MOST_EPOCH, Frame, Kind
-from peers.greeting import Door
+from peers.frames import MOST_EPOCH, Kind, PeerFrame
+from peers.greeting import PeerDoor
 from peers.inbox import Expected, Key
 from peers.incoming import LOOK_EVERY_S
-from peers.link import Link
+from peers.link import PeerLink
 from peers.opening import OPEN_WITHIN_S, open_links
 from peers.reader import SILENT_S
 from wire.errors import ConnectionFailed
@@ -48,11 +48,11 @@ class Fabric:
         counts: bytes that went out and came in.
     """
 
-    def __init__(self, board: Board, door: Door) -> None:
+    def __init__(self, board: Board, door: PeerDoor) -> None:
         self.rank, self.size = door.rank, door.size
         self.counts = Counts()
         self._board = board
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, PeerLink] = {}
         self._changed = threading.Condition()
         """Guards everything below."""
         self._epoch = door.epoch
@@ -83,7 +83,7 @@ class Fabric:
             board: of the group; its key is what members prove to know.
             address: of this machine, as the others reach it.
             epoch: the first; in all members the same.
-            silent_s, congestion: see ``Link``.
+            silent_s, congestion: see ``PeerLink``.
 
         Raises:
             PeerLost: a member is gone, has not come in time, or is not who it should be.
@@ -92,10 +92,10 @@ class Fabric:
         """
         if not board.key or not 0 <= epoch <= MOST_EPOCH or not 0 <= rank < size:
             raise ValueError(f"no links for member {rank} of {size} in epoch {epoch}, or without a key")
-        door = Door(board.key, epoch, rank, size)
+        door = PeerDoor(board.key, epoch, rank, size)
         fabric = cls(board, door)
         for other, connection in open_links(board, door, address, within_s).items():
-            fabric._links[other] = Link(other, connection, epoch, fabric, silent_s, congestion)
+            fabric._links[other] = PeerLink(other, connection, epoch, fabric, silent_s, congestion)
             fabric._turned[other], fabric._begun[other] = epoch, 0
         for link in fabric._links.values():
             link.start()
@@ -151,7 +151,7 @@ class Fabric:
                 self.lose(f"member {rank} is gone: {error.message}", rank)
         self._check()
 
-    def ask(self, exchange: Exchange, link: Link, tag: int, expected: Expected) -> None:
+    def ask(self, exchange: Exchange, link: PeerLink, tag: int, expected: Expected) -> None:
         """Expect the next frame that a member sends under a tag. Raises ``PeerLost``."""
         try:
             link.incoming.ask(exchange.epoch, tag, expected)
@@ -159,7 +159,7 @@ class Fabric:
             self.lose(f"member {link.rank} is gone: {error.message}", link.rank)
         self._check()
 
-    def link(self, rank: int) -> Link:
+    def link(self, rank: int) -> PeerLink:
         """The link to another member. Raises ``ValueError`` where there is none."""
         if rank not in self._links:
             raise ValueError(f"member {self.rank} of {self.size} has no link to {rank}")
@@ -186,7 +186,7 @@ class Fabric:
             exchange.fail(EpochOver(f"epoch {epoch} has begun"))
         deadline = monotonic() + within_s
         for link in self._links.values():
-            link.outgoing.send(Frame(Kind.TURN, epoch))
+            link.outgoing.send(PeerFrame(Kind.TURN, epoch))
         with self._changed:
             self._changed.wait_for(
                 lambda: self._failure or self._left or not self._behind(epoch), deadline - monotonic()
@@ -207,7 +207,7 @@ class Fabric:
             self._changed.notify_all()
         for link in self._links.values():
             if rank is not None and rank not in (link.rank, self.rank):
-                link.outgoing.send(Frame(Kind.LOST, self._epoch, tag=rank))
+                link.outgoing.send(PeerFrame(Kind.LOST, self._epoch, tag=rank))
         for exchange in ended:
             exchange.fail(self._failure)
         for link in self._links.values():
@@ -227,7 +227,7 @@ class Fabric:
         for link in self._links.values():
             link.join(max(0.1, deadline - monotonic()))
 
-    def heard(self, rank: int, frame: Frame) -> None:
+    def heard(self, rank: int, frame: PeerFrame) -> None:
         """See ``Owner``."""
         if frame.kind is Kind.LOST:
             self.lose(f"member {frame.tag} is gone, says member {rank}", frame.tag)

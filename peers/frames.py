@@ -41,7 +41,7 @@ class Kind(IntEnum):
     """Member ``tag`` is gone, for whoever sends it."""
 
 
-class Frame(NamedTuple):
+class PeerFrame(NamedTuple):
     """A header. ``length``: bytes of payload behind it."""
 
     kind: Kind
@@ -51,16 +51,16 @@ class Frame(NamedTuple):
     length: int = 0
 
 
-def pack(frame: Frame) -> bytes:
+def pack(frame: PeerFrame) -> bytes:
     """Its ``HEADER_BYTES``."""
     return _HEADER.pack(*frame)
 
 
-def unpack(data: bytes | bytearray | memoryview) -> Frame:
+def unpack(data: bytes | bytearray | memoryview) -> PeerFrame:
     """The header in ``HEADER_BYTES`` bytes. Raises ``ConnectionFailed`` where they are none."""
     kind, *rest = _HEADER.unpack(data)
     try:
-        frame = Frame(Kind(kind), *rest)
+        frame = PeerFrame(Kind(kind), *rest)
     except ValueError:
         raise ConnectionFailed(Code.BAD_FRAME, f"a frame of kind {kind}, which there is not") from None
     if frame.length > (MOST_BYTES if frame.kind < Kind.PULSE else 0):

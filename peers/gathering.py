@@ -10,7 +10,7 @@ from peers.tensor_bytes import Tiled
 from peers.tiles import Ring, Tile
 
 
-class Gathering:
+class TileGathering:
     """Of one tensor.
 
     Args:

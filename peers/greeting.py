@@ -27,7 +27,7 @@ DIALLED_BYTES: Final = _DIALLED.size
 
 
 @dataclass(frozen=True)
-class Door:
+class PeerDoor:
     """What a member needs to know to tell members from strangers: the key and epoch of its group, its own rank, and how
     many members there are."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from peers.frames import Frame, Kind
+from peers.frames import Kind, PeerFrame
 from wire.errors import Code, ConnectionFailed
 
 EARLY_BYTES: Final = 256 * 1024
@@ -78,7 +78,7 @@ class Inbox:
         self._asked[tag] = (part + 1) % 2**32
         return self._expect((Kind.SEND, tag, part), expected)
 
-    def find(self, frame: Frame) -> Expected | None:
+    def find(self, frame: PeerFrame) -> Expected | None:
         """Where the payload of a frame of this epoch belongs; it counts as come. None: the frame is early.
 
         Raises ``ConnectionFailed`` for a frame that cannot be.
@@ -93,11 +93,11 @@ class Inbox:
         self._count(frame)
         return expected
 
-    def has_room(self, frame: Frame) -> bool:
+    def has_room(self, frame: PeerFrame) -> bool:
         """Whether an early frame is kept."""
         return self._early_bytes + frame.length <= EARLY_BYTES and len(self._early) < MOST_EARLY
 
-    def keep(self, frame: Frame, data: bytes) -> Expected | None:
+    def keep(self, frame: PeerFrame, data: bytes) -> Expected | None:
         """Keep an early frame; or return where it belongs, filled, if that has become known meanwhile.
 
         Raises ``ConnectionFailed`` as ``find`` does.
@@ -117,11 +117,11 @@ class Inbox:
             self._expected[key] = expected
             return False
         self._early_bytes -= len(data)
-        _check_length(Frame(key[0], self.epoch, key[1], key[2], len(data)), expected)
+        _check_length(PeerFrame(key[0], self.epoch, key[1], key[2], len(data)), expected)
         expected.view[:] = data
         return True
 
-    def _check_early(self, frame: Frame) -> None:
+    def _check_early(self, frame: PeerFrame) -> None:
         if frame.kind is Kind.SEND:
             possible = frame.tag < MOST_TAGS and frame.part == self._came.get(frame.tag, 0)
         else:
@@ -130,7 +130,7 @@ class Inbox:
             what = f"{frame.kind.name} {frame.tag}.{frame.part}"
             raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, f"a frame that nobody asked for ({what})")
 
-    def _count(self, frame: Frame) -> None:
+    def _count(self, frame: PeerFrame) -> None:
         if frame.kind is Kind.SEND:
             self._came[frame.tag] = (frame.part + 1) % 2**32
 
@@ -141,7 +141,7 @@ def check_tag(tag: int) -> None:
         raise ValueError(f"a tag is from 0 to {MOST_TAGS - 1}, not {tag}")
 
 
-def _check_length(frame: Frame, expected: Expected) -> None:
+def _check_length(frame: PeerFrame, expected: Expected) -> None:
     if len(expected.view) != frame.length:
         what = f"{frame.kind.name} {frame.tag}.{frame.part}"
         raise ConnectionFailed(

@@ -15,7 +15,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Final
 
-from peers.frames import Frame, Kind
+from peers.frames import Kind, PeerFrame
 from peers.inbox import Expected, Inbox, Key
 from peers.outgoing import STUCK_S, reason
 from peers.reader import Reader
@@ -45,7 +45,7 @@ class Incoming:
         connection: socket.socket,
         silent_s: float,
         epoch: int,
-        heard: Callable[[Frame], None],
+        heard: Callable[[PeerFrame], None],
         ended: Callable[[str], None],
     ) -> None:
         self._heard, self._ended = heard, ended
@@ -57,7 +57,7 @@ class Incoming:
         """Whoever has it reads, and says whether the link's thread shall."""
         self._reader = Reader(connection, silent_s)
         self._readable = _Readable(connection)
-        self._parked: Frame | None = None
+        self._parked: PeerFrame | None = None
         """A header whose payload belongs nowhere yet, and is too long to be kept."""
 
     @property
@@ -163,7 +163,7 @@ class Incoming:
             return True
         return self._take(frame)
 
-    def _take(self, frame: Frame) -> bool:
+    def _take(self, frame: PeerFrame) -> bool:
         """Read a payload; False where that has to wait."""
         with self._lock:
             current = frame.epoch == self._inbox.epoch

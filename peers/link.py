@@ -10,9 +10,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final, Protocol
 
-from peers.frames import Frame, Kind
+from peers.frames import Kind, PeerFrame
 from peers.incoming import Incoming
-from peers.outgoing import Outgoing, Sending
+from peers.outgoing import Sending, SendQueue
 
 TICK_S: Final = 0.1
 """A thread that waits for the socket looks this often at how long it has waited."""
@@ -21,14 +21,14 @@ TICK_S: Final = 0.1
 class Owner(Protocol):
     """Who is told what a link finds out; on its threads."""
 
-    def heard(self, rank: int, frame: Frame) -> None:
+    def heard(self, rank: int, frame: PeerFrame) -> None:
         """A frame without payload came."""
 
     def ended(self, rank: int, why: str) -> None:
         """The link is over, and not by ``close``."""
 
 
-class Link:
+class PeerLink:
     """Safe on any thread, once it was started.
 
     Args:
@@ -53,7 +53,7 @@ class Link:
         self.incoming = Incoming(
             connection, silent_s, epoch, lambda frame: owner.heard(rank, frame), lambda why: owner.ended(rank, why)
         )
-        self.outgoing = Outgoing(connection, lambda why: owner.ended(rank, why))
+        self.outgoing = SendQueue(connection, lambda why: owner.ended(rank, why))
         self._parts: dict[tuple[int, int], int] = {}
         self._threads = [
             threading.Thread(target=self._run, args=(work,), name=f"link-{rank}-{name}", daemon=True)
@@ -70,7 +70,7 @@ class Link:
     def pulse(self, epoch: int, every_s: float) -> None:
         """Say that this member is alive, where nothing else has been said for so long."""
         if self.outgoing.idle_for(every_s):
-            self.outgoing.send(Frame(Kind.PULSE, epoch))
+            self.outgoing.send(PeerFrame(Kind.PULSE, epoch))
 
     def turn(self, epoch: int) -> None:
         """Another epoch begins, for what comes and for what is sent."""
@@ -81,11 +81,11 @@ class Link:
         """Send the next frame under a tag; one thread at a time for each tag."""
         part = self._parts.get((epoch, tag), 0)
         self._parts[epoch, tag] = (part + 1) % 2**32
-        self.outgoing.send(Frame(Kind.SEND, epoch, tag, part, len(payload)), payload, of)
+        self.outgoing.send(PeerFrame(Kind.SEND, epoch, tag, part, len(payload)), payload, of)
 
     def leave(self) -> None:
         """Say that nothing comes any more."""
-        self.outgoing.send(Frame(Kind.LEAVE, 0))
+        self.outgoing.send(PeerFrame(Kind.LEAVE, 0))
 
     def await_end(self, deadline: float) -> None:
         """After ``leave``: wait until all that was sent has gone out and the other side has ended the link as well."""

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from peers.board import Board, PeerLost
-from peers.greeting import DIALLED_BYTES, Door
+from peers.greeting import DIALLED_BYTES, PeerDoor
 from peers.secret import NONCE_BYTES, PROOF_BYTES
 from wire.crowd import Crowd, party_of
 from wire.errors import ConnectionFailed
@@ -35,7 +35,7 @@ MAX_GREETING: Final = 128
 log = structlog.get_logger()
 
 
-def open_links(board: Board, door: Door, address: str, within_s: float = OPEN_WITHIN_S) -> dict[int, socket.socket]:
+def open_links(board: Board, door: PeerDoor, address: str, within_s: float = OPEN_WITHIN_S) -> dict[int, socket.socket]:
     """A socket to each other member, by its rank; they block, and have no deadline.
 
     Args:
@@ -73,7 +73,7 @@ def _close_all(connections: dict[int, socket.socket]) -> None:
         each.close()
 
 
-def _dial(board: Board, door: Door, rank: int, deadline: float) -> socket.socket:
+def _dial(board: Board, door: PeerDoor, rank: int, deadline: float) -> socket.socket:
     try:
         address, port = board.get(f"link/{door.epoch}/{rank}", deadline - monotonic()).decode().split()
     except PeerLost as error:
@@ -94,7 +94,7 @@ def _dial(board: Board, door: Door, rank: int, deadline: float) -> socket.socket
 class _Arrivals:
     """Who dials, each greeted on a thread of its own."""
 
-    def __init__(self, door: Door, listener: socket.socket, deadline: float) -> None:
+    def __init__(self, door: PeerDoor, listener: socket.socket, deadline: float) -> None:
         self._door = door
         self._listener = listener
         self._deadline = deadline

@@ -14,7 +14,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final, Protocol
 
-from peers.frames import Frame, pack
+from peers.frames import PeerFrame, pack
 from wire.errors import Code, ConnectionFailed
 
 STUCK_S: Final = 120.0
@@ -32,7 +32,7 @@ class Sending(Protocol):
         """It may."""
 
 
-class Outgoing:
+class SendQueue:
     """Safe on any thread.
 
     Args:
@@ -49,7 +49,7 @@ class Outgoing:
         self._changed = threading.Condition()
         """Guards the queue. While that is not empty only the thread sends."""
 
-    def send(self, frame: Frame, payload: memoryview | None = None, of: Sending | None = None) -> None:
+    def send(self, frame: PeerFrame, payload: memoryview | None = None, of: Sending | None = None) -> None:
         """Send a frame behind all that were sent before; never waits.
 
         Args:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from peers.frames import HEADER_BYTES, Frame, unpack
+from peers.frames import HEADER_BYTES, PeerFrame, unpack
 from wire.errors import Code, ConnectionFailed
 
 SILENT_S: Final = 10.0
@@ -45,7 +45,7 @@ class Reader:
         there = self._end - self._begin - HEADER_BYTES
         return there >= 0 and there >= unpack(self._buffer[self._begin : self._begin + HEADER_BYTES]).length
 
-    def header(self, enough: Callable[[], bool] | None) -> Frame | None:
+    def header(self, enough: Callable[[], bool] | None) -> PeerFrame | None:
         """The next header; None where none has begun to come before it was ``enough``, None: at once.
 
         Raises ``ConnectionFailed`` where the other side has ended it, is silent, or sends no header.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from peers.exchange import Exchange
 from peers.fabric import Fabric
-from peers.frames import Frame, Kind
+from peers.frames import Kind, PeerFrame
 from peers.inbox import Expected, Key
 from peers.tiles import Tile
 
@@ -45,7 +45,7 @@ class Run:
     def send(self, rank: int, kind: Kind, tile: Tile, view: memoryview) -> None:
         """Send a tile, which stays as it is until the exchange is done."""
         self._fabric.counts.add(self._label, kind, sent=len(view))
-        frame = Frame(kind, self.exchange.epoch, self.exchange.numbers[rank], tile.number, len(view))
+        frame = PeerFrame(kind, self.exchange.epoch, self.exchange.numbers[rank], tile.number, len(view))
         self._fabric.link(rank).outgoing.send(frame, view, self.exchange)
 
     def begun(self, finish: Callable[[], None] | None = None) -> Exchange:

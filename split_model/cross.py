@@ -32,7 +32,7 @@ class CrossAttention:
 
 
 @dataclass(frozen=True)
-class Source:
+class ReadSource:
     """One text that was read, as the layers of a stack see it: keys and values [kv_heads, positions, head_dim] each."""
 
     layers: tuple[tuple[torch.Tensor, torch.Tensor], ...]
@@ -46,7 +46,7 @@ class Source:
 class Memory:
     """What the rows of a step attend to: each span of them a source of its own."""
 
-    def __init__(self, sources: Sequence[Source], rows: Sequence[int]) -> None:
+    def __init__(self, sources: Sequence[ReadSource], rows: Sequence[int]) -> None:
         """rows: of each span, in the order of the batch. Raises ValueError unless there is a source for each."""
         if len(sources) != len(rows):
             raise ValueError(f"{len(rows)} spans of rows cannot have {len(sources)} sources")

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from split_model.checkpoint import Checkpoint
-from split_model.cross import Source
+from split_model.cross import ReadSource
 from split_model.encoder import Encoder
 from split_model.encoder_rows import TextRows
 from split_model.pooling import Pooling
@@ -49,11 +49,11 @@ class EncoderDecoder:
         """Bytes of the weights in memory."""
         return self.encoder.loaded_bytes + self.stack.loaded_bytes + self.head.loaded_bytes
 
-    def read(self, texts: Sequence[Sequence[int]]) -> list[Source]:
+    def read(self, texts: Sequence[Sequence[int]]) -> list[ReadSource]:
         """What the decoder's rows attend to, of each text. Raises ValueError as `Encoder.texts` does."""
         return [self.stack.source(rows) for rows in self.encoder.texts(texts).rows]
 
-    def logits(self, source: Source, ids: Sequence[int]) -> torch.Tensor:
+    def logits(self, source: ReadSource, ids: Sequence[int]) -> torch.Tensor:
         """ids of the written text's positions 0 on -> logits of every position, float32 [rows, vocab]."""
         span = Span(self.stack.new_cache(len(ids)), len(ids))
         return self.head.forward(self.stack.forward(self.embedding.forward(ids), [span], sources=[source]))

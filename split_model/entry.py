@@ -11,14 +11,14 @@ from split_model.norm import Norm, load_norm
 from split_model.positions import LearnedPositions, PlacedRows
 
 
-class Entry:
+class RowEntry:
     """Rows of learned positions are added; a norm may follow."""
 
     def __init__(self, positions: LearnedPositions, norm: Norm) -> None:
         self._positions, self._norm = positions, norm
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str = "cpu") -> Entry | None:
+    def load(cls, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str = "cpu") -> RowEntry | None:
         """None for a model whose rows go into the first layer as they are embedded. Raises BadCheckpoint."""
         parts = entry_parts(checkpoint.spec)
         if parts.positions is None:

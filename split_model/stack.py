@@ -16,10 +16,10 @@ from split_model.batch import Batch, Combine, whole_sum
 from split_model.blocks import Block
 from split_model.cached_batch import CacheBatch
 from split_model.checkpoint import Checkpoint
-from split_model.cross import Memory, Source
+from split_model.cross import Memory, ReadSource
 from split_model.device import put
 from split_model.end_parts import embedding_parts, head_parts
-from split_model.entry import Entry
+from split_model.entry import RowEntry
 from split_model.kv_cache import CacheFull, KVCache
 from split_model.matrix import Matrix, read_table
 from split_model.norm import Norm, load_norm
@@ -58,7 +58,7 @@ class Stack:
         blocks: Blocks,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
-        entry: Entry | None = None,
+        entry: RowEntry | None = None,
         relative: RelativeBias | None = None,
     ) -> None:
         """entry: what is done to rows before the model's first layer, where that is held and there is such a thing.
@@ -95,7 +95,7 @@ class Stack:
 
         layers = range(held.num_layers)
         blocks = Blocks([read(layer) if resident else None for layer in layers], read)
-        entry = Entry.load(checkpoint, dtype, device) if held.is_first else None
+        entry = RowEntry.load(checkpoint, dtype, device) if held.is_first else None
         relative = RelativeBias.load(checkpoint, held.kv_groups, dtype, device) if held.num_layers else None
         return cls(checkpoint.spec, held, blocks, dtype, device, entry, relative)
 
@@ -109,21 +109,21 @@ class Stack:
         return KVCache(len(self.blocks), self.kv_heads, self.spec.head_dim, self.dtype, limit, self.device)
 
     @torch.inference_mode()
-    def source(self, read: torch.Tensor) -> Source:
+    def source(self, read: torch.Tensor) -> ReadSource:
         """What the layers' cross-attention looks at: keys and values of an encoder's rows, read [rows, hidden]."""
         found = []
         for block in self.blocks:
             assert block.cross is not None
             keys, values = block.cross.projection.key_value(read)
             found.append((keys.transpose(0, 1), values.transpose(0, 1)))
-        return Source(tuple(found))
+        return ReadSource(tuple(found))
 
     def forward(
         self,
         hidden: torch.Tensor,
         spans: Sequence[Span],
         combine: Combine = whole_sum,
-        sources: Sequence[Source] | None = None,
+        sources: Sequence[ReadSource] | None = None,
     ) -> torch.Tensor:
         """Runs the new rows of every span through the layers and appends them to its cache.
 

@@ -13,16 +13,16 @@ import torch
 from peers_together import fabrics
 from processes import Process
 
-from device_agent.edge.plan import GroupPlan, Hybrid, Layer, Rows, Tensor, Whole
-from device_agent.edge.shares import handed_out
 from device_agent.group.host import GroupHost
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import Part
-from device_agent.group.life import Life
+from device_agent.group.life import GroupLife
 from device_agent.group.submodel import GroupSubmodel
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.shares import handed_out
 from peers.board import PeerLost
 from split_model.checkpoint import Checkpoint
-from split_model.entry import Entry
+from split_model.entry import RowEntry
 from split_model.spec import ModelSpec
 
 KEY = "a secret of these tests"
@@ -33,8 +33,8 @@ FormOf = Callable[[ModelSpec, Sequence[float]], list[Layer]]
 """A model and the members' shares to forms, which the layers have by turns."""
 
 
-def _tensor(spec: ModelSpec, shares: Sequence[float]) -> Tensor:
-    return Tensor(handed_out(spec.num_kv_heads, shares), handed_out(spec.intermediate_size, shares))
+def _tensor(spec: ModelSpec, shares: Sequence[float]) -> Sharded:
+    return Sharded(handed_out(spec.num_kv_heads, shares), handed_out(spec.intermediate_size, shares))
 
 
 def _hybrid(spec: ModelSpec, shares: Sequence[float], mlp_by_rows: bool, overlap: bool = True) -> Hybrid:
@@ -53,19 +53,19 @@ FORMS: dict[str, FormOf] = {
     "galaxy-1": lambda spec, shares: [_hybrid(spec, shares, False)],
     "galaxy-2": lambda spec, shares: [_hybrid(spec, shares, True)],
     "galaxy-no-overlap": lambda spec, shares: [_hybrid(spec, shares, False, False)],
-    "voltage": lambda spec, shares: [Rows(tuple(shares), _tensor(spec, shares))],
-    "voltage-one-steps": lambda spec, shares: [Rows(tuple(shares), Whole(len(shares) - 1), overlap=False)],
-    "voltage-keys-values": lambda spec, shares: [Rows(tuple(shares), _tensor(spec, shares), keys_values=True)],
-    "voltage-prefix": lambda spec, shares: [Rows(tuple(shares), Whole(len(shares) - 1), prefix=True)],
+    "voltage": lambda spec, shares: [ByRows(tuple(shares), _tensor(spec, shares))],
+    "voltage-one-steps": lambda spec, shares: [ByRows(tuple(shares), Whole(len(shares) - 1), overlap=False)],
+    "voltage-keys-values": lambda spec, shares: [ByRows(tuple(shares), _tensor(spec, shares), keys_values=True)],
+    "voltage-prefix": lambda spec, shares: [ByRows(tuple(shares), Whole(len(shares) - 1), prefix=True)],
     "voltage-prefix-keys-values": lambda spec, shares: [
-        Rows(tuple(shares), Whole(len(shares) - 1), keys_values=True, prefix=True)
+        ByRows(tuple(shares), Whole(len(shares) - 1), keys_values=True, prefix=True)
     ],
     "mixed": lambda spec, shares: [
         _tensor(spec, shares),
-        Rows(tuple(shares), _tensor(spec, shares)),
+        ByRows(tuple(shares), _tensor(spec, shares)),
         _hybrid(spec, shares, True),
         Whole(0),
-        Rows(tuple(reversed(shares)), Whole(0), keys_values=True),
+        ByRows(tuple(reversed(shares)), Whole(0), keys_values=True),
         _hybrid(spec, shares, False),
         Whole(len(shares) - 1),
     ],
@@ -82,7 +82,7 @@ def plan_of(
 
 def submodel_for(checkpoint: Checkpoint, first: int = 0) -> GroupSubmodel:
     """What sessions of a group that computes from layer ``first`` on are opened on."""
-    entry = None if first else Entry.load(checkpoint, torch.float32)
+    entry = None if first else RowEntry.load(checkpoint, torch.float32)
     return GroupSubmodel(checkpoint.spec.hidden_size, torch.float32, entry)
 
 
@@ -104,7 +104,7 @@ def group_here(path: Path, plan: GroupPlan, first: int = 0) -> Iterator[GroupSub
             stack.callback(member.join)
         mine = Part(joined, checkpoint, 0) if 0 in joined.ranks else None
         worker = mine.worker(mine.load(), links[0]) if mine is not None else None
-        life = Life(links[0], joined.layers(checkpoint.spec), joined.ranks, worker)
+        life = GroupLife(links[0], joined.layers(checkpoint.spec), joined.ranks, worker)
         group = submodel_for(checkpoint, first)
         life.start(lambda why, rank: None)
         stack.callback(life.end)

@@ -14,11 +14,11 @@ from functools import reduce
 
 import torch
 
-from device_agent.edge.plan import Rows, Tensor
 from device_agent.group.held import HeldLayer
 from device_agent.group.layout import Parted, overlap, parted
 from device_agent.group.moves import Tag
 from device_agent.group.step_rows import StepRows
+from device_agent.planning.plan import ByRows, Sharded
 from peers.exchange import Exchange
 from split_model.kv_cache import KVCache
 
@@ -29,7 +29,7 @@ def run_by_rows(held: HeldLayer, caches: list[KVCache], on: StepRows, own: torch
     Raises ``PeerLost``, ``EpochOver``.
     """
     layer, block = held.layer, held.block
-    assert isinstance(layer, Rows)
+    assert isinstance(layer, ByRows)
     layout = parted(on.rows, layer.rows)
     mine = layout.ranges[on.place]
     needed = overlap(mine, on.wanted)
@@ -52,10 +52,10 @@ def catch_up(held: HeldLayer, caches: list[KVCache], on: StepRows, common: int) 
     """Give every member the keys and values that steps of few rows have stored at some: those of the positions from
     ``common`` on, before the step's own. Raises ``PeerLost``, ``EpochOver``."""
     layer = held.layer
-    assert isinstance(layer, Rows)
+    assert isinstance(layer, ByRows)
     groups = held.pieces[-1].groups.stop
     missing = on.start - common
-    if isinstance(layer.step, Tensor):
+    if isinstance(layer.step, Sharded):
         shares, having = list(layer.step.groups), held.pieces[held.own].groups
     else:
         shares = [groups * (place == layer.step.member) for place in range(len(on.ranks))]
@@ -108,7 +108,7 @@ class _Coming:
 def _own_part(held: HeldLayer, on: StepRows, normed: torch.Tensor, mine: range) -> torch.Tensor:
     """Room for what all members share, filled with this one's."""
     layer = held.layer
-    assert isinstance(layer, Rows)
+    assert isinstance(layer, ByRows)
     if not layer.keys_values:
         shared = on.empty(normed.shape[1], like=normed)
         shared[mine.start : mine.stop] = normed
@@ -125,7 +125,7 @@ def _keys_values(
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Of each piece the keys and values ``[seen, kv_heads, head_dim]``."""
     layer, shared = held.layer, coming.shared
-    assert isinstance(layer, Rows)
+    assert isinstance(layer, ByRows)
     if layer.keys_values:
         for _ in coming:
             pass

@@ -22,22 +22,22 @@ _Session = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_POSITIONS)]
 
 
-class BadHead(ValueError):
+class BadGroupHead(ValueError):
     """What came is no head, or says what cannot be: the portal and this member do not agree."""
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", forbid_unknown_fields=True):
+class _GroupHead(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", forbid_unknown_fields=True):
     """Base of all."""
 
 
-class Open(_Head, frozen=True, tag=1):
+class OpenHead(_GroupHead, frozen=True, tag=1):
     """A session begins that reaches ``positions`` at most; a number is used once."""
 
     session: _Session
     positions: _Position
 
 
-class Step(_Head, frozen=True, tag=2):
+class RowsHead(_GroupHead, frozen=True, tag=2):
     """``rows`` new positions from ``position`` on; the portal wants the outputs of the last ``want``."""
 
     session: _Session
@@ -46,14 +46,14 @@ class Step(_Head, frozen=True, tag=2):
     want: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
 
 
-class Truncate(_Head, frozen=True, tag=3):
+class TruncateHead(_GroupHead, frozen=True, tag=3):
     """Positions from ``position`` on are forgotten."""
 
     session: _Session
     position: _Position
 
 
-class Fork(_Head, frozen=True, tag=4):
+class ForkHead(_GroupHead, frozen=True, tag=4):
     """Session ``session`` begins as a copy of the first ``position`` rows of ``source``, and reaches ``positions``."""
 
     session: _Session
@@ -62,42 +62,42 @@ class Fork(_Head, frozen=True, tag=4):
     positions: _Position
 
 
-class Close(_Head, frozen=True, tag=5):
+class CloseHead(_GroupHead, frozen=True, tag=5):
     """A session ends."""
 
     session: _Session
 
 
-class Idle(_Head, frozen=True, tag=6):
+class IdleHead(_GroupHead, frozen=True, tag=6):
     """Nothing for now: who hears this knows that the portal lives."""
 
 
-class End(_Head, frozen=True, tag=7):
+class EndHead(_GroupHead, frozen=True, tag=7):
     """The portal stops: this member may leave."""
 
 
-Head = Union[Open, Step, Truncate, Fork, Close, Idle, End]
+GroupHead = Union[OpenHead, RowsHead, TruncateHead, ForkHead, CloseHead, IdleHead, EndHead]
 
 _encode = msgspec.msgpack.encode
-_decoder = msgspec.msgpack.Decoder(Head)
+_decoder = msgspec.msgpack.Decoder(GroupHead)
 
 
-def written(head: Head) -> torch.Tensor:
+def written(head: GroupHead) -> torch.Tensor:
     """A head as uint8 ``[HEAD_BYTES]``: its length, itself, and zeros."""
     data = _encode(head)
     assert len(data) < HEAD_BYTES
     return torch.frombuffer(bytearray([len(data)]) + data.ljust(HEAD_BYTES - 1, b"\0"), dtype=torch.uint8)
 
 
-def read(tensor: torch.Tensor) -> Head:
-    """The head in such a tensor. Raises ``BadHead``."""
+def read(tensor: torch.Tensor) -> GroupHead:
+    """The head in such a tensor. Raises ``BadGroupHead``."""
     data = tensor.numpy().tobytes()
     if len(data) != HEAD_BYTES or data[0] >= HEAD_BYTES or any(data[data[0] + 1 :]):
-        raise BadHead("what came is no head")
+        raise BadGroupHead("what came is no head")
     try:
-        head: Head = _decoder.decode(data[1 : data[0] + 1])
+        head: GroupHead = _decoder.decode(data[1 : data[0] + 1])
     except msgspec.MsgspecError as error:
-        raise BadHead(str(error)) from None
-    if isinstance(head, Step) and head.want > head.rows:
-        raise BadHead(f"{head.want} of {head.rows} rows cannot be wanted")
+        raise BadGroupHead(str(error)) from None
+    if isinstance(head, RowsHead) and head.want > head.rows:
+        raise BadGroupHead(f"{head.want} of {head.rows} rows cannot be wanted")
     return head

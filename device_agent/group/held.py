@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from device_agent.edge.plan import Layer, Rows
-from device_agent.group.pieces import Piece, pieces_of
+from device_agent.group.pieces import LayerPiece, pieces_of
+from device_agent.planning.plan import ByRows, Layer
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.kv_cache import KVCache
@@ -26,7 +26,7 @@ class HeldLayer:
     """
 
     layer: Layer
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LayerPiece, ...]
     blocks: tuple[Block, ...]
     label: str
 
@@ -34,7 +34,7 @@ class HeldLayer:
     def load(cls, checkpoint: Checkpoint, layer: Layer, number: int, place: int, dtype: torch.dtype) -> HeldLayer:
         """Read layer ``number`` of the model, as far as the member at ``place`` has it. Raises ``BadCheckpoint``."""
         pieces = pieces_of(layer, place, checkpoint.spec)
-        apart = isinstance(layer, Rows)
+        apart = isinstance(layer, ByRows)
         blocks = [Block(checkpoint, number, dtype, each.groups, each.columns, apart=apart) for each in pieces]
         return cls(layer, tuple(pieces), tuple(blocks), f"layer {number}")
 

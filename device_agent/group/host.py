@@ -11,12 +11,12 @@ from typing import Final, Literal
 
 import structlog
 
-from device_agent.edge.plan import GroupPlan
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, REFUSED, Part
-from device_agent.group.life import Life
+from device_agent.group.life import GroupLife
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.group.worker import PORTAL
+from device_agent.planning.plan import GroupPlan
 from peers.board import PeerLost
 from peers.fabric import Fabric
 from peers.rendezvous import Group, Rendezvous, listening
@@ -121,7 +121,7 @@ class GroupHost:
     async def _live(self, rendezvous: Rendezvous, plan: JoinedPlan, epoch: int, within_s: float) -> None:
         """One life, from the plan to its end. Raises ``_Lost``."""
         group = rendezvous.open(epoch, {rank: plan.written() for rank in plan.seats}, plan.seats)
-        life: Life | None = None
+        life: GroupLife | None = None
         why = "the portal has stopped"
         try:
             life = await self._form(rendezvous, group, plan, within_s)
@@ -142,7 +142,7 @@ class GroupHost:
                 await asyncio.to_thread(life.end)
             group.end(why)
 
-    async def _form(self, rendezvous: Rendezvous, group: Group, plan: JoinedPlan, within_s: float) -> Life:
+    async def _form(self, rendezvous: Rendezvous, group: Group, plan: JoinedPlan, within_s: float) -> GroupLife:
         part: Part | None = None
         if PORTAL in plan.ranks:
             try:
@@ -161,7 +161,7 @@ class GroupHost:
             Fabric.open, group.board, PORTAL, group.size, rendezvous.address, epoch=group.epoch
         )
         worker = part.worker(held, fabric) if part is not None else None
-        return Life(fabric, plan.layers(self.checkpoint.spec), plan.ranks, worker)
+        return GroupLife(fabric, plan.layers(self.checkpoint.spec), plan.ranks, worker)
 
     async def _posted(self, group: Group, plan: JoinedPlan, what: str, within_s: float) -> None:
         """Wait until all have posted it. Raises ``_Lost`` where one refuses, is gone, or does not come in time."""

@@ -11,10 +11,10 @@ from functools import reduce
 
 import torch
 
-from device_agent.edge.plan import Hybrid
 from device_agent.group.held import HeldLayer
 from device_agent.group.layout import Parted, parted
 from device_agent.group.step_rows import StepRows
+from device_agent.planning.plan import Hybrid
 from split_model.kv_cache import KVCache
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
-from device_agent.edge.plan import GroupPlan, Hybrid, Layer, Rows, Tensor, Whole
-from device_agent.edge.shape import Shape
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.shape import ModelShape
 from split_model.spec import ModelSpec
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**24)]
@@ -112,14 +112,16 @@ class JoinedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         layers = tuple(layer for each in self.alike for layer in [_layer(each.form)] * each.count)
         if len(set(self.ranks)) != len(self.names) or max(self.ranks, default=0) > len(self.names):
             raise ValueError(f"{len(self.names)} members have the ranks {list(self.ranks)}")
-        GroupPlan(self.mode, self.names, "", layers).check(replace(Shape.of(spec), layers=len(layers), cross_layers=0))
+        GroupPlan(self.mode, self.names, "", layers).check(
+            replace(ModelShape.of(spec), layers=len(layers), cross_layers=0)
+        )
         return layers
 
 
 def _form(layer: Layer) -> _Whole | _Tensor | _Hybrid | _Rows:
     if isinstance(layer, Whole):
         return _Whole(layer.member)
-    if isinstance(layer, Tensor):
+    if isinstance(layer, Sharded):
         return _Tensor(layer.groups, layer.columns)
     if isinstance(layer, Hybrid):
         return _Hybrid(layer.groups, layer.columns, layer.rows, layer.mlp_by_rows, layer.overlap)
@@ -134,9 +136,9 @@ def _layer(form: _Whole | _Tensor | _Hybrid | _Rows) -> Layer:
     if isinstance(form, _Whole):
         return Whole(form.member)
     if isinstance(form, _Tensor):
-        return Tensor(form.groups, form.columns)
+        return Sharded(form.groups, form.columns)
     if isinstance(form, _Hybrid):
         return Hybrid(form.groups, form.columns, form.rows, form.mlp_by_rows, form.overlap)
     step = _layer(form.step)
-    assert isinstance(step, (Whole, Tensor))
-    return Rows(form.rows, step, form.keys_values, form.prefix, (), form.overlap)
+    assert isinstance(step, (Whole, Sharded))
+    return ByRows(form.rows, step, form.keys_values, form.prefix, (), form.overlap)

@@ -7,11 +7,11 @@ from typing import Final
 
 import torch
 
-from device_agent.edge.plan import Layer
 from device_agent.group.held import HeldLayer
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.pieces import cache_bytes, weight_bytes
 from device_agent.group.worker import Worker
+from device_agent.planning.plan import Layer
 from peers.collectives import Collectives
 from peers.fabric import Fabric
 from split_model.checkpoint import Checkpoint

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from device_agent.edge.plan import Hybrid, Layer, Rows, Tensor, Whole
-from device_agent.edge.shares import handed_out, spans
+from device_agent.planning.plan import ByRows, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.shares import handed_out, spans
 
 FEW_ROWS = 32
 """A step of at most so many rows is not handed out by rows: it is a decode step, or a draft that is verified."""
@@ -46,7 +46,7 @@ class Parted:
 
 Layout = Union[Everywhere, At, Parted]
 
-Run = Union[Whole, Tensor, Hybrid, Rows]
+Run = Union[Whole, Sharded, Hybrid, ByRows]
 """A layer as it is run in one step."""
 
 
@@ -61,9 +61,9 @@ def as_run(layer: Layer, rows: int, position: int) -> Run:
     Few rows are not handed out by rows. And where members have only the keys and values of their prefix, only the last
     can go on.
     """
-    if isinstance(layer, (Hybrid, Rows)) and rows <= FEW_ROWS:
+    if isinstance(layer, (Hybrid, ByRows)) and rows <= FEW_ROWS:
         return layer.step
-    if isinstance(layer, Rows) and layer.prefix and position:
+    if isinstance(layer, ByRows) and layer.prefix and position:
         return layer.step
     return layer
 
@@ -72,7 +72,7 @@ def layout_of(layer: Run, rows: int) -> Layout:
     """Where the rows of a step are before this layer, and behind it."""
     if isinstance(layer, Whole):
         return At(layer.member)
-    if isinstance(layer, Tensor):
+    if isinstance(layer, Sharded):
         return Everywhere()
     return parted(rows, layer.rows)
 

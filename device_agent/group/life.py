@@ -15,11 +15,11 @@ from typing import Final
 
 import torch
 
-from device_agent.edge.plan import Layer
-from device_agent.group.heads import End, Head, Idle, Step, written
+from device_agent.group.heads import EndHead, GroupHead, IdleHead, RowsHead, written
 from device_agent.group.layout import as_run, entry_of, layout_of, senders
 from device_agent.group.moves import Tag, send_entry
 from device_agent.group.worker import PORTAL, Worker, nearest
+from device_agent.planning.plan import Layer
 from peers.board import PeerLost
 from peers.collectives import Collectives
 from peers.fabric import Fabric
@@ -29,15 +29,15 @@ IDLE_EVERY_S: Final = 20.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class GroupAsk:
     """A head for all members; of a step also its rows ``[rows, hidden]``, and who gets the outputs, on a thread."""
 
-    head: Head
+    head: GroupHead
     hidden: torch.Tensor | None = None
     deliver: Callable[[torch.Tensor], None] | None = None
 
 
-class Life:
+class GroupLife:
     """Takes what is asked until a member is lost.
 
     Args:
@@ -60,8 +60,8 @@ class Life:
         self._lost: Callable[[str, int | None], object] = lambda why, rank: None
         self._lock = threading.Lock()
         self._ended = False
-        self._asked: SimpleQueue[Asked | None] = SimpleQueue()
-        self._taken: SimpleQueue[tuple[Asked, torch.Tensor | None] | None] = SimpleQueue()
+        self._asked: SimpleQueue[GroupAsk | None] = SimpleQueue()
+        self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._until_lost, args=(work,), name=name, daemon=True)
             for name, work in (("group-asks", self._ask), ("group-takes", self._take))
@@ -74,7 +74,7 @@ class Life:
         for thread in self._threads:
             thread.start()
 
-    def put(self, asked: Asked) -> None:
+    def put(self, asked: GroupAsk) -> None:
         """Ask all members, behind everything that was asked before. On any thread; nothing where it has ended."""
         self._asked.put(asked)
 
@@ -110,8 +110,8 @@ class Life:
             try:
                 asked = self._asked.get(timeout=IDLE_EVERY_S)
             except Empty:
-                asked = Asked(Idle())
-            head = written(End() if asked is None else asked.head)
+                asked = GroupAsk(IdleHead())
+            head = written(EndHead() if asked is None else asked.head)
             for rank in others:
                 self._links.send(head, rank, Tag.HEAD)
             if asked is None:
@@ -128,7 +128,7 @@ class Life:
         while (taken := self._taken.get()) is not None:
             asked, mine = taken
             head, hidden = asked.head, asked.hidden
-            assert isinstance(head, Step) and hidden is not None and asked.deliver is not None
+            assert isinstance(head, RowsHead) and hidden is not None and asked.deliver is not None
             rows, size = hidden.shape
             outputs = torch.empty((head.want, size), dtype=hidden.dtype)
             coming = []
@@ -143,8 +143,8 @@ class Life:
                 each.wait()
             asked.deliver(outputs)
 
-    def _runs(self, asked: Asked) -> list[Layer]:
+    def _runs(self, asked: GroupAsk) -> list[Layer]:
         """How the first and the last layer are run."""
-        assert isinstance(asked.head, Step)
+        assert isinstance(asked.head, RowsHead)
         head = asked.head
         return [as_run(each, head.rows, head.position) for each in (self._layers[0], self._layers[-1])]

@@ -1,4 +1,4 @@
-"""A member of an edge group, beside the portal: ``python -m device_agent.group.member --join HOST:PORT --model …``.
+"""A member of a group, beside the portal: ``python -m device_agent.group.member --join HOST:PORT --model …``.
 
 It dials the portal, learns its part of the plan, loads it and works until the group ends; then it dials again, since
 the portal may have planned anew for those who are left.
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import structlog
 import torch
 
-from device_agent.group.heads import BadHead
+from device_agent.group.heads import BadGroupHead
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, REFUSED, Part
 from peers.board import PeerLost
@@ -93,7 +93,7 @@ def work(config: MemberConfig, membership: Membership) -> None:
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
         try:
             part.worker(held, fabric).serve()
-        except (BadHead, CacheFull, MemoryError) as error:
+        except (BadGroupHead, CacheFull, MemoryError) as error:
             raise RuntimeError(f"a step cannot be computed here: {type(error).__name__}: {error}") from error
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from device_agent.edge.plan import Hybrid, Layer, Tensor, Whole
-from device_agent.edge.shares import spans
+from device_agent.planning.plan import Hybrid, Layer, Sharded, Whole
+from device_agent.planning.shares import spans
 from split_model.slices import Slice, held_bytes
 from split_model.spec import ModelSpec
 
 
 @dataclass(frozen=True)
-class Piece:
+class LayerPiece:
     """Some KV groups and some columns of the MLP of one layer.
 
     Attributes:
@@ -29,18 +29,18 @@ class Piece:
     own: bool = True
 
 
-def pieces_of(layer: Layer, place: int, spec: ModelSpec) -> list[Piece]:
+def pieces_of(layer: Layer, place: int, spec: ModelSpec) -> list[LayerPiece]:
     """Those of the member at ``place``, in the order of groups and columns; none where it has no part in the layer."""
     groups, columns = range(spec.num_kv_heads), range(spec.intermediate_size)
     if isinstance(layer, Whole):
-        return [Piece(groups, columns)] if layer.member == place else []
-    if isinstance(layer, Tensor):
+        return [LayerPiece(groups, columns)] if layer.member == place else []
+    if isinstance(layer, Sharded):
         return [_shard(layer, place)]
     if isinstance(layer, Hybrid):
         own = _shard(layer.step, place)
         return _around(own, range(0), columns) if layer.mlp_by_rows else [own]
     if isinstance(layer.step, Whole):
-        return [Piece(groups, columns)]
+        return [LayerPiece(groups, columns)]
     return _around(_shard(layer.step, place), groups, columns)
 
 
@@ -60,12 +60,12 @@ def cache_bytes(layers: Sequence[Layer], place: int, spec: ModelSpec, positions:
     return 2 * groups * spec.head_dim * positions * dtype_bytes
 
 
-def _shard(layer: Tensor, place: int) -> Piece:
-    return Piece(spans(layer.groups)[place], spans(layer.columns)[place])
+def _shard(layer: Sharded, place: int) -> LayerPiece:
+    return LayerPiece(spans(layer.groups)[place], spans(layer.columns)[place])
 
 
-def _around(own: Piece, groups: range, columns: range) -> list[Piece]:
+def _around(own: LayerPiece, groups: range, columns: range) -> list[LayerPiece]:
     """A member's own piece between those that make it whole; of ``groups`` none where only its own are wanted."""
-    before = Piece(groups[: own.groups.start], columns[: own.columns.start], own=False)
-    behind = Piece(groups[own.groups.stop :], columns[own.columns.stop :], own=False)
+    before = LayerPiece(groups[: own.groups.start], columns[: own.columns.start], own=False)
+    behind = LayerPiece(groups[own.groups.stop :], columns[own.columns.stop :], own=False)
     return [each for each in (before, own, behind) if each.own or each.groups or each.columns]

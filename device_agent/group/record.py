@@ -10,12 +10,12 @@ from typing import Union
 
 import torch
 
-from device_agent.group.heads import MAX_ROWS, Open, Step, Truncate
+from device_agent.group.heads import MAX_ROWS, OpenHead, RowsHead, TruncateHead
 from split_model.history import History
 
 
 @dataclass(eq=False)
-class Forward:
+class Unanswered:
     """Rows ``[rows, hidden]`` from ``position`` on that are not answered yet, and the answer for the last ``want``."""
 
     position: int
@@ -41,16 +41,16 @@ class Record:
     position: int = 0
     history: History = field(default_factory=History)
     losses: int = 0
-    _pending: deque[Union[Forward, int]] = field(default_factory=deque)
+    _pending: deque[Union[Unanswered, int]] = field(default_factory=deque)
 
     @property
-    def waiting(self) -> list[Forward]:
+    def waiting(self) -> list[Unanswered]:
         """The forwards that are not answered, oldest first."""
-        return [each for each in self._pending if isinstance(each, Forward)]
+        return [each for each in self._pending if isinstance(each, Unanswered)]
 
-    def forward(self, hidden: torch.Tensor, want: int, answer: asyncio.Future[torch.Tensor]) -> Forward:
+    def forward(self, hidden: torch.Tensor, want: int, answer: asyncio.Future[torch.Tensor]) -> Unanswered:
         """New rows are asked for."""
-        asked = Forward(self.position, hidden, want, answer)
+        asked = Unanswered(self.position, hidden, want, answer)
         self._pending.append(asked)
         self.position += len(hidden)
         return asked
@@ -63,7 +63,7 @@ class Record:
         else:
             self.history.truncate(position)
 
-    def answered(self, asked: Forward) -> bool:
+    def answered(self, asked: Unanswered) -> bool:
         """The oldest forward is done; False where this is another, of a life that is over."""
         if not self._pending or self._pending[0] is not asked:
             return False
@@ -75,14 +75,14 @@ class Record:
             self._pending.popleft()
         return True
 
-    def again(self) -> Iterator[tuple[Open | Step | Truncate, torch.Tensor | None, Forward | None]]:
+    def again(self) -> Iterator[tuple[OpenHead | RowsHead | TruncateHead, torch.Tensor | None, Unanswered | None]]:
         """What a life that knows nothing of this session has to be asked: heads, rows of steps, whom they answer."""
-        yield Open(self.session, self.positions), None, None
+        yield OpenHead(self.session, self.positions), None, None
         for begin in range(0, self.history.length, MAX_ROWS):
             end = min(self.history.length, begin + MAX_ROWS)
-            yield Step(self.session, begin, end - begin, 0), self.history.rows(begin, end), None
+            yield RowsHead(self.session, begin, end - begin, 0), self.history.rows(begin, end), None
         for each in self._pending:
             if isinstance(each, int):
-                yield Truncate(self.session, each), None, None
+                yield TruncateHead(self.session, each), None, None
             else:
-                yield Step(self.session, each.position, len(each.hidden), each.want), each.hidden, each
+                yield RowsHead(self.session, each.position, len(each.hidden), each.want), each.hidden, each

@@ -10,9 +10,9 @@ from typing import Final
 
 import torch
 
-from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, Close, Fork, Open, Step, Truncate
-from device_agent.group.life import Asked, Life
-from device_agent.group.record import Forward, Record
+from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, OpenHead, RowsHead, TruncateHead
+from device_agent.group.life import GroupAsk, GroupLife
+from device_agent.group.record import Record, Unanswered
 from device_agent.sharing.compute import quiet
 from split_model.positions import PositionTable
 from wire.errors import Code, SessionFailed
@@ -38,13 +38,13 @@ class GroupSubmodel:
         self,
         hidden_size: int,
         dtype: torch.dtype,
-        entry: Callable[[torch.Tensor, Rows], torch.Tensor] | None = None,
+        entry: Callable[[torch.Tensor, GroupRows], torch.Tensor] | None = None,
         max_positions: int = sys.maxsize,
     ) -> None:
         self.max_positions = min(max_positions, MAX_POSITIONS)
         self.hidden_size, self.dtype = hidden_size, dtype
         self._entry = entry
-        self._life: Life | None = None
+        self._life: GroupLife | None = None
         self._numbers = count(1)
         self._open: dict[int, GroupSession] = {}
         self._over: str | None = None
@@ -62,10 +62,10 @@ class GroupSubmodel:
         if not 0 <= positions <= self.max_positions:
             raise SessionFailed(Code.TOKEN_LIMIT, f"this group allows {self.max_positions} positions, not {positions}")
         session = GroupSession(self, Record(next(self._numbers), positions))
-        self.ask(Asked(Open(session.record.session, positions)))
+        self.ask(GroupAsk(OpenHead(session.record.session, positions)))
         return session
 
-    def begin(self, life: Life) -> None:
+    def begin(self, life: GroupLife) -> None:
         """A life has begun: all open sessions are replayed there, from the rows that are kept here."""
         self._life = life
         for session in self._open.values():
@@ -91,18 +91,18 @@ class GroupSubmodel:
         """A session that begins as another one's first ``position`` rows."""
         record = Record(next(self._numbers), source.positions, position, source.history.fork(position))
         session = GroupSession(self, record)
-        self.ask(Asked(Fork(record.session, source.session, position, record.positions)))
+        self.ask(GroupAsk(ForkHead(record.session, source.session, position, record.positions)))
         return session
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: GroupAsk) -> None:
         """Ask the life that there is; where there is none, the next learns it from the records."""
         if self._life is not None:
             self._life.put(asked)
 
-    def forward(self, session: GroupSession, forward: Forward) -> None:
+    def forward(self, session: GroupSession, forward: Unanswered) -> None:
         """Ask for new rows of a session."""
         if self._life is not None:
-            head = Step(session.record.session, forward.position, len(forward.hidden), forward.want)
+            head = RowsHead(session.record.session, forward.position, len(forward.hidden), forward.want)
             self._send(session, head, forward.hidden, forward)
 
     def enter(self, session: GroupSession) -> None:
@@ -112,24 +112,28 @@ class GroupSubmodel:
     def leave(self, session: GroupSession) -> None:
         """A session is closed, or has failed."""
         if self._open.pop(session.record.session, None) is not None:
-            self.ask(Asked(Close(session.record.session)))
+            self.ask(GroupAsk(CloseHead(session.record.session)))
 
     def _send(
-        self, session: GroupSession, head: Open | Step | Truncate, hidden: torch.Tensor | None, forward: Forward | None
+        self,
+        session: GroupSession,
+        head: OpenHead | RowsHead | TruncateHead,
+        hidden: torch.Tensor | None,
+        forward: Unanswered | None,
     ) -> None:
         if hidden is not None and self._entry is not None:
-            assert isinstance(head, Step)
-            hidden = self._entry(hidden, Rows(head.position, head.rows))
+            assert isinstance(head, RowsHead)
+            hidden = self._entry(hidden, GroupRows(head.position, head.rows))
         loop = asyncio.get_running_loop()
 
         def deliver(outputs: torch.Tensor) -> None:
             if forward is not None:
                 loop.call_soon_threadsafe(session.answered, forward, outputs)
 
-        self.ask(Asked(head, hidden, deliver if forward is not None else None))
+        self.ask(GroupAsk(head, hidden, deliver if forward is not None else None))
 
 
-class Rows:
+class GroupRows:
     """Where the rows of a step stand, as tables of positions ask for it."""
 
     branching = None
@@ -191,7 +195,7 @@ class GroupSession:
         if not 0 <= position <= self.position:
             raise ValueError(f"cannot truncate to {position}, the session is at {self.position}")
         self.record.truncate(position)
-        self._group.ask(Asked(Truncate(self.record.session, position)))
+        self._group.ask(GroupAsk(TruncateHead(self.record.session, position)))
 
     def fork(self, position: int) -> GroupSession:
         """See ``SubmodelSession.fork``."""
@@ -214,7 +218,7 @@ class GroupSession:
             self._group.leave(self)
             self._end_waits(SessionFailed(Code.CANCELLED, "the session was closed"))
 
-    def answered(self, forward: Forward, outputs: torch.Tensor) -> None:
+    def answered(self, forward: Unanswered, outputs: torch.Tensor) -> None:
         """A life has answered."""
         if self.record.answered(forward) and not forward.answer.done():
             forward.answer.set_result(outputs)

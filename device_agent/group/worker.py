@@ -10,16 +10,28 @@ from typing import Final
 
 import torch
 
-from device_agent.edge.plan import Hybrid, Rows, Tensor
 from device_agent.group.by_layer import run_alone
 from device_agent.group.by_rows import catch_up, run_by_rows
 from device_agent.group.by_tensor import run_by_tensor
-from device_agent.group.heads import HEAD_BYTES, BadHead, Close, End, Fork, Head, Idle, Open, Step, Truncate, read
+from device_agent.group.heads import (
+    HEAD_BYTES,
+    BadGroupHead,
+    CloseHead,
+    EndHead,
+    ForkHead,
+    GroupHead,
+    IdleHead,
+    OpenHead,
+    RowsHead,
+    TruncateHead,
+    read,
+)
 from device_agent.group.held import HeldLayer, SessionCaches
 from device_agent.group.hybrid import run_hybrid
 from device_agent.group.layout import At, Layout, as_run, entry_of, layout_of, senders
 from device_agent.group.moves import Tag, move, take_entry
 from device_agent.group.step_rows import StepRows
+from device_agent.planning.plan import ByRows, Hybrid, Sharded
 from peers.collectives import Collectives
 from split_model.rope import Rope
 from split_model.spec import ModelSpec
@@ -62,17 +74,20 @@ class Worker:
         self._sessions: dict[int, SessionCaches] = {}
 
     def serve(self) -> None:
-        """Do what the portal says until it ends. Raises ``PeerLost``, ``EpochOver``, ``BadHead``, ``MemoryError``."""
+        """Do what the portal says until it ends.
+
+        Raises ``PeerLost``, ``EpochOver``, ``BadGroupHead``, ``MemoryError``.
+        """
         while True:
             came = torch.empty(HEAD_BYTES, dtype=torch.uint8)
             self._collectives.receive(came, PORTAL, Tag.HEAD).wait()
             head = read(came)
-            if isinstance(head, End):
+            if isinstance(head, EndHead):
                 return
             self.do(head)
 
     @torch.inference_mode()
-    def do(self, head: Head, given: torch.Tensor | None = None) -> torch.Tensor | None:
+    def do(self, head: GroupHead, given: torch.Tensor | None = None) -> torch.Tensor | None:
         """One head.
 
         Args:
@@ -82,17 +97,17 @@ class Worker:
             of the outputs that are wanted those that this member has, in the portal; None elsewhere, where they are
             sent.
         """
-        if isinstance(head, Step):
+        if isinstance(head, RowsHead):
             return self._step(head, given)
-        if isinstance(head, Open):
+        if isinstance(head, OpenHead):
             self._begin(head.session, head.positions)
-        elif isinstance(head, Close):
+        elif isinstance(head, CloseHead):
             self._sessions.pop(head.session, None)
-        elif not isinstance(head, (Idle, End)):
-            source = self._session(head.source if isinstance(head, Fork) else head.session)
+        elif not isinstance(head, (IdleHead, EndHead)):
+            source = self._session(head.source if isinstance(head, ForkHead) else head.session)
             if not head.position <= source.position:
-                raise BadHead(f"session {head.session} cannot go to {head.position}")
-            if isinstance(head, Truncate):
+                raise BadGroupHead(f"session {head.session} cannot go to {head.position}")
+            if isinstance(head, TruncateHead):
                 source.truncate(head.position)
             else:
                 self._begin(head.session, head.positions).begin_as(source, head.position)
@@ -100,19 +115,19 @@ class Worker:
 
     def _begin(self, session: int, positions: int) -> SessionCaches:
         if session in self._sessions or len(self._sessions) >= MAX_SESSIONS:
-            raise BadHead(f"session {session} cannot begin")
+            raise BadGroupHead(f"session {session} cannot begin")
         self._sessions[session] = SessionCaches(self._layers, positions, self._spec.head_dim, self._none.dtype)
         return self._sessions[session]
 
     def _session(self, number: int) -> SessionCaches:
         if number not in self._sessions:
-            raise BadHead(f"there is no session {number}")
+            raise BadGroupHead(f"there is no session {number}")
         return self._sessions[number]
 
-    def _step(self, head: Step, given: torch.Tensor | None) -> torch.Tensor | None:
+    def _step(self, head: RowsHead, given: torch.Tensor | None) -> torch.Tensor | None:
         session = self._session(head.session)
         if head.position != session.position or head.position + head.rows > session.positions:
-            raise BadHead(f"{head.rows} rows from {head.position} on are not the next of session {head.session}")
+            raise BadGroupHead(f"{head.rows} rows from {head.position} on are not the next of session {head.session}")
         on = StepRows(self._collectives, self._ranks, self._place, head.position, head.rows, self._rope)
         runs = [as_run(each.layer, head.rows, head.position) for each in self._layers]
         layout = entry_of(layout_of(runs[0], head.rows), head.rows, len(self._ranks))
@@ -122,11 +137,11 @@ class Worker:
             caches = session.of(number)
             if number == len(runs) - 1:
                 on.wanted = range(head.rows - head.want, head.rows)
-            if isinstance(run, Tensor):
+            if isinstance(run, Sharded):
                 hidden = run_by_tensor(held, caches, on, hidden)
             elif isinstance(run, Hybrid):
                 hidden = run_hybrid(held, caches, on, hidden)
-            elif isinstance(run, Rows):
+            elif isinstance(run, ByRows):
                 if session.common[number] < head.position:
                     catch_up(held, caches, on, session.common[number])
                 hidden = run_by_rows(held, caches, on, hidden)
@@ -138,7 +153,7 @@ class Worker:
         session.position += head.rows
         return self._give(head, layout, hidden, given is not None)
 
-    def _give(self, head: Step, layout: Layout, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
+    def _give(self, head: RowsHead, layout: Layout, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
         """The outputs that the portal wants, and this member has, are the last of its rows."""
         for place, rows in senders(layout, head.rows, head.want, nearest(self._ranks)):
             if place != self._place:

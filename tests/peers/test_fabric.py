@@ -24,8 +24,8 @@ from peers_together import KEY, LOOPBACK, boards_of, fabrics, together
 from peers.board import PeerLost
 from peers.collectives import Collectives
 from peers.fabric import EpochOver, Fabric
-from peers.frames import HEADER_BYTES, Frame, Kind, pack, unpack
-from peers.greeting import Door
+from peers.frames import HEADER_BYTES, Kind, PeerFrame, pack, unpack
+from peers.greeting import PeerDoor
 from peers.membership import join
 from peers.opening import open_links, receive_exactly
 from peers.rendezvous import Group, listening
@@ -115,11 +115,11 @@ class Liar:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
 
-    def say(self, frame: Frame, payload: bytes = b"") -> None:
+    def say(self, frame: PeerFrame, payload: bytes = b"") -> None:
         """Any frame at all."""
         self.connection.sendall(pack(frame) + payload)
 
-    def hear(self, kind: Kind) -> Frame:
+    def hear(self, kind: Kind) -> PeerFrame:
         """The next frame of a kind."""
         while True:
             frame = unpack(receive_exactly(self.connection, HEADER_BYTES, time.monotonic() + 20))
@@ -135,7 +135,7 @@ def lied_to() -> Iterator[tuple[Fabric, Liar]]:
     fabric, links = together(
         [
             lambda: Fabric.open(boards[0], 0, 2, LOOPBACK, epoch=5, silent_s=SILENT_S),
-            lambda: open_links(boards[1], Door(KEY, 5, 1, 2), LOOPBACK),
+            lambda: open_links(boards[1], PeerDoor(KEY, 5, 1, 2), LOOPBACK),
         ]
     )
     try:
@@ -147,7 +147,7 @@ def lied_to() -> Iterator[tuple[Fabric, Liar]]:
 
 def header(kind: int, *rest: int) -> bytes:
     """One of any kind."""
-    return bytes([kind]) + pack(Frame(Kind.SEND, *rest))[1:]
+    return bytes([kind]) + pack(PeerFrame(Kind.SEND, *rest))[1:]
 
 
 LIES = {
@@ -189,8 +189,8 @@ def test_frames_of_another_epoch_are_dropped_and_counted(lied_to: tuple[Fabric, 
     whole = torch.zeros(2, 6)
     exchange = Collectives(fabric).all_gather(whole, [1, 1])
     for epoch, length in ((4, 24), (4, 300_000), (6, 24), (0, 0), (2**32 - 1, 7)):
-        liar.say(Frame(Kind.GATHER, epoch, 0, 1, length), bytes(length))
-    liar.say(Frame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
+        liar.say(PeerFrame(Kind.GATHER, epoch, 0, 1, length), bytes(length))
+    liar.say(PeerFrame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
     exchange.wait(20)
     assert whole[1].tolist() == [1.0] * 6 and fabric.dropped == 5
 
@@ -212,12 +212,12 @@ def test_a_new_epoch_ends_what_was_under_way(lied_to: tuple[Fabric, Liar]) -> No
         with pytest.raises(EpochOver):
             waiting.result(10)
         assert not turning.done()
-        liar.say(Frame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
-        liar.say(Frame(Kind.TURN, 6))
+        liar.say(PeerFrame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
+        liar.say(PeerFrame(Kind.TURN, 6))
         turning.result(10)
     again = collectives.all_gather(whole, [1, 1])
-    liar.say(Frame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
-    liar.say(Frame(Kind.GATHER, 6, 0, 1, 24), memory_of(torch.full((6,), 2.0)))
+    liar.say(PeerFrame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
+    liar.say(PeerFrame(Kind.GATHER, 6, 0, 1, 24), memory_of(torch.full((6,), 2.0)))
     again.wait(20)
     assert whole[1].tolist() == [2.0] * 6 and fabric.epoch == 6 and fabric.dropped == 2
     for wrong in (6, 5, 2**32):
@@ -281,14 +281,14 @@ def test_who_says_nothing_is_lost_and_who_pulses_is_not() -> None:
             [
                 lambda: Fabric.open(boards[0], 0, 3, LOOPBACK, silent_s=SILENT_S),
                 lambda: Fabric.open(boards[1], 1, 3, LOOPBACK, silent_s=SILENT_S),
-                lambda: open_links(boards[2], Door(KEY, 0, 2, 3), LOOPBACK),
+                lambda: open_links(boards[2], PeerDoor(KEY, 0, 2, 3), LOOPBACK),
             ]
         )
         for each in (*links.values(), first, second):
             stack.callback(each.close)
         began = time.monotonic()
         while first.failure is None and time.monotonic() - began < 20:
-            links[1].sendall(pack(Frame(Kind.PULSE, 0)))
+            links[1].sendall(pack(PeerFrame(Kind.PULSE, 0)))
             time.sleep(0.1)
         assert time.monotonic() - began >= SILENT_S - 0.5
         assert "member 2 is gone" in str(first.failure)

@@ -12,7 +12,7 @@ import pytest
 from peers_together import KEY, LOOPBACK, boards_of, together
 
 from peers.board import Board, PeerLost
-from peers.greeting import DIALLED_BYTES, Door
+from peers.greeting import DIALLED_BYTES, PeerDoor
 from peers.opening import open_links
 from peers.secret import NONCE_BYTES, link_key
 from wire.errors import ConnectionFailed
@@ -20,7 +20,7 @@ from wire.errors import ConnectionFailed
 
 def test_a_proof_is_for_one_socket_and_one_way() -> None:
     """Whatever is changed of what was said, or heard elsewhere and said again, or sent back: it proves nothing."""
-    dialler, listener = Door(KEY, 3, 2, 4), Door(KEY, 3, 1, 4)
+    dialler, listener = PeerDoor(KEY, 3, 2, 4), PeerDoor(KEY, 3, 1, 4)
     asked, nonce = secrets.token_bytes(NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
     said = dialler.dialled(1, asked, nonce)
     rank, answer = listener.check_dialled(asked, said)
@@ -41,19 +41,19 @@ def test_a_proof_is_for_one_socket_and_one_way() -> None:
 @pytest.mark.parametrize(
     "dialler",
     [
-        Door(b"another key, as long", 3, 2, 4),
-        Door(KEY, 4, 2, 4),
-        Door(KEY, 3, 0, 4),
-        Door(KEY, 3, 1, 4),
-        Door(KEY, 3, 4, 5),
+        PeerDoor(b"another key, as long", 3, 2, 4),
+        PeerDoor(KEY, 4, 2, 4),
+        PeerDoor(KEY, 3, 0, 4),
+        PeerDoor(KEY, 3, 1, 4),
+        PeerDoor(KEY, 3, 4, 5),
     ],
     ids=["key", "epoch", "lower rank", "own rank", "no rank"],
 )
-def test_who_has_no_business_here_is_refused(dialler: Door) -> None:
+def test_who_has_no_business_here_is_refused(dialler: PeerDoor) -> None:
     """Another key, another epoch, or a rank that does not dial this one."""
     asked = secrets.token_bytes(NONCE_BYTES)
     with pytest.raises(ConnectionFailed):
-        Door(KEY, 3, 1, 4).check_dialled(asked, dialler.dialled(1, asked, secrets.token_bytes(NONCE_BYTES)))
+        PeerDoor(KEY, 3, 1, 4).check_dialled(asked, dialler.dialled(1, asked, secrets.token_bytes(NONCE_BYTES)))
 
 
 def test_each_life_of_a_group_has_its_own_key() -> None:
@@ -64,7 +64,7 @@ def test_each_life_of_a_group_has_its_own_key() -> None:
 def test_strangers_neither_get_in_nor_keep_members_out() -> None:
     """Sockets that are silent, hang up, talk rubbish or guess: members find each other all the same."""
     first, second = boards_of(2)
-    door = Door(KEY, 0, 0, 2)
+    door = PeerDoor(KEY, 0, 0, 2)
     with ExitStack() as stack:
         listening = threading.Thread(target=lambda: found.update(open_links(first, door, LOOPBACK)))
         found: dict[int, socket.socket] = {}
@@ -82,7 +82,7 @@ def test_strangers_neither_get_in_nor_keep_members_out() -> None:
         with suppress(ConnectionError):
             assert guess.recv(1) == b""
         assert not found
-        links = open_links(second, Door(KEY, 0, 1, 2), LOOPBACK)
+        links = open_links(second, PeerDoor(KEY, 0, 1, 2), LOOPBACK)
         listening.join(20)
         for mine, other in ((found[1], links[0]), (links[0], found[1])):
             mine.sendall(b"hello")
@@ -105,7 +105,7 @@ def test_who_listens_without_the_secret_is_left() -> None:
 
         def dial() -> None:
             with pytest.raises(PeerLost, match="does not know the secret") as lost:
-                open_links(board, Door(KEY, 0, 1, 2), LOOPBACK)
+                open_links(board, PeerDoor(KEY, 0, 1, 2), LOOPBACK)
             assert lost.value.rank == 0
 
         together([answer, dial])
@@ -116,5 +116,5 @@ def test_a_member_that_does_not_come_is_named() -> None:
     for rank, missing in ((0, 1), (1, 0)):
         board = Board(lambda key, value: None, KEY)
         with pytest.raises(PeerLost, match="in time") as lost:
-            open_links(board, Door(KEY, 0, rank, 2), LOOPBACK, within_s=0.3)
+            open_links(board, PeerDoor(KEY, 0, rank, 2), LOOPBACK, within_s=0.3)
         assert lost.value.rank == missing

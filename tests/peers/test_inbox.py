@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peers.frames import Frame, Kind
+from peers.frames import Kind, PeerFrame
 from peers.inbox import AHEAD, EARLY_BYTES, MOST_EARLY, MOST_TAGS, Expected, Inbox, Key, check_tag
 from wire.errors import ConnectionFailed
 
@@ -29,7 +29,7 @@ class Room:
         self.times += 1
 
 
-def come(inbox: Inbox, frame: Frame, data: bytes) -> None:
+def come(inbox: Inbox, frame: PeerFrame, data: bytes) -> None:
     """What a link does with a frame."""
     expected = inbox.find(frame)
     if expected is None:
@@ -50,15 +50,15 @@ def test_frames_come_before_or_after_they_are_asked_for(data: st.DataObject) -> 
     tagged = data.draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=5))
     rooms: dict[Key, Room] = {}
     steps: list[tuple[str, object]] = [("begin", number) for number in range(collectives)]
-    arrivals: list[Frame] = [
-        Frame(Kind.GATHER, EPOCH, number, part, length)
+    arrivals: list[PeerFrame] = [
+        PeerFrame(Kind.GATHER, EPOCH, number, part, length)
         for number in range(collectives)
         for part, length in enumerate(lengths)
     ]
     asked: dict[int, int] = {}
     for tag, length in tagged:
         part = asked[tag] = asked.get(tag, -1) + 1
-        arrivals.append(Frame(Kind.SEND, EPOCH, tag, part, length))
+        arrivals.append(PeerFrame(Kind.SEND, EPOCH, tag, part, length))
         rooms[Kind.SEND, tag, part] = Room(length)
     queue = [*steps, *(("ask", each) for each in tagged), *(("come", each) for each in arrivals)]
     order = data.draw(st.permutations(queue))
@@ -82,28 +82,28 @@ def test_frames_come_before_or_after_they_are_asked_for(data: st.DataObject) -> 
             if inbox.ask(tag, room.expected()):
                 room.arrived()
         else:
-            assert isinstance(value, Frame)
+            assert isinstance(value, PeerFrame)
             frame = value if value.kind is not Kind.SEND else next(sends[value.tag])
             come(inbox, frame, content(frame))
     assert not inbox.waiting
     for (kind, tag, part), room in rooms.items():
         assert room.times == 1
-        assert bytes(room.memory) == content(Frame(kind, EPOCH, tag, part, len(room.memory)))
+        assert bytes(room.memory) == content(PeerFrame(kind, EPOCH, tag, part, len(room.memory)))
 
 
-def content(frame: Frame) -> bytes:
+def content(frame: PeerFrame) -> bytes:
     """Bytes that only this frame has."""
     return bytes((frame.kind * 31 + frame.tag * 7 + frame.part + at) % 256 for at in range(frame.length))
 
 
 LIES = {
-    "another length": Frame(Kind.GATHER, EPOCH, 3, 0, 9),
-    "another tile": Frame(Kind.GATHER, EPOCH, 3, 1, 8),
-    "another kind": Frame(Kind.REDUCE, EPOCH, 3, 0, 8),
-    "a collective that is over": Frame(Kind.GATHER, EPOCH, 2, 0, 8),
-    "a collective far ahead": Frame(Kind.GATHER, EPOCH, 4 + AHEAD, 0, 8),
-    "a tag that there is not": Frame(Kind.SEND, EPOCH, MOST_TAGS, 0, 8),
-    "not the next of its tag": Frame(Kind.SEND, EPOCH, 1, 1, 8),
+    "another length": PeerFrame(Kind.GATHER, EPOCH, 3, 0, 9),
+    "another tile": PeerFrame(Kind.GATHER, EPOCH, 3, 1, 8),
+    "another kind": PeerFrame(Kind.REDUCE, EPOCH, 3, 0, 8),
+    "a collective that is over": PeerFrame(Kind.GATHER, EPOCH, 2, 0, 8),
+    "a collective far ahead": PeerFrame(Kind.GATHER, EPOCH, 4 + AHEAD, 0, 8),
+    "a tag that there is not": PeerFrame(Kind.SEND, EPOCH, MOST_TAGS, 0, 8),
+    "not the next of its tag": PeerFrame(Kind.SEND, EPOCH, 1, 1, 8),
 }
 
 
@@ -120,7 +120,7 @@ def test_a_frame_that_lies_is_found_at_once(lie: str) -> None:
 
 def test_what_came_early_has_to_fit_when_it_is_asked_for() -> None:
     """A tile that the collective turns out not to have, another length, or a frame twice: each is a lie."""
-    early = Frame(Kind.GATHER, EPOCH, 0, 5, 3)
+    early = PeerFrame(Kind.GATHER, EPOCH, 0, 5, 3)
     for wanted in ({}, {(Kind.GATHER, 0, 4): Room(3).expected()}, {(Kind.GATHER, 0, 5): Room(4).expected()}):
         inbox = Inbox(EPOCH)
         come(inbox, early, b"abc")
@@ -129,7 +129,7 @@ def test_what_came_early_has_to_fit_when_it_is_asked_for() -> None:
         with pytest.raises(ConnectionFailed):
             inbox.begin(0, wanted)
     inbox = Inbox(EPOCH)
-    come(inbox, Frame(Kind.SEND, EPOCH, 0, 0, 3), b"abc")
+    come(inbox, PeerFrame(Kind.SEND, EPOCH, 0, 0, 3), b"abc")
     with pytest.raises(ConnectionFailed):
         inbox.ask(0, Room(2).expected())
 
@@ -137,12 +137,12 @@ def test_what_came_early_has_to_fit_when_it_is_asked_for() -> None:
 def test_what_is_kept_is_bounded() -> None:
     """In bytes and in frames; the room is there again once it was asked for."""
     inbox = Inbox(EPOCH)
-    come(inbox, Frame(Kind.SEND, EPOCH, 0, 0, EARLY_BYTES), bytes(EARLY_BYTES))
-    assert not inbox.has_room(Frame(Kind.SEND, EPOCH, 0, 1, 1))
+    come(inbox, PeerFrame(Kind.SEND, EPOCH, 0, 0, EARLY_BYTES), bytes(EARLY_BYTES))
+    assert not inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 0, 1, 1))
     assert inbox.ask(0, Room(EARLY_BYTES).expected())
     for part in range(MOST_EARLY):
-        come(inbox, Frame(Kind.SEND, EPOCH, 1, part, 0), b"")
-    assert not inbox.has_room(Frame(Kind.SEND, EPOCH, 1, MOST_EARLY, 0))
+        come(inbox, PeerFrame(Kind.SEND, EPOCH, 1, part, 0), b"")
+    assert not inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 1, MOST_EARLY, 0))
 
 
 @pytest.mark.parametrize("tag", [-1, MOST_TAGS])

@@ -11,14 +11,14 @@ from device_agent.group.heads import (
     HEAD_BYTES,
     MAX_POSITIONS,
     MAX_ROWS,
-    BadHead,
-    Close,
-    End,
-    Fork,
-    Idle,
-    Open,
-    Step,
-    Truncate,
+    BadGroupHead,
+    CloseHead,
+    EndHead,
+    ForkHead,
+    IdleHead,
+    OpenHead,
+    RowsHead,
+    TruncateHead,
     read,
     written,
 )
@@ -29,34 +29,34 @@ NUMBER, POSITION = 2**32 - 1, MAX_POSITIONS
 @pytest.mark.parametrize(
     "head",
     [
-        Open(NUMBER, POSITION),
-        Step(NUMBER, POSITION, MAX_ROWS, MAX_ROWS),
-        Truncate(1, 0),
-        Fork(NUMBER, NUMBER - 1, POSITION, POSITION),
-        Close(7),
-        Idle(),
-        End(),
+        OpenHead(NUMBER, POSITION),
+        RowsHead(NUMBER, POSITION, MAX_ROWS, MAX_ROWS),
+        TruncateHead(1, 0),
+        ForkHead(NUMBER, NUMBER - 1, POSITION, POSITION),
+        CloseHead(7),
+        IdleHead(),
+        EndHead(),
     ],
 )
-def test_round_trip(head: Open) -> None:
+def test_round_trip(head: OpenHead) -> None:
     """The largest numbers fit."""
     assert written(head).shape == (HEAD_BYTES,) and read(written(head)) == head
 
 
 @given(st.binary(min_size=HEAD_BYTES, max_size=HEAD_BYTES))
 def test_anything_else_is_refused(data: bytes) -> None:
-    """Bytes of any kind are a head that could have been written, or a ``BadHead``."""
+    """Bytes of any kind are a head that could have been written, or a ``BadGroupHead``."""
     try:
         head = read(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-    except BadHead:
+    except BadGroupHead:
         return
     assert read(written(head)) == head
 
 
 @pytest.mark.parametrize(
-    "head", [Step(1, 0, 2, 3), Step(1, 0, 0, 0), Step(1, 0, MAX_ROWS + 1, 0), Open(1, POSITION + 1)]
+    "head", [RowsHead(1, 0, 2, 3), RowsHead(1, 0, 0, 0), RowsHead(1, 0, MAX_ROWS + 1, 0), OpenHead(1, POSITION + 1)]
 )
-def test_numbers_out_of_range_are_refused(head: Step | Open) -> None:
+def test_numbers_out_of_range_are_refused(head: RowsHead | OpenHead) -> None:
     """More rows are wanted than there are, none or too many come, or a session is too long."""
-    with pytest.raises(BadHead):
+    with pytest.raises(BadGroupHead):
         read(written(head))

@@ -11,9 +11,9 @@ import pytest
 from groups import FORMS, PORTAL, plan_of
 from tiny_models import build_tiny
 
-from device_agent.edge.plan import Rows, Whole
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import Part, Refused
+from device_agent.planning.plan import ByRows, Whole
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
 
@@ -61,7 +61,7 @@ def test_lies_in_a_plan_are_refused(checkpoint: Checkpoint) -> None:
 def test_eq_8_is_for_one_shot_work(checkpoint: Checkpoint) -> None:
     """An order that leaves no keys and values is refused: nothing could go on from it."""
     plan = plan_of(checkpoint.spec, "voltage", NAMES)
-    layer = Rows((1.0, 1.0, 1.0), Whole(0), reordered=(True, False, False))
+    layer = ByRows((1.0, 1.0, 1.0), Whole(0), reordered=(True, False, False))
     with pytest.raises(ValueError, match=r"Eq\. 8"):
         JoinedPlan.of(replace(plan, layers=(layer,) * 4), "", "float32", 0, 0)
 

@@ -9,9 +9,9 @@ from groups import FORMS, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.edge.plan import Hybrid, Rows, Tensor, Whole
 from device_agent.group.layout import FEW_ROWS, At, Everywhere, Parted, as_run, entry_of, layout_of, parted, senders
 from device_agent.group.pieces import cache_bytes, pieces_of, weight_bytes
+from device_agent.planning.plan import ByRows, Hybrid, Sharded, Whole
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice, slice_bytes
 
@@ -45,9 +45,9 @@ def test_rows_are_handed_out_whole(parts: Sequence[float], rows: int) -> None:
 
 def test_few_rows_are_run_as_steps() -> None:
     """Few rows are computed as the plan says for steps, many as for prompts; after a prefix only one goes on."""
-    step = Tensor((1, 1), (2, 2))
-    hybrid, rows = Hybrid((1, 1), (2, 2), (1.0, 1.0)), Rows((1.0, 1.0), step)
-    prefix = Rows((1.0, 1.0), Whole(1), prefix=True)
+    step = Sharded((1, 1), (2, 2))
+    hybrid, rows = Hybrid((1, 1), (2, 2), (1.0, 1.0)), ByRows((1.0, 1.0), step)
+    prefix = ByRows((1.0, 1.0), Whole(1), prefix=True)
     for layer in (hybrid, rows):
         assert as_run(layer, FEW_ROWS, 5) == step and as_run(layer, FEW_ROWS + 1, 5) is layer
     assert as_run(prefix, 100, 0) is prefix and as_run(prefix, 100, 1) == Whole(1)
@@ -68,11 +68,11 @@ def test_steps_use_each_head_and_column_once(form: str, parts: Sequence[float]) 
     plan = plan_of(SPEC, form, [str(each) for each in range(len(parts))], parts)
     for layer in plan.layers:
         held = [pieces_of(layer, place, SPEC) for place in range(len(parts))]
-        if isinstance(layer, Rows):
+        if isinstance(layer, ByRows):
             for pieces in held:
                 assert [each for piece in pieces for each in piece.groups] == list(range(SPEC.num_kv_heads))
                 assert [each for piece in pieces for each in piece.columns] == list(range(SPEC.intermediate_size))
-        if isinstance(layer, (Tensor, Hybrid)) or (isinstance(layer, Rows) and isinstance(layer.step, Tensor)):
+        if isinstance(layer, (Sharded, Hybrid)) or (isinstance(layer, ByRows) and isinstance(layer.step, Sharded)):
             own = [piece for pieces in held for piece in pieces if piece.own]
             assert [each for piece in own for each in piece.groups] == list(range(SPEC.num_kv_heads))
             assert [each for piece in own for each in piece.columns] == list(range(SPEC.intermediate_size))

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.heads import Open, Step, Truncate
-from device_agent.group.record import Forward, Record
+from device_agent.group.heads import OpenHead, RowsHead, TruncateHead
+from device_agent.group.record import Record, Unanswered
 
 VERBS = st.lists(st.one_of(st.integers(1, 30), st.just("answer"), st.tuples(st.floats(0, 1))), max_size=40)
 
@@ -18,13 +18,13 @@ def played(record: Record) -> list[float]:
     """The rows that a life has which is asked all of it."""
     rows: list[float] = []
     for head, hidden, _ in record.again():
-        if isinstance(head, Step):
+        if isinstance(head, RowsHead):
             assert hidden is not None and head.position == len(rows) and head.rows == len(hidden)
             rows += hidden[:, 0].tolist()
-        elif isinstance(head, Truncate):
+        elif isinstance(head, TruncateHead):
             rows = rows[: head.position]
         else:
-            assert isinstance(head, Open)
+            assert isinstance(head, OpenHead)
     return rows
 
 
@@ -33,7 +33,7 @@ def test_replay_has_the_same_rows(verbs: list[object]) -> None:
     """Whatever was asked and answered: the rows that a new life gets are those that a life with no end would have."""
     loop = asyncio.new_event_loop()
     record, rows, number = Record(1, 10**6), [], 0.0
-    waiting: list[Forward] = []
+    waiting: list[Unanswered] = []
     for verb in verbs:
         if isinstance(verb, int):
             new = [number + each for each in range(verb)]

@@ -1,0 +1,108 @@
+"""EdgeShard's partition: whole layers, each device a run of them, so that one request takes least. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from device_agent.planning.memory import DoesNotFit
+from device_agent.planning.plan import GroupPlan, Whole
+from device_agent.planning.task import Task
+
+MODE = "edgeshard"
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A way to have the first layers done: seconds, and each member's number of layers, in their order."""
+
+    seconds: float
+    runs: tuple[tuple[int, int], ...]
+
+
+def plan_edgeshard(task: Task) -> GroupPlan:
+    """Its dynamic programme, over the layers that are done, who did some, and who is last.
+
+    Each member takes one run of layers, as many as it has memory for, or none. What is least is the time of a request:
+    its layers, and the hops between devices, the portal's included. Raises DoesNotFit where not all layers fit.
+    """
+    members, layers = range(len(task.members)), task.shape.layers
+    rooms = [_room(task, name, first=False) for name in task.members]
+    rooms_first = [_room(task, name, first=True) for name in task.members]
+    until_s = [_layers_s(task, member) for member in members]
+    names = [*task.members, task.portal]
+    hop_s = [[_hop_s(task, one, other) for other in names] for one in names]
+    # By who did some (as bits), who is last and how many are done; before the first the rows are at the portal.
+    level: dict[tuple[int, int, int], _Begun] = {(0, len(names) - 1, 0): _Begun(0.0, ())}
+    finished: list[_Begun] = []
+    while level:
+        further: dict[tuple[int, int, int], _Begun] = {}
+        for (used, last, done), begun in level.items():
+            for member in members:
+                room = 0 if used >> member & 1 else rooms[member] if used else rooms_first[member]
+                for count in range(1, min(room, layers - done) + 1):
+                    computing = until_s[member][done + count] - until_s[member][done]
+                    seconds = begun.seconds + hop_s[last][member] + computing
+                    key = used | 1 << member, member, done + count
+                    if key not in further or seconds < further[key].seconds:
+                        further[key] = _Begun(seconds, (*begun.runs, (member, count)))
+        for (_, last, done), begun in further.items():
+            if done == layers:
+                back = _hop_s(task, names[last], task.portal, task.work.wanted)
+                finished.append(_Begun(begun.seconds + back, begun.runs))
+        level = {key: begun for key, begun in further.items() if key[2] < layers}
+    if not finished:
+        raise DoesNotFit(MODE, task.lacks(_overfull(task, rooms)))
+    return task.fitting(_plan(task, min(finished, key=lambda begun: begun.seconds).runs))
+
+
+def _plan(task: Task, runs: tuple[tuple[int, int], ...]) -> GroupPlan:
+    members = tuple(task.members[member] for member, _ in runs)
+    made = tuple(Whole(at) for at, (_, count) in enumerate(runs) for _ in range(count))
+    return GroupPlan(MODE, members, task.portal, made)
+
+
+def _overfull(task: Task, rooms: list[int]) -> GroupPlan:
+    """Everybody has what fits, and who has most memory the rest: the nearest to a plan there is."""
+    budgets = {device.name: device.memory_bytes for device in task.profile.devices}
+    counts = list(rooms)
+    largest = max(range(len(counts)), key=lambda at: budgets[task.members[at]])
+    counts[largest] += task.shape.layers - sum(counts)
+    return _plan(task, tuple((member, count) for member, count in enumerate(counts) if count))
+
+
+def _room(task: Task, name: str, first: bool) -> int:
+    """How many layers a member has memory for; who has the first one also has what comes before it."""
+    shape = task.shape
+    plan = GroupPlan(MODE, (name,), task.portal, (Whole(0),) * shape.layers)
+    alone = task.held(plan)[name]
+    budget = next(device.memory_bytes for device in task.profile.devices if device.name == name)
+    last = shape.layers - 1  # none is larger
+    elements = shape.layer_elements(last, range(shape.kv_heads), range(shape.intermediate))
+    if shape.keeping_layers:
+        elements += 2 * shape.kv_size * task.work.positions
+    left = budget - alone.ends - alone.buffers
+    if not first:
+        left += shape.entry_elements * shape.dtype_bytes
+    return min(max(left // (elements * shape.dtype_bytes), 0), shape.layers)
+
+
+def _layers_s(task: Task, member: int) -> list[float]:
+    """Seconds of all the work in the first layers: none, one, two and so on."""
+    shape, costs, work = task.shape, task.costs(), task.work
+    seen = (work.rows + 1) / 2 if shape.causal else work.rows
+    seconds = []
+    for number in range(shape.layers):
+        steps = work.new if number >= shape.layers - shape.keeping_layers else 0
+        step_s = costs.layer(member, number, 1, work.rows + work.new // 2 + 1) if steps else 0.0
+        seconds.append(costs.layer(member, number, work.rows, seen) + steps * step_s)
+    return [0.0, *accumulate(seconds)]
+
+
+def _hop_s(task: Task, source: str, target: str, rows: int | None = None) -> float:
+    """Seconds that rows, all of the prompt if None, and each step's one take from one device to another."""
+    if source == target:
+        return 0.0
+    link = next(link for link in task.profile.links if (link.source, link.target) == (source, target))
+    total = (rows or task.work.rows) + task.work.new
+    return total * task.shape.row_bytes / link.bytes_s + (1 + task.work.new) * link.rtt_s / 2

@@ -1,0 +1,110 @@
+"""Who has the rows of a forward while it passes the layers, and how they come to whom needs them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from device_agent.planning.costs import MemberCosts
+from device_agent.planning.course import Course
+from device_agent.planning.exchanges import Products
+from device_agent.planning.lan import Lan
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.shares import handed_out
+
+
+class HeldRows:
+    """One forward of a group.
+
+    What is exchanged for a layer's input belongs to the layer that made it.
+
+    Attributes:
+        rows: how many pass.
+        held: who has them: each member so many, one behind the other; one node; None: every member has all.
+    """
+
+    def __init__(self, shape: ModelShape, lan: Lan, course: Course, costs: MemberCosts, rows: int, cached: int) -> None:
+        """cached: positions before them, whose keys and values are there."""
+        self.shape = shape
+        self.lan = lan
+        self.course = course
+        self.costs = costs
+        self.rows = rows
+        self.cached = cached
+        self.members = range(lan.members)
+        self.held: tuple[int, ...] | int | None = lan.portal
+
+    @property
+    def seen(self) -> float:
+        """Positions that a row attends to, in the mean over all rows."""
+        return self.cached + ((self.rows + 1) / 2 if self.shape.causal else self.rows)
+
+    def begin(self, everywhere: bool, id_bytes: int) -> None:
+        """The portal embeds the tokens, or, where all members do, sends them the ids."""
+        portal = self.lan.portal
+        if everywhere:
+            self.course.send(portal, {member: id_bytes for member in self.members if member != portal})
+            self.course.compute([self.costs.of(member, "embedding", self.rows) for member in self.members])
+            self.held = None
+        else:
+            self.compute_at(portal, self.costs.of(portal, "embedding", self.rows))
+            self.held = portal
+
+    def end(self, wanted: int) -> None:
+        """The last rows come to the portal, which computes the head."""
+        portal = self.lan.portal
+        if self.held is None and portal in self.members:
+            self.held = portal
+        self.to_one(portal, wanted)
+        self.compute_at(portal, self.costs.of(portal, "head", wanted))
+
+    def compute_at(self, node: int, seconds: float) -> None:
+        self.course.compute([seconds if other == node else 0.0 for other in range(len(self.course.at))])
+
+    def norm(self, rows: Sequence[int]) -> None:
+        """Norm and residual, of so many rows at each member."""
+        self.course.compute([self.costs.of(member, "norm", rows[member]) for member in self.members])
+
+    def to_one(self, node: int, wanted: int) -> None:
+        """The last rows come to a node, from wherever they are."""
+        if isinstance(self.held, tuple):
+            nodes = len(self.course.at)
+            parts = [[0.0] * nodes for _ in range(nodes)]
+            for member, rows in enumerate(last_of(self.held, wanted)):
+                parts[member][node] = rows * self.shape.row_bytes
+            self.course.spread(parts)
+        elif self.held != node and not (self.held is None and node in self.members):
+            self.course.send(self.held or 0, {node: wanted * self.shape.row_bytes})
+        self.held = node
+
+    def to_parts_or_all(self, shares: Sequence[float]) -> None:
+        """Rows that one node has come to the members: a few to each, many by these shares to be gathered."""
+        if not isinstance(self.held, int):
+            return
+        node, row_bytes = self.held, self.shape.row_bytes
+        others = [member for member in self.members if member != node]
+        if self.rows * row_bytes <= self.lan.small or len(self.members) == 1:
+            self.course.send(node, {member: self.rows * row_bytes for member in others})
+            self.held = None
+        else:
+            self.held = handed_out(self.rows, shares)
+            self.course.send(node, {member: self.held[member] * row_bytes for member in others})
+
+    def gathered(self, whole: Sequence[float], tiles: Products | None) -> None:
+        """All rows come to every member, and each computes with them.
+
+        whole: seconds of each member's product with all rows at once. tiles: with each member's, where it may begin.
+        """
+        if isinstance(self.held, tuple):
+            self.course.gather([rows * self.shape.row_bytes for rows in self.held], whole, tiles)
+            self.held = None
+        else:
+            self.course.compute(whole)
+
+
+def last_of(parts: Sequence[int], wanted: int) -> tuple[int, ...]:
+    """How many of the last rows lie in each part, where parts stand one behind the other."""
+    left, taken = wanted, []
+    for part in reversed(parts):
+        taken.append(min(part, left))
+        left -= taken[-1]
+    return tuple(reversed(taken))

@@ -1,0 +1,151 @@
+"""Bytes that a plan takes of each device, and who lacks how much. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Whole
+from device_agent.planning.profile import Profile
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.shares import handed_out, spans
+
+FLOAT_BYTES = 4
+"""Logits are float32."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes that one device holds for a plan.
+
+    Attributes:
+        layers: weights of its layers.
+        ends: weights of what comes before the first layer and behind the last.
+        cache: keys and values of all positions.
+        buffers: rows on their way through one layer.
+    """
+
+    layers: int
+    ends: int
+    cache: int
+    buffers: int
+
+    @property
+    def growing(self) -> int:
+        """What grows with the layers."""
+        return self.layers + self.cache
+
+    @property
+    def total(self) -> int:
+        return self.layers + self.ends + self.cache + self.buffers
+
+
+@dataclass(frozen=True)
+class Lack:
+    """A device that a plan does not fit: bytes needed, and those that it may use."""
+
+    device: str
+    needed: int
+    budget: int
+
+    def __str__(self) -> str:
+        return f"{self.device} lacks {(self.needed - self.budget) / 1e6:.1f} MB: {self.needed / 1e6:.1f} are needed"
+
+
+class DoesNotFit(ValueError):
+    """No plan of this kind fits the devices' memory; `lacks` says who lacks how much of the one that came nearest."""
+
+    def __init__(self, mode: str, lacks: Sequence[Lack]) -> None:
+        super().__init__(f"{mode} does not fit: " + "; ".join(str(lack) for lack in lacks))
+        self.lacks = tuple(lacks)
+
+
+def held(shape: ModelShape, plan: GroupPlan, rows: int, positions: int) -> dict[str, Held]:
+    """Bytes by device: the members, and the portal.
+
+    rows: the most in one forward. positions: for whose keys and values room is kept; 0 where nothing is generated.
+    """
+    kinds = Counter((layer, shape.attentions(number)) for number, layer in enumerate(plan.layers))
+    found = {}
+    for name in dict.fromkeys([*plan.members, plan.portal]):
+        member = plan.members.index(name) if name in plan.members else None
+        weights = cache = buffers = 0
+        for (layer, attentions), count in kinds.items() if member is not None else ():
+            assert member is not None
+            number = shape.layers - 1 if attentions > 1 else 0
+            groups, columns = _weights(shape, layer, member)
+            if groups is not None:
+                weights += count * shape.layer_elements(number, groups, columns)
+            if shape.causal or attentions > 1:
+                # Who attends to an encoder keeps the prompt's keys and values of it, and of its own rows the new ones.
+                cache += count * 2 * shape.head_dim * _kept(shape, plan, layer, member, positions)
+            buffers = max(buffers, _passing(shape, plan, layer, member, rows))
+        size = shape.dtype_bytes
+        logits = shape.outputs * FLOAT_BYTES if name == plan.portal else 0
+        found[name] = Held(
+            weights * size,
+            size * _ends(shape, plan, name),
+            cache * size,
+            (buffers + rows * shape.hidden) * size + logits,
+        )
+    return found
+
+
+def lacking(profile: Profile, found: dict[str, Held]) -> list[Lack]:
+    """Who has too little memory."""
+    budgets = {device.name: device.memory_bytes for device in profile.devices}
+    return [Lack(name, of.total, budgets[name]) for name, of in found.items() if of.total > budgets[name]]
+
+
+def _weights(shape: ModelShape, layer: Layer, member: int) -> tuple[range | None, range]:
+    """The groups and columns whose weights a member has; None: it has nothing of the layer."""
+    everything = range(shape.kv_heads), range(shape.intermediate)
+    if isinstance(layer, ByRows):
+        return everything
+    if isinstance(layer, Whole):
+        return everything if layer.member == member else (None, range(0))
+    groups = spans(layer.groups)[member]
+    if isinstance(layer, Hybrid) and layer.mlp_by_rows:
+        return groups, everything[1]
+    return groups, spans(layer.columns)[member]
+
+
+def _kept(shape: ModelShape, plan: GroupPlan, layer: Layer, member: int, positions: int) -> int:
+    """Groups times positions whose keys and values a member keeps of one layer."""
+    groups = _weights(shape, layer, member)[0]
+    if groups is None:
+        return 0
+    if isinstance(layer, ByRows) and layer.prefix and member < len(plan.members) - 1:
+        positions = ceil(positions * sum(layer.rows[: member + 1]) / sum(layer.rows))
+    return len(groups) * positions
+
+
+def _passing(shape: ModelShape, plan: GroupPlan, layer: Layer, member: int, rows: int) -> int:
+    """Elements in flight while a layer computes: the rows before and behind a block, and the widest thing between."""
+    groups, columns = _weights(shape, layer, member)
+    if groups is None:
+        return 0
+    attention, mlp, own = rows, rows, rows
+    if isinstance(layer, (ByRows, Hybrid)):
+        own = handed_out(rows, layer.rows)[member]
+    if isinstance(layer, ByRows):
+        attention, mlp = own, own
+    elif isinstance(layer, Hybrid) and layer.mlp_by_rows:
+        mlp = own
+    queries = attention * len(groups) * shape.heads_per_group * shape.head_dim
+    keys_values = 2 * rows * len(groups) * shape.head_dim
+    inner = mlp * len(columns) * (2 if shape.gated else 1)
+    return 2 * rows * shape.hidden + max(2 * queries + keys_values, inner)
+
+
+def _ends(shape: ModelShape, plan: GroupPlan, name: str) -> int:
+    """Weights that a device has of what comes before the first layer and behind the last."""
+    first = plan.layers[0]
+    elements = shape.embedding_elements if name == plan.portal or plan.embeds_all else 0
+    if name == plan.portal:
+        elements += shape.end_elements
+    if name in plan.members and (not isinstance(first, Whole) or plan.members[first.member] == name):
+        elements += shape.entry_elements
+    return elements

@@ -1,0 +1,146 @@
+"""Who computes what of a model: the language that every mode's planner speaks and the timeline runs. Pure.
+
+Members are numbered as they stand in a plan: round its ring, and by the positions that they compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from device_agent.planning.shape import ModelShape
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One member computes the whole layer, all rows."""
+
+    member: int
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """Tensor parallelism: each member has some groups and some columns and computes all rows of them.
+
+    Behind the attention and behind the MLP all partial sums are combined by an all-reduce; every member then has all
+    rows and computes their norms.
+
+    Attributes:
+        groups, columns: how many each member has, in their order.
+    """
+
+    groups: tuple[int, ...]
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """Galaxy+: attention by heads, the norms and residuals by rows; the MLP by columns (Scheme-1) or rows (Scheme-2).
+
+    Where rows become heads or columns they are gathered, where sums become rows they are reduced and scattered.
+
+    Attributes:
+        groups: as in `Sharded`.
+        columns: those of Scheme-1. Under Scheme-2 a member has all of them, and computes these in steps of few rows,
+            which shared by rows would leave most members idle.
+        rows: shares of the rows.
+        mlp_by_rows: whether this is Scheme-2.
+        overlap: whether each tile's product begins before the next tile has come.
+    """
+
+    groups: tuple[int, ...]
+    columns: tuple[int, ...]
+    rows: tuple[float, ...]
+    mlp_by_rows: bool = False
+    overlap: bool = True
+
+    @property
+    def step(self) -> Sharded:
+        """How few rows are computed."""
+        return Sharded(self.groups, self.columns)
+
+
+@dataclass(frozen=True)
+class ByRows:
+    """Voltage, and sequence parallelism: each member has the whole layer and computes some rows.
+
+    Attributes:
+        rows: shares of the rows.
+        step: how few rows are computed, from the keys and values that all members have.
+        keys_values: whether the members exchange keys and values; else hidden states, from which each projects them.
+        prefix: whether a member gets only the rows before its own, as causal attention needs; the last member alone
+            then has all keys and values.
+        reordered: which members compute the attention in the order of Eq. 8, which leaves no keys and values.
+        overlap: whether work begins on what is there before all rows have come.
+    """
+
+    rows: tuple[float, ...]
+    step: Union[Sharded, Whole]
+    keys_values: bool = False
+    prefix: bool = False
+    reordered: tuple[bool, ...] = ()
+    overlap: bool = True
+
+
+Layer = Union[Whole, Sharded, Hybrid, ByRows]
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """How a group computes one model.
+
+    Attributes:
+        mode: the word for this way of planning, "voltage" or "tensor" for example.
+        members: names of the devices that compute, in the order of their numbers.
+        portal: the device that has tokens and head; it need not be a member.
+        layers: one a layer of the model.
+        embeds_all: whether every member has the embedding and gets token ids; else the portal sends hidden states.
+    """
+
+    mode: str
+    members: tuple[str, ...]
+    portal: str
+    layers: tuple[Layer, ...]
+    embeds_all: bool = False
+
+    def check(self, shape: ModelShape) -> None:
+        """Raises ValueError, naming the layer, unless every group, column and row is handed out exactly once."""
+        if not self.members or len(set(self.members)) != len(self.members):
+            raise ValueError(f"members are {list(self.members)}; they must be different devices, one or more")
+        if len(self.layers) != shape.layers:
+            raise ValueError(f"the plan has {len(self.layers)} layers, the model {shape.layers}")
+        for number, layer in enumerate(self.layers):
+            try:
+                self._check_layer(shape, layer)
+            except ValueError as error:
+                raise ValueError(f"layer {number}: {error}") from None
+
+    def _check_layer(self, shape: ModelShape, layer: Layer) -> None:
+        if isinstance(layer, Whole):
+            if not 0 <= layer.member < len(self.members):
+                raise ValueError(f"there is no member {layer.member}")
+        elif isinstance(layer, ByRows):
+            self._check_shares(layer.rows)
+            self._check_layer(shape, layer.step)
+            if layer.prefix and layer.step != Whole(len(self.members) - 1):
+                raise ValueError("only the last member has all keys and values")
+            if layer.prefix and not shape.causal:
+                raise ValueError("a row sees later ones too, so prefixes are not enough")
+            if layer.reordered and len(layer.reordered) != len(self.members):
+                raise ValueError(f"{len(layer.reordered)} orders are given for {len(self.members)} members")
+            if any(layer.reordered) and (shape.rotary or shape.key_norm or layer.keys_values):
+                raise ValueError("Eq. 8 has no keys to turn, to norm or to exchange")
+        else:
+            self._check_whole(layer.groups, shape.kv_heads, "groups")
+            self._check_whole(layer.columns, shape.intermediate, "columns")
+            if isinstance(layer, Hybrid):
+                self._check_shares(layer.rows)
+
+    def _check_shares(self, shares: Sequence[float]) -> None:
+        if len(shares) != len(self.members) or min(shares) < 0 or not 0 < sum(shares) < float("inf"):
+            raise ValueError(f"{list(shares)} are no shares of the rows for {len(self.members)} members")
+
+    def _check_whole(self, parts: Sequence[int], size: int, what: str) -> None:
+        if len(parts) != len(self.members) or min(parts) < 0 or sum(parts) != size:
+            raise ValueError(f"{list(parts)} {what} for {len(self.members)} members are not the layer's {size}")

@@ -1,0 +1,133 @@
+"""What a plan takes: seconds of one forward, and the bytes that each member sends for it. Pure.
+
+Every member has a clock; a product begins when its rows have come, an exchange when its sender has them. So barriers,
+slow members, uneven shares and what overlaps need no formulas of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from device_agent.planning.by_heads import run_by_heads
+from device_agent.planning.by_rows import run_by_rows
+from device_agent.planning.costs import MemberCosts
+from device_agent.planning.course import Course
+from device_agent.planning.holding import HeldRows
+from device_agent.planning.lan import Lan
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Whole
+from device_agent.planning.profile import Profile
+from device_agent.planning.shape import ModelShape
+
+ID_BYTES = 8
+"""Of a token on the wire."""
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """Rows that pass the whole model at once.
+
+    Attributes:
+        rows: how many.
+        cached: positions before them, whose keys and values are there.
+        wanted: how many of the last rows the portal needs; the head computes only these.
+    """
+
+    rows: int
+    cached: int = 0
+    wanted: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.wanted <= self.rows or self.cached < 0:
+            raise ValueError(f"{self.wanted} of {self.rows} rows behind {self.cached} are no forward")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a forward takes.
+
+    Attributes:
+        seconds: from the portal's first token to its last logit.
+        busy: seconds that each node computes: the members, then the portal where it is none of them.
+        sent: bytes that each node sends, by layer; those of the last layer include what goes to the portal.
+    """
+
+    seconds: float
+    busy: tuple[float, ...]
+    sent: tuple[tuple[float, ...], ...]
+
+
+def predict(shape: ModelShape, profile: Profile, plan: GroupPlan, forward: ForwardPass) -> Prediction:
+    """Plays one forward. Raises ValueError where the plan does not fit the shape or a device was not measured."""
+    plan.check(shape)
+    if forward.cached and any(isinstance(layer, ByRows) and any(layer.reordered) for layer in plan.layers):
+        raise ValueError("Eq. 8 leaves no keys and values, so nothing can be computed behind it")
+    return play(shape, Lan(profile, plan.members, plan.portal), plan, forward)
+
+
+def play(
+    shape: ModelShape, lan: Lan, plan: GroupPlan, forward: ForwardPass, costs: MemberCosts | None = None
+) -> Prediction:
+    """As `predict`, of a plan that was checked; `costs` of the same shape and links may be used again."""
+    course = Course(lan, shape.layers)
+    on = HeldRows(shape, lan, course, costs or MemberCosts(shape, lan), forward.rows, forward.cached)
+    steps = [_as_run(layer, forward, lan.members) for layer in plan.layers]
+    # What an encoder has read is read: steps are the decoder's.
+    number = shape.layers - shape.cross_layers if forward.cached and shape.cross_layers else 0
+    last = len(steps) - 1
+    on.begin(plan.embeds_all and not isinstance(steps[number], Whole), ID_BYTES * forward.rows)
+    past: list[tuple[Course, tuple[int, ...] | int | None]] = []
+    while number <= last:
+        past.append((course.copy(), on.held))
+        _run(on, number, steps[number], forward.wanted if number == last else forward.rows)
+        alike = _alike(shape, steps, number)
+        number += 1
+        number += _skipped(course, on, past[-lan.members :], alike)
+        if not alike:
+            past.clear()
+    course.layer = last
+    on.end(forward.wanted)
+    return Prediction(course.at[lan.portal], tuple(course.busy), tuple(tuple(row) for row in course.sent))
+
+
+def _skipped(
+    course: Course, on: HeldRows, past: Sequence[tuple[Course, tuple[int, ...] | int | None]], alike: int
+) -> int:
+    """How many of the layers to come need not be played: they repeat what the last ones did, up to a ring's round.
+
+    past: before each of the last layers that were alike.
+    """
+    for layers, (before, held) in enumerate(reversed(past), 1):
+        times = alike // layers
+        if times and on.held == held and course.repeat(before, layers, times):
+            return times * layers
+    return 0
+
+
+def _run(on: HeldRows, number: int, layer: Layer, wanted: int) -> None:
+    on.course.layer = max(number - 1, 0)
+    if isinstance(layer, Whole):
+        on.to_one(layer.member, on.rows)
+        on.compute_at(layer.member, on.costs.layer(layer.member, number, on.rows, on.seen))
+    elif isinstance(layer, ByRows):
+        run_by_rows(on, number, layer, wanted)
+    else:
+        run_by_heads(on, number, layer)
+
+
+def _as_run(layer: Layer, forward: ForwardPass, members: int) -> Layer:
+    """What is done for this forward: few rows are not handed out by rows, and behind a prefix only one has all keys."""
+    if isinstance(layer, (Hybrid, ByRows)) and forward.rows <= members:
+        return layer.step
+    if isinstance(layer, ByRows) and layer.prefix and forward.cached:
+        return layer.step
+    return layer
+
+
+def _alike(shape: ModelShape, steps: Sequence[Layer], number: int) -> int:
+    """How many layers behind this one are as it is, without the last of the model."""
+    this = steps[number], shape.attentions(number)
+    after = number + 1
+    while after < len(steps) - 1 and (steps[after], shape.attentions(after)) == this:
+        after += 1
+    return after - number - 1
