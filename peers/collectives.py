@@ -37,8 +37,10 @@ its links knows better."""
 class Collectives:
     """Of one member.
 
-    Every method raises ``PeerLost`` where a member is gone, and ``ValueError`` for tensors or shares that cannot be;
-    what they return goes on by itself.
+    Of one epoch too, that in which they were made: who still goes by an old plan cannot disturb the next.
+
+    Every method raises ``PeerLost`` where a member is gone, ``EpochOver`` where another epoch has begun, and
+    ``ValueError`` for tensors or shares that cannot be; what they return goes on by itself.
 
     Args:
         fabric: the links.
@@ -52,7 +54,7 @@ class Collectives:
         if len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(fabric.size)):
             raise ValueError(f"no ring of {ranks} among {fabric.size} members")
         self._ring = Ring(ranks, ranks.index(fabric.rank) if fabric.rank in ranks else -1)
-        self._fabric = fabric
+        self._fabric, self._epoch = fabric, fabric.epoch
         self._one_shot_bytes = one_shot_bytes
 
     def all_gather(self, whole: torch.Tensor, shares: Sequence[int], *, pieces: int = 1, label: str = "") -> Exchange:
@@ -63,7 +65,7 @@ class Collectives:
             label: under which its bytes are counted.
         """
         tiled, by_ring = self._cut(whole, shares, pieces)
-        run = Run(self._fabric, self._ring.others, label)
+        run = Run(self._fabric, self._epoch, self._ring.others, label)
         gathering = TileGathering(run, self._ring, tiled, by_ring)
         run.begin()
         for tile in tiled.tiles:
@@ -80,7 +82,7 @@ class Collectives:
     def gather(self, whole: torch.Tensor, shares: Sequence[int], place: int, *, label: str = "") -> Exchange:
         """As ``all_gather``, for the member at ``place`` alone; of the others' ``whole`` only their own rows count."""
         tiled, _ = self._cut(whole, shares, 1)
-        run = Run(self._fabric, self._ring.others, label)
+        run = Run(self._fabric, self._epoch, self._ring.others, label)
         for tile in tiled.tiles:
             if tile.place != place == self._ring.place:
                 rank = self._ring.ranks[tile.place]
@@ -101,7 +103,7 @@ class Collectives:
         """
         check_summed(parts)
         tiled, by_ring = self._cut(parts, shares, pieces)
-        run = Run(self._fabric, self._ring.others, label)
+        run = Run(self._fabric, self._epoch, self._ring.others, label)
         reduction = Reduction(run, self._ring, tiled, by_ring)
         run.begin()
         if given:
@@ -119,7 +121,7 @@ class Collectives:
             return self._all_reduce_at_once(tensor, label)
         flat = tensor.view(-1)
         tiled, by_ring = self._cut(flat, evenly(len(flat), self._ring.size), 1)
-        run = Run(self._fabric, self._ring.others, label)
+        run = Run(self._fabric, self._epoch, self._ring.others, label)
         gathering = TileGathering(run, self._ring, tiled, by_ring)
         reduction = Reduction(run, self._ring, tiled, by_ring, gathering.spread)
         run.begin()
@@ -136,7 +138,7 @@ class Collectives:
         """Send a tensor to one member, behind all that was sent under this tag; one thread at a time for each tag."""
         view, link = memory(tensor), self._fabric.link(rank)
         check_tag(tag)
-        exchange = self._fabric.exchange()
+        exchange = self._fabric.exchange(self._epoch)
         self._fabric.counts.add(label, Kind.SEND, sent=len(view))
         link.send_tagged(exchange.epoch, tag, view, exchange)
         exchange.begun(None, self._fabric.forget)
@@ -146,7 +148,7 @@ class Collectives:
         """Fill a tensor with the next that a member sends under a tag, of this shape and dtype."""
         view, link = memory(tensor), self._fabric.link(rank)
         check_tag(tag)
-        exchange = self._fabric.exchange()
+        exchange = self._fabric.exchange(self._epoch)
         exchange.hold(rank)
 
         def arrived() -> None:
@@ -160,7 +162,7 @@ class Collectives:
     def _all_reduce_at_once(self, tensor: torch.Tensor, label: str) -> Exchange:
         view, tile, others = memory(tensor), Tile(0, 0, 0, 1), self._ring.others
         parts = [torch.empty_like(tensor) for _ in others]
-        run = Run(self._fabric, self._ring.others, label)
+        run = Run(self._fabric, self._epoch, self._ring.others, label)
         for rank, part in zip(others, parts, strict=True):
             run.expect(rank, Kind.REDUCE, tile, memory(part), _nothing)
         run.begin()

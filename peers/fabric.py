@@ -123,13 +123,17 @@ class Fabric:
         """Why it has ended, None while it lives."""
         return self._failure
 
-    def exchange(self, ranks: Sequence[int] = ()) -> Exchange:
-        """A new one of this epoch, and for a collective with others its number on each of their links: any two members
-        begin those that both take part in in the same order. Raises ``PeerLost``.
+    def exchange(self, epoch: int, ranks: Sequence[int] = ()) -> Exchange:
+        """A new one of ``epoch``, and for a collective with others its number on each of their links: any two members
+        begin those that both take part in in the same order.
+
+        Raises ``PeerLost``, and ``EpochOver`` where that is not the epoch now.
         """
         with self._changed:
             if self._failure is not None:
                 raise self._failure
+            if epoch != self._epoch:
+                raise EpochOver(f"epoch {self._epoch} has begun")
             numbers = {rank: self._begun[rank] for rank in ranks}
             for rank in ranks:
                 self._begun[rank] += 1

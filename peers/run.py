@@ -15,14 +15,15 @@ class Run:
     """First all that it expects is said, then it begins, then it sends.
 
     Args:
+        epoch: the one that it is of.
         others: the ranks of the others who take part.
         label: under which its bytes are counted.
 
-    Raises ``PeerLost``, as ``begin`` does.
+    Raises ``PeerLost``, as ``begin`` does, and ``EpochOver``.
     """
 
-    def __init__(self, fabric: Fabric, others: Sequence[int], label: str) -> None:
-        self.exchange: Exchange = fabric.exchange(others)
+    def __init__(self, fabric: Fabric, epoch: int, others: Sequence[int], label: str) -> None:
+        self.exchange: Exchange = fabric.exchange(epoch, others)
         self._fabric = fabric
         self._label = label
         self._expected: dict[int, dict[Key, Expected]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,10 @@ class Cloud:
 
 
 @asynccontextmanager
-async def cloud_here(model: Path, split: int, tail: int = 0, **settings: Any) -> AsyncIterator[Cloud]:
-    """A cloud server on a free port, in this event loop."""
+async def cloud_here(
+    model: Path, split: int, tail: int = 0, *, warms: bool = False, **settings: Any
+) -> AsyncIterator[Cloud]:
+    """A cloud server on a free port, in this event loop; ``warms``: after it has warmed up, as it does for users."""
     # Pages for these tests, not half of the machine: a process that has mapped that much cannot be forked.
     server = build(CloudConfig(model=str(model), split=split, tail=tail, **{"kv_mb": 64, **settings}))
     with socket.socket() as listener:
@@ -66,7 +68,7 @@ async def cloud_here(model: Path, split: int, tail: int = 0, **settings: Any) ->
             ws_per_message_deflate=False,
         )
         runner = uvicorn.Server(config)
-        with cold():
+        with nullcontext() if warms else cold():
             task = asyncio.create_task(runner._serve([listener]))  # Without uvicorn's signal handlers.
             await until(lambda: runner.started and server.engine.alive, START_WITHIN_S)
         try:

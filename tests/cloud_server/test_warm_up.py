@@ -36,7 +36,7 @@ async def test_all_sizes_are_run_before_anybody_is_admitted(tiny: Path, monkeypa
         return await run(self, hidden, spans, moves)
 
     monkeypatch.setattr(LocalRunner, "run", noted)
-    async with cloud_here(tiny, 1, step_rows=64) as cloud:
+    async with cloud_here(tiny, 1, warms=True, step_rows=64) as cloud:
         engine, metrics = cloud.server.engine, cloud.server.engine.metrics
         assert set(rows) == {size for size in WARM_ROWS if size <= 64}
         assert engine.ledger.pages.used == 0 and not engine.ledger.entries

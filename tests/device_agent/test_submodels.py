@@ -222,7 +222,7 @@ async def test_losses_change_no_row(tiny: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("smaller", [{"max_rows": 8}, {"window_rows": 8}], ids=["rows", "window"])
-async def test_a_tree_goes_on_where_fewer_rows_fit(tiny: Path, smaller: dict[str, int]) -> None:
+async def test_a_tree_goes_on_where_fewer_rows_fit(tiny: Path, smaller: dict[str, Any]) -> None:
     """A session that moves with a tree on its way to a cloud server that takes fewer rows at once has its first nodes
     answered there, at once; and so has every further tree, though the cloud server that took larger ones is back."""
     compute, fits = Compute(), 8
@@ -315,7 +315,7 @@ async def test_losses_change_no_row_of_a_fork(tiny: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"window_rows": 64}, {"max_rows": 3}, {"max_model_len": 40}])
-async def test_a_chain_keeps_within_what_the_cloud_allows(settings: dict[str, int], tiny: Path) -> None:
+async def test_a_chain_keeps_within_what_the_cloud_allows(settings: dict[str, Any], tiny: Path) -> None:
     """Whatever limits the cloud has, prompts are cut to fit them."""
     compute = Compute()
     async with (

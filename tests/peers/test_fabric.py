@@ -203,8 +203,8 @@ def memory_of(tensor: torch.Tensor) -> bytes:
 def test_a_new_epoch_ends_what_was_under_way(lied_to: tuple[Fabric, Liar]) -> None:
     """Its waits end on whatever thread, late tiles of it go nowhere, and the links stay."""
     fabric, liar = lied_to
-    collectives, whole = Collectives(fabric), torch.zeros(2, 6)
-    exchange = collectives.all_gather(whole, [1, 1])
+    whole = torch.zeros(2, 6)
+    exchange = Collectives(fabric).all_gather(whole, [1, 1])
     with ThreadPoolExecutor(2) as threads:
         waiting = threads.submit(exchange.wait, 20)
         turning = threads.submit(fabric.turn, 6)
@@ -215,7 +215,7 @@ def test_a_new_epoch_ends_what_was_under_way(lied_to: tuple[Fabric, Liar]) -> No
         liar.say(PeerFrame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
         liar.say(PeerFrame(Kind.TURN, 6))
         turning.result(10)
-    again = collectives.all_gather(whole, [1, 1])
+    again = Collectives(fabric).all_gather(whole, [1, 1])
     liar.say(PeerFrame(Kind.GATHER, 5, 0, 1, 24), memory_of(torch.ones(6)))
     liar.say(PeerFrame(Kind.GATHER, 6, 0, 1, 24), memory_of(torch.full((6,), 2.0)))
     again.wait(20)
@@ -237,11 +237,10 @@ def test_a_group_turns_in_the_middle_of_long_collectives() -> None:
     with fabrics(3) as members:
         whole = [torch.zeros(3, 200_000) for _ in members]
 
-        def interrupted(rank: int) -> None:
-            collectives = Collectives(members[rank])
+        def interrupted(rank: int, old: Collectives) -> None:
             try:
                 for _ in range(2 * rank + 1):
-                    collectives.all_gather(whole[rank], [1, 1, 1]).wait()
+                    old.all_gather(whole[rank], [1, 1, 1]).wait()
             except EpochOver:
                 pass
 
@@ -254,7 +253,8 @@ def test_a_group_turns_in_the_middle_of_long_collectives() -> None:
             return [float(row.unique()) for row in mine]
 
         for epoch in range(1, 9):
-            working = [threading.Thread(target=interrupted, args=(rank,)) for rank in range(3)]
+            before = [Collectives(member) for member in members]
+            working = [threading.Thread(target=interrupted, args=each) for each in enumerate(before)]
             for each in working:
                 each.start()
             time.sleep(0.003 * epoch)
@@ -262,6 +262,8 @@ def test_a_group_turns_in_the_middle_of_long_collectives() -> None:
             assert found == [[2.0 + epoch, 1.0 + epoch, 0.0 + epoch]] * 3
             for each in working:
                 each.join(20)
+            with pytest.raises(EpochOver):
+                before[0].all_gather(whole[0], [1, 1, 1])
 
 
 def test_who_takes_too_long_is_named_and_ends_it(lied_to: tuple[Fabric, Liar]) -> None:
