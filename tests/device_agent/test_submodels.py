@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
