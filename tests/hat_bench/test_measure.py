@@ -18,15 +18,7 @@ from bench.hat.cells import RATES, STAGES, Cell
 from bench.hat.conditions import VARY
 from bench.hat.latency import Record
 from bench.hat.long_demo import long_demo
-from bench.hat.measure import (
-    calibration_of,
-    costs_of,
-    latency_table,
-    link_of,
-    poisson,
-    processes_of,
-    upload_bound,
-)
+from bench.hat.measure import calibration_of, costs_of, latency_table, link_of, poisson, processes_of, upload_bound
 from bench.hat.prompts import Prompt
 from bench.hat.records import load, parse
 from bench.hat.scaling import Costs, ScaledLink

@@ -36,11 +36,7 @@ def counted(*ran: list[tuple[float, int]], up_bytes: int = 0, down_bytes: int = 
     return Counted.read(metrics.text().decode())
 
 
-FEW = settings(max_examples=25)
-"""Each makes a cloud's metrics, which takes a while."""
-
-
-@FEW
+@settings(max_examples=25)
 @given(steps)
 def test_mean_and_deviation_are_those_of_the_steps(ran: list[tuple[float, int]]) -> None:
     """From the metrics' sums alone."""
@@ -53,7 +49,7 @@ def test_mean_and_deviation_are_those_of_the_steps(ran: list[tuple[float, int]])
     assert (found["up_bytes"], found["down_bytes"]) == (3, 7)
 
 
-@FEW
+@settings(max_examples=25)
 @given(steps, steps)
 def test_what_came_since_is_what_came_between(before: list[tuple[float, int]], after: list[tuple[float, int]]) -> None:
     """Of a cloud that counts on."""

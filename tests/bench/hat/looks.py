@@ -41,11 +41,7 @@ BASELINES = ("ushape-full", "ushape", "u-sarathi", "u-medusa", "u-small")
 SENDS_TEXT = "cloud"
 """Protects no text, so it is no baseline, and shown and judged apart."""
 
-DATASETS: Mapping[str, str] = {
-    "specbench": "SpecBench lengths",
-    "cnndm": "CNN/DM lengths",
-    "real": "real prompts",
-}
+DATASETS: Mapping[str, str] = {"specbench": "SpecBench lengths", "cnndm": "CNN/DM lengths", "real": "real prompts"}
 SETTINGS: Mapping[str, str] = {"demo": "demo model", "wide": "200 M parameters"}
 
 

@@ -31,12 +31,7 @@ SOURCES = {"hybrid": "fused"}
 
 
 def load_replayed(
-    wanted: Sequence[str],
-    folder: Path,
-    checkpoint: Checkpoint,
-    split: int,
-    dtype: torch.dtype,
-    parts: DeviceParts,
+    wanted: Sequence[str], folder: Path, checkpoint: Checkpoint, split: int, dtype: torch.dtype, parts: DeviceParts
 ) -> Drafters:
     """What ``load_drafters`` of the device gives, wrapped. Raises BadDrafter, also for another model."""
     if not is_wide(checkpoint.path):
