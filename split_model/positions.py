@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -11,19 +12,19 @@ from split_model.device import put
 from split_model.new_rows import NewRows, positions_of
 
 
-class PositionTable:
+class PositionTable(ABC):
     """Something that a model has for each position: one tensor or more, each with a row for each that is asked for."""
 
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
 
+    @abstractmethod
     def span(self, start: int, rows: int) -> tuple[torch.Tensor, ...]:
         """Of the positions `start` to `start + rows`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def positions(self, positions: torch.Tensor, end: int | None = None) -> tuple[torch.Tensor, ...]:
         """Of any positions, int64 [rows], all below `end`: who knows it saves a wait for the device."""
-        raise NotImplementedError
 
     def of(self, spans: Sequence[NewRows]) -> tuple[torch.Tensor, ...]:
         """Of rows of one session or more, one session's after the other's; each has at least one."""
