@@ -16,6 +16,7 @@ import httpx
 ROOT = Path(__file__).resolve().parents[1]
 START_WITHIN_S = 120.0
 END_WITHIN_S = 60.0
+STOP_WITHIN_S = 20.0
 
 
 def with_paths(**more: str) -> dict[str, str]:
@@ -31,6 +32,25 @@ def printed_by(module: str, *arguments: str, within_s: float = 900.0) -> tuple[s
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     return result.stdout, result.stderr
+
+
+def stop_all_threads(pid: int) -> None:
+    """SIGSTOP, and wait until it holds: on a busy machine a process goes on for a moment with its other threads.
+
+    Raises AssertionError where it does not stop, ProcessLookupError where there is no such process.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + STOP_WITHIN_S
+    while not all(_stopped(thread) for thread in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+        time.sleep(0.001)
+
+
+def _stopped(thread: Path) -> bool:
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except FileNotFoundError:  # It has ended meanwhile.
+        return True
 
 
 def free_port() -> int:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from processes import stop_all_threads
 from tiny_models import build_tiny
 
 from cloud_server.cache.attention import choose_backend
@@ -247,7 +248,7 @@ async def test_steps_overlap(windowed: Path) -> None:
     step = GatedStep(layers_of(windowed, layers[0]))
     pipeline = PipelineRunner(step, layers, like(windowed))
     async with started(pipeline):
-        os.kill(pipeline.pids[0], signal.SIGSTOP)
+        stop_all_threads(pipeline.pids[0])
         both = [asyncio.create_task(pipeline.run(*one_row(page))) for page in (0, 1)]
         await asyncio.to_thread(until, lambda: step.done == 2)
         assert not any(task.done() for task in both)
@@ -281,7 +282,7 @@ async def test_a_killed_stage_ends_its_steps_and_comes_back(windowed: Path) -> N
         sockets = open_sockets()
         for victim in (0, 1):
             before = pipeline.pids
-            os.kill(before[victim], signal.SIGSTOP)  # So that the steps are under way for sure.
+            stop_all_threads(before[victim])  # So that the steps are under way for sure.
             under_way = [asyncio.create_task(pipeline.run(*one_row(page))) for page in range(3)]
             await asyncio.sleep(0.1)
             assert not any(task.done() for task in under_way)
@@ -433,7 +434,7 @@ def test_no_stage_outlives_its_leader(windowed: Path, tmp_path: Path) -> None:
             until(lambda: said.exists() and len(said.read_text().split()) == 2, 120)
             pids = [int(each) for each in said.read_text().split()]
             assert all(runs(pid) for pid in pids)
-            os.kill(pids[0], signal.SIGSTOP)
+            stop_all_threads(pids[0])
         finally:
             leader.kill()
     until(lambda: not runs(pids[1]))

@@ -16,6 +16,7 @@ import pytest
 import torch
 from checkpoints import DEMO
 from oracle import oracle_tokens, prompt_for
+from processes import stop_all_threads
 
 from peers.board import PeerLost
 from peers.rendezvous import listening
@@ -137,7 +138,7 @@ async def test_a_member_that_hangs_does_not_hold_the_others() -> None:
                 return over_links(group.board, 0, 2, "127.0.0.1")
 
             tensors = await asyncio.to_thread(reach)
-            os.kill(other.pid, signal.SIGSTOP)
+            stop_all_threads(other.pid)
             began = threading.Event()
 
             def hang() -> None:

@@ -21,7 +21,7 @@ from checkpoints import DEMO
 from fault_proxy import FaultProxy
 from installation import Installation, wait_until
 from oracle import oracle_tokens
-from processes import free_port
+from processes import free_port, stop_all_threads
 from streamed import Answer, stream_answer
 
 from device_agent.answering.tokenizer import Tokenizer
@@ -65,6 +65,12 @@ class Pair:
         process = self.installation.cloud_at(port).process
         assert process is not None
         process.send_signal(number)
+
+    def stop(self, port: int) -> None:
+        """Have a server stand still; returns once it does."""
+        process = self.installation.cloud_at(port).process
+        assert process is not None
+        stop_all_threads(process.pid)
 
     def mend(self) -> None:
         """Start what is dead, and wait until the device is connected to both."""
@@ -150,7 +156,7 @@ def test_killed_at_position_0(killed: int, pair: Pair, unbroken: Callable[[dict[
     pair.mend()
     ports = pair.installation.cloud_ports
     for port in ports:
-        pair.signal(port, signal.SIGSTOP)
+        pair.stop(port)
     with in_background(pair.installation.base, ASK) as answer:
         time.sleep(0.5)
         assert not answer.done()
@@ -209,7 +215,7 @@ def test_a_zombie_changes_nothing(asleep_s: float, pair: Pair, unbroken: Callabl
     def seen(count: int) -> None:
         if count == 30:
             stopped.extend(installation.serving())
-            pair.signal(stopped[0], signal.SIGSTOP)
+            pair.stop(stopped[0])
             asleep.set()
 
     with in_background(installation.base, body, seen) as answer:
