@@ -38,7 +38,7 @@ class Encoder:
         self.spec = stack.spec
         self.stack = stack
         self.pooling = pooling
-        self._embedding = embedding
+        self.embedding = embedding
 
     @classmethod
     def load(
@@ -56,7 +56,7 @@ class Encoder:
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights in memory."""
-        return self._embedding.loaded_bytes + self.stack.loaded_bytes + self.pooling.loaded_bytes
+        return self.embedding.loaded_bytes + self.stack.loaded_bytes + self.pooling.loaded_bytes
 
     def texts(self, texts: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Encoded:
         """Texts as token ids, and the types of the tokens where the model has any and they are not all 0.
@@ -64,14 +64,14 @@ class Encoder:
         Raises ValueError for an empty text, one longer than the model reads, ids or types that it does not have, and
         where the model reads images.
         """
-        if not isinstance(self._embedding, TextRows):
+        if not isinstance(self.embedding, TextRows):
             raise ValueError(f"a {self.spec.model_type} model reads images, not texts")
         if types is not None and len(types) != len(texts):
             raise ValueError(f"{len(texts)} texts cannot have {len(types)} lists of token types")
         longest, limit = max(map(len, texts), default=0), self.spec.position_limit
         if limit is not None and longest > limit:
             raise ValueError(f"a text has {longest} tokens; this model reads {limit} at most")
-        rows = self._embedding
+        rows = self.embedding
         of_each: Sequence[Sequence[int] | None] = types if types is not None else [None] * len(texts)
         return self._encoded([rows.forward(text, kinds) for text, kinds in zip(texts, of_each, strict=True)])
 
@@ -80,9 +80,9 @@ class Encoder:
 
         Raises ValueError for another size than the model's, and where the model reads texts.
         """
-        if not isinstance(self._embedding, PatchRows):
+        if not isinstance(self.embedding, PatchRows):
             raise ValueError(f"a {self.spec.model_type} model reads texts, not images")
-        return self._encoded([self._embedding.forward(image) for image in images])
+        return self._encoded([self.embedding.forward(image) for image in images])
 
     def _encoded(self, embedded: Sequence[torch.Tensor]) -> Encoded:
         if not embedded:

@@ -20,6 +20,11 @@ trees. ``hints``: where the layers run elsewhere, what is known of them and how 
     if (branching := session.branching) is not None:
         deep = await branching.forward_nodes(nodes, want=3, parents=[-1, 0, 0])
         branching.keep([0, 2])
+
+A model that reads whole texts or images at once has no positions to go on from, and so no sessions: its layers are a
+`ReadingSubmodel`, which has one verb.
+
+    rows = await reading.read(embedded, lengths=[12, 7])
 """
 
 from __future__ import annotations
@@ -146,4 +151,32 @@ class Submodel(Protocol):
         """Begin a session with room for ``positions`` positions; see ``expect`` for ``prompt`` and ``expected``.
 
         May raise what ``forward`` may.
+        """
+
+
+class ReadingSubmodel(Protocol):
+    """All layers of a model that reads whole texts or images at once: here, or in a group. Nothing is kept of them."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether anything can be read now."""
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows in one call, all texts together, as it is now."""
+
+    def read(self, hidden: torch.Tensor, lengths: Sequence[int]) -> Awaitable[torch.Tensor]:
+        """Run whole texts, each from position 0 on; rows of one text see one another and no other text.
+
+        Args:
+            hidden: ``[sum(lengths), hidden_size]`` in the submodel's dtype, one text after the other, as embedded with
+                token types: what ``Stack.run`` takes. What the entry does (learned positions, a norm) is done here.
+            lengths: rows of each text, 1 at least.
+
+        Returns:
+            all rows behind the last layer, in the same shape; a final norm is not applied.
+
+        Raises:
+            ValueError: the shape or the lengths are wrong, or there are more than ``max_rows`` rows. Nothing was begun.
+            Exception: (from the awaited result) what ended it; the next call may succeed.
         """
