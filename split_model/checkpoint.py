@@ -44,10 +44,10 @@ class Checkpoint:
         self._files: dict[str, SafetensorsFile] = {}
 
     @classmethod
-    def open(cls, path: Path | str, attention: str = "causal") -> Checkpoint:
+    def open(cls, path: Path | str, attention: str | None = "causal") -> Checkpoint:
         """Reads config and index (or the single file's header).
 
-        attention: the kind of model that the caller can run, see `Architecture.attention`.
+        attention: the kind of model that the caller can run, see `Architecture.attention`; None: any.
         Raises ModelNotFound, UnsupportedModel, or BadCheckpoint for files that cannot be trusted.
         """
         folder = Path(path)
@@ -56,7 +56,8 @@ class Checkpoint:
         if not (folder / "config.json").is_file():
             raise ModelNotFound(f"{folder} has no config.json; name the folder of a Hugging Face model")
         spec = ModelSpec.from_config(_read_object(folder / "config.json", MAX_CONFIG_BYTES))
-        spec.check_attention(attention)
+        if attention is not None:
+            spec.check_attention(attention)
         if (folder / "generation_config.json").is_file():
             generation = _read_object(folder / "generation_config.json", MAX_CONFIG_BYTES)
             spec = dataclasses.replace(spec, eos_token_ids=spec.with_eos(generation.get("eos_token_id")))

@@ -33,13 +33,13 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def resolve(
-    model: str, *, only: Callable[[ModelSpec], Sequence[Slice]] | None = None, attention: str = "causal"
+    model: str, *, only: Callable[[ModelSpec], Sequence[Slice]] | None = None, attention: str | None = "causal"
 ) -> Path:
     """The folder of a model, with config, tokenizer and at least the weights of `only` (None: all of them) in it.
 
     `only` is a function of the spec, which is known before any weights are fetched; `attention` is the kind of model
-    that the caller can run. Raises ModelNotFound, saying what
-    to do; UnsupportedModel before weights are fetched; BadCheckpoint for an index that cannot be trusted.
+    that the caller can run, None: any. Raises ModelNotFound, saying what to do; UnsupportedModel before weights are
+    fetched; BadCheckpoint for an index that cannot be trusted.
     """
     if model and all(len(part) <= MAX_FILE_NAME_CHARACTERS for part in Path(model).parts) and Path(model).is_dir():
         return Path(model)
@@ -51,7 +51,8 @@ def resolve(
         raise ModelNotFound(f"{model} on the hub has no config.json: it is not in the Hugging Face format")
     folder = config.parent
     spec = _spec(config)  # refuses an unsupported model before its weights are fetched
-    spec.check_attention(attention)
+    if attention is not None:
+        spec.check_attention(attention)
     # All files of the same commit, even if the branch moves on meanwhile; no question to the hub where cached.
     commit = folder.name
     for name in OPTIONAL_FILES:

@@ -87,9 +87,14 @@ def submodel_for(checkpoint: Checkpoint, first: int = 0) -> GroupSubmodel:
 
 
 @contextmanager
-def group_here(path: Path, plan: GroupPlan, first: int = 0) -> Iterator[GroupSubmodel]:
-    """A group whose members are threads of this process; the portal is one of them where the plan names it."""
-    checkpoint = Checkpoint.open(path)
+def group_here(
+    path: Path, plan: GroupPlan, first: int = 0, submodel: GroupSubmodel | None = None
+) -> Iterator[GroupSubmodel]:
+    """A group whose members are threads of this process; the portal is one of them where the plan names it.
+
+    submodel: of a group that has lived before.
+    """
+    checkpoint = Checkpoint.open(path, None)
     joined = JoinedPlan.read(JoinedPlan.of(plan, "", "float32", first, 0).written())
     size = max(joined.ranks) + 1
 
@@ -105,7 +110,7 @@ def group_here(path: Path, plan: GroupPlan, first: int = 0) -> Iterator[GroupSub
         mine = Part(joined, checkpoint, 0) if 0 in joined.ranks else None
         worker = mine.worker(mine.load(), links[0]) if mine is not None else None
         life = GroupLife(links[0], joined.layers(checkpoint.spec), joined.ranks, worker)
-        group = submodel_for(checkpoint, first)
+        group = submodel or submodel_for(checkpoint, first)
         life.start(lambda why, rank: None)
         stack.callback(life.end)
         group.begin(life)

@@ -14,16 +14,15 @@ from functools import reduce
 
 import torch
 
-from device_agent.group.held import HeldLayer
+from device_agent.group.held import HeldLayer, PieceCaches
 from device_agent.group.layout import Parted, overlap, parted
 from device_agent.group.moves import Tag
 from device_agent.group.step_rows import StepRows
 from device_agent.planning.plan import ByRows, Sharded
 from peers.exchange import Exchange
-from split_model.kv_cache import KVCache
 
 
-def run_by_rows(held: HeldLayer, caches: list[KVCache], on: StepRows, own: torch.Tensor) -> torch.Tensor:
+def run_by_rows(held: HeldLayer, caches: PieceCaches, on: StepRows, own: torch.Tensor) -> torch.Tensor:
     """own ``[own rows, hidden]`` to the layer's output for them, as far as they are wanted.
 
     Raises ``PeerLost``, ``EpochOver``.
@@ -40,17 +39,17 @@ def run_by_rows(held: HeldLayer, caches: list[KVCache], on: StepRows, own: torch
     queries = [each.qkv.query(normed[cut], *on.turned(needed)) for each in held.blocks]
     seen = range(mine.stop) if layer.prefix else range(on.rows)
     partial = []
-    for each, cache, (k, v), q in zip(held.blocks, caches, _keys_values(held, on, coming, seen), queries, strict=True):
-        keys, values = on.store(cache, k, v)
-        partial.append(each.attention_output(on.look(each, keys, values, q, needed)))
+    made = _keys_values(held, on, coming, seen)
+    for each, of_piece, (k, v), q in zip(held.blocks, caches, made, queries, strict=True):
+        partial.append(each.attention_output(on.look(each, on.store(of_piece, k, v), q, needed)))
     hidden = block.after_attention(own[cut], _sum(partial))
     normed = block.mlp_norm(hidden)
     return block.after_mlp(hidden, _sum([each.mlp(normed) for each in held.blocks]))
 
 
-def catch_up(held: HeldLayer, caches: list[KVCache], on: StepRows, common: int) -> None:
-    """Give every member the keys and values that steps of few rows have stored at some: those of the positions from
-    ``common`` on, before the step's own. Raises ``PeerLost``, ``EpochOver``."""
+def catch_up(held: HeldLayer, caches: PieceCaches, on: StepRows, common: int) -> None:
+    """Give every member the keys and values that steps of few rows have stored at some: those of the step's one session
+    from position ``common`` on, before the step's own. Raises ``PeerLost``, ``EpochOver``."""
     layer = held.layer
     assert isinstance(layer, ByRows)
     groups = held.pieces[-1].groups.stop
@@ -60,13 +59,14 @@ def catch_up(held: HeldLayer, caches: list[KVCache], on: StepRows, common: int) 
     else:
         shares = [groups * (place == layer.step.member) for place in range(len(on.ranks))]
         having = range(shares[on.place])
-    keys, values = caches[held.own].read(0)
+    [own] = caches[held.own]
+    keys, values = own.read(0)
     whole = torch.empty((groups, 2, missing, keys.shape[2]), dtype=keys.dtype)
     if having:
         whole[having.start : having.stop, 0] = keys[:, common:]
         whole[having.start : having.stop, 1] = values[:, common:]
     on.collectives.all_gather(whole, shares, label=held.label).wait()
-    for piece, cache in zip(held.pieces, caches, strict=True):
+    for piece, [cache] in zip(held.pieces, caches, strict=True):
         if cache.length < on.start:
             k, v = whole[piece.groups.start : piece.groups.stop].transpose(0, 2).unbind(1)
             cache.append(0, k, v)

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import torch
 
-from device_agent.group.held import HeldLayer
+from device_agent.group.held import HeldLayer, PieceCaches
 from device_agent.group.step_rows import StepRows
-from split_model.kv_cache import KVCache
 
 
-def run_by_tensor(held: HeldLayer, caches: list[KVCache], on: StepRows, hidden: torch.Tensor) -> torch.Tensor:
+def run_by_tensor(held: HeldLayer, caches: PieceCaches, on: StepRows, hidden: torch.Tensor) -> torch.Tensor:
     """hidden ``[rows, hidden]``, the same in every member, to the layer's output, the same in every member.
 
-    The keys and values of the member's own heads are stored. Raises ``PeerLost``, ``EpochOver``.
+    The keys and values of the member's own heads are stored, where any are kept. Raises ``PeerLost``, ``EpochOver``.
     """
-    block, cache = held.block, caches[held.own]
+    block = held.block
     q, k, v = block.qkv(block.input_norm(hidden), *on.turned(range(on.rows)))
-    partial = block.attention_output(on.attend(block, cache, q, k, v))
+    partial = block.attention_output(on.attend(block, caches[held.own], q, k, v))
     on.collectives.all_reduce(partial, label=held.label).wait()
     hidden = block.after_attention(hidden, partial)
     partial = block.mlp(block.mlp_norm(hidden))

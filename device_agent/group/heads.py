@@ -10,10 +10,13 @@ from typing import Annotated, Final, Union
 import msgspec
 import torch
 
-HEAD_BYTES: Final = 40
+HEAD_BYTES: Final = 288
 
 MAX_ROWS: Final = 4096
 """Rows of one step."""
+
+MAX_TEXTS: Final = 64
+"""Texts that one step reads."""
 
 MAX_POSITIONS: Final = 2**24
 """Of one session."""
@@ -46,6 +49,19 @@ class RowsHead(_GroupHead, frozen=True, tag=2):
     want: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
 
 
+class ReadHead(_GroupHead, frozen=True, tag=8):
+    """Whole texts are read, so many rows of each, one behind the other; all outputs are wanted and nothing is kept."""
+
+    lengths: Annotated[
+        tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)], ...], msgspec.Meta(min_length=1, max_length=MAX_TEXTS)
+    ]
+
+    @property
+    def rows(self) -> int:
+        """Of all texts."""
+        return sum(self.lengths)
+
+
 class TruncateHead(_GroupHead, frozen=True, tag=3):
     """Positions from ``position`` on are forgotten."""
 
@@ -76,28 +92,34 @@ class EndHead(_GroupHead, frozen=True, tag=7):
     """The portal stops: this member may leave."""
 
 
-GroupHead = Union[OpenHead, RowsHead, TruncateHead, ForkHead, CloseHead, IdleHead, EndHead]
+GroupHead = Union[OpenHead, RowsHead, ReadHead, TruncateHead, ForkHead, CloseHead, IdleHead, EndHead]
 
 _encode = msgspec.msgpack.encode
 _decoder = msgspec.msgpack.Decoder(GroupHead)
+_LENGTH: Final = 2
+"""Bytes that say how long a head is."""
 
 
 def written(head: GroupHead) -> torch.Tensor:
     """A head as uint8 ``[HEAD_BYTES]``: its length, itself, and zeros."""
     data = _encode(head)
-    assert len(data) < HEAD_BYTES
-    return torch.frombuffer(bytearray([len(data)]) + data.ljust(HEAD_BYTES - 1, b"\0"), dtype=torch.uint8)
+    assert len(data) <= HEAD_BYTES - _LENGTH
+    whole = len(data).to_bytes(_LENGTH, "big") + data
+    return torch.frombuffer(bytearray(whole.ljust(HEAD_BYTES, b"\0")), dtype=torch.uint8)
 
 
 def read(tensor: torch.Tensor) -> GroupHead:
     """The head in such a tensor. Raises ``BadGroupHead``."""
     data = tensor.numpy().tobytes()
-    if len(data) != HEAD_BYTES or data[0] >= HEAD_BYTES or any(data[data[0] + 1 :]):
+    end = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
+    if len(data) != HEAD_BYTES or end > HEAD_BYTES or any(data[end:]):
         raise BadGroupHead("what came is no head")
     try:
-        head: GroupHead = _decoder.decode(data[1 : data[0] + 1])
+        head: GroupHead = _decoder.decode(data[_LENGTH:end])
     except msgspec.MsgspecError as error:
         raise BadGroupHead(str(error)) from None
     if isinstance(head, RowsHead) and head.want > head.rows:
         raise BadGroupHead(f"{head.want} of {head.rows} rows cannot be wanted")
+    if isinstance(head, ReadHead) and head.rows > MAX_ROWS:
+        raise BadGroupHead(f"{head.rows} rows are too many for one step")
     return head

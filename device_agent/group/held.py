@@ -13,6 +13,9 @@ from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.kv_cache import KVCache
 
+PieceCaches = list[list[KVCache]]
+"""Of each piece of a layer, the caches of the sessions whose rows are in a step; none of a step that keeps nothing."""
+
 
 @dataclass(frozen=True)
 class HeldLayer:
@@ -74,9 +77,9 @@ class SessionCaches:
         self.position = 0
         self.common = [0] * len(layers)
 
-    def of(self, layer: int) -> list[KVCache]:
-        """Of each piece of a layer, numbered from 0 in the group."""
-        return self._of[layer]
+    def of(self, layer: int) -> PieceCaches:
+        """Of a layer, numbered from 0 in the group."""
+        return [[each] for each in self._of[layer]]
 
     @property
     def nbytes(self) -> int:

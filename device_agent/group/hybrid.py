@@ -11,24 +11,23 @@ from functools import reduce
 
 import torch
 
-from device_agent.group.held import HeldLayer
+from device_agent.group.held import HeldLayer, PieceCaches
 from device_agent.group.layout import Parted, parted
 from device_agent.group.step_rows import StepRows
 from device_agent.planning.plan import Hybrid
-from split_model.kv_cache import KVCache
 
 
-def run_hybrid(held: HeldLayer, caches: list[KVCache], on: StepRows, own: torch.Tensor) -> torch.Tensor:
+def run_hybrid(held: HeldLayer, caches: PieceCaches, on: StepRows, own: torch.Tensor) -> torch.Tensor:
     """own ``[own rows, hidden]`` to the layer's output for them; the keys and values of the member's own heads are
-    stored. Raises ``PeerLost``, ``EpochOver``."""
-    layer, block, cache = held.layer, held.block, caches[held.own]
+    stored, where any are kept. Raises ``PeerLost``, ``EpochOver``."""
+    layer, block = held.layer, held.block
     assert isinstance(layer, Hybrid)
     exchange = _RowsAndSums(parted(on.rows, layer.rows), on, layer.overlap, held.label)
     q = on.empty(block.heads, block.head_dim, like=own)
     k, v = (on.empty(block.kv_heads, block.head_dim, like=own) for _ in range(2))
     for at, normed in exchange.gathered(block.input_norm(own)):
         q[at], k[at], v[at] = block.qkv(normed, *on.turned(range(on.rows)[at]))
-    context = on.attend(block, cache, q, k, v)
+    context = on.attend(block, caches[held.own], q, k, v)
     own = block.after_attention(own, exchange.summed(lambda at: block.attention_output(context[at]), own))
     normed = block.mlp_norm(own)
     if layer.mlp_by_rows:

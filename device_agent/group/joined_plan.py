@@ -105,8 +105,8 @@ class JoinedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def layers(self, spec: ModelSpec) -> tuple[Layer, ...]:
         """The group's layers, once they are found to be this model's. Raises ``ValueError``."""
-        if spec.attention != "causal" or spec.positions == "relative":
-            raise ValueError(f"a group runs causal models, and this one's rows are {spec.attention}")
+        if spec.attention == "cross" or spec.positions == "relative":
+            raise ValueError(f"a group runs no {spec.model_type} models")
         if self.first_layer + sum(each.count for each in self.alike) > spec.num_layers:
             raise ValueError(f"the plan has more layers than the model's {spec.num_layers}")
         layers = tuple(layer for each in self.alike for layer in [_layer(each.form)] * each.count)

@@ -15,7 +15,7 @@ from typing import Final
 
 import torch
 
-from device_agent.group.heads import EndHead, GroupHead, IdleHead, RowsHead, written
+from device_agent.group.heads import EndHead, GroupHead, IdleHead, ReadHead, RowsHead, written
 from device_agent.group.layout import as_run, entry_of, layout_of, senders
 from device_agent.group.moves import Tag, send_entry
 from device_agent.group.worker import PORTAL, Worker, nearest
@@ -34,7 +34,7 @@ class GroupAsk:
 
     head: GroupHead
     hidden: torch.Tensor | None = None
-    deliver: Callable[[torch.Tensor], None] | None = None
+    deliver: Callable[[torch.Tensor], object] | None = None
 
 
 class GroupLife:
@@ -128,12 +128,13 @@ class GroupLife:
         while (taken := self._taken.get()) is not None:
             asked, mine = taken
             head, hidden = asked.head, asked.hidden
-            assert isinstance(head, RowsHead) and hidden is not None and asked.deliver is not None
+            assert isinstance(head, (RowsHead, ReadHead)) and hidden is not None and asked.deliver is not None
             rows, size = hidden.shape
-            outputs = torch.empty((head.want, size), dtype=hidden.dtype)
+            want = head.want if isinstance(head, RowsHead) else rows
+            outputs = torch.empty((want, size), dtype=hidden.dtype)
             coming = []
-            for place, found in senders(layout_of(self._runs(asked)[-1], rows), rows, head.want, nearest(self._ranks)):
-                part = outputs[found.start - (rows - head.want) : found.stop - (rows - head.want)]
+            for place, found in senders(layout_of(self._runs(asked)[-1], rows), rows, want, nearest(self._ranks)):
+                part = outputs[found.start - (rows - want) : found.stop - (rows - want)]
                 if self._ranks[place] == PORTAL:
                     assert mine is not None
                     part.copy_(mine)
@@ -145,6 +146,7 @@ class GroupLife:
 
     def _runs(self, asked: GroupAsk) -> list[Layer]:
         """How the first and the last layer are run."""
-        assert isinstance(asked.head, RowsHead)
         head = asked.head
-        return [as_run(each, head.rows, head.position) for each in (self._layers[0], self._layers[-1])]
+        assert isinstance(head, (RowsHead, ReadHead))
+        position = head.position if isinstance(head, RowsHead) else 0
+        return [as_run(each, head.rows, position) for each in (self._layers[0], self._layers[-1])]

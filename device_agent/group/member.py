@@ -82,7 +82,8 @@ def work(config: MemberConfig, membership: Membership) -> None:
     rank, board = membership.rank, membership.board
     plan = JoinedPlan.read(membership.plan)
     last = plan.first_layer + sum(each.count for each in plan.alike)
-    checkpoint = Checkpoint.open(resolve(config.model, only=lambda _: [Slice(plan.first_layer, last)]))
+    path = resolve(config.model, only=lambda _: [Slice(plan.first_layer, last)], attention=None)
+    checkpoint = Checkpoint.open(path, None)
     part = Part(plan, checkpoint, rank, config.memory_mb * 10**6)
     board.post(f"{FITS}{rank}", b"")
     board.get(LOAD, LOADED_WITHIN_S)

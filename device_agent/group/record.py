@@ -6,12 +6,15 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Final, Union
 
 import torch
 
 from device_agent.group.heads import MAX_ROWS, OpenHead, RowsHead, TruncateHead
 from split_model.history import History
+
+MAX_LOSSES: Final = 5
+"""Lives in a row that ended while something waited for its answer: its rows may be the cause."""
 
 
 @dataclass(eq=False)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
+from device_agent.group.layout import overlap
+from device_agent.planning.shares import spans
 from peers.collectives import Collectives
 from split_model.attention import Sight, attend_in, sight
 from split_model.blocks import Block
@@ -15,76 +18,138 @@ from split_model.rope import Rope
 Turned = tuple[torch.Tensor | None, torch.Tensor | None]
 """Cosines and sines for some rows; two Nones for a model without rotations."""
 
+Stored = list[tuple[torch.Tensor, torch.Tensor]]
+"""Of each stretch its keys and values ``[kv_heads, positions, head_dim]``, from position 0 on."""
+
+
+@dataclass(frozen=True)
+class GroupStretch:
+    """Rows of a step that belong together: new positions of one session, or one whole text.
+
+    Attributes:
+        start: the position of the first.
+        rows: where they are in the step.
+    """
+
+    start: int
+    rows: range
+
+    @classmethod
+    def whole_texts(cls, lengths: Sequence[int]) -> tuple[GroupStretch, ...]:
+        """One behind the other."""
+        return tuple(cls(0, rows) for rows in spans(lengths))
+
 
 @dataclass
 class StepRows:
-    """New positions of one session.
+    """All rows of one step.
 
     Attributes:
         collectives: of the members that compute.
         ranks: of the members, by place.
         place: this member's.
-        start: the position of the first row.
+        stretches: one behind the other.
+        rope: the model's rotations, if it has any.
+        all_see_all: whether rows also see what comes behind them; then texts are whole.
         rows: how many there are.
         wanted: of them, those whose output the portal wants, if the layer now is the last one; else all.
-        rope: the model's rotations, if it has any.
     """
 
     collectives: Collectives
     ranks: tuple[int, ...]
     place: int
-    start: int
-    rows: int
+    stretches: tuple[GroupStretch, ...]
     rope: Rope | None
+    all_see_all: bool = False
+    rows: int = field(init=False)
     wanted: range = field(init=False)
     _stored: list[tuple[KVCache, int]] = field(default_factory=list, init=False)
-    _sights: dict[tuple[int, int, int | None], Sight] = field(default_factory=dict, init=False)
+    _turned: dict[tuple[int, int], Turned] = field(default_factory=dict, init=False)
+    _sights: dict[tuple[int, int, int, int | None], Sight] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self.rows = self.stretches[-1].rows.stop
         self.wanted = range(self.rows)
+
+    @property
+    def start(self) -> int:
+        """The position of the first row."""
+        return self.stretches[0].start
 
     def turned(self, rows: range) -> Turned:
         """How queries and keys of some of the rows are turned."""
-        return (None, None) if self.rope is None else self.rope.span(self.start + rows.start, len(rows))
+        if self.rope is None:
+            return None, None
+        if len(self.stretches) == 1:
+            return self.rope.span(self.start + rows.start, len(rows))
+        asked = rows.start, rows.stop
+        if asked not in self._turned:
+            inside = [(each, overlap(each.rows, rows)) for each in self.stretches]
+            found = [
+                self.rope.span(each.start + part.start - each.rows.start, len(part)) for each, part in inside if part
+            ]
+            cos, sin = zip(*(found or [self.rope.span(0, 0)]), strict=True)
+            self._turned[asked] = torch.cat(cos), torch.cat(sin)
+        return self._turned[asked]
 
     def empty(self, *shape: int, like: torch.Tensor) -> torch.Tensor:
         """Room for something of all rows, in one piece of memory."""
         return torch.empty((self.rows, *shape), dtype=like.dtype)
 
-    def attend(self, block: Block, cache: KVCache, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, block: Block, caches: Sequence[KVCache], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
         """Store the keys and values of all rows and attend from each.
 
         Args:
+            caches: of each stretch; none where nothing is kept.
             q: ``[rows, heads, head_dim]``.
             k, v: ``[rows, kv_heads, head_dim]``.
 
         Returns:
             the context, ``[rows, heads * head_dim]``.
         """
-        keys, values = self.store(cache, k, v)
-        return self.look(block, keys, values, q, range(self.rows))
+        return self.look(block, self.store(caches, k, v), q, range(self.rows))
 
-    def store(self, cache: KVCache, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of the session's positions so far, those of new rows ``[new, kv_heads, head_dim]`` behind
-        the others; these count once the step is done."""
-        self._stored.append((cache, len(k)))
-        return cache.append(0, k, v)
+    def store(self, caches: Sequence[KVCache], k: torch.Tensor, v: torch.Tensor) -> Stored:
+        """Keys and values of each stretch's positions so far, those of the step's first rows ``[new, kv_heads,
+        head_dim]`` behind the others; these count once the step is done."""
+        found: Stored = []
+        for number, stretch in enumerate(self.stretches):
+            new = overlap(stretch.rows, range(len(k)))
+            keys, values = k[new.start : new.stop], v[new.start : new.stop]
+            if caches:
+                self._stored.append((caches[number], len(new)))
+                found.append(caches[number].append(0, keys, values))
+            else:
+                found.append((keys.transpose(0, 1), values.transpose(0, 1)))
+        return found
 
     def advance(self) -> None:
         """The step is done: what was stored counts."""
         for cache, rows in self._stored:
             cache.advance(rows)
 
-    def look(
-        self, block: Block, keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, rows: range
-    ) -> torch.Tensor:
-        """The context ``[len(rows), heads * head_dim]`` of some rows, whose queries are ``q``, in what is stored:
-        ``keys`` and ``values`` ``[kv_heads, positions, head_dim]``, up to the last of these rows at least."""
+    def look(self, block: Block, stored: Stored, q: torch.Tensor, rows: range) -> torch.Tensor:
+        """The context ``[len(rows), heads * head_dim]`` of some rows, whose queries are ``q``, in what is stored, up to
+        the last position that one of these rows sees at least."""
         if not rows or not block.heads:
             return q.new_zeros((len(rows), block.heads * block.head_dim))
-        asked = rows.start, rows.stop, block.window
-        seen = self._sights.get(asked)
-        if seen is None:
-            seen = sight(self.start + rows.start, len(rows), block.window, q.dtype, q.device)
-            self._sights[asked] = seen
-        return attend_in(seen, q, keys.narrow(1, seen.first, seen.length), values.narrow(1, seen.first, seen.length))
+        found = []
+        for stretch, (keys, values) in zip(self.stretches, stored, strict=True):
+            asked = overlap(stretch.rows, rows)
+            if asked:
+                seen = self._sight(stretch, asked, block.window, q)
+                keys, values = (each.narrow(1, seen.first, seen.length) for each in (keys, values))
+                found.append(attend_in(seen, q[asked.start - rows.start : asked.stop - rows.start], keys, values))
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def _sight(self, stretch: GroupStretch, rows: range, window: int | None, like: torch.Tensor) -> Sight:
+        """What some rows of a stretch see of it."""
+        if self.all_see_all:
+            return Sight(0, len(stretch.rows), None, causal=False)
+        first = stretch.start + rows.start - stretch.rows.start
+        asked = stretch.rows.start, first, len(rows), window
+        if asked not in self._sights:
+            self._sights[asked] = sight(first, len(rows), window, like.dtype, like.device)
+        return self._sights[asked]

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Final
 
 import torch
 
 from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, OpenHead, RowsHead, TruncateHead
 from device_agent.group.life import GroupAsk, GroupLife
-from device_agent.group.record import Record, Unanswered
+from device_agent.group.reads import Reads
+from device_agent.group.record import MAX_LOSSES, Record, Unanswered
 from device_agent.sharing.compute import quiet
-from split_model.positions import PositionTable
+from split_model.positions import PlacedRows, PositionTable
+from split_model.sequences import Sequences
 from wire.errors import Code, SessionFailed
-
-MAX_LOSSES: Final = 5
-"""Lives in a row that ended while a session waited: its rows may be the cause."""
 
 
 class GroupSubmodel:
@@ -38,7 +36,7 @@ class GroupSubmodel:
         self,
         hidden_size: int,
         dtype: torch.dtype,
-        entry: Callable[[torch.Tensor, GroupRows], torch.Tensor] | None = None,
+        entry: Callable[[torch.Tensor, PlacedRows], torch.Tensor] | None = None,
         max_positions: int = sys.maxsize,
     ) -> None:
         self.max_positions = min(max_positions, MAX_POSITIONS)
@@ -47,6 +45,7 @@ class GroupSubmodel:
         self._life: GroupLife | None = None
         self._numbers = count(1)
         self._open: dict[int, GroupSession] = {}
+        self._reads = Reads(self.ask)
         self._over: str | None = None
 
     @property
@@ -65,9 +64,25 @@ class GroupSubmodel:
         self.ask(GroupAsk(OpenHead(session.record.session, positions)))
         return session
 
+    def read(self, hidden: torch.Tensor, lengths: Sequence[int]) -> asyncio.Future[torch.Tensor]:
+        """See ``ReadingSubmodel.read``. A life that is lost costs a pause: the next is asked for all of it again."""
+        if not lengths or min(lengths) < 1 or sum(lengths) > self.max_rows:
+            raise ValueError(
+                f"texts of {list(lengths)} rows; each needs one, and 1 to {self.max_rows} are read at once"
+            )
+        if hidden.shape != (sum(lengths), self.hidden_size) or hidden.dtype != self.dtype:
+            raise ValueError(f"rows are {hidden.dtype} {list(hidden.shape)}, not these texts' in this group")
+        if self._over is not None:
+            answer: asyncio.Future[torch.Tensor] = quiet(asyncio.get_running_loop().create_future())
+            answer.set_exception(SessionFailed(Code.STAGE_LOST, self._over))
+            return answer
+        rows = hidden.detach() if self._entry is None else self._entry(hidden, Sequences(lengths))
+        return self._reads.ask(rows.contiguous(), lengths)
+
     def begin(self, life: GroupLife) -> None:
         """A life has begun: all open sessions are replayed there, from the rows that are kept here."""
         self._life = life
+        self._reads.again()
         for session in self._open.values():
             for head, hidden, forward in session.record.again():
                 self._send(session, head, hidden, forward)
@@ -75,6 +90,7 @@ class GroupSubmodel:
     def lost(self, why: str) -> None:
         """The life is over. Sessions wait for the next, but for those that may be the reason."""
         self._life = None
+        self._reads.lost(why)
         for session in list(self._open.values()):
             if session.record.waiting:
                 session.record.losses += 1
@@ -84,6 +100,7 @@ class GroupSubmodel:
     def end(self, why: str) -> None:
         """No life will follow: all sessions end, and the reason is said to whoever waits or opens another."""
         self._life, self._over = None, why
+        self._reads.end(why)
         for session in list(self._open.values()):
             session.fail(SessionFailed(Code.STAGE_LOST, why))
 

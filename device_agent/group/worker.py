@@ -22,15 +22,16 @@ from device_agent.group.heads import (
     GroupHead,
     IdleHead,
     OpenHead,
+    ReadHead,
     RowsHead,
     TruncateHead,
     read,
 )
-from device_agent.group.held import HeldLayer, SessionCaches
+from device_agent.group.held import HeldLayer, PieceCaches, SessionCaches
 from device_agent.group.hybrid import run_hybrid
 from device_agent.group.layout import At, Layout, as_run, entry_of, layout_of, senders
 from device_agent.group.moves import Tag, move, take_entry
-from device_agent.group.step_rows import StepRows
+from device_agent.group.step_rows import GroupStretch, StepRows
 from device_agent.planning.plan import ByRows, Hybrid, Sharded
 from peers.collectives import Collectives
 from split_model.rope import Rope
@@ -99,6 +100,8 @@ class Worker:
         """
         if isinstance(head, RowsHead):
             return self._step(head, given)
+        if isinstance(head, ReadHead):
+            return self._run(GroupStretch.whole_texts(head.lengths), head.rows, None, given)
         if isinstance(head, OpenHead):
             self._begin(head.session, head.positions)
         elif isinstance(head, CloseHead):
@@ -126,39 +129,53 @@ class Worker:
 
     def _step(self, head: RowsHead, given: torch.Tensor | None) -> torch.Tensor | None:
         session = self._session(head.session)
+        if self._spec.attention != "causal":
+            raise BadGroupHead("rows that see what comes behind them are read whole")
         if head.position != session.position or head.position + head.rows > session.positions:
             raise BadGroupHead(f"{head.rows} rows from {head.position} on are not the next of session {head.session}")
-        on = StepRows(self._collectives, self._ranks, self._place, head.position, head.rows, self._rope)
-        runs = [as_run(each.layer, head.rows, head.position) for each in self._layers]
-        layout = entry_of(layout_of(runs[0], head.rows), head.rows, len(self._ranks))
+        outputs = self._run((GroupStretch(head.position, range(head.rows)),), head.want, session, given)
+        session.position += head.rows
+        return outputs
+
+    def _run(
+        self,
+        stretches: tuple[GroupStretch, ...],
+        want: int,
+        session: SessionCaches | None,
+        given: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """Rows through all layers; of a session, or whole texts of which nothing is kept."""
+        all_see_all = self._spec.attention == "bidirectional"
+        on = StepRows(self._collectives, self._ranks, self._place, stretches, self._rope, all_see_all)
+        runs = [as_run(each.layer, on.rows, on.start) for each in self._layers]
+        layout = entry_of(layout_of(runs[0], on.rows), on.rows, len(self._ranks))
         hidden = take_entry(layout, on, PORTAL, self._none, given)
         for number, (held, run) in enumerate(zip(self._layers, runs, strict=True)):
-            hidden, layout = move(hidden, layout, layout_of(run, head.rows), on), layout_of(run, head.rows)
-            caches = session.of(number)
+            hidden, layout = move(hidden, layout, layout_of(run, on.rows), on), layout_of(run, on.rows)
             if number == len(runs) - 1:
-                on.wanted = range(head.rows - head.want, head.rows)
+                on.wanted = range(on.rows - want, on.rows)
+            caches: PieceCaches = session.of(number) if session is not None else [[] for _ in held.pieces]
             if isinstance(run, Sharded):
                 hidden = run_by_tensor(held, caches, on, hidden)
             elif isinstance(run, Hybrid):
                 hidden = run_hybrid(held, caches, on, hidden)
             elif isinstance(run, ByRows):
-                if session.common[number] < head.position:
+                if session is not None and session.common[number] < on.start:
                     catch_up(held, caches, on, session.common[number])
                 hidden = run_by_rows(held, caches, on, hidden)
-                if not run.prefix:
-                    session.common[number] = head.position + head.rows
+                if session is not None and not run.prefix:
+                    session.common[number] = on.start + on.rows
             elif layout == At(self._place):
                 hidden = run_alone(held, caches, on, hidden)
         on.advance()
-        session.position += head.rows
-        return self._give(head, layout, hidden, given is not None)
+        return self._give(layout, on.rows, want, hidden, given is not None)
 
-    def _give(self, head: RowsHead, layout: Layout, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
+    def _give(self, layout: Layout, rows: int, want: int, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
         """The outputs that the portal wants, and this member has, are the last of its rows."""
-        for place, rows in senders(layout, head.rows, head.want, nearest(self._ranks)):
+        for place, found in senders(layout, rows, want, nearest(self._ranks)):
             if place != self._place:
                 continue
-            part = hidden[len(hidden) - len(rows) :]
+            part = hidden[len(hidden) - len(found) :]
             if here:
                 return part
             self._collectives.send(part, PORTAL, Tag.RESULT)

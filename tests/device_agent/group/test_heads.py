@@ -11,12 +11,14 @@ from device_agent.group.heads import (
     HEAD_BYTES,
     MAX_POSITIONS,
     MAX_ROWS,
+    MAX_TEXTS,
     BadGroupHead,
     CloseHead,
     EndHead,
     ForkHead,
     IdleHead,
     OpenHead,
+    ReadHead,
     RowsHead,
     TruncateHead,
     read,
@@ -31,6 +33,8 @@ NUMBER, POSITION = 2**32 - 1, MAX_POSITIONS
     [
         OpenHead(NUMBER, POSITION),
         RowsHead(NUMBER, POSITION, MAX_ROWS, MAX_ROWS),
+        ReadHead((MAX_ROWS // MAX_TEXTS,) * MAX_TEXTS),
+        ReadHead((MAX_ROWS,)),
         TruncateHead(1, 0),
         ForkHead(NUMBER, NUMBER - 1, POSITION, POSITION),
         CloseHead(7),
@@ -54,9 +58,19 @@ def test_anything_else_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "head", [RowsHead(1, 0, 2, 3), RowsHead(1, 0, 0, 0), RowsHead(1, 0, MAX_ROWS + 1, 0), OpenHead(1, POSITION + 1)]
+    "head",
+    [
+        RowsHead(1, 0, 2, 3),
+        RowsHead(1, 0, 0, 0),
+        RowsHead(1, 0, MAX_ROWS + 1, 0),
+        OpenHead(1, POSITION + 1),
+        ReadHead(()),
+        ReadHead((3, 0)),
+        ReadHead((MAX_ROWS, 1)),
+        ReadHead((1,) * (MAX_TEXTS + 1)),
+    ],
 )
-def test_numbers_out_of_range_are_refused(head: RowsHead | OpenHead) -> None:
-    """More rows are wanted than there are, none or too many come, or a session is too long."""
+def test_numbers_out_of_range_are_refused(head: RowsHead | ReadHead | OpenHead) -> None:
+    """More rows are wanted than there are, none or too many come, a session is too long, or a text has no rows."""
     with pytest.raises(BadGroupHead):
         read(written(head))

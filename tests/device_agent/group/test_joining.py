@@ -81,9 +81,9 @@ def test_refusals_say_why(checkpoint: Checkpoint) -> None:
             Part(msgspec.structs.replace(plan, **change), checkpoint, rank, budget)
 
 
-@pytest.mark.parametrize("attention", ["bidirectional", "cross"])
-def test_models_that_no_group_runs_are_refused(attention: str, checkpoint: Checkpoint) -> None:
-    """Rows that see later ones, or an encoder's, are refused by name, not computed wrongly."""
+@pytest.mark.parametrize("change", [{"attention": "cross"}, {"positions": "relative"}], ids=str)
+def test_models_that_no_group_runs_are_refused(change: dict[str, str], checkpoint: Checkpoint) -> None:
+    """Rows that attend to an encoder's, or know distances alone, are refused by name, not computed wrongly."""
     plan = JoinedPlan.of(plan_of(checkpoint.spec, "tensor", NAMES), "", "float32", 0, 0)
-    with pytest.raises(ValueError, match=attention):
-        plan.layers(replace(checkpoint.spec, attention=attention))
+    with pytest.raises(ValueError, match="runs no"):
+        plan.layers(replace(checkpoint.spec, **change))  # type: ignore[arg-type]
