@@ -67,7 +67,8 @@ async def test_stages_die_and_come_back_by_themselves(tmp_path: Path) -> None:
             os.kill(stages_of(cloud)[0], signal.SIGKILL)
             assert await answers == wanted()
             assert cloud.server.engine.metrics.replays._value.get() >= len(PROMPTS)
-            assert cloud.server.engine.metrics.stage_restarts._value.get() == 1 and remote.poll() is None
+            restarts = cloud.server.engine.metrics.stage_restarts._value.get()  # On a busy machine one may not succeed.
+            assert restarts >= 1 and remote.poll() is None
             answers = asyncio.create_task(tokens_through(cloud, DEMO, PROMPTS, TOKENS))
             before = steps._sum.get()
             await until(lambda: steps._sum.get() > before + UNDER_WAY, WITHIN_S)
@@ -75,7 +76,7 @@ async def test_stages_die_and_come_back_by_themselves(tmp_path: Path) -> None:
             await until(lambda: not engine.alive, WITHIN_S)
             later.enter_context(stage(where, log))
             assert await answers == wanted()
-            assert cloud.server.engine.metrics.stage_restarts._value.get() == 2
+            assert cloud.server.engine.metrics.stage_restarts._value.get() > restarts
 
 
 @pytest.mark.slow

@@ -160,7 +160,8 @@ def test_ctrl_c_ignored_and_a_later_sigterm(tmp_path: Path) -> None:
             with suppress(subprocess.TimeoutExpired):
                 running.process.wait(2 * SAME_S)
             running.process.send_signal(signal.SIGTERM)
-        assert running.process.returncode == 0
+        # A further signal may find the process at its very end, where it means what it means to any other.
+        assert running.process.returncode in (0, -signal.SIGTERM)
         assert not any(each.answer().done for each in asked)
         assert psutil.wait_procs(children, timeout=10)[1] == []
 
