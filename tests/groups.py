@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -73,10 +74,19 @@ FORMS: dict[str, FormOf] = {
 
 
 def plan_of(
-    spec: ModelSpec, form: str, names: Sequence[str], shares: Sequence[float] = (), layers: int | None = None
+    spec: ModelSpec,
+    form: str,
+    names: Sequence[str],
+    shares: Sequence[float] = (),
+    layers: int | None = None,
+    few_rows: int = 2,
 ) -> GroupPlan:
-    """A plan for ``layers`` layers, all of the model's by default, with even shares unless given."""
-    forms = FORMS[form](spec, shares or [1.0] * len(names))
+    """A plan for ``layers`` layers, all of the model's by default, with even shares unless given; three rows are many
+    unless ``few_rows`` says otherwise."""
+    forms = [
+        replace(layer, few_rows=few_rows) if isinstance(layer, (ByRows, Hybrid)) else layer
+        for layer in FORMS[form](spec, shares or [1.0] * len(names))
+    ]
     return GroupPlan(form, tuple(names), PORTAL, tuple(islice(cycle(forms), layers or spec.num_layers)))
 
 
@@ -143,7 +153,7 @@ async def group_of(
     layers = checkpoint.spec.num_layers - first
 
     def plan_for(left: Sequence[str]) -> GroupPlan:
-        return plan_of(checkpoint.spec, form, left, shares[-len(left) :], layers)
+        return plan_of(checkpoint.spec, form, left, shares[-len(left) :], layers, few_rows=16)
 
     group = submodel_for(checkpoint, first)
     host = GroupHost(

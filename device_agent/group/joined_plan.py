@@ -37,6 +37,7 @@ class _Hybrid(_Form, frozen=True, tag=2):
     rows: _Shares
     mlp_by_rows: bool
     overlap: bool
+    few_rows: _Number
 
 
 class _Rows(_Form, frozen=True, tag=3):
@@ -45,6 +46,7 @@ class _Rows(_Form, frozen=True, tag=3):
     keys_values: bool
     prefix: bool
     overlap: bool
+    few_rows: _Number
 
 
 class _Alike(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -124,12 +126,12 @@ def _form(layer: Layer) -> _Whole | _Tensor | _Hybrid | _Rows:
     if isinstance(layer, Sharded):
         return _Tensor(layer.groups, layer.columns)
     if isinstance(layer, Hybrid):
-        return _Hybrid(layer.groups, layer.columns, layer.rows, layer.mlp_by_rows, layer.overlap)
+        return _Hybrid(layer.groups, layer.columns, layer.rows, layer.mlp_by_rows, layer.overlap, layer.few_rows)
     if any(layer.reordered):
         raise ValueError("Eq. 8 leaves no keys and values to go on from: it is for one-shot work")
     step = _form(layer.step)
     assert isinstance(step, (_Whole, _Tensor))
-    return _Rows(layer.rows, step, layer.keys_values, layer.prefix, layer.overlap)
+    return _Rows(layer.rows, step, layer.keys_values, layer.prefix, layer.overlap, layer.few_rows)
 
 
 def _layer(form: _Whole | _Tensor | _Hybrid | _Rows) -> Layer:
@@ -138,7 +140,7 @@ def _layer(form: _Whole | _Tensor | _Hybrid | _Rows) -> Layer:
     if isinstance(form, _Tensor):
         return Sharded(form.groups, form.columns)
     if isinstance(form, _Hybrid):
-        return Hybrid(form.groups, form.columns, form.rows, form.mlp_by_rows, form.overlap)
+        return Hybrid(form.groups, form.columns, form.rows, form.mlp_by_rows, form.overlap, form.few_rows)
     step = _layer(form.step)
     assert isinstance(step, (Whole, Sharded))
-    return ByRows(form.rows, step, form.keys_values, form.prefix, (), form.overlap)
+    return ByRows(form.rows, step, form.keys_values, form.prefix, (), form.overlap, form.few_rows)

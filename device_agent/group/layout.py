@@ -9,11 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from device_agent.planning.plan import ByRows, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.plan import Layer, Sharded, Whole
 from device_agent.planning.shares import handed_out, spans
-
-FEW_ROWS = 32
-"""A step of at most so many rows is not handed out by rows: it is a decode step, or a draft that is verified."""
 
 
 @dataclass(frozen=True)
@@ -46,30 +43,14 @@ class Parted:
 
 Layout = Union[Everywhere, At, Parted]
 
-Run = Union[Whole, Sharded, Hybrid, ByRows]
-"""A layer as it is run in one step."""
-
 
 def parted(rows: int, shares: Sequence[float]) -> Parted:
     """Rows handed out by shares."""
     return Parted(tuple(spans(handed_out(rows, shares))))
 
 
-def as_run(layer: Layer, rows: int, position: int) -> Run:
-    """What is done for a step of so many rows from ``position`` on.
-
-    Few rows are not handed out by rows. And where members have only the keys and values of their prefix, only the last
-    can go on.
-    """
-    if isinstance(layer, (Hybrid, ByRows)) and rows <= FEW_ROWS:
-        return layer.step
-    if isinstance(layer, ByRows) and layer.prefix and position:
-        return layer.step
-    return layer
-
-
-def layout_of(layer: Run, rows: int) -> Layout:
-    """Where the rows of a step are before this layer, and behind it."""
+def layout_of(layer: Layer, rows: int) -> Layout:
+    """Where the rows of a step are before a layer, as it is run, and behind it."""
     if isinstance(layer, Whole):
         return At(layer.member)
     if isinstance(layer, Sharded):
@@ -77,9 +58,10 @@ def layout_of(layer: Run, rows: int) -> Layout:
     return parted(rows, layer.rows)
 
 
-def entry_of(first: Layout, rows: int, members: int) -> Layout:
-    """How the portal hands rows out for the first layer: many that all need are shared, to be gathered there."""
-    if isinstance(first, Everywhere) and rows > FEW_ROWS:
+def entry_of(first: Layout, rows: int, members: int, little: bool) -> Layout:
+    """How the portal hands rows out for the first layer: those that all need are parted, to be gathered there, unless
+    they are ``little`` for the links."""
+    if isinstance(first, Everywhere) and not little:
         return parted(rows, [1] * members)
     return first
 

@@ -16,12 +16,12 @@ from typing import Final
 import torch
 
 from device_agent.group.heads import EndHead, GroupHead, IdleHead, ReadHead, RowsHead, written
-from device_agent.group.layout import as_run, entry_of, layout_of, senders
+from device_agent.group.layout import entry_of, layout_of, senders
 from device_agent.group.moves import Tag, send_entry
 from device_agent.group.worker import PORTAL, Worker, nearest
-from device_agent.planning.plan import Layer
+from device_agent.planning.plan import Layer, as_run
 from peers.board import PeerLost
-from peers.collectives import Collectives
+from peers.collectives import ONE_SHOT_BYTES, Collectives
 from peers.fabric import Fabric
 
 IDLE_EVERY_S: Final = 20.0
@@ -118,7 +118,8 @@ class GroupLife:
                 return
             if asked.hidden is not None:
                 first = layout_of(self._runs(asked)[0], len(asked.hidden))
-                entry = entry_of(first, len(asked.hidden), len(self._ranks))
+                little = asked.hidden.nbytes <= ONE_SHOT_BYTES
+                entry = entry_of(first, len(asked.hidden), len(self._ranks), little)
                 send_entry(self._links, asked.hidden, entry, self._ranks, PORTAL)
             mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
             if asked.deliver is not None:

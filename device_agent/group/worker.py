@@ -29,11 +29,11 @@ from device_agent.group.heads import (
 )
 from device_agent.group.held import HeldLayer, PieceCaches, SessionCaches
 from device_agent.group.hybrid import run_hybrid
-from device_agent.group.layout import At, Layout, as_run, entry_of, layout_of, senders
+from device_agent.group.layout import At, Layout, entry_of, layout_of, senders
 from device_agent.group.moves import Tag, move, take_entry
 from device_agent.group.step_rows import GroupStretch, StepRows
-from device_agent.planning.plan import ByRows, Hybrid, Sharded
-from peers.collectives import Collectives
+from device_agent.planning.plan import ByRows, Hybrid, Sharded, as_run
+from peers.collectives import ONE_SHOT_BYTES, Collectives
 from split_model.rope import Rope
 from split_model.spec import ModelSpec
 
@@ -148,7 +148,8 @@ class Worker:
         all_see_all = self._spec.attention == "bidirectional"
         on = StepRows(self._collectives, self._ranks, self._place, stretches, self._rope, all_see_all)
         runs = [as_run(each.layer, on.rows, on.start) for each in self._layers]
-        layout = entry_of(layout_of(runs[0], on.rows), on.rows, len(self._ranks))
+        little = on.rows * self._none.shape[1] * self._none.element_size() <= ONE_SHOT_BYTES
+        layout = entry_of(layout_of(runs[0], on.rows), on.rows, len(self._ranks), little)
         hidden = take_entry(layout, on, PORTAL, self._none, given)
         for number, (held, run) in enumerate(zip(self._layers, runs, strict=True)):
             hidden, layout = move(hidden, layout, layout_of(run, on.rows), on), layout_of(run, on.rows)

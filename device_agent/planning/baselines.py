@@ -26,7 +26,7 @@ def plan_sequence(task: Task, shares: Sequence[float] | None = None) -> GroupPla
     given. Every member has all weights."""
     at = task.members.index(task.portal) if task.portal in task.members else 0
     layer = ByRows(tuple(shares or even(task)), Whole(at), keys_values=True, overlap=False)
-    return task.fitting(GroupPlan("sequence", task.members, task.portal, (layer,) * task.shape.layers, embeds_all=True))
+    return task.fitting(GroupPlan("sequence", task.members, task.portal, (layer,) * task.shape.layers))
 
 
 def plan_galaxy(task: Task) -> GroupPlan:

@@ -25,8 +25,10 @@ def run_by_heads(on: HeldRows, number: int, layer: Sharded | Hybrid) -> None:
 
 def _widened(on: HeldRows, part: str, units: tuple[int, ...], layer: Sharded | Hybrid) -> None:
     """All rows at every member, and a block's first product."""
-    shares = layer.rows if isinstance(layer, Hybrid) else [1.0] * len(on.members)
-    on.to_parts_or_all(shares)
+    if isinstance(layer, Hybrid):
+        on.to_parts(layer.rows)
+    else:
+        on.to_parts_or_all()
     tiles = None
     if isinstance(layer, Hybrid) and layer.overlap and isinstance(on.held, tuple):
         tiles = on.costs.tiles(part, units, on.held)

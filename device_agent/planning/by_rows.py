@@ -16,7 +16,7 @@ def run_by_rows(on: HeldRows, number: int, layer: ByRows, wanted: int) -> None:
     costs, groups = on.costs, on.shape.kv_heads
     if layer.keys_values or layer.prefix:
         # Keys and values are made of a member's own rows, so it must have these, and not others.
-        on.to_parts_or_all(layer.rows)
+        on.to_parts(layer.rows)
         if on.held not in (None, parts):
             on.gathered([0.0] * len(on.members), None)
         (_prefix if layer.prefix else _keys_values)(on, number, layer, parts, active)
@@ -57,7 +57,7 @@ def _hidden(on: HeldRows, number: int, layer: ByRows, parts: Sequence[int], acti
         query = costs.of(member, "query", active[member], groups) if own else 0.0
         return query + costs.of(member, "key_value", rows, groups)
 
-    on.to_parts_or_all(layer.rows)
+    on.to_parts(layer.rows)
     ends = [span.stop if on.shape.causal else on.rows for span in spans(parts)]
     whole = [product(member, member, ends[member] if reordered[member] else on.rows) for member in on.members]
     tiles = None

@@ -44,7 +44,7 @@ class Course:
         sizes: bytes of each member's part. whole: seconds of the product with all parts at once. tiles: seconds of the
         product with each part, computed as it comes; None: nothing is computed before all have come.
         """
-        if self._lan.members > 1 and max(sizes) <= self._lan.small:
+        if self._lan.members > 1 and sum(sizes) <= self._lan.small:
             self.spread([[size] * self._lan.members for size in sizes])
             self.compute(whole)
         elif tiles is None:
@@ -55,7 +55,7 @@ class Course:
 
     def scatter(self, sizes: Sequence[float], whole: Sequence[float], tiles: Products | None) -> None:
         """What every member computes, and the reduce-scatter of it, as in `gather` the other way about."""
-        if self._lan.members > 1 and max(sizes) <= self._lan.small:
+        if self._lan.members > 1 and sum(sizes) <= self._lan.small:
             self.compute(whole)
             self.spread([list(sizes)] * self._lan.members)
         elif tiles is None:

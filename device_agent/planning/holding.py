@@ -76,18 +76,23 @@ class HeldRows:
             self.course.send(self.held or 0, {node: wanted * self.shape.row_bytes})
         self.held = node
 
-    def to_parts_or_all(self, shares: Sequence[float]) -> None:
-        """Rows that one node has come to the members: a few to each, many by these shares to be gathered."""
+    def to_parts(self, shares: Sequence[float]) -> None:
+        """Rows that one node has come to the members by these shares."""
+        if isinstance(self.held, int):
+            node, row_bytes = self.held, self.shape.row_bytes
+            self.held = handed_out(self.rows, shares)
+            self.course.send(node, {m: self.held[m] * row_bytes for m in self.members if m != node})
+
+    def to_parts_or_all(self) -> None:
+        """Rows that one node has and all need come to the members: a few to each, of many a part, to be gathered."""
         if not isinstance(self.held, int):
             return
         node, row_bytes = self.held, self.shape.row_bytes
-        others = [member for member in self.members if member != node]
         if self.rows * row_bytes <= self.lan.small or len(self.members) == 1:
-            self.course.send(node, {member: self.rows * row_bytes for member in others})
+            self.course.send(node, {member: self.rows * row_bytes for member in self.members if member != node})
             self.held = None
         else:
-            self.held = handed_out(self.rows, shares)
-            self.course.send(node, {member: self.held[member] * row_bytes for member in others})
+            self.to_parts([1.0] * len(self.members))
 
     def gathered(self, whole: Sequence[float], tiles: Products | None) -> None:
         """All rows come to every member, and each computes with them.

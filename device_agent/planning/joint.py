@@ -73,7 +73,6 @@ def plan_jointly(task: Task) -> GroupPlan:
         plans.append(plan_algorithm_1(task))
     except DoesNotFit as error:
         lacks = lacks or list(error.lacks)
-    plans += [replace(plan, embeds_all=True) for plan in plans]
     fitting = [plan for plan in plans if not task.lacks(plan)]
     if not fitting:
         raise DoesNotFit(MODE, lacks)

@@ -13,7 +13,7 @@ class Lan:
         portal: the number of the portal; `members` where it computes nothing.
         devices: of each node, as measured.
         bytes_s, delay_s: bandwidth, and seconds until a message has come once it has left, from node to node.
-        small: bytes up to which a part goes from each to all at once.
+        small: bytes of all members' parts together up to which they go from each to all at once.
         ring: each member and the one that it sends to.
     """
 

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from device_agent.planning.baselines import plan_local, plan_sequence, plan_tensor
 from device_agent.planning.edgeshard import plan_edgeshard
+from device_agent.planning.few_rows import with_few_rows
 from device_agent.planning.galaxy import plan_algorithm_1
 from device_agent.planning.joint import plan_jointly
 from device_agent.planning.memory import DoesNotFit
@@ -49,7 +50,7 @@ def plan_for(mode: str, task: Task) -> GroupPlan:
     if mode not in PLANNERS:
         raise ValueError(f"mode {mode!r} is not one of {', '.join(PLANNERS)}")
     try:
-        return replace(PLANNERS[mode](task), mode=mode)
+        return with_few_rows(task, replace(PLANNERS[mode](task), mode=mode))
     except DoesNotFit as error:
         raise DoesNotFit(mode, error.lacks) from None
 

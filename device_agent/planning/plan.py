@@ -47,6 +47,7 @@ class Hybrid:
         rows: shares of the rows.
         mlp_by_rows: whether this is Scheme-2.
         overlap: whether each tile's product begins before the next tile has come.
+        few_rows: a step of at most so many rows is computed as `step`.
     """
 
     groups: tuple[int, ...]
@@ -54,6 +55,7 @@ class Hybrid:
     rows: tuple[float, ...]
     mlp_by_rows: bool = False
     overlap: bool = True
+    few_rows: int = 1
 
     @property
     def step(self) -> Sharded:
@@ -73,6 +75,7 @@ class ByRows:
             then has all keys and values.
         reordered: which members compute the attention in the order of Eq. 8, which leaves no keys and values.
         overlap: whether work begins on what is there before all rows have come.
+        few_rows: a step of at most so many rows is computed as `step`.
     """
 
     rows: tuple[float, ...]
@@ -81,9 +84,23 @@ class ByRows:
     prefix: bool = False
     reordered: tuple[bool, ...] = ()
     overlap: bool = True
+    few_rows: int = 1
 
 
 Layer = Union[Whole, Sharded, Hybrid, ByRows]
+
+
+def as_run(layer: Layer, rows: int, cached: int) -> Layer:
+    """What is done with a layer for a step of so many rows, behind so many positions.
+
+    Few rows are not handed out by rows. And where members have only the keys and values of their prefix, only the last
+    can go on.
+    """
+    if isinstance(layer, (Hybrid, ByRows)) and rows <= layer.few_rows:
+        return layer.step
+    if isinstance(layer, ByRows) and layer.prefix and cached:
+        return layer.step
+    return layer
 
 
 @dataclass(frozen=True)
@@ -121,7 +138,7 @@ class GroupPlan:
             if not 0 <= layer.member < len(self.members):
                 raise ValueError(f"there is no member {layer.member}")
         elif isinstance(layer, ByRows):
-            self._check_shares(layer.rows)
+            self._check_rows(layer)
             self._check_layer(shape, layer.step)
             if layer.prefix and layer.step != Whole(len(self.members) - 1):
                 raise ValueError("only the last member has all keys and values")
@@ -135,9 +152,12 @@ class GroupPlan:
             self._check_whole(layer.groups, shape.kv_heads, "groups")
             self._check_whole(layer.columns, shape.intermediate, "columns")
             if isinstance(layer, Hybrid):
-                self._check_shares(layer.rows)
+                self._check_rows(layer)
 
-    def _check_shares(self, shares: Sequence[float]) -> None:
+    def _check_rows(self, layer: Union[Hybrid, ByRows]) -> None:
+        shares = layer.rows
+        if layer.few_rows < 0:
+            raise ValueError(f"{layer.few_rows} rows cannot be few")
         if len(shares) != len(self.members) or min(shares) < 0 or not 0 < sum(shares) < float("inf"):
             raise ValueError(f"{list(shares)} are no shares of the rows for {len(self.members)} members")
 

@@ -111,7 +111,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         digest: of the model whose layers were measured.
         dtype: in which it was measured, "float32", "bfloat16" or "float16".
         links: from each device to each other.
-        one_shot_bytes: parts of at most this many bytes go from each to all at once, longer ones round a ring.
+        one_shot_bytes: what all members' parts together have at most these bytes goes from each to all at once; what is
+            more goes round a ring.
     """
 
     version: int

@@ -71,6 +71,10 @@ class Task:
         """By the numbers of these members; None: of all."""
         return self._known(members or self.members)[1]
 
+    def forward(self, plan: GroupPlan, forward: ForwardPass) -> Prediction:
+        """Any forward, by a plan."""
+        return self._play(plan, forward)
+
     def prefill(self, plan: GroupPlan) -> Prediction:
         return self._play(plan, self.work.prefill)
 

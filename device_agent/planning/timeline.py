@@ -15,7 +15,7 @@ from device_agent.planning.costs import MemberCosts
 from device_agent.planning.course import Course
 from device_agent.planning.holding import HeldRows
 from device_agent.planning.lan import Lan
-from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Whole
+from device_agent.planning.plan import ByRows, GroupPlan, Layer, Whole, as_run
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 
@@ -71,7 +71,7 @@ def play(
     """As `predict`, of a plan that was checked; `costs` of the same shape and links may be used again."""
     course = Course(lan, shape.layers)
     on = HeldRows(shape, lan, course, costs or MemberCosts(shape, lan), forward.rows, forward.cached)
-    steps = [_as_run(layer, forward, lan.members) for layer in plan.layers]
+    steps = [as_run(layer, forward.rows, forward.cached) for layer in plan.layers]
     # What an encoder has read is read: steps are the decoder's.
     number = shape.layers - shape.cross_layers if forward.cached and shape.cross_layers else 0
     last = len(steps) - 1
@@ -113,15 +113,6 @@ def _run(on: HeldRows, number: int, layer: Layer, wanted: int) -> None:
         run_by_rows(on, number, layer, wanted)
     else:
         run_by_heads(on, number, layer)
-
-
-def _as_run(layer: Layer, forward: ForwardPass, members: int) -> Layer:
-    """What is done for this forward: few rows are not handed out by rows, and behind a prefix only one has all keys."""
-    if isinstance(layer, (Hybrid, ByRows)) and forward.rows <= members:
-        return layer.step
-    if isinstance(layer, ByRows) and layer.prefix and forward.cached:
-        return layer.step
-    return layer
 
 
 def _alike(shape: ModelShape, steps: Sequence[Layer], number: int) -> int:

@@ -112,7 +112,7 @@ def _portal_last(task: Task) -> tuple[str, ...]:
 def _rated(task: Task, way: _Way, ratios: Sequence[float]) -> GroupPlan:
     """All layers with these ratios."""
     layer = replace(_layer(task, way, handed_out(task.work.rows, ratios)), rows=tuple(ratios))
-    return GroupPlan(MODE, way.members, task.portal, (layer,) * task.shape.layers, embeds_all=True)
+    return GroupPlan(MODE, way.members, task.portal, (layer,) * task.shape.layers)
 
 
 def _layer(task: Task, way: _Way, parts: Parts) -> ByRows:

@@ -11,19 +11,12 @@ from groups import FORMS, PORTAL, group_here, plan_of
 from submodel_conformance import check_submodel, rows
 from tiny_models import build_tiny
 
-from device_agent.group import layout
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice
 from split_model.stack import Span, Stack
 
 ATOL = 1e-5
 NAMES = ("one", "two", "three")
-
-
-@pytest.fixture(autouse=True)
-def nearly_all_rows_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three rows are shared already."""
-    monkeypatch.setattr(layout, "FEW_ROWS", 2)
 
 
 def tiny(name: str, folder: Path) -> Path:

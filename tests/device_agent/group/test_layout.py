@@ -9,9 +9,9 @@ from groups import FORMS, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.layout import FEW_ROWS, At, Everywhere, Parted, as_run, entry_of, layout_of, parted, senders
+from device_agent.group.layout import At, Everywhere, Parted, entry_of, layout_of, parted, senders
 from device_agent.group.pieces import cache_bytes, pieces_of, weight_bytes
-from device_agent.planning.plan import ByRows, Hybrid, Sharded, Whole
+from device_agent.planning.plan import ByRows, Hybrid, Sharded, Whole, as_run
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice, slice_bytes
 
@@ -46,20 +46,20 @@ def test_rows_are_handed_out_whole(parts: Sequence[float], rows: int) -> None:
 def test_few_rows_are_run_as_steps() -> None:
     """Few rows are computed as the plan says for steps, many as for prompts; after a prefix only one goes on."""
     step = Sharded((1, 1), (2, 2))
-    hybrid, rows = Hybrid((1, 1), (2, 2), (1.0, 1.0)), ByRows((1.0, 1.0), step)
+    hybrid, rows = Hybrid((1, 1), (2, 2), (1.0, 1.0), few_rows=32), ByRows((1.0, 1.0), step, few_rows=32)
     prefix = ByRows((1.0, 1.0), Whole(1), prefix=True)
     for layer in (hybrid, rows):
-        assert as_run(layer, FEW_ROWS, 5) == step and as_run(layer, FEW_ROWS + 1, 5) is layer
+        assert as_run(layer, 32, 5) == step and as_run(layer, 33, 5) is layer
     assert as_run(prefix, 100, 0) is prefix and as_run(prefix, 100, 1) == Whole(1)
     assert layout_of(step, 9) == Everywhere() and layout_of(Whole(1), 9) == At(1)
     assert layout_of(rows, 9) == Parted((range(4), range(4, 9)))
 
 
 def test_many_rows_for_all_are_shared_on_their_way() -> None:
-    """The portal sends few rows to everyone, and of many a part to each."""
-    assert entry_of(Everywhere(), FEW_ROWS, 2) == Everywhere()
-    assert entry_of(Everywhere(), 40, 2) == Parted((range(20), range(20, 40)))
-    assert entry_of(At(1), 40, 2) == At(1)
+    """The portal sends what is little to everyone, and of what is more a part to each."""
+    assert entry_of(Everywhere(), 40, 2, little=True) == Everywhere()
+    assert entry_of(Everywhere(), 40, 2, little=False) == Parted((range(20), range(20, 40)))
+    assert entry_of(At(1), 40, 2, little=False) == At(1)
 
 
 @given(st.sampled_from(sorted(FORMS)), shares)

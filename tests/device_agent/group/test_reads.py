@@ -16,7 +16,6 @@ from groups import FORMS, PORTAL, group_here, plan_of, submodel_for
 from peers_together import fabrics
 from tiny_models import build_tiny
 
-from device_agent.group import layout
 from device_agent.group.heads import MAX_ROWS, MAX_TEXTS
 from device_agent.group.life import GroupLife
 from device_agent.group.record import MAX_LOSSES
@@ -47,12 +46,6 @@ SAMPLE = [
     ("vit", "tensor", 3),
     ("vit", "pipeline", 2),
 ]
-
-
-@pytest.fixture(autouse=True)
-def nearly_all_rows_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three rows are shared already."""
-    monkeypatch.setattr(layout, "FEW_ROWS", 2)
 
 
 @dataclass(frozen=True)
