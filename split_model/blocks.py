@@ -57,16 +57,20 @@ class Block:
         columns: range | None = None,
         device: torch.device | str = "cpu",
         apart: bool = False,
+        plain: bool = False,
     ) -> None:
-        """Raises BadCheckpoint where a tensor is missing or has another shape than the config says."""
+        """plain: for who multiplies the keys' and values' matrices, loaded apart, by other things than rows.
+
+        Raises BadCheckpoint where a tensor is missing or has another shape than the config says.
+        """
         spec = checkpoint.spec
         parts = layer_parts(spec, layer, kv_groups, columns)
 
         def norm(*parts: WeightPart | None) -> Norm:
             return load_norm(checkpoint, parts, dtype, device)
 
-        def matrix(parts: Sequence[WeightPart], biases: Sequence[WeightPart | None]) -> Matrix:
-            return Matrix.load(checkpoint, parts, biases, dtype, device)
+        def matrix(parts: Sequence[WeightPart], biases: Sequence[WeightPart | None], pack: bool = True) -> Matrix:
+            return Matrix.load(checkpoint, parts, biases, dtype, device, pack)
 
         self.window = spec.windows[layer]
         self.kv_heads = spec.num_kv_heads if kv_groups is None else len(kv_groups)
@@ -83,7 +87,7 @@ class Block:
         weights, biases = [parts.query, parts.key, parts.value], [parts.query_bias, parts.key_bias, parts.value_bias]
         cuts = (slice(1), slice(1, 3)) if apart else (slice(3),)
         self.qkv = Projection(
-            [matrix(weights[cut], biases[cut]) for cut in cuts],
+            [matrix(weights[cut], biases[cut], not plain) for cut in cuts],
             self.heads,
             self.kv_heads,
             self.head_dim,

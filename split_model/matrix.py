@@ -45,14 +45,23 @@ class Matrix:
         bias_parts: Sequence[WeightPart | None],
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
+        pack: bool = True,
     ) -> Matrix:
         """Parts stacked by rows, and their biases likewise, where there are any.
+
+        pack: as of `Matrix`.
 
         Raises BadCheckpoint where a tensor is missing or has another shape than the config says.
         """
         present = [part for part in bias_parts if part is not None]
         bias = read_stacked(checkpoint, present, dtype, device) if present else None
-        return cls(read_stacked(checkpoint, parts, dtype, device), bias)
+        return cls(read_stacked(checkpoint, parts, dtype, device), bias, pack)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The elements, [out, in], of a matrix that is not packed."""
+        assert self._packed_product is None
+        return self._weight
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         if self._packed_product is None:

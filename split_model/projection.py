@@ -82,6 +82,29 @@ class Projection:
         keys, values = heads.split_with_sizes([self._kv_heads, self._kv_heads], 1)
         return _rotate(keys if self._key_norm is None else self._key_norm(keys), cos, sin), values
 
+    def sought(self, q: torch.Tensor) -> torch.Tensor:
+        """Queries [rows, heads, head_dim] times their heads' key matrices, loaded apart and plain: what is multiplied
+        by rows instead of keys.
+
+        Returns [kv_heads, rows * heads / kv_heads, hidden]: of each KV head all heads that share it, row by row.
+        """
+        by_group = q.view(len(q), self._kv_heads, -1, self._head_dim).transpose(0, 1).flatten(1, 2)
+        return torch.bmm(by_group, self._key_value_parts()[0])
+
+    def valued(self, mixed: torch.Tensor) -> torch.Tensor:
+        """Rows mixed by scores that sum to one, laid out as `sought` gives them, times their heads' value matrices:
+        the context, [rows, heads * head_dim]."""
+        found = torch.bmm(mixed, self._key_value_parts()[1].transpose(1, 2))
+        bias = self._matrices[1].bias
+        if bias is not None:
+            found += bias.view(2, self._kv_heads, 1, self._head_dim)[1]
+        group = self._heads // self._kv_heads
+        return found.view(self._kv_heads, -1, group, self._head_dim).transpose(0, 1).flatten(1)
+
+    def _key_value_parts(self) -> torch.Tensor:
+        """[2, kv_heads, head_dim, hidden], a view."""
+        return self._matrices[1].weight.view(2, self._kv_heads, self._head_dim, -1)
+
 
 def _rotate(heads: torch.Tensor, cos: torch.Tensor | None, sin: torch.Tensor | None) -> torch.Tensor:
     if cos is None or sin is None:

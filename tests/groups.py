@@ -72,6 +72,17 @@ FORMS: dict[str, FormOf] = {
     ],
 }
 
+ONE_SHOT_FORMS: dict[str, FormOf] = {
+    "voltage-reordered": lambda spec, shares: [
+        ByRows(tuple(shares), _tensor(spec, shares), reordered=(True,) * len(shares)),
+        ByRows(tuple(shares), Whole(0), reordered=(True, *(False for _ in shares[1:])), overlap=False),
+    ],
+    "voltage-reordered-prefix": lambda spec, shares: [
+        ByRows(tuple(shares), Whole(len(shares) - 1), prefix=True, reordered=(True,) * len(shares))
+    ],
+}
+"""Forms by Eq. 8, for models without rotations."""
+
 
 def plan_of(
     spec: ModelSpec,
@@ -85,7 +96,7 @@ def plan_of(
     unless ``few_rows`` says otherwise."""
     forms = [
         replace(layer, few_rows=few_rows) if isinstance(layer, (ByRows, Hybrid)) else layer
-        for layer in FORMS[form](spec, shares or [1.0] * len(names))
+        for layer in {**FORMS, **ONE_SHOT_FORMS}[form](spec, shares or [1.0] * len(names))
     ]
     return GroupPlan(form, tuple(names), PORTAL, tuple(islice(cycle(forms), layers or spec.num_layers)))
 

@@ -1,10 +1,10 @@
 """A layer by rows (Voltage, Algorithm 2): each member has all of it and computes some rows, from every row's keys and
 values.
 
-What the members exchange is the rows behind the layer's first norm, of which each projects all keys and values (Eq. 3),
-or the keys and values themselves. The residual never travels. Behind it every member has all keys and values, so steps
-of few rows go on from them; what such steps store is not everywhere, and ``catch_up`` brings it there before rows are
-shared again.
+What the members exchange is the rows behind the layer's first norm, of which each projects all keys and values (Eq. 3)
+or, in one-shot work, none (Eq. 8); or the keys and values themselves. The residual never travels. Behind it every
+member has all keys and values, so steps of few rows go on from them; what such steps store is not everywhere, and
+``catch_up`` brings it there before rows are shared again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from device_agent.group.held import HeldLayer, PieceCaches
 from device_agent.group.layout import Parted, overlap, parted
 from device_agent.group.moves import Tag
+from device_agent.group.reordered import attend_reordered
 from device_agent.group.step_rows import StepRows
 from device_agent.planning.plan import ByRows, Sharded
 from peers.exchange import Exchange
@@ -38,10 +39,16 @@ def run_by_rows(held: HeldLayer, caches: PieceCaches, on: StepRows, own: torch.T
     coming = _Coming(shared, layout, on, layer.prefix, held.label)
     queries = [each.qkv.query(normed[cut], *on.turned(needed)) for each in held.blocks]
     seen = range(mine.stop) if layer.prefix else range(on.rows)
-    partial = []
-    made = _keys_values(held, on, coming, seen)
-    for each, of_piece, (k, v), q in zip(held.blocks, caches, made, queries, strict=True):
-        partial.append(each.attention_output(on.look(each, on.store(of_piece, k, v), q, needed)))
+    if layer.reorders(on.place) and not caches[held.own]:
+        tiles = coming if layer.overlap else coming.together(seen)
+        contexts = attend_reordered(held.blocks, on, queries, needed, shared, tiles)
+    else:
+        made = _keys_values(held, on, coming, seen)
+        contexts = [
+            on.look(each, on.store(of_piece, k, v), q, needed)
+            for each, of_piece, (k, v), q in zip(held.blocks, caches, made, queries, strict=True)
+        ]
+    partial = [each.attention_output(context) for each, context in zip(held.blocks, contexts, strict=True)]
     hidden = block.after_attention(own[cut], _sum(partial))
     normed = block.mlp_norm(hidden)
     return block.after_mlp(hidden, _sum([each.mlp(normed) for each in held.blocks]))
@@ -104,6 +111,12 @@ class _Coming:
             exchange.wait()
             yield rows
 
+    def together(self, seen: range) -> list[range]:
+        """The first rows as one tile, once all have come."""
+        for _ in self:
+            pass
+        return [seen]
+
 
 def _own_part(held: HeldLayer, on: StepRows, normed: torch.Tensor, mine: range) -> torch.Tensor:
     """Room for what all members share, filled with this one's."""
@@ -127,8 +140,7 @@ def _keys_values(
     layer, shared = held.layer, coming.shared
     assert isinstance(layer, ByRows)
     if layer.keys_values:
-        for _ in coming:
-            pass
+        coming.together(seen)
         parts = [shared[: seen.stop, :, each.groups.start : each.groups.stop] for each in held.pieces]
         return [(part[:, 0], part[:, 1]) for part in parts]
     made = [
@@ -146,11 +158,8 @@ def _keys_values(
             ):
                 into[rows.start : rows.stop] = part
 
-    for rows in coming:
-        if layer.overlap:
-            project(rows)
-    if not layer.overlap:
-        project(seen)
+    for rows in coming if layer.overlap else coming.together(seen):
+        project(rows)
     return made
 
 

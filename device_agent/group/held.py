@@ -38,7 +38,10 @@ class HeldLayer:
         """Read layer ``number`` of the model, as far as the member at ``place`` has it. Raises ``BadCheckpoint``."""
         pieces = pieces_of(layer, place, checkpoint.spec)
         apart = isinstance(layer, ByRows)
-        blocks = [Block(checkpoint, number, dtype, each.groups, each.columns, apart=apart) for each in pieces]
+        plain = isinstance(layer, ByRows) and layer.reorders(place)
+        blocks = [
+            Block(checkpoint, number, dtype, each.groups, each.columns, apart=apart, plain=plain) for each in pieces
+        ]
         return cls(layer, tuple(pieces), tuple(blocks), f"layer {number}")
 
     @property

@@ -47,6 +47,7 @@ class _Rows(_Form, frozen=True, tag=3):
     prefix: bool
     overlap: bool
     few_rows: _Number
+    reordered: Annotated[tuple[bool, ...], msgspec.Meta(max_length=64)]
 
 
 class _Alike(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -82,10 +83,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(
         cls, plan: GroupPlan, digest: str, dtype: Literal["float32", "bfloat16", "float16"], first: int, positions: int
     ) -> JoinedPlan:
-        """A plan for the layers from ``first`` on; ranks are given in the order of the members, the portal's being 0.
-
-        Raises ``ValueError`` for a layer that no group here can compute.
-        """
+        """A plan for the layers from ``first`` on; ranks are given in the order of the members, the portal has 0."""
         others = iter(range(1, len(plan.members) + 1))
         ranks = tuple(0 if name == plan.portal else next(others) for name in plan.members)
         alike = tuple(_Alike(len(list(same)), _form(layer)) for layer, same in groupby(plan.layers))
@@ -127,11 +125,10 @@ def _form(layer: Layer) -> _Whole | _Tensor | _Hybrid | _Rows:
         return _Tensor(layer.groups, layer.columns)
     if isinstance(layer, Hybrid):
         return _Hybrid(layer.groups, layer.columns, layer.rows, layer.mlp_by_rows, layer.overlap, layer.few_rows)
-    if any(layer.reordered):
-        raise ValueError("Eq. 8 leaves no keys and values to go on from: it is for one-shot work")
     step = _form(layer.step)
     assert isinstance(step, (_Whole, _Tensor))
-    return _Rows(layer.rows, step, layer.keys_values, layer.prefix, layer.overlap, layer.few_rows)
+    kinds = layer.keys_values, layer.prefix, layer.overlap
+    return _Rows(layer.rows, step, *kinds, layer.few_rows, layer.reordered)
 
 
 def _layer(form: _Whole | _Tensor | _Hybrid | _Rows) -> Layer:
@@ -143,4 +140,4 @@ def _layer(form: _Whole | _Tensor | _Hybrid | _Rows) -> Layer:
         return Hybrid(form.groups, form.columns, form.rows, form.mlp_by_rows, form.overlap, form.few_rows)
     step = _layer(form.step)
     assert isinstance(step, (Whole, Sharded))
-    return ByRows(form.rows, step, form.keys_values, form.prefix, (), form.overlap, form.few_rows)
+    return ByRows(form.rows, step, form.keys_values, form.prefix, form.reordered, form.overlap, form.few_rows)

@@ -73,7 +73,8 @@ class ByRows:
         keys_values: whether the members exchange keys and values; else hidden states, from which each projects them.
         prefix: whether a member gets only the rows before its own, as causal attention needs; the last member alone
             then has all keys and values.
-        reordered: which members compute the attention in the order of Eq. 8, which leaves no keys and values.
+        reordered: which members compute the attention in the order of Eq. 8 where whole texts are read: it leaves no
+            keys and values, so rows of sessions take the other order.
         overlap: whether work begins on what is there before all rows have come.
         few_rows: a step of at most so many rows is computed as `step`.
     """
@@ -85,6 +86,10 @@ class ByRows:
     reordered: tuple[bool, ...] = ()
     overlap: bool = True
     few_rows: int = 1
+
+    def reorders(self, member: int) -> bool:
+        """Whether a member does."""
+        return bool(self.reordered) and self.reordered[member]
 
 
 Layer = Union[Whole, Sharded, Hybrid, ByRows]

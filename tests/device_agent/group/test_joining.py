@@ -58,12 +58,12 @@ def test_lies_in_a_plan_are_refused(checkpoint: Checkpoint) -> None:
             msgspec.structs.replace(good, **change).layers(checkpoint.spec)
 
 
-def test_eq_8_is_for_one_shot_work(checkpoint: Checkpoint) -> None:
-    """An order that leaves no keys and values is refused: nothing could go on from it."""
-    plan = plan_of(checkpoint.spec, "voltage", NAMES)
+def test_eq_8_is_for_models_whose_keys_are_plain(checkpoint: Checkpoint) -> None:
+    """An order that makes no keys is refused where keys are turned."""
     layer = ByRows((1.0, 1.0, 1.0), Whole(0), reordered=(True, False, False))
+    plan = replace(plan_of(checkpoint.spec, "voltage", NAMES), layers=(layer,) * 4)
     with pytest.raises(ValueError, match=r"Eq\. 8"):
-        JoinedPlan.of(replace(plan, layers=(layer,) * 4), "", "float32", 0, 0)
+        JoinedPlan.of(plan, "", "float32", 0, 0).layers(checkpoint.spec)
 
 
 def test_refusals_say_why(checkpoint: Checkpoint) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from groups import FORMS, PORTAL, group_here, plan_of, submodel_for
+from groups import FORMS, ONE_SHOT_FORMS, PORTAL, group_here, plan_of, submodel_for
 from peers_together import fabrics
 from tiny_models import build_tiny
 
@@ -28,7 +28,7 @@ from wire.errors import SessionFailed
 
 TOLERANCE = 1e-4
 NAMES = ("one", "two", "three", "four", "five", "six")
-READING = [form for form in FORMS if "prefix" not in form]
+READING = [form for form in (*FORMS, *ONE_SHOT_FORMS) if "prefix" not in form]
 SHARES: dict[int, tuple[float, ...]] = {
     1: (1,),
     2: (1, 3),
@@ -45,6 +45,8 @@ SAMPLE = [
     ("vit", "galaxy-1", 2),
     ("vit", "tensor", 3),
     ("vit", "pipeline", 2),
+    ("bert", "voltage-reordered", 3),
+    ("vit", "voltage-reordered", 2),
 ]
 
 
@@ -124,12 +126,22 @@ async def test_more_texts_than_one_step_takes(tiny_folder: Path) -> None:
         other.check(await asyncio.wait_for(second, 30))
 
 
-@pytest.mark.parametrize("form", ["voltage-prefix", "voltage-keys-values", "mixed"])
-async def test_causal_models_read_too(form: str, tiny_folder: Path) -> None:
-    """Each text is as it would be alone in a session; sessions go on beside it."""
-    path = tiny_folder / "llama"
-    path = path if path.exists() else build_tiny("llama", path)
-    stack = Stack.load(checkpoint := Checkpoint.open(path), whole(Checkpoint.open(path).spec), torch.float32)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("llama", "voltage-prefix"),
+        ("mistral-window", "voltage-keys-values"),
+        ("llama", "mixed"),
+        ("gpt2", "voltage-reordered"),
+        ("opt-post-norm", "voltage-reordered-prefix"),
+    ],
+)
+async def test_causal_models_read_too(name: str, form: str, tiny_folder: Path) -> None:
+    """Each text is as it would be alone in a session; sessions go on beside it, also where Eq. 8 is for reading."""
+    path = tiny_folder / name
+    path = path if path.exists() else build_tiny(name, path)
+    checkpoint = Checkpoint.open(path)
+    stack = Stack.load(checkpoint, whole(checkpoint.spec), torch.float32)
     lengths = [11, 1, 20]
     hidden = torch.randn(sum(lengths), stack.spec.hidden_size, generator=torch.Generator().manual_seed(3))
     wanted = [
