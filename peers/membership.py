@@ -1,22 +1,25 @@
-"""A member's end of its group: it dials the host, proves that it knows the secret, and learns its place.
+"""A member's end of its group: it dials the host, proves that it knows the secret, and gets a place when there is one.
 
-async with join("10.0.0.1:8002", secret, name="kitchen") as membership:
-    membership.rank, membership.plan, membership.board
+async with attend("10.0.0.1:8002", secret, name="kitchen") as attendance:
+    while True:
+        membership = await attendance.place()
+        membership.rank, membership.plan, membership.board
+        membership.leave("done")  # and wait for the next place
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from peers.board import Board
 from peers.secret import check_host, check_secret, hello, link_key
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
-from wire.limits import HELLO_WITHIN_S, PEER_LINK
-from wire.peer_messages import PeerChallenge, PeerPost, PeerWelcome
+from wire.limits import MAX_TEXT, PEER_LINK
+from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.stream import Stream, dial
 
 
@@ -40,17 +43,7 @@ class Membership:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._stream = stream
-
-    async def listen(self) -> None:
-        """Put what others post on the board, until the group ends."""
-        try:
-            while True:
-                post = (await self._stream.receive()).message
-                if not isinstance(post, PeerPost):
-                    raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "a member has its place already")
-                self.board.put(post.key, post.value)
-        except (ConnectionFailed, ValueError) as error:
-            self.end(str(error))
+        self._left = False
 
     def end(self, why: str) -> None:
         """The group has ended for this member. Only the first call counts."""
@@ -58,23 +51,99 @@ class Membership:
         if not self.ended.done():
             self.ended.set_result(why)
 
-    def _tell(self, key: str, value: bytes) -> None:
-        self._loop.call_soon_threadsafe(self._post, PeerPost(key, value))
+    def leave(self, why: str, blamed: int = 0, code: str = "") -> None:
+        """This member does nothing for the group any more, which ends by that if it has not yet; it is free for its
+        next place. Only the first call counts.
 
-    def _post(self, post: PeerPost) -> None:
-        with suppress(ConnectionFailed):  # Then the group has ended, and says so itself.
-            self._stream.post(post)
+        blamed, code: see ``PeerOver``.
+        """
+        if not self._left:
+            self._left = True
+            self._post(PeerOver(self.epoch, why[:MAX_TEXT], blamed, code))
+        self.end(why)
+
+    def _tell(self, key: str, value: bytes) -> None:
+        self._loop.call_soon_threadsafe(self._post, PeerPost(key, value, self.epoch))
+
+    def _post(self, message: PeerPost | PeerOver) -> None:
+        if isinstance(message, PeerOver) or not self._left:
+            with suppress(ConnectionFailed):  # Then the group has ended, and says so itself.
+                self._stream.post(message)
+
+
+class Attendance:
+    """A visit to the host of a group, made by ``attend``. Belongs on the event loop.
+
+    Attributes:
+        noted: called with each note of the host.
+    """
+
+    def __init__(self, secret: str, asked: PeerChallenge, said: PeerHello, address: str, stream: Stream) -> None:
+        self.noted: Callable[[bytes], object] = lambda value: None
+        self._secret, self._asked, self._said = secret, asked, said
+        self._address, self._stream = address, stream
+        self._place: Membership | None = None
+        self._places: asyncio.Queue[Membership | ConnectionFailed] = asyncio.Queue()
+
+    async def place(self) -> Membership:
+        """The next place in the group. Raises ``ConnectionFailed`` where the host is gone, or does not know the
+        secret."""
+        found = await self._places.get()
+        if isinstance(found, ConnectionFailed):
+            self._places.put_nowait(found)
+            raise found
+        return found
+
+    def note(self, value: bytes) -> None:
+        """Tell the host alone."""
+        with suppress(ConnectionFailed):  # Whoever waits for a place learns it.
+            self._stream.post(PeerNote(value))
+
+    def end(self, why: str) -> None:
+        """The visit is over."""
+        if self._place is not None:
+            self._place.end(why)
+
+    async def listen(self) -> None:
+        """Take what the host says, until the visit ends."""
+        try:
+            while True:
+                self._heard((await self._stream.receive()).message)
+        except (ConnectionFailed, ValueError) as error:
+            failed = error if isinstance(error, ConnectionFailed) else ConnectionFailed(Code.BAD_FRAME, str(error))
+            self._stream.fail(failed)
+            self.end(str(error))
+            self._places.put_nowait(failed)
+
+    def _heard(self, message: object) -> None:
+        place = self._place
+        if isinstance(message, PeerWelcome):
+            check_host(self._secret, self._asked, self._said, message)
+            if place is not None and (message.epoch <= place.epoch or not place.ended.done()):
+                raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "a member has its place already")
+            key = link_key(self._secret, message.epoch)
+            self._place = Membership(message, key, self._address, self._stream)
+            self._places.put_nowait(self._place)
+        elif isinstance(message, PeerNote):
+            self.noted(message.value)
+        elif isinstance(message, (PeerPost, PeerOver)) and place is None:
+            raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "something came before the place of this member")
+        elif isinstance(message, PeerPost) and place is not None and message.epoch == place.epoch:
+            place.board.put(message.key, message.value)
+        elif isinstance(message, PeerOver) and place is not None and message.epoch == place.epoch:
+            place.end(message.why)
 
 
 @asynccontextmanager
-async def join(where: str, secret: str, name: str, seat: int = 0) -> AsyncIterator[Membership]:
-    """Be a member of the group whose host listens at ``where``, "HOST:PORT"; the block's end is the membership's.
+async def attend(where: str, secret: str, name: str, seat: int = 0) -> AsyncIterator[Attendance]:
+    """Be there for the group whose host listens at ``where``, "HOST:PORT"; the block's end is the visit's.
 
     Args:
         seat: the rank that this member is made for; 0: any.
 
     Raises:
-        ConnectionFailed: nobody listens there, or does not know the secret, or has no place now.
+        ConnectionFailed: nobody listens there. Whether the host knows the secret, and takes this member in, is found
+            out when ``place`` is asked.
         ValueError: the secret is too short, or ``where`` is no address.
     """
     check_secret(secret)
@@ -86,22 +155,22 @@ async def join(where: str, secret: str, name: str, seat: int = 0) -> AsyncIterat
         assert isinstance(asked, PeerChallenge)
         said = hello(secret, name, seat, asked)
         stream.post(said)
-        try:
-            place = (await asyncio.wait_for(stream.receive(), HELLO_WITHIN_S)).message
-        except (TimeoutError, asyncio.TimeoutError) as error:
-            raise ConnectionFailed(Code.TIMEOUT, "the host gives no place") from error
-        if not isinstance(place, PeerWelcome):
-            raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "something came before the place of this member")
-        check_host(secret, asked, said, place)
         address = await asyncio.to_thread(_own_address, host.strip("[]"), int(port))
-        membership = Membership(place, link_key(secret, place.epoch), address, stream)
-        listening = asyncio.create_task(membership.listen())
+        attendance = Attendance(secret, asked, said, address, stream)
+        listening = asyncio.create_task(attendance.listen())
         try:
-            yield membership
+            yield attendance
         finally:
-            membership.end("this member has left")
+            attendance.end("this member has left")
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
+
+
+@asynccontextmanager
+async def join(where: str, secret: str, name: str, seat: int = 0) -> AsyncIterator[Membership]:
+    """Be a member of one group, as ``attend``, once it has a place; the block's end is the membership's."""
+    async with attend(where, secret, name, seat) as attendance:
+        yield await attendance.place()
 
 
 def _own_address(host: str, port: int) -> str:

@@ -5,7 +5,8 @@
         group.board.get("ready/1", within_s=60)  # on a thread
 
 A group lives as long as all of its members do: the first that is gone ends it, for everybody at once, and its owner
-opens the next. Whoever connects and says nothing, or the wrong thing, costs a place on the doorstep and nothing more.
+opens the next. Who has no place in it is a guest that waits, so that the owner knows who is there. Whoever connects and
+says nothing, or the wrong thing, costs a place on the doorstep and nothing more.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from typing import Final
 import structlog
 from websockets.asyncio.server import ServerConnection, serve
 
-from peers.board import Board
-from peers.secret import challenge, check_member, check_secret, link_key, welcome
+from peers.group import Group, Guest
+from peers.secret import challenge, check_member, check_secret, link_key
 from wire.connection import Role
 from wire.crowd import Crowd, party_of
 from wire.errors import Code, ConnectionFailed
 from wire.limits import HELLO_WITHIN_S, MESSAGE_BYTES, PEER_LINK
-from wire.peer_messages import PeerHello, PeerPost
+from wire.peer_messages import PeerHello, PeerNote, PeerOver, PeerPost
 from wire.stream import Stream, running
 from wire.transports import LibraryTransport
 
@@ -36,6 +37,12 @@ MAX_GREETING: Final = 64
 MAX_GREETING_OF_ADDRESS: Final = 32
 """Of those, from one address, behind which several members may be."""
 
+MAX_GUESTS: Final = 128
+"""Who has proved to know the secret, and is in the group or waits."""
+
+_TOLD: Final = frozenset({Code.UNAUTHORIZED, Code.NAME_TAKEN, Code.UNEXPECTED_MESSAGE})
+"""Refusals that somebody should look after."""
+
 log = structlog.get_logger()
 
 _UNHEARD = logging.getLogger("peers.visitors")
@@ -43,81 +50,24 @@ _UNHEARD = logging.getLogger("peers.visitors")
 _UNHEARD.disabled = True
 
 
-class Group:
-    """One life of a group, as its host has it. Everything but ``board`` belongs on the event loop.
-
-    Attributes:
-        board: what members tell each other.
-        ended: why, once it has.
-    """
-
-    def __init__(self, epoch: int, plans: Mapping[int, bytes], key: bytes, names: Mapping[int, str]) -> None:
-        self.epoch = epoch
-        self.names = names
-        self.board = Board(self._tell, key)
-        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._loop = asyncio.get_running_loop()
-        self._plans = dict(plans)
-        self._members: dict[int, Stream] = {}
-        self._posts: list[PeerPost] = []
-
-    @property
-    def size(self) -> int:
-        """Members, the host included, which has rank 0."""
-        return len(self._plans) + 1
-
-    @property
-    def missing(self) -> list[int]:
-        """Ranks that nobody has taken yet."""
-        return [rank for rank in self._plans if rank not in self._members]
-
-    def plan(self, rank: int) -> bytes:
-        """What the member of this rank shall do."""
-        return self._plans[rank]
-
-    def end(self, why: str) -> None:
-        """End it for everybody. Only the first call counts."""
-        self.board.lose(why)
-        if not self.ended.done():
-            self.ended.set_result(why)
-        for stream in self._members.values():
-            stream.fail(ConnectionFailed(Code.UPSTREAM_LOST, why))
-
-    def take(self, rank: int, stream: Stream) -> None:
-        """A member has come, and learns what the others have posted."""
-        self._members[rank] = stream
-        for post in self._posts:
-            stream.post(post)
-
-    def heard(self, rank: int, post: PeerPost) -> None:
-        """A member has posted something: the others learn it too. Raises ``ValueError`` as ``Board.put`` does."""
-        self.board.put(post.key, post.value)
-        self._pass_on(post, but=rank)
-
-    def _tell(self, key: str, value: bytes) -> None:
-        self._loop.call_soon_threadsafe(self._pass_on, PeerPost(key, value))
-
-    def _pass_on(self, post: PeerPost, but: int = 0) -> None:
-        self._posts.append(post)
-        for rank, stream in self._members.items():
-            if rank != but and stream.failure is None:
-                stream.post(post)
-
-
 class Rendezvous:
-    """The listener; made by ``listening``. At most one group is open at a time.
+    """The listener; made by ``listening``. At most one group is open at a time. Belongs on the event loop.
 
     Attributes:
         address: where it listens, a number and no name.
         port: the port it has.
+        guests: who is there, in the order in which they came: in the group, or waiting for the next.
+        changed: set whenever somebody has come, gone, become free or sent a note; cleared by who looks.
     """
 
-    def __init__(self, secret: str) -> None:
-        self._secret = secret
+    def __init__(self, secret: str, distinct: bool = False) -> None:
+        self._secret, self._distinct = secret, distinct
         self._group: Group | None = None
         self.crowd: Crowd[ServerConnection] = Crowd(MAX_GREETING, MAX_GREETING_OF_ADDRESS, HELLO_WITHIN_S)
         self.address = ""
         self.port = 0
+        self.guests: list[Guest] = []
+        self.changed = asyncio.Event()
 
     def open(self, epoch: int, plans: Mapping[int, bytes], names: Mapping[int, str] | None = None) -> Group:
         """Let members in, to ranks from 1 on, each with its plan. The group before must have ended.
@@ -126,6 +76,8 @@ class Rendezvous:
         """
         assert self._group is None or self._group.ended.done()
         self._group = Group(epoch, plans, link_key(self._secret, epoch), names or {})
+        for guest in self.guests:
+            self._seat(guest)
         return self._group
 
     async def receive(self, websocket: ServerConnection) -> None:
@@ -140,40 +92,63 @@ class Rendezvous:
                     self.crowd.leave(websocket)
                 assert isinstance(said, PeerHello)
                 check_member(self._secret, asked, said)
-                group, rank = self._seat(said)
-                stream.post(welcome(self._secret, asked, said, rank, group.size, group.epoch, group.plan(rank)))
-                group.take(rank, stream)
-                await _serve_member(group, rank, said.name, stream)
+                self._check_room(said.name)
+                await self._serve(Guest(self._secret, asked, said, stream), stream)
         except ConnectionFailed as failure:
-            if failure.code is Code.UNAUTHORIZED:
+            if failure.code in _TOLD:
                 log.warning("a peer was refused", why=failure.message)
         except Exception as error:  # A mistake of ours, of which the library would tell nobody.
             log.error("a peer's visit failed", error=type(error).__name__)
 
-    def _seat(self, said: PeerHello) -> tuple[Group, int]:
-        group = self._group
-        if group is None or group.ended.done():
-            raise ConnectionFailed(Code.OVERLOADED, "no group is being formed", retry_after_s=1.0)
-        free = [rank for rank in group.missing if group.names.get(rank, said.name) == said.name]
-        if said.seat not in (0, *free) or not free:
+    def _check_room(self, name: str) -> None:
+        if self._distinct and any(guest.name == name and not guest.gone for guest in self.guests):
             raise ConnectionFailed(
-                Code.OVERLOADED, "all places of this group are taken, or are for others", retry_after_s=1.0
+                Code.NAME_TAKEN, f"another member is called {name!r}: give each a name of its own", retry_after_s=1.0
             )
-        # Who is made for one seat has it; others take the last, so that they are not in its way.
-        return group, said.seat or free[-1]
+        if len(self.guests) >= MAX_GUESTS:
+            raise ConnectionFailed(Code.OVERLOADED, f"{MAX_GUESTS} members are here already", retry_after_s=1.0)
 
+    def _seat(self, guest: Guest) -> None:
+        rank = None if self._group is None or guest.place or guest.gone else self._group.free_for(guest)
+        if self._group is not None and rank is not None:
+            self._group.enter(rank, guest)
 
-async def _serve_member(group: Group, rank: int, name: str, stream: Stream) -> None:
-    why = "it has left"
-    try:
-        while True:
-            post = (await stream.receive()).message
-            assert isinstance(post, PeerPost)
-            group.heard(rank, post)
-    except (ConnectionFailed, ValueError) as error:
-        why = str(error)
-    finally:
-        group.end(f"member {rank} ({name}) is gone: {why}")
+    async def _serve(self, guest: Guest, stream: Stream) -> None:
+        self.guests.append(guest)
+        self._seat(guest)
+        self.changed.set()
+        why = "it has left"
+        try:
+            while True:
+                self._heard(guest, (await stream.receive()).message)
+        except ConnectionFailed as failure:
+            why = failure.message
+            raise
+        except ValueError as error:
+            why = str(error)
+            raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, f"{guest.name}: {error}") from None
+        finally:
+            self.guests.remove(guest)
+            self.changed.set()
+            if guest.place is not None:
+                group, rank = guest.place
+                group.end(f"member {rank} ({guest.name}) is gone: {why}", rank)
+
+    def _heard(self, guest: Guest, message: object) -> None:
+        if isinstance(message, PeerNote):
+            guest.note = message.value
+            self.changed.set()
+        elif guest.place is None:
+            # Said of a place that it never had, or has given back.
+            raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, f"{guest.name} has no place in the group")
+        elif isinstance(message, PeerPost) and message.epoch == guest.place[0].epoch:
+            guest.place[0].heard(guest.place[1], message)
+        elif isinstance(message, PeerOver) and message.epoch == guest.place[0].epoch:
+            (group, rank), guest.place = guest.place, None
+            blamed = message.rank if message.rank < group.size else rank
+            group.end(f"member {rank} ({guest.name}) has ended: {message.why}", blamed, message.code)
+            self._seat(guest)
+            self.changed.set()
 
 
 class _Visitor(ServerConnection):
@@ -195,15 +170,19 @@ class _Visitor(ServerConnection):
 
 
 @asynccontextmanager
-async def listening(host: str, port: int, secret: str) -> AsyncIterator[Rendezvous]:
-    """A rendezvous at an address, whose group ends with the block. ``port`` 0: any that is free.
+async def listening(host: str, port: int, secret: str, *, distinct: bool = False) -> AsyncIterator[Rendezvous]:
+    """A rendezvous at an address, whose group ends with the block.
+
+    Args:
+        port: 0: any that is free.
+        distinct: whether each guest must have a name of its own.
 
     Raises:
         ValueError: the secret is too short, or the address is a wildcard, which is no place that members could reach.
         OSError: the address cannot be bound.
     """
     check_secret(secret)
-    rendezvous = Rendezvous(secret)
+    rendezvous = Rendezvous(secret, distinct)
     async with serve(
         rendezvous.receive,
         _listened_at(host),
@@ -224,6 +203,8 @@ async def listening(host: str, port: int, secret: str) -> AsyncIterator[Rendezvo
         finally:
             if rendezvous._group is not None:
                 rendezvous._group.end("the host has stopped")
+            for guest in rendezvous.guests:
+                guest.dismiss(Code.UPSTREAM_LOST, "the host has stopped")
 
 
 def _listened_at(host: str) -> str:

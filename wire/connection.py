@@ -28,7 +28,7 @@ from wire.limits import (
 from wire.message import Drain, Failed, Heartbeat
 from wire.messages import HELLOS, AnyMessage, tags_of
 from wire.parts import CUT_OFF, FIRST, Assembly
-from wire.peer_messages import PeerChallenge, PeerHello, PeerPost, PeerWelcome
+from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.request_messages import AgentHello, FromAgent, FromGateway, GatewayWelcome
 from wire.session_messages import CloudWelcome, DeviceHello, Forward, FromCloud, FromDevice, Result
 
@@ -63,9 +63,9 @@ _ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
     (Role.AGENT, State.GREETING): (GatewayWelcome,),
     (Role.AGENT, State.OPEN): (*get_args(FromGateway), Drain),
     (Role.HOST, State.GREETING): (PeerHello,),
-    (Role.HOST, State.OPEN): (PeerPost,),
+    (Role.HOST, State.OPEN): (PeerPost, PeerOver, PeerNote),
     (Role.MEMBER, State.GREETING): (PeerChallenge,),
-    (Role.MEMBER, State.OPEN): (PeerWelcome, PeerPost),
+    (Role.MEMBER, State.OPEN): (PeerWelcome, PeerPost, PeerOver, PeerNote),
 }
 """What each role accepts in each state, beside heartbeats and errors."""
 

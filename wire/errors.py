@@ -26,6 +26,8 @@ class Code(str, Enum):
     SPLIT_MISMATCH = "split_mismatch"
     DTYPE_MISMATCH = "dtype_mismatch"
     UNAUTHORIZED = "unauthorized"
+    NAME_TAKEN = "name_taken"
+    TOO_LITTLE_MEMORY = "too_little_memory"
     TIMEOUT = "timeout"
     LOST = "lost"
     # One session or request ends.

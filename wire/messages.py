@@ -7,12 +7,22 @@ from operator import attrgetter
 from typing import Any, Union, get_args
 
 from wire.message import Drain, Failed, Heartbeat
-from wire.peer_messages import PeerChallenge, PeerHello, PeerPost, PeerWelcome
+from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.request_messages import AgentHello, GatewayWelcome, RequestMessage
 from wire.session_messages import CloudWelcome, DeviceHello, SessionMessage
 
 AnyMessage = Union[
-    Heartbeat, Failed, Drain, SessionMessage, RequestMessage, PeerChallenge, PeerHello, PeerWelcome, PeerPost
+    Heartbeat,
+    Failed,
+    Drain,
+    SessionMessage,
+    RequestMessage,
+    PeerChallenge,
+    PeerHello,
+    PeerWelcome,
+    PeerPost,
+    PeerOver,
+    PeerNote,
 ]
 
 HELLOS = (DeviceHello, CloudWelcome, AgentHello, GatewayWelcome, PeerHello, PeerChallenge)

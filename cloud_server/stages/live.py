@@ -22,7 +22,7 @@ from cloud_server.stages.processes import StageProcesses
 from cloud_server.stages.runner import StageLost
 from cloud_server.stages.step_wire import StepHead
 from peers.board import PeerLost
-from peers.rendezvous import Group
+from peers.group import Group
 
 IDLE_SEND_EVERY_S = 3.0
 """When nothing is to be computed, an empty step goes round this often: silence then means that a stage hangs."""

@@ -26,9 +26,10 @@ from peers.collectives import Collectives
 from peers.fabric import EpochOver, Fabric
 from peers.frames import HEADER_BYTES, Kind, PeerFrame, pack, unpack
 from peers.greeting import PeerDoor
+from peers.group import Group
 from peers.membership import join
 from peers.opening import open_links, receive_exactly
-from peers.rendezvous import Group, listening
+from peers.rendezvous import listening
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "a secret of this test"

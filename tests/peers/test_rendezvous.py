@@ -11,12 +11,13 @@ from msgspec import structs
 from websockets.asyncio.client import connect
 
 from peers.board import MOST_POSTS, Board, PeerLost
-from peers.membership import join
+from peers.membership import attend, join
 from peers.rendezvous import MAX_GREETING_OF_ADDRESS, Rendezvous, listening
 from peers.secret import challenge, check_host, check_member, hello, welcome
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
 from wire.limits import PEER_LINK
+from wire.peer_messages import PeerNote, PeerPost
 from wire.stream import dial
 
 SECRET = "a secret of this test"
@@ -46,23 +47,101 @@ async def test_members_get_their_places_and_tell_each_other() -> None:
                 assert (seated.size, seated.epoch, seated.address) == (3, 7, LOOPBACK)
                 assert await board_has(seated.board, "from the host") == b"a"
                 assert await board_has(seated.board, "from the first") == b"b"
-                with pytest.raises(ConnectionFailed, match="taken"):
-                    async with join(at(rendezvous), SECRET, "too late"):
-                        pass
                 assert group.missing == []
 
 
 async def test_places_may_be_for_somebody() -> None:
-    """Who comes gets the place that is for its name, whatever the order; who has none is sent away."""
+    """Who comes gets the place that is for its name, whatever the order; who has none waits, and is known."""
     async with listening(LOOPBACK, 0, SECRET) as rendezvous:
-        rendezvous.open(1, {1: b"for one", 2: b"for two"}, {1: "one", 2: "two"})
-        async with join(at(rendezvous), SECRET, "one") as one:
-            for name in ("one", "three"):
-                with pytest.raises(ConnectionFailed, match="for others"):
-                    async with join(at(rendezvous), SECRET, name):
-                        pass
-            async with join(at(rendezvous), SECRET, "two") as two:
-                assert (one.rank, one.plan, two.rank, two.plan) == (1, b"for one", 2, b"for two")
+        group = rendezvous.open(1, {1: b"for one", 2: b"for two"}, {1: "one", 2: "two"})
+        async with (
+            attend(at(rendezvous), SECRET, "three") as three,
+            join(at(rendezvous), SECRET, "one") as one,
+            join(at(rendezvous), SECRET, "two") as two,
+        ):
+            assert (one.rank, one.plan, two.rank, two.plan) == (1, b"for one", 2, b"for two")
+            assert {guest.name for guest in rendezvous.guests if guest.place is None} == {"three"}
+            for member in (one, two):
+                member.leave("done")
+            await until(lambda: all(guest.place is None for guest in rendezvous.guests))
+            assert group.ended.done()
+            rendezvous.open(2, {1: b"for three"}, {1: "three"})
+            assert (await three.place()).plan == b"for three"
+
+
+async def test_guests_stay_when_their_group_has_ended() -> None:
+    """One refuses, and says what and that it was itself; all get their next places on the connections that they have,
+    and what was posted in the group before is not read in the next."""
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        group = rendezvous.open(1, {1: b"", 2: b""})
+        async with attend(at(rendezvous), SECRET, "a") as a, attend(at(rendezvous), SECRET, "b") as b:
+            first, second = await a.place(), await b.place()
+            second.board.post("old", b"")
+            await board_has(first.board, "old")
+            first.leave("too little memory", first.rank, "too_little_memory")
+            assert "too little memory" in await group.ended
+            assert (group.blamed, group.code) == (first.rank, "too_little_memory")
+            assert "too little memory" in await asyncio.wait_for(second.ended, 10)
+            await until(lambda: sum(guest.place is None for guest in rendezvous.guests) == 1)
+            group = rendezvous.open(2, {1: b"again", 2: b"again"})
+            await until(lambda: len(group.missing) == 1)
+            second.board.put("late", b"")
+            second.leave("heard of it")
+            again = [await a.place(), await b.place()]
+            assert [each.epoch for each in again] == [2, 2] and group.missing == []
+            again[0].board.post("old", b"new")
+            assert await board_has(again[1].board, "old") == b"new"
+
+
+async def test_notes_go_between_host_and_one_guest() -> None:
+    """Both ways, with a place and without; the newest counts."""
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous, attend(at(rendezvous), SECRET, "a") as guest:
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        guest.noted = heard.put_nowait
+        guest.note(b"first")
+        guest.note(b"second")
+        await until(lambda: bool(rendezvous.guests) and rendezvous.guests[0].note == b"second")
+        rendezvous.open(1, {1: b""})
+        await guest.place()
+        rendezvous.guests[0].tell(PeerNote(b"back"))
+        assert await asyncio.wait_for(heard.get(), 10) == b"back"
+
+
+async def test_names_may_have_to_differ() -> None:
+    """The second of a name is refused by it, and the first stays; once that is gone another may have the name."""
+    async with listening(LOOPBACK, 0, SECRET, distinct=True) as rendezvous:
+        async with attend(at(rendezvous), SECRET, "kitchen"):
+            await until(lambda: len(rendezvous.guests) == 1)
+            with pytest.raises(ConnectionFailed, match="'kitchen'") as refused:
+                async with join(at(rendezvous), SECRET, "kitchen"):
+                    pass
+            assert refused.value.code is Code.NAME_TAKEN and len(rendezvous.guests) == 1
+        await until(lambda: not rendezvous.guests)
+        rendezvous.open(1, {1: b""})
+        async with join(at(rendezvous), SECRET, "kitchen"):
+            pass
+
+
+async def test_guests_are_bounded_and_lies_end_their_visit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more than there is room for is refused; a post without a place, or the same twice, ends who said it."""
+    monkeypatch.setattr("peers.rendezvous.MAX_GUESTS", 2)
+    async with (
+        listening(LOOPBACK, 0, SECRET) as rendezvous,
+        attend(at(rendezvous), SECRET, "a") as liar,
+        attend(at(rendezvous), SECRET, "b") as other,
+    ):
+        await until(lambda: len(rendezvous.guests) == 2)
+        with pytest.raises(ConnectionFailed, match="2 members are here"):
+            async with join(at(rendezvous), SECRET, "c"):
+                pass
+        liar._stream.post(PeerPost("key", b"", 1))
+        with pytest.raises(ConnectionFailed, match="has no place"):
+            await liar.place()
+        group = rendezvous.open(1, {1: b""})
+        place = await other.place()
+        for _ in range(2):
+            place._post(PeerPost("twice", b"", 1))
+        assert "there already" in await asyncio.wait_for(group.ended, 10) and group.blamed == 1
 
 
 async def test_a_member_that_goes_ends_the_group_for_all() -> None:
@@ -79,11 +158,9 @@ async def test_a_member_that_goes_ends_the_group_for_all() -> None:
         assert "goes" in await group.ended
         with pytest.raises(PeerLost):
             group.board.post("more", b"")
-        with pytest.raises(ConnectionFailed, match="no group"):
-            async with join(at(rendezvous), SECRET, "too early"):
-                pass
-        rendezvous.open(2, {1: b""})
-        async with join(at(rendezvous), SECRET, "comes back") as again:
+        async with attend(at(rendezvous), SECRET, "comes back") as early:
+            rendezvous.open(2, {1: b""})
+            again = await early.place()
             assert again.epoch == 2
             rendezvous_ends = again.ended
     await asyncio.wait_for(rendezvous_ends, 10)
@@ -152,7 +229,7 @@ async def test_a_host_that_does_not_know_the_secret_is_left() -> None:
     impostor = Impostor()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("peers.rendezvous.check_member", lambda *_: None)
-        patch.setattr("peers.rendezvous.Rendezvous", lambda _: impostor)
+        patch.setattr("peers.rendezvous.Rendezvous", lambda *_: impostor)
         async with listening(LOOPBACK, 0, SECRET) as rendezvous:
             rendezvous.open(1, {1: b"do this"})
             with pytest.raises(ConnectionFailed, match="does not know the secret"):
