@@ -57,7 +57,8 @@ class Group:
     Attributes:
         board: what members tell each other.
         ended: why, once it has.
-        blamed: the rank of who is the reason, 0: nobody in particular; and ``code``, what a member has called it.
+        blamed: the rank of who is the reason, 0: nobody in particular.
+        left: what members have said when they left, by rank; also after it has ended.
     """
 
     def __init__(self, epoch: int, plans: Mapping[int, bytes], key: bytes, names: Mapping[int, str]) -> None:
@@ -65,7 +66,8 @@ class Group:
         self.names = names
         self.board = Board(self._tell, key)
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.blamed, self.code = 0, ""
+        self.blamed = 0
+        self.left: dict[int, PeerOver] = {}
         self._loop = asyncio.get_running_loop()
         self._plans = dict(plans)
         self._members: dict[int, Guest] = {}
@@ -95,11 +97,11 @@ class Group:
             return None
         return guest.seat or free[-1]
 
-    def end(self, why: str, blamed: int = 0, code: str = "") -> None:
+    def end(self, why: str, blamed: int = 0) -> None:
         """End it for everybody. Only the first call counts."""
         if self.ended.done():
             return
-        self.blamed, self.code = blamed, code
+        self.blamed = blamed
         self.board.lose(why)
         self.ended.set_result(why)
         for guest in self._members.values():
@@ -111,6 +113,12 @@ class Group:
         guest.take(self, rank)
         for post in self._posts:
             guest.tell(post)
+
+    def leaves(self, rank: int, said: PeerOver) -> None:
+        """A member takes part no longer."""
+        self.left[rank] = said
+        name = self._members[rank].name
+        self.end(f"member {rank} ({name}) has ended: {said.why}", said.rank if said.rank < self.size else rank)
 
     def heard(self, rank: int, post: PeerPost) -> None:
         """A member has posted something: the others learn it too. Raises ``ValueError`` as ``Board.put`` does."""

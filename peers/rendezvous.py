@@ -145,8 +145,7 @@ class Rendezvous:
             guest.place[0].heard(guest.place[1], message)
         elif isinstance(message, PeerOver) and message.epoch == guest.place[0].epoch:
             (group, rank), guest.place = guest.place, None
-            blamed = message.rank if message.rank < group.size else rank
-            group.end(f"member {rank} ({guest.name}) has ended: {message.why}", blamed, message.code)
+            group.leaves(rank, message)
             self._seat(guest)
             self.changed.set()
 

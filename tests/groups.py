@@ -9,15 +9,17 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from peers_together import fabrics
 from processes import Process
 
-from device_agent.group.host import GroupHost
+from device_agent.group.host import GroupEnded, GroupHost
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import Part
 from device_agent.group.life import GroupLife
+from device_agent.group.member import MemberConfig, serve
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
 from device_agent.planning.shares import handed_out
@@ -156,28 +158,49 @@ def members(path: Path, names: Sequence[str], port: int, folder: Path, *more: st
 
 
 @asynccontextmanager
-async def group_of(
-    path: Path, form: str, names: Sequence[str], port: int, shares: Sequence[float] = (), first: int = 0
+async def hosted(
+    path: Path, form: str, wanted: int | Sequence[str], shares: Sequence[float] = (), first: int = 0, **more: Any
 ) -> AsyncIterator[GroupHost]:
-    """A group of processes with these names, formed; those who are left have the last of the shares."""
+    """A portal that waits for its group; those who are there have the last of the shares."""
     checkpoint = Checkpoint.open(path)
     layers = checkpoint.spec.num_layers - first
 
-    def plan_for(left: Sequence[str]) -> GroupPlan:
-        return plan_of(checkpoint.spec, form, left, shares[-len(left) :], layers, few_rows=16)
+    def planner(_: object, there: Sequence[str]) -> GroupPlan:
+        return plan_of(checkpoint.spec, form, there, shares[-len(there) :], layers, few_rows=16)
 
     group = submodel_for(checkpoint, first)
-    host = GroupHost(
-        checkpoint, group, plan_for, names, first, "float32", KEY, port=port, join_within_s=FORMED_WITHIN_S
-    )
+    settings = {"join_within_s": FORMED_WITHIN_S, "positions": 0, **more}
+    host = GroupHost(checkpoint, group, planner, wanted, first, "float32", KEY, **settings)
     task = asyncio.create_task(host.run())
-    formed = asyncio.create_task(host.formed.wait())
     try:
-        await asyncio.wait([task, formed], return_when=asyncio.FIRST_COMPLETED)
+        both: list[asyncio.Future[Any]] = [task, host.listens]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
         yield host
     finally:
-        formed.cancel()
         task.cancel()
-        await asyncio.gather(task, formed, return_exceptions=True)
+        with suppress(asyncio.CancelledError, GroupEnded):
+            await task
+
+
+@asynccontextmanager
+async def group_of(
+    path: Path, form: str, names: Sequence[str], port: int, shares: Sequence[float] = (), first: int = 0, **more: Any
+) -> AsyncIterator[GroupHost]:
+    """A group of processes with these names, formed."""
+    async with hosted(path, form, names, shares, first, port=port, **more) as host:
+        await asyncio.wait_for(host.formed.wait(), FORMED_WITHIN_S)
+        yield host
+
+
+@asynccontextmanager
+async def member_here(path: Path, name: str, port: int, **more: Any) -> AsyncIterator[asyncio.Task[None]]:
+    """A member that is a task of this process, and goes with the block."""
+    config = MemberConfig(join=f"127.0.0.1:{port}", model=str(path), group_key=KEY, name=name, **more)
+    task = asyncio.create_task(serve(config))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

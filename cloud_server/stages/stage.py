@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, dataclass, field
-from random import random
 from time import perf_counter
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from cloud_server.stages.link import Link, Place
 from cloud_server.stages.plan import ALL_LOADED, LOADED, LOADED_WITHIN_S, StagePlan, stage_device
 from cloud_server.stages.step_wire import BadHead, StepHead
 from peers.membership import Membership, join
+from peers.staying import stay
 from service.logs import configure_logs
 from service.settings import changed, setting, settings_command
 from service.shared_settings import ModelSettings, ProcessSettings
@@ -37,8 +38,7 @@ from split_model.errors import ModelError
 from split_model.hub import identity, resolve
 from split_model.slices import Slice, slice_bytes
 from split_model.stack import Stack
-from wire.backoff import delay_s
-from wire.errors import REFUSALS, Code, ConnectionFailed
+from wire.errors import Code, ConnectionFailed
 
 END_WITHIN_S = 10.0
 """A stage that still computes for a pipeline that has ended so long ago hangs."""
@@ -166,20 +166,15 @@ async def serve(config: StageConfig) -> None:
 
     Raises ``ConnectionFailed`` where another try would not help, or none is wanted.
     """
-    attempt = 0
     # One thread for all lives: each that computes would keep a team of OpenMP's.
     compute = ThreadPoolExecutor(1, thread_name_prefix="stage")
-    while True:
-        try:
-            async with join(config.join, config.stage_token, os.uname().nodename, config.seat) as membership:
-                attempt = 0
-                await _live(Life(config, membership), compute)
-        except ConnectionFailed as failure:
-            if not config.redial or failure.code in REFUSALS or isinstance(failure, CannotLoad):
-                raise
-            log.info("no pipeline, dialling again", why=failure.message)
-        await asyncio.sleep(delay_s(attempt, random()))
-        attempt += 1
+
+    async def visit(welcomed: Callable[[], None]) -> None:
+        async with join(config.join, config.stage_token, os.uname().nodename, config.seat) as membership:
+            welcomed()
+            await _live(Life(config, membership), compute)
+
+    await stay(visit, again=config.redial, ends=(CannotLoad,))
 
 
 async def _live(life: Life, compute: ThreadPoolExecutor) -> None:

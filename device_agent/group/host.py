@@ -1,36 +1,46 @@
-"""The portal's care for its group: it is formed, lives, loses a member, and is formed anew of those who are left."""
+"""The portal's care for its group: members gather, a plan is made, the group lives, loses or gains members, and is
+planned anew for those who are there."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from time import monotonic
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import structlog
 
+from device_agent.group.company import Company
+from device_agent.group.forming import NotFormed, form
 from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, REFUSED, Part
+from device_agent.group.joining import LOADED_WITHIN_S
+from device_agent.group.kept import KeptLayers
 from device_agent.group.life import GroupLife
+from device_agent.group.roll import Roll
+from device_agent.group.state import Doing, GroupState, MemberState, working
 from device_agent.group.submodel import GroupSubmodel
-from device_agent.group.worker import PORTAL
 from device_agent.planning.plan import GroupPlan
+from device_agent.planning.profile import Profile
 from peers.board import PeerLost
-from peers.fabric import Fabric
-from peers.rendezvous import Group, Rendezvous, listening
+from peers.group import Group
+from peers.reader import SILENT_S
+from peers.rendezvous import listening
 from split_model.checkpoint import Checkpoint
-from split_model.errors import ModelError
 from split_model.hub import identity
 
-REJOIN_WITHIN_S: Final = 8.0
-"""Who was in the group and has not come back so long after its end is planned without."""
+ALONE_WITHIN_S: Final = 30.0
+"""Requests wait so long for members without whom there is no plan; then they are refused until there is one again."""
 
-_LOOK_EVERY_S: Final = 0.02
+GOOD_MOMENT_S: Final = 5.0
+"""A member who has come waits so long for a moment in which nobody waits for an answer."""
 
-PlanFor = Callable[[Sequence[str]], GroupPlan]
-"""Names of the members that there are to a plan for the group's layers. Raises ``ValueError`` where there is none."""
+_LOOK_EVERY_S: Final = 0.05
+_LONG_S: Final = 60.0
+
+Planner = Callable[[Any, Sequence[str]], GroupPlan]
+"""From what was measured, a ``Profile`` (None where nothing is), and the names of the members that there are, to a plan
+for the group's layers. Raises ``ValueError`` where there is none."""
 
 log = structlog.get_logger()
 
@@ -39,12 +49,12 @@ class GroupEnded(RuntimeError):
     """The group cannot go on; the message says why, and who."""
 
 
-class _Lost(Exception):
-    """This life of the group is over, or has not begun, because of ``gone``, names of members."""
+@dataclass(frozen=True)
+class _Planned:
+    """For whom it was planned, and what; who has nothing to do is not in the plan."""
 
-    def __init__(self, why: str, gone: Sequence[str] = ()) -> None:
-        super().__init__(why)
-        self.gone = tuple(gone)
+    names: tuple[str, ...]
+    plan: JoinedPlan
 
 
 @dataclass
@@ -54,22 +64,27 @@ class GroupHost:
     Attributes:
         checkpoint: the portal's; all members must have the same.
         submodel: what sessions are opened on.
-        plan_for: what plans, for all members first, then for those who are left.
-        members: names of those who shall compute, the portal's own among them or not.
+        planner: plans for those who are there, whenever that changes.
+        wanted: how many members, the portal among them where it computes; or exactly these names.
         first_layer: of the model, the first that the group computes.
         key: what all members prove to know.
         address, port: where they join; ``port`` 0: any that is free.
         positions: see ``JoinedPlan``.
-        join_within_s: time for all members to come at first.
+        join_within_s: time for all members to come at first; then the group goes on with those who are there.
         budget: bytes that the portal's own part may use, see ``Part``.
+        name: the portal's own, in plans.
+        computes: whether the portal computes a part, where ``wanted`` is a number.
+        group: its name, for those who ask.
+        profile: what was measured beforehand.
+        silent_s: a member from which the portal hears nothing for so long is lost.
         listens: done once members can join, with the port.
         formed: set while the group lives.
     """
 
     checkpoint: Checkpoint
     submodel: GroupSubmodel
-    plan_for: PlanFor
-    members: Sequence[str]
+    planner: Planner
+    wanted: int | Sequence[str]
     first_layer: int
     dtype: Literal["float32", "bfloat16", "float16"]
     key: str = field(repr=False)
@@ -78,103 +93,205 @@ class GroupHost:
     positions: int = 0
     join_within_s: float = LOADED_WITHIN_S
     budget: int = 0
+    name: str = "portal"
+    computes: bool = True
+    group: str = ""
+    profile: Profile | None = None
+    silent_s: float = SILENT_S
     listens: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     formed: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` where nobody is wanted, or somebody twice."""
+        self._roll = Roll(self.wanted, self.name, self.computes)
+        self._kept = KeptLayers()
+        self._epoch = 0
+        self._ever_formed = False
+        self._planned: _Planned | None = None
+        self._next: _Planned | None = None
+        self._hopeless: frozenset[str] = frozenset()
+        self._doing: Doing = "joining"
+        self._why = ""
+        self._company: Company | None = None
+        self._news = asyncio.Event()
+
     async def run(self) -> None:
-        """Until it is cancelled, or nobody is left who could go on: then ``GroupEnded`` says why.
+        """Until it is cancelled, or nobody is there who could begin: then ``GroupEnded`` says why.
 
         Also raises ``ValueError`` and ``OSError`` as ``listening`` does.
         """
         why = "the portal has stopped"
         try:
-            async with listening(self.address, self.port, self.key) as rendezvous:
+            async with listening(self.address, self.port, self.key, distinct=True) as rendezvous:
                 self.listens.set_result(rendezvous.port)
-                await self._live_on(rendezvous)
+                self._company = Company(rendezvous, self._roll)
+                await self._gather(self._company)
+                while True:
+                    self._planned = self._next or await self._next_plan(self._company)
+                    self._next = None
+                    await self._live(self._company, self._planned)
         except GroupEnded as ended:
             why = str(ended)
             raise
         finally:
             self.submodel.end(why)
+            self._say("joining", why)
 
-    async def _live_on(self, rendezvous: Rendezvous) -> None:
-        """One life after the other."""
-        members, within_s = list(self.members), self.join_within_s
-        for epoch in count(1):
+    async def news(self) -> None:
+        """Wait until ``state`` may have changed."""
+        await self._news.wait()
+
+    def state(self) -> GroupState:
+        """Of the group and all members now."""
+        here = [] if self._company is None else self._company.here
+        names = list(dict.fromkeys([*self._roll.names, *here]))
+        plan = None if self._planned is None else self._planned.plan
+        return GroupState(
+            self.group,
+            plan.mode if plan else "",
+            self._epoch,
+            self.formed.is_set(),
+            tuple(self._state_of(name, name == self.name or name in here) for name in names),
+            self._why,
+        )
+
+    def _state_of(self, name: str, here: bool) -> MemberState:
+        planned, spec = self._planned, self.checkpoint.spec
+        if planned is not None and name in planned.names and self._doing != "joining":
+            plan = planned.plan
+            if self._doing == "working" and name in plan.names:
+                place, layers = plan.names.index(name), plan.layers(spec)
+                return working(name, layers, plan.first_layer, place, spec, plan.dtype, plan.positions)
+            if self._doing == "working":
+                return MemberState(name, "excluded", why="the group is as fast without it")
+            return MemberState(name, self._doing)
+        doing, why = self._roll.state(name, here, monotonic())
+        return MemberState(name, doing, why=why)
+
+    def _say(self, doing: Doing, why: str = "") -> None:
+        self._doing, self._why = doing, why
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _gather(self, company: Company) -> None:
+        """Wait for as many as are wanted. Raises ``GroupEnded`` where nobody has come in time."""
+        deadline = monotonic() + self.join_within_s
+        while len(there := company.taking_part()) < self._roll.count:
+            self._say("joining", f"{len(there)} of {self._roll.count} members are there")
+            if monotonic() > deadline:
+                if not there:
+                    raise GroupEnded(f"no member has come within {self.join_within_s:g} s")
+                log.warning("fewer members have come than are wanted", wanted=self._roll.count, there=list(there))
+                return
+            await company.changed(deadline - monotonic() + _LOOK_EVERY_S)
+
+    async def _next_plan(self, company: Company) -> _Planned:
+        """For those who are there, once there is one. Raises ``GroupEnded`` where there is none, and never was."""
+        deadline, self._planned = monotonic() + ALONE_WITHIN_S, None
+        while True:
+            await company.freed()
+            names, why = company.taking_part(), self._why or "no member is there"
             try:
-                plan = JoinedPlan.of(
-                    self.plan_for(members), identity(self.checkpoint), self.dtype, self.first_layer, self.positions
-                )
-                plan.layers(self.checkpoint.spec)
+                if names:
+                    return await self._plan(names)
             except ValueError as error:
-                raise GroupEnded(f"there is no plan for {', '.join(members)}: {error}") from error
-            try:
-                await self._live(rendezvous, plan, epoch, within_s)
-            except _Lost as lost:
-                log.error("the group is lost", why=str(lost), gone=list(lost.gone), mode=plan.mode)
-                members = [name for name in members if name not in lost.gone]
-                if not members or (not self.formed.is_set() and within_s == self.join_within_s):
-                    raise GroupEnded(str(lost)) from lost
-                within_s = REJOIN_WITHIN_S
-            self.formed.clear()
+                why = f"there is no plan for {', '.join(names)}: {error}"
+                log.error("no plan", members=list(names), why=str(error))
+            if not self._ever_formed:
+                raise GroupEnded(why)
+            if monotonic() > deadline:
+                self.submodel.end(why)
+            self._say("joining", why)
+            await company.changed(max(1.0, deadline - monotonic()))
 
-    async def _live(self, rendezvous: Rendezvous, plan: JoinedPlan, epoch: int, within_s: float) -> None:
-        """One life, from the plan to its end. Raises ``_Lost``."""
-        group = rendezvous.open(epoch, {rank: plan.written() for rank in plan.seats}, plan.seats)
+    async def _plan(self, names: tuple[str, ...]) -> _Planned:
+        """Raises ``ValueError`` where there is none."""
+        plan = await asyncio.to_thread(self.planner, self.profile, names)
+        joined = JoinedPlan.of(plan, identity(self.checkpoint), self.dtype, self.first_layer, self.positions)
+        joined.layers(self.checkpoint.spec)
+        return _Planned(names, joined)
+
+    async def _live(self, company: Company, planned: _Planned) -> None:
+        """One life, from the plan to its end."""
+        plan, address = planned.plan, company.rendezvous.address
+        self._epoch += 1
+        self._say("loading")
+        try:
+            group = company.open(self._epoch, {rank: plan.written() for rank in plan.seats}, plan.seats)
+        except NotFormed as error:
+            log.warning("the group has not begun", why=str(error))
+            return
         life: GroupLife | None = None
         why = "the portal has stopped"
         try:
-            life = await self._form(rendezvous, group, plan, within_s)
-            over: asyncio.Future[tuple[str, int | None]] = asyncio.get_running_loop().create_future()
-            loop = asyncio.get_running_loop()
-            life.start(lambda *lost: loop.call_soon_threadsafe(over.set_result, lost))
-            self.submodel.begin(life)
-            self.formed.set()
-            log.info("the group works", mode=plan.mode, members=list(plan.names), epoch=epoch)
-            why, rank = await over
-            self.submodel.lost(why)
-            raise _Lost(why, [plan.names[plan.ranks.index(rank)]] if rank else [])
-        except (_Lost, PeerLost) as lost:
-            why = str(lost)
-            raise lost if isinstance(lost, _Lost) else _Lost(why) from None
+            life = await form(group, plan, self.checkpoint, self._kept, address, self.budget, self.silent_s)
+            self._next = await self._work(company, group, planned, life)
+            why = "the group is planned anew"
+        except NotFormed as error:
+            if error.refused:
+                self._roll.refuses(self.name, str(error))
+            self._lost(company, group, plan, str(error), max(error.ranks))
+        except PeerLost as error:
+            self._lost(company, group, plan, str(error), error.rank or 0)
         finally:
+            self.formed.clear()
             if life is not None:
                 await asyncio.to_thread(life.end)
+            self.submodel.pause()
             group.end(why)
 
-    async def _form(self, rendezvous: Rendezvous, group: Group, plan: JoinedPlan, within_s: float) -> GroupLife:
-        part: Part | None = None
-        if PORTAL in plan.ranks:
-            try:
-                part = await asyncio.to_thread(Part, plan, self.checkpoint, PORTAL, self.budget)
-            except ValueError as error:
-                raise GroupEnded(f"the portal cannot take part: {error}") from error
-        await self._posted(group, plan, FITS, within_s)
-        group.board.post(LOAD, b"")
-        try:
-            held = await asyncio.to_thread(part.load) if part is not None else []
-        except ModelError as error:
-            raise GroupEnded(f"the portal cannot load its part: {error}") from error
-        await self._posted(group, plan, LOADED, LOADED_WITHIN_S)
-        group.board.post(ALL_LOADED, b"")
-        fabric = await asyncio.to_thread(
-            Fabric.open, group.board, PORTAL, group.size, rendezvous.address, epoch=group.epoch
-        )
-        worker = part.worker(held, fabric) if part is not None else None
-        return GroupLife(fabric, plan.layers(self.checkpoint.spec), plan.ranks, worker)
+    def _lost(self, company: Company, group: Group, plan: JoinedPlan, why: str, rank: int) -> None:
+        self.submodel.lost(why)
+        group.end(why, rank)
+        gone = company.blame(group, why)
+        log.error("the group is lost", why=why, gone=gone, mode=plan.mode)
+        self._say("joining", why)
 
-    async def _posted(self, group: Group, plan: JoinedPlan, what: str, within_s: float) -> None:
-        """Wait until all have posted it. Raises ``_Lost`` where one refuses, is gone, or does not come in time."""
-        deadline = monotonic() + within_s
-        board, waiting = group.board, dict(plan.seats)
-        while waiting:
-            for rank, name in list(waiting.items()):
-                if board.has([f"{REFUSED}{rank}"]):
-                    raise _Lost(f"{name} refused: {board.get(f'{REFUSED}{rank}', 0).decode()}", [name])
-                if board.has([f"{what}{rank}"]):
-                    del waiting[rank]
-            if waiting and monotonic() > deadline:
-                names = [waiting[rank] for rank in waiting if rank in group.missing] or list(waiting.values())
-                raise _Lost(f"{', '.join(names)} did not come within {within_s:g} s", names)
-            if waiting:
-                await asyncio.sleep(_LOOK_EVERY_S)
+    async def _work(self, company: Company, group: Group, planned: _Planned, life: GroupLife) -> _Planned | None:
+        """From the first step to the last. Returns where it had better be planned anew, with the plan where that is
+        made; raises ``PeerLost``."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[PeerLost] = loop.create_future()
+        life.start(lambda why, rank: loop.call_soon_threadsafe(over.set_result, PeerLost(why, rank)))
+        for end in (over, group.ended):
+            end.add_done_callback(lambda _: company.rendezvous.changed.set())
+        self.submodel.begin(life)
+        self.formed.set()
+        self._ever_formed = True
+        self._say("working")
+        plan = planned.plan
+        log.info("the group works", mode=plan.mode, members=list(plan.names), epoch=group.epoch)
+        while not over.done():
+            if group.ended.done():
+                raise PeerLost(group.ended.result(), group.blamed)
+            names = company.taking_part(planned.names)
+            if await self._change(planned, names) and await self._moment(planned, names, over, group):
+                log.info("the group is planned anew", members=list(names), before=list(planned.names))
+                return self._next
+            await company.changed(_LONG_S)
+        raise over.result()
+
+    async def _change(self, planned: _Planned, names: tuple[str, ...]) -> bool:
+        """Whether the group shall be planned anew, for these names; what comes next is planned while it works."""
+        if not names or set(names) == set(planned.names) or set(names) == self._hopeless:
+            return False
+        try:
+            self._next = await self._plan(names)
+        except ValueError as error:
+            log.warning("the group goes on as it is", there=list(names), why=str(error))
+            self._hopeless = frozenset(names)
+            return False
+        return True
+
+    async def _moment(
+        self, planned: _Planned, names: tuple[str, ...], over: asyncio.Future[PeerLost], group: Group
+    ) -> bool:
+        """Wait for a good moment to end the life, if there is time; False where it has been lost meanwhile."""
+        deadline = monotonic() + (GOOD_MOMENT_S if set(planned.names) <= set(names) else 0.0)
+        ends: list[asyncio.Future[Any]] = [over, group.ended]
+        while self.submodel.busy and monotonic() < deadline and not any(end.done() for end in ends):
+            await asyncio.wait(ends, timeout=_LOOK_EVERY_S)
+        if any(end.done() for end in ends):
+            self._next = None
+            return False
+        return True

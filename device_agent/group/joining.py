@@ -9,6 +9,7 @@ import torch
 
 from device_agent.group.held import HeldLayer
 from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.kept import KeptLayers
 from device_agent.group.pieces import cache_bytes, weight_bytes
 from device_agent.group.worker import Worker
 from device_agent.planning.plan import Layer
@@ -17,12 +18,10 @@ from peers.fabric import Fabric
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
 from split_model.slices import DTYPE_BYTES
+from wire.errors import Code
 
 FITS: Final = "fits/"
-"""What a member posts, with its rank, once it has found that it can do its part."""
-
-REFUSED: Final = "refused/"
-"""What it posts instead, with the reason."""
+"""What a member posts, with its rank, once it has found that it can do its part; else it leaves, and says why."""
 
 LOAD: Final = "load"
 """What the portal posts once all fit: nobody reads a weight before."""
@@ -40,7 +39,11 @@ _MEMORY = Path("/proc/meminfo")
 
 
 class Refused(ValueError):
-    """This member cannot do its part; nothing has been loaded."""
+    """This member cannot do its part; nothing has been loaded. ``code``: what of."""
+
+    def __init__(self, code: Code, why: str) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class Part:
@@ -48,28 +51,35 @@ class Part:
 
     Args:
         budget: bytes that it may use; 0: what the system says is free.
+        kept: what it has of an earlier plan, and of this one from now on.
 
     Raises:
         Refused: the checkpoint is another one, the plan is not for this model, or the memory is too little.
     """
 
-    def __init__(self, plan: JoinedPlan, checkpoint: Checkpoint, rank: int, budget: int = 0) -> None:
+    def __init__(
+        self, plan: JoinedPlan, checkpoint: Checkpoint, rank: int, budget: int = 0, kept: KeptLayers | None = None
+    ) -> None:
         spec = checkpoint.spec
-        if plan.digest and plan.digest != identity(checkpoint):
-            raise Refused("its weights are not the portal's: use the same revision of the checkpoint on both")
+        check_digest(plan.digest, checkpoint)
         if rank not in plan.ranks:
-            raise Refused(f"the plan has no part for rank {rank}")
+            raise Refused(Code.MODEL_MISMATCH, f"the plan has no part for rank {rank}")
         try:
             self.layers: tuple[Layer, ...] = plan.layers(spec)
         except ValueError as error:
-            raise Refused(f"the plan is not for this model: {error}") from error
+            raise Refused(Code.MODEL_MISMATCH, f"the plan is not for this model: {error}") from error
         self.place = plan.ranks.index(rank)
         self._plan, self._checkpoint = plan, checkpoint
         needed = weight_bytes(self.layers, plan.first_layer, self.place, spec, plan.dtype)
         needed += cache_bytes(self.layers, self.place, spec, plan.positions, DTYPE_BYTES[plan.dtype])
+        self.kept = kept or KeptLayers()
         free = budget or free_bytes()
+        if free and not budget:
+            free += self.kept.loaded_bytes(plan.digest, plan.dtype)
         if free and needed > free:
-            raise Refused(f"{needed / 1e6:.1f} MB are needed for its part, and it has {free / 1e6:.1f}")
+            raise Refused(
+                Code.TOO_LITTLE_MEMORY, f"{needed / 1e6:.1f} MB are needed for its part, and it has {free / 1e6:.1f}"
+            )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -78,17 +88,23 @@ class Part:
         return dtype
 
     def load(self) -> list[HeldLayer]:
-        """Read what the member has of the group's layers, and nothing else. Raises ``BadCheckpoint``."""
-        first = self._plan.first_layer
-        return [
-            HeldLayer.load(self._checkpoint, layer, first + number, self.place, self.dtype)
-            for number, layer in enumerate(self.layers)
-        ]
+        """Read what the member has of the group's layers, and nothing else. What it has already it keeps. Raises
+        ``BadCheckpoint``."""
+        plan = self._plan
+        return self.kept.load(self._checkpoint, plan.digest, plan.dtype, self.layers, plan.first_layer, self.place)
 
     def worker(self, held: list[HeldLayer], fabric: Fabric) -> Worker:
         """What runs the steps."""
         ranks = self._plan.ranks
         return Worker(self._checkpoint.spec, held, self.dtype, Collectives(fabric, ranks), ranks, self.place)
+
+
+def check_digest(wanted: str, checkpoint: Checkpoint) -> None:
+    """Raises ``Refused`` where a checkpoint is not the portal's; "": any may be."""
+    if wanted and wanted != identity(checkpoint):
+        raise Refused(
+            Code.DIGEST_MISMATCH, "its weights are not the portal's: use the same revision of the checkpoint on both"
+        )
 
 
 def free_bytes() -> int:

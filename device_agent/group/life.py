@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Final
 
 import torch
@@ -26,6 +27,9 @@ from peers.fabric import Fabric
 
 IDLE_EVERY_S: Final = 20.0
 """When nothing is asked, members hear so often that there is nothing: they wait for the portal much longer."""
+
+END_WITHIN_S: Final = 2.0
+"""The step under way has so long to end when the life does; then its links are cut."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +83,18 @@ class GroupLife:
         self._asked.put(asked)
 
     def end(self) -> None:
-        """Tell the members that it is over, and wait for the threads; blocks for some seconds at most."""
+        """Stop behind the step under way, tell the members that it is over, and wait for the threads; blocks for a few
+        seconds at most. What the step gave is delivered; what was asked behind it is not done."""
         self._over()
+        self._await_threads()
+        self._fabric.close()
+        self._await_threads()
+
+    def _await_threads(self) -> None:
+        deadline = monotonic() + END_WITHIN_S
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(IDLE_EVERY_S)
-        self._fabric.close()
+                thread.join(max(0.0, deadline - monotonic()))
 
     def _over(self) -> bool:
         """Whether this was the first to say so."""
@@ -93,16 +103,18 @@ class GroupLife:
                 return False
             self._ended = True
         self._asked.put(None)
-        self._taken.put(None)
         return True
 
     def _until_lost(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:  # Whatever it is, nobody would ask or answer any more.
+            why, rank = str(error) or type(error).__name__, error.rank if isinstance(error, PeerLost) else None
+            self._fabric.lose(why, rank)
             if self._over():
-                self._fabric.lose(str(error))
-                self._lost(str(error), error.rank if isinstance(error, PeerLost) else None)
+                self._lost(why, rank)
+        finally:
+            self._taken.put(None)
 
     def _ask(self) -> None:
         others = [rank for rank in range(self._fabric.size) if rank != PORTAL]
@@ -111,10 +123,10 @@ class GroupLife:
                 asked = self._asked.get(timeout=IDLE_EVERY_S)
             except Empty:
                 asked = GroupAsk(IdleHead())
-            head = written(EndHead() if asked is None else asked.head)
+            head = written(EndHead() if asked is None or self._ended else asked.head)
             for rank in others:
                 self._links.send(head, rank, Tag.HEAD)
-            if asked is None:
+            if asked is None or self._ended:
                 return
             if asked.hidden is not None:
                 first = layout_of(self._runs(asked)[0], len(asked.hidden))

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import MISSING, dataclass
-from random import random
 from typing import Any, Final, Literal
 
 import structlog
@@ -19,10 +18,12 @@ import torch
 
 from device_agent.group.heads import BadGroupHead
 from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, REFUSED, Part
+from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
+from device_agent.group.kept import KeptLayers
 from peers.board import PeerLost
 from peers.fabric import Fabric
-from peers.membership import Membership, join
+from peers.membership import Membership, attend
+from peers.staying import stay
 from service.logs import configure_logs
 from service.settings import changed, setting, settings_command
 from service.shared_settings import ModelSettings, ProcessSettings
@@ -32,8 +33,7 @@ from split_model.errors import ModelError
 from split_model.hub import resolve
 from split_model.kv_cache import CacheFull
 from split_model.slices import Slice
-from wire.backoff import delay_s
-from wire.errors import REFUSALS, Code, ConnectionFailed
+from wire.errors import Code, ConnectionFailed
 
 END_WITHIN_S: Final = 10.0
 """A member that still computes for a group that has ended so long ago hangs."""
@@ -69,27 +69,25 @@ class MemberConfig:
 class CannotTakePart(ConnectionFailed):
     """This member refused its part; dialling again would not help."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(Code.INTERNAL, f"it cannot take part: {why}")
 
-
-def work(config: MemberConfig, membership: Membership) -> None:
+def work(config: MemberConfig, membership: Membership, kept: KeptLayers) -> None:
     """From the plan to the end of the group; blocks.
 
     Raises ``Refused``, ``ModelError``, ``ValueError``, ``MemoryError`` before the group works, ``RuntimeError`` once it
-    has ended.
+    has ended, but where the portal has ended it in order.
     """
     rank, board = membership.rank, membership.board
     plan = JoinedPlan.read(membership.plan)
     last = plan.first_layer + sum(each.count for each in plan.alike)
     path = resolve(config.model, only=lambda _: [Slice(plan.first_layer, last)], attention=None)
     checkpoint = Checkpoint.open(path, None)
-    part = Part(plan, checkpoint, rank, config.memory_mb * 10**6)
+    part = Part(plan, checkpoint, rank, config.memory_mb * 10**6, kept)
     board.post(f"{FITS}{rank}", b"")
     board.get(LOAD, LOADED_WITHIN_S)
     held = part.load()
     board.post(f"{LOADED}{rank}", b"")
-    log.info("layers loaded", rank=rank, mode=plan.mode, megabytes=sum(each.loaded_bytes for each in held) // 10**6)
+    megabytes = sum(each.loaded_bytes for each in held) // 10**6
+    log.info("layers loaded", rank=rank, mode=plan.mode, megabytes=megabytes, layers_kept=kept.reused)
     board.get(ALL_LOADED, LOADED_WITHIN_S)
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
         try:
@@ -103,25 +101,33 @@ async def serve(config: MemberConfig) -> None:
 
     Raises ``ConnectionFailed`` where another try would not help, or none is wanted.
     """
-    attempt = 0
     # One thread for all lives: each that computes would keep a team of OpenMP's.
-    compute = ThreadPoolExecutor(1, thread_name_prefix="member")
-    while True:
-        try:
-            async with join(config.join, config.group_key, config.name or os.uname().nodename) as membership:
-                attempt = 0
-                await _live(config, membership, compute)
-        except ConnectionFailed as failure:
-            if not config.redial or failure.code in REFUSALS or isinstance(failure, CannotTakePart):
-                raise
-            log.info("no group, dialling again", why=failure.message)
-        await asyncio.sleep(delay_s(min(attempt, SLOWEST), random()))
-        attempt += 1
+    compute, kept = ThreadPoolExecutor(1, thread_name_prefix="member"), KeptLayers()
+    name = config.name or os.uname().nodename
+
+    async def visit(welcomed: Callable[[], None]) -> None:
+        async with attend(config.join, config.group_key, name) as attendance:
+            refused: CannotTakePart | None = None
+            while refused is None:
+                membership = await attendance.place()
+                welcomed()
+                refused = await _live(config, membership, compute, kept)
+        raise refused  # Once the portal has heard it.
+
+    try:
+        await stay(visit, again=config.redial, slowest=SLOWEST, ends=(CannotTakePart,))
+    finally:
+        compute.shutdown(wait=False)
 
 
-async def _live(config: MemberConfig, membership: Membership, compute: ThreadPoolExecutor) -> None:
-    """One life of the group. The end of the membership ends every wait of the thread, and the other way round."""
-    running = asyncio.get_running_loop().run_in_executor(compute, work, config, membership)
+async def _live(
+    config: MemberConfig, membership: Membership, compute: ThreadPoolExecutor, kept: KeptLayers
+) -> CannotTakePart | None:
+    """One life of the group. The end of the membership ends every wait of the thread, and the other way round.
+
+    Returns why there shall be no other.
+    """
+    running = asyncio.get_running_loop().run_in_executor(compute, work, config, membership, kept)
     both: list[asyncio.Future[Any]] = [running, membership.ended]
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
@@ -131,13 +137,18 @@ async def _live(config: MemberConfig, membership: Membership, compute: ThreadPoo
         os._exit(1)
     try:
         running.result()
+        membership.leave("the portal has ended it")
     except (ModelError, MemoryError, ValueError) as error:
-        with suppress(PeerLost):
-            membership.board.post(f"{REFUSED}{membership.rank}", str(error).encode()[:1024])
-        await asyncio.wait([membership.ended], timeout=END_WITHIN_S)
-        raise CannotTakePart(str(error)) from error
+        code = error.code if isinstance(error, Refused) else Code.MODEL_MISMATCH
+        if isinstance(error, MemoryError):
+            code = Code.TOO_LITTLE_MEMORY
+        membership.leave(str(error), membership.rank, code.value)
+        return CannotTakePart(code, f"it cannot take part: {error}")
     except (RuntimeError, OSError) as error:
-        raise ConnectionFailed(Code.STAGE_LOST, str(error)) from error
+        blamed = error.rank if isinstance(error, PeerLost) else membership.rank
+        membership.leave(str(error), blamed or 0)
+        log.info("no group, waiting for the next", why=str(error))
+    return None
 
 
 def run(config: MemberConfig) -> None:

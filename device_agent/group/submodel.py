@@ -81,11 +81,20 @@ class GroupSubmodel:
 
     def begin(self, life: GroupLife) -> None:
         """A life has begun: all open sessions are replayed there, from the rows that are kept here."""
-        self._life = life
+        self._life, self._over = life, None
         self._reads.again()
         for session in self._open.values():
             for head, hidden, forward in session.record.again():
                 self._send(session, head, hidden, forward)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any session waits for an answer."""
+        return any(session.record.waiting for session in self._open.values())
+
+    def pause(self) -> None:
+        """The life is over because a better one follows: nobody's rows are the reason."""
+        self._life = None
 
     def lost(self, why: str) -> None:
         """The life is over. Sessions wait for the next, but for those that may be the reason."""
@@ -98,7 +107,8 @@ class GroupSubmodel:
                     session.fail(SessionFailed(Code.STAGE_LOST, why))
 
     def end(self, why: str) -> None:
-        """No life will follow: all sessions end, and the reason is said to whoever waits or opens another."""
+        """No life will follow, or nobody knows when: all sessions end, and the reason is said to whoever waits or opens
+        another before one has begun."""
         self._life, self._over = None, why
         self._reads.end(why)
         for session in list(self._open.values()):

@@ -80,7 +80,7 @@ async def test_guests_stay_when_their_group_has_ended() -> None:
             await board_has(first.board, "old")
             first.leave("too little memory", first.rank, "too_little_memory")
             assert "too little memory" in await group.ended
-            assert (group.blamed, group.code) == (first.rank, "too_little_memory")
+            assert (group.blamed, group.left[first.rank].code) == (first.rank, "too_little_memory")
             assert "too little memory" in await asyncio.wait_for(second.ended, 10)
             await until(lambda: sum(guest.place is None for guest in rendezvous.guests) == 1)
             group = rendezvous.open(2, {1: b"again", 2: b"again"})

@@ -1,0 +1,104 @@
+"""Who is at the rendezvous of a group, as its host needs to know it: by name, and who is free for a place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from device_agent.group.forming import NotFormed
+from device_agent.group.roll import Roll
+from peers.group import Group, Guest
+from peers.rendezvous import Rendezvous
+from wire.errors import REFUSALS, Code
+
+FREE_WITHIN_S: Final = 5.0
+"""When a group has ended its members stop computing within it; others are sent away until they have."""
+
+_REFUSED: Final = frozenset(code.value for code in (*REFUSALS, Code.TOO_LITTLE_MEMORY))
+
+log = structlog.get_logger()
+
+
+class Company:
+    """The guests of a rendezvous and what the roll says of them. Belongs on the event loop."""
+
+    def __init__(self, rendezvous: Rendezvous, roll: Roll) -> None:
+        self.rendezvous = rendezvous
+        self._roll = roll
+        self._seen: set[int] = set()
+        self._group: Group | None = None
+
+    @property
+    def here(self) -> list[str]:
+        """Names of who is there, in the order in which they came."""
+        return [guest.name for guest in self.rendezvous.guests if not guest.gone]
+
+    def taking_part(self, working: Sequence[str] = ()) -> tuple[str, ...]:
+        """See ``Roll.taking_part``; now."""
+        for guest in self.rendezvous.guests:
+            if id(guest) not in self._seen:
+                log.info("a member is there", name=guest.name)
+                self._roll.came(guest.name)
+        self._seen = {id(guest) for guest in self.rendezvous.guests}
+        self._hear_refusals()
+        return self._roll.taking_part(self.here, monotonic(), working)
+
+    def guest(self, name: str) -> Guest | None:
+        """Who has this name, where somebody is there."""
+        return next((guest for guest in self.rendezvous.guests if guest.name == name and not guest.gone), None)
+
+    async def changed(self, within_s: float) -> None:
+        """Wait until somebody has come, gone, become free or sent a note, or may come back."""
+        now = monotonic()
+        again = self._roll.next_change(now)
+        wait_s = within_s if again is None else min(within_s, again - now)
+        with suppress(TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(self.rendezvous.changed.wait(), max(0.0, wait_s))
+        self.rendezvous.changed.clear()
+
+    async def freed(self) -> None:
+        """Wait until all who are there are free for a place; who computes on is sent away."""
+        deadline = monotonic() + FREE_WITHIN_S
+        while busy := [guest for guest in self.rendezvous.guests if guest.place is not None]:
+            if monotonic() > deadline:
+                for guest in busy:
+                    guest.dismiss(Code.TIMEOUT, f"{guest.name} has not ended within {FREE_WITHIN_S:g} s")
+            await self.changed(deadline + 1.0 - monotonic())
+
+    def open(self, epoch: int, plans: Mapping[int, bytes], names: Mapping[int, str]) -> Group:
+        """See ``Rendezvous.open``; all of ``names`` must be free. Raises ``NotFormed`` where one has gone meanwhile."""
+        self._group = group = self.rendezvous.open(epoch, plans, names)
+        if group.missing:
+            why = f"{', '.join(names[rank] for rank in group.missing)} went before it began"
+            group.end(why)
+            raise NotFormed(why, ())
+        return group
+
+    def blame(self, group: Group, why: str) -> str | None:
+        """A group has ended: whose fault it was counts against it, and it is sent away where it still computes.
+
+        Returns its name; None: nobody's in particular.
+        """
+        self._hear_refusals()
+        name = group.names.get(group.blamed)
+        if name is None or self._roll.has_refused(name):
+            return name
+        self._roll.failed(name, why, monotonic())
+        guest = self.guest(name)
+        if guest is not None and guest.place is not None and guest.place[0] is group:
+            guest.dismiss(Code.LOST, why)
+        return name
+
+    def _hear_refusals(self) -> None:
+        """Who has left the group because it cannot do its part is planned without."""
+        group = self._group
+        for rank, said in list(group.left.items()) if group is not None else []:
+            if group is not None and said.code in _REFUSED and not self._roll.has_refused(group.names[rank]):
+                self._roll.refuses(group.names[rank], said.why)
+                log.error("a member cannot take part", name=group.names[rank], why=said.why)
+                del group.left[rank]

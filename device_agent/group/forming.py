@@ -1,0 +1,84 @@
+"""How the portal forms one life of its group: all fit, all load, all reach for each other."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Final
+
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part
+from device_agent.group.kept import KeptLayers
+from device_agent.group.life import GroupLife
+from device_agent.group.worker import PORTAL
+from peers.fabric import Fabric
+from peers.group import Group
+from split_model.checkpoint import Checkpoint
+from split_model.errors import ModelError
+
+_LOOK_EVERY_S: Final = 0.02
+
+
+class NotFormed(Exception):
+    """A life has not begun because of ``ranks``; ``refused``: they cannot do their parts."""
+
+    def __init__(self, why: str, ranks: tuple[int, ...], refused: bool = False) -> None:
+        super().__init__(why)
+        self.ranks, self.refused = ranks, refused
+
+
+async def form(
+    group: Group,
+    plan: JoinedPlan,
+    checkpoint: Checkpoint,
+    kept: KeptLayers,
+    address: str,
+    budget: int,
+    silent_s: float,
+) -> GroupLife:
+    """A life that has not been started.
+
+    Args:
+        group: open, for the plan's seats.
+        kept: the portal's own layers.
+        address: the portal's, as members reach it.
+        budget: bytes for the portal's own part, see ``Part``.
+        silent_s: see ``PeerLink``.
+
+    Raises:
+        NotFormed: a member has not come in time, or the portal itself cannot do its part.
+        PeerLost: a member is gone, or has refused.
+    """
+    part: Part | None = None
+    if PORTAL in plan.ranks:
+        try:
+            part = await asyncio.to_thread(Part, plan, checkpoint, PORTAL, budget, kept)
+        except ValueError as error:
+            raise NotFormed(f"the portal cannot take part: {error}", (PORTAL,), refused=True) from error
+    await posted(group, plan.seats, FITS)
+    group.board.post(LOAD, b"")
+    try:
+        held = await asyncio.to_thread(part.load) if part is not None else []
+    except ModelError as error:
+        raise NotFormed(f"the portal cannot load its part: {error}", (PORTAL,), refused=True) from error
+    await posted(group, plan.seats, LOADED)
+    group.board.post(ALL_LOADED, b"")
+    fabric = await asyncio.to_thread(
+        Fabric.open, group.board, PORTAL, group.size, address, epoch=group.epoch, silent_s=silent_s
+    )
+    worker = part.worker(held, fabric) if part is not None else None
+    return GroupLife(fabric, plan.layers(checkpoint.spec), plan.ranks, worker)
+
+
+async def posted(group: Group, seats: dict[int, str], what: str, within_s: float = LOADED_WITHIN_S) -> None:
+    """Wait until the members of all ``seats``, names by rank, have posted it.
+
+    Raises ``NotFormed`` where some have not in time, ``PeerLost`` where one is gone, or has refused.
+    """
+    deadline = monotonic() + within_s
+    while not group.board.has([f"{what}{rank}" for rank in seats]):
+        if monotonic() > deadline:
+            late = tuple(rank for rank in seats if not group.board.has([f"{what}{rank}"]))
+            names = ", ".join(seats[rank] for rank in late)
+            raise NotFormed(f"{names} did not come within {within_s:g} s ({what.rstrip('/')})", late)
+        await asyncio.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,107 @@
+"""What a group tells whoever asks: who is in it, what each does, and why somebody does nothing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from device_agent.group.pieces import cache_bytes, pieces_of, weight_bytes
+from device_agent.planning.plan import ByRows, Hybrid, Layer
+from split_model.slices import DTYPE_BYTES
+from split_model.spec import ModelSpec
+
+Doing = Literal["joining", "measuring", "loading", "working", "slow", "lost", "excluded"]
+"""Of a member: it is there and has nothing to do yet; it measures itself, or loads, or computes; it was too slow, and
+is planned without until it is fast again; it is gone; it may not take part, or need not."""
+
+
+@dataclass(frozen=True)
+class MemberState:
+    """One member.
+
+    Attributes:
+        layers: which of the model's it computes, as "0-11, 14"; "" for none.
+        heads: how many query heads of a layer, as "4" or "4 to 6"; "" for none.
+        rows_share: its mean share of a prompt's rows, from 0 to 1; None: its layers are not shared by rows.
+        memory_mb: what weights and one session's keys and values take, in MB.
+        why: what there is to say of it, "" where all is well.
+    """
+
+    name: str
+    state: Doing
+    layers: str = ""
+    heads: str = ""
+    rows_share: float | None = None
+    memory_mb: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """All of it.
+
+    Attributes:
+        mode: of the plan, "" before the first.
+        epoch: counts the plans, those that measure included.
+        formed: whether it computes now.
+        members: the portal first.
+        why: what there is to say of the whole, "" where all is well.
+    """
+
+    name: str
+    mode: str
+    epoch: int
+    formed: bool
+    members: tuple[MemberState, ...]
+    why: str = ""
+
+
+def working(
+    name: str, layers: Sequence[Layer], first: int, place: int, spec: ModelSpec, dtype: str, positions: int
+) -> MemberState:
+    """The state of a member that computes its part of a plan.
+
+    Args:
+        layers: the group's, which are the model's from layer ``first`` on.
+        place: of the member in the plan.
+        positions: for how many it keeps room.
+    """
+    mine = [number for number, layer in enumerate(layers) if pieces_of(layer, place, spec)]
+    groups = [_groups(layers[number], place, spec) for number in mine]
+    shares = [share for number in mine if (share := _share(layers[number], place)) is not None]
+    taken = weight_bytes(layers, first, place, spec, dtype)
+    taken += cache_bytes(layers, place, spec, positions, DTYPE_BYTES[dtype])
+    return MemberState(
+        name,
+        "working",
+        _spans(first + number for number in mine),
+        _range([count * spec.num_heads // spec.num_kv_heads for count in groups]),
+        round(sum(shares) / len(shares), 4) if shares else None,
+        round(taken / 1e6),
+    )
+
+
+def _groups(layer: Layer, place: int, spec: ModelSpec) -> int:
+    return sum(len(piece.groups) for piece in pieces_of(layer, place, spec))
+
+
+def _share(layer: Layer, place: int) -> float | None:
+    return layer.rows[place] / sum(layer.rows) if isinstance(layer, (ByRows, Hybrid)) else None
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ", ".join("-".join(map(str, span)) for span in spans)
+
+
+def _range(counts: Sequence[int]) -> str:
+    if not counts:
+        return ""
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"

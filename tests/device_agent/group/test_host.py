@@ -1,0 +1,161 @@
+"""The life of a group: who is let in, who is waited for, what it goes on with, and what it says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from clouds import chain_over, greedy, until
+from groups import PORTAL, hosted, member_here
+from oracle import oracle_tokens, prompt_for
+from tiny_models import build_tiny
+
+from device_agent.group.host import GroupHost
+from device_agent.group.member import CannotTakePart
+from device_agent.group.state import MemberState
+from device_agent.sharing.compute import Compute
+from wire.errors import Code, ConnectionFailed
+
+TOKENS = 12
+PROMPT = 40
+
+
+def of(host: GroupHost, name: str) -> MemberState:
+    """What the group says of one."""
+    return next(each for each in host.state().members if each.name == name)
+
+
+def working(host: GroupHost) -> list[str]:
+    """Who computes now."""
+    return [each.name for each in host.state().members if each.state == "working"]
+
+
+@asynccontextmanager
+async def computing() -> AsyncIterator[Compute]:
+    """A compute thread."""
+    compute = Compute()
+    yield compute
+    compute.stop()
+
+
+async def right(host: GroupHost, path: Path) -> bool:
+    """Whether an answer is transformers'."""
+    prompt = prompt_for(path, PROMPT)
+    async with computing() as compute:
+        found = await greedy(chain_over(path, 0, 0, host.submodel, compute, 64), list(prompt), TOKENS)
+    return found == oracle_tokens(path, prompt, TOKENS)
+
+
+async def test_a_number_of_members_gathers_and_the_next_waits(tiny: Path) -> None:
+    """The portal and two who come make three; a fourth waits, and takes the place of one who goes."""
+    async with hosted(tiny, "voltage", 3) as host, AsyncExitStack() as stack:
+        port = host.listens.result()
+        assert host.state().formed is False
+        first = await stack.enter_async_context(member_here(tiny, "one", port))
+        await stack.enter_async_context(member_here(tiny, "two", port))
+        await until(host.formed.is_set)
+        await stack.enter_async_context(member_here(tiny, "three", port))
+        await until(lambda: "three" in [each.name for each in host.state().members])
+        assert set(working(host)) == {PORTAL, "one", "two"} and of(host, "three").state == "joining"
+        state = of(host, "one")
+        assert state.layers == "0-3" and state.heads == "4" and state.rows_share == pytest.approx(1 / 3, abs=1e-3)
+        assert await right(host, tiny)
+        first.cancel()
+        await until(lambda: set(working(host)) == {PORTAL, "two", "three"} and host.formed.is_set())
+        assert of(host, "one").state == "lost" and "one" in of(host, "one").why
+        assert await right(host, tiny)
+
+
+async def test_it_begins_with_those_who_have_come(tiny: Path) -> None:
+    """Where one does not come in time the others begin, and say so; when it comes, it is planned in, and what is asked
+    meanwhile is answered; members keep the layers that both plans have."""
+    async with hosted(tiny, "tensor", ("one", "two"), join_within_s=3.0) as host, AsyncExitStack() as stack:
+        port = host.listens.result()
+        await stack.enter_async_context(member_here(tiny, "one", port))
+        await until(host.formed.is_set)
+        assert working(host) == ["one"] and of(host, "two").state == "lost"
+        await stack.enter_async_context(member_here(tiny, "nobody", port))
+        answers = asyncio.gather(*(right(host, tiny) for _ in range(3)))
+        await stack.enter_async_context(member_here(tiny, "two", port))
+        await until(lambda: working(host) == ["one", "two"])
+        assert await answers == [True] * 3 and await right(host, tiny)
+        assert of(host, "nobody").state == "excluded" and "not one of those" in of(host, "nobody").why
+
+
+async def test_nobody_comes(tiny: Path) -> None:
+    """The group ends, and says that; so do its sessions."""
+    async with hosted(tiny, "tensor", ("one",), join_within_s=0.2) as host:
+        session = host.submodel.open(10)
+        await host.news()
+        await until(lambda: "no member has come" in host.state().why)
+        with pytest.raises(Exception, match="no member has come"):
+            host.submodel.open(10)
+        session.close()
+
+
+async def test_a_portal_may_be_its_own_group(tiny: Path) -> None:
+    """With nobody else there it computes everything."""
+    async with hosted(tiny, "pipeline", 1) as host:
+        await until(host.formed.is_set)
+        assert working(host) == [PORTAL] and await right(host, tiny)
+
+
+async def test_a_second_of_a_name_is_refused(tiny: Path) -> None:
+    """By name, and the first goes on."""
+    async with hosted(tiny, "tensor", ("one",)) as host:
+        port = host.listens.result()
+        async with member_here(tiny, "one", port):
+            await until(host.formed.is_set)
+            async with member_here(tiny, "one", port, redial=False) as second:
+                with pytest.raises(ConnectionFailed, match="'one'") as refused:
+                    await second
+            assert refused.value.code is Code.NAME_TAKEN
+            assert working(host) == ["one"] and await right(host, tiny)
+
+
+async def test_who_cannot_take_part_is_planned_without(tiny: Path, tiny_folder: Path) -> None:
+    """Another model, or too little memory: both sides say why, the member ends, the group forms without it."""
+    other = tiny_folder / "qwen2"
+    other = other if other.exists() else build_tiny("qwen2", other)
+    async with hosted(tiny, "tensor", 3, positions=200_000) as host, AsyncExitStack() as stack:
+        port = host.listens.result()
+        wrong = await stack.enter_async_context(member_here(other, "wrong", port))
+        small = await stack.enter_async_context(member_here(tiny, "small", port, memory_mb=1))
+        for task, code, why in (
+            (wrong, Code.DIGEST_MISMATCH, "not the portal's"),
+            (small, Code.TOO_LITTLE_MEMORY, "MB are needed"),
+        ):
+            with pytest.raises(CannotTakePart, match=why) as refused:
+                await asyncio.wait_for(task, 30)
+            assert refused.value.code is code
+        await until(host.formed.is_set)
+        assert working(host) == [PORTAL] and await right(host, tiny)
+        assert "not the portal's" in of(host, "wrong").why and of(host, "wrong").state == "excluded"
+        assert "MB are needed" in of(host, "small").why
+
+
+async def test_a_group_that_never_forms_says_why(tiny: Path, tiny_folder: Path) -> None:
+    """Where all that come are refused there is nothing to wait for."""
+    other = tiny_folder / "qwen2"
+    other = other if other.exists() else build_tiny("qwen2", other)
+    async with hosted(tiny, "tensor", ("one",)) as host, member_here(other, "one", host.listens.result()):
+        await until(lambda: "not the portal's" in host.state().why)
+
+
+async def test_members_outlive_their_portal(tiny: Path) -> None:
+    """They dial again and are there for the next; no thread of the group before is left."""
+    before = threading.active_count()
+    async with AsyncExitStack() as stack:
+        async with hosted(tiny, "voltage", 2) as host:
+            port = host.listens.result()
+            await stack.enter_async_context(member_here(tiny, "one", port))
+            await until(host.formed.is_set)
+            assert await right(host, tiny)
+        async with hosted(tiny, "voltage", 2, port=port) as host:
+            await until(host.formed.is_set)
+            assert await right(host, tiny)
+    await until(lambda: threading.active_count() <= before + 2)
