@@ -23,6 +23,7 @@ class KeptLayers:
         self.reused = 0
         self._model: tuple[str, str] = ("", "")
         self._held: dict[int, HeldLayer] = {}
+        self._kinds: dict[int, tuple[bool, bool]] = {}
 
     def loaded_bytes(self, digest: str, dtype: str) -> int:
         """Bytes that a plan for this model can use again, or have freed for its own."""
@@ -40,8 +41,11 @@ class KeptLayers:
         same = {
             number: HeldLayer(layer, held.pieces, held.blocks, held.label)
             for number, layer in enumerate(layers, first)
-            if (held := self._held.get(number)) is not None and _alike(held, layer, place, checkpoint)
+            if (held := self._held.get(number)) is not None
+            and held.pieces == tuple(pieces_of(layer, place, checkpoint.spec))
+            and self._kinds[number] == _kind(layer, place)
         }
+        self._kinds = {number: _kind(layer, place) for number, layer in enumerate(layers, first)}
         self._held, self.reused = same, sum(bool(each.blocks) for each in same.values())
         of: torch.dtype = getattr(torch, dtype)
         for number, layer in enumerate(layers, first):
@@ -50,8 +54,7 @@ class KeptLayers:
         return [self._held[first + number] for number in range(len(layers))]
 
 
-def _alike(held: HeldLayer, layer: Layer, place: int, checkpoint: Checkpoint) -> bool:
-    """Whether the weights of a layer are held as another plan wants them: the same pieces, and Q apart from K and V
-    where rows are shared."""
-    pieces = tuple(pieces_of(layer, place, checkpoint.spec))
-    return held.pieces == pieces and isinstance(held.layer, ByRows) == isinstance(layer, ByRows)
+def _kind(layer: Layer, place: int) -> tuple[bool, bool]:
+    """How a member's weights of a layer are held beside what they are, see ``HeldLayer.load``: where rows are shared Q
+    is apart from K and V, and for Eq. 8 all are plain."""
+    return isinstance(layer, ByRows), isinstance(layer, ByRows) and layer.reorders(place)

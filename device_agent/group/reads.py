@@ -63,6 +63,11 @@ class Reads:
         self._send(read)
         return answer
 
+    @property
+    def waiting(self) -> bool:
+        """Whether anything is not answered."""
+        return bool(self._reads)
+
     def again(self) -> None:
         """A life has begun that knows of nothing."""
         for read in list(self._reads):

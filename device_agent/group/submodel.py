@@ -89,8 +89,8 @@ class GroupSubmodel:
 
     @property
     def busy(self) -> bool:
-        """Whether any session waits for an answer."""
-        return any(session.record.waiting for session in self._open.values())
+        """Whether anybody waits for an answer."""
+        return self._reads.waiting or any(session.record.waiting for session in self._open.values())
 
     def pause(self) -> None:
         """The life is over because a better one follows: nobody's rows are the reason."""
