@@ -10,9 +10,11 @@ import torch
 
 from device_agent.build import LoadDrafters, build
 from device_agent.config import DeviceConfig
+from device_agent.group.host import GroupEnded
 from device_agent.speculative.drafters import load_drafters
 from drafting.errors import BadDrafter
 from service.logs import configure_logs
+from service.modes import MODES
 from service.settings import settings_command
 from service.stopping import end_at_once
 from split_model.errors import ModelError
@@ -52,9 +54,12 @@ def run(config: DeviceConfig, load: LoadDrafters = load_drafters) -> None:
         )
         if config.mode == "cloud":
             structlog.get_logger().info("the whole model runs in the cloud, and the cloud sees the text")
-        elif config.mode != "local" and config.split == 0:
+        elif MODES[config.mode].has_cloud and config.split == 0:
             structlog.get_logger().warning("with --split 0 the cloud could read the tokens off the rows it gets")
-        await device.run()
+        try:
+            await device.run()
+        except GroupEnded as ended:
+            raise SystemExit(f"The group has ended: {ended}") from None
 
     with suppress(KeyboardInterrupt):
         asyncio.run(main())

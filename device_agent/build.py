@@ -12,18 +12,19 @@ from device_agent.agent import Agent
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.tokenizer import Tokenizer
+from device_agent.build_group import build_group
 from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.prefill import WHOLE_PROMPT
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.config import DeviceConfig
-from device_agent.device import Device
+from device_agent.device import Device, Elsewhere
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import KINDS, Drafters, load_drafters
 from device_agent.speculative.way import DraftingWays
-from service.modes import NO_DRAFT
+from service.modes import MODES, NO_DRAFT
 from split_model.checkpoint import Checkpoint
 from split_model.device import choose_device
 from split_model.hub import identity, resolve
@@ -54,15 +55,15 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         ModelError: the checkpoint is missing, broken or not supported.
         BadDrafter: a drafter that was named is missing or does not fit the model.
         ValueError: there is no such ``--device`` here, ``--split`` and ``--tail`` do not fit the model, ``--drafters``
-            is no folder, or the mode drafts with a small model and was given another drafter.
+            is no folder, the mode drafts with a small model and was given another drafter, or no group can run this.
     """
     if config.mode == "u-small" and config.draft[0] in KINDS:
         raise ValueError(f"--mode u-small drafts with a small model, and {config.draft[0]} is none")
-    local, drafts = config.mode == "local", config.wanted_drafters
+    mode, local, drafts = MODES[config.mode], config.mode == "local", config.wanted_drafters
     whole = local and set(drafts) == {NO_DRAFT}
 
     def held(spec: ModelSpec) -> list[Slice]:
-        if local:
+        if not mode.has_cloud:  # A group's portal reads what the plan gives it.
             return [whole_model(spec)]
         return [input_slice(spec, config.split), output_slice(spec, config.tail)]
 
@@ -73,7 +74,7 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
     # In a cloud the name is part of the tenant: devices that were given none are strangers to each other.
     name = config.name or f"device-{secrets.token_hex(4)}"
     dtype = getattr(torch, config.dtype)
-    device = choose_device(config.device, held_bytes(spec, held(spec), dtype))
+    device = choose_device("cpu" if mode.group else config.device, held_bytes(spec, held(spec), dtype))
     parts = load_apart(lambda: DeviceParts.load(checkpoint, split, tail, dtype, device))
     loaded_bytes = parts.loaded_bytes
     folder = Path(config.drafters) if config.drafters else path / "drafters"
@@ -81,7 +82,7 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         raise ValueError(f"--drafters {config.drafters}: there is no such folder")
     drafters = load_apart(lambda: load(drafts, folder, checkpoint, split, dtype, parts))
     compute = Compute()
-    remote: RemoteSubmodel | None = None
+    remote: Elsewhere | None = None
     rest: Submodel | None = None
     middle = middle_slice(spec, split, tail)
     if local and not whole:
@@ -89,7 +90,10 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         stack = load_apart(lambda: Stack.load(checkpoint, middle, dtype, device))
         loaded_bytes += stack.loaded_bytes
         rest = LocalSubmodel(stack, compute)
-    elif not local:
+    elif mode.group:
+        group = build_group(config, name, checkpoint, middle)
+        rest, remote = group.submodel, group
+    elif mode.has_cloud:
         rest = remote = RemoteSubmodel(
             config.cloud,
             _hello(config, name, checkpoint, middle),

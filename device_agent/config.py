@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from service.settings import setting, tuning
-from service.shared_settings import CloudTokenSettings, DeviceSide, DeviceTokenSettings, ProcessSettings
+from service.addresses import host_and_port
+from service.modes import MODES
+from service.settings import changed, setting, tuning
+from service.shared_settings import (
+    CloudTokenSettings,
+    DeviceSide,
+    DeviceTokenSettings,
+    ModelSettings,
+    ProcessSettings,
+    SplitSettings,
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,47 @@ class AnswerSettings:
 
 
 @dataclass(frozen=True)
+class MemberSettings:
+    """Its part in a group."""
+
+    group_key: str = setting("", "secret that the members of a group share, 16 characters or more", secret=True)
+    memory_mb: int = tuning(0, "memory for its part of the group's layers, in MB; 0: what is free", minimum=0)
+
+
+@dataclass(frozen=True)
+class GroupSettings(MemberSettings):
+    """Its group."""
+
+    group: str = setting("home", "name of the group")
+    group_listen: str = setting("127.0.0.1:8003", "where the other devices of its group join, as ADDRESS:PORT")
+    join: str = setting(
+        "", "compute for the group that another device serves with, which listens at HOST:PORT", variable="group_join"
+    )
+
+
+@dataclass(frozen=True)
 class DeviceConfig(
-    ProcessSettings, AnswerSettings, CloudTokenSettings, DeviceTokenSettings, ConnectionSettings, DeviceSide
+    ProcessSettings,
+    AnswerSettings,
+    CloudTokenSettings,
+    DeviceTokenSettings,
+    GroupSettings,
+    ConnectionSettings,
+    DeviceSide,
 ):
-    """Run a device agent: tokenizer, first layers and head stay here, the middle layers run in the cloud."""
+    """Run a device agent: tokenizer, first layers and head stay here, the middle layers run in the cloud or in a group.
+
+    With --join it serves nobody itself: it computes its part for the group of another device.
+    """
+
+    max_model_len: int = changed(ModelSettings, "max_model_len", 0, tunes=True)
+    tail: int = changed(SplitSettings, "tail", 0, tunes=True)
+    log_level: Literal["debug", "info", "warning", "error"] = changed(ProcessSettings, "log_level", "info", tunes=True)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where settings contradict each other."""
+        super().__post_init__()
+        if self.join or MODES[self.mode].group:
+            if not self.group_key:
+                raise ValueError("a group needs a key that all its members know: set TRILBY_GROUP_KEY to it")
+            host_and_port("--group-listen", self.group_listen)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from device_agent.agent import Agent
 from device_agent.answering.answer import ServedChain
 from device_agent.chain.model_ends import DeviceParts
-from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.config import DeviceConfig
 from device_agent.speculative.drafters import Drafters
 from device_agent.warm_up import warm_up
@@ -20,19 +19,33 @@ SWEEP_EVERY_S = 5.0
 """How often conversations that are too old are looked for."""
 
 
+class Elsewhere(Protocol):
+    """Who computes the middle layers on other machines: a cloud, or a group."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether requests can be answered now."""
+
+    async def run(self) -> None:
+        """Work until it is cancelled; an error where it cannot go on."""
+
+    async def news(self) -> None:
+        """Wait until something is different that the gateway should know."""
+
+
 @dataclass(frozen=True)
 class Device:
     """One agent with what it serves; ``build`` makes it, and nothing is dialled before it runs.
 
     Attributes:
-        remote: the middle layers in the cloud; None where all are here.
+        remote: who has the middle layers; None where all are here.
         loaded_bytes: of weights, the drafters' left out.
     """
 
     config: DeviceConfig
     agent: Agent
     model: ServedChain
-    remote: RemoteSubmodel | None
+    remote: Elsewhere | None
     loaded_bytes: int
 
     @property
@@ -77,8 +90,8 @@ class Device:
                 for task in ended:
                     task.result()
             finally:
-                # First whatever uses sessions, then those that are parked, and the cloud's connections last, which
-                # deliver what was said: so nothing of this device is left in a cloud server.
+                # First whatever uses sessions, then those that are parked, and the connections to cloud or group last,
+                # which deliver what was said: so nothing of this device is left there.
                 await _cancelled([*serving, stopped, *draining])
                 self.model.conversations.close()
                 await _cancelled(middle)
@@ -93,8 +106,8 @@ class Device:
         await warm_up(self.model, self.config)
         await self.agent.run()
 
-    async def _report(self, remote: RemoteSubmodel) -> None:
-        """The gateway hears at once whether the cloud can be reached."""
+    async def _report(self, remote: Elsewhere) -> None:
+        """The gateway hears at once what is new of cloud or group."""
         while True:
             await remote.news()
             self.agent.report()

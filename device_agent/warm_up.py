@@ -41,7 +41,10 @@ async def warm_up(model: ServedChain, settings: DraftSettings) -> None:
         with suppress(SessionFailed):  # A model without a chat template.
             await model.readers.submit(lambda: model.tokenizer.chat([ChatTurn("user", "Once upon a time")]), "")
         chain = model.chain
-        if chain.middle is not None and chain.middle.hints is not None:  # No cloud is needed for this.
+        middle = chain.middle
+        if middle is not None and (
+            middle.hints is not None or not middle.connected
+        ):  # Neither cloud nor group is needed.
             chain = Chain(chain.parts, None, chain.compute, chain.chunk)
         warming = Warming(min(model.max_positions, chain.max_positions) - 1, began)
         await _forwards(chain, warming)

@@ -14,6 +14,14 @@ def host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def host_and_port(flag: str, text: str) -> tuple[str, int]:
+    """The two parts of what was given to ``flag``. Raises ValueError where it is not HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{flag} is HOST:PORT, and {text!r} is not")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def reachable(host: str) -> str:
     """An address under which this machine itself reaches a server that listens on ``host``."""
     return "127.0.0.1" if host in ANY else host

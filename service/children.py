@@ -39,6 +39,7 @@ class Children:
         self._urgency = Urgency.NONE
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ready: set[str] = set()
+        self._spare: set[str] = set()
 
     def start(self, name: str, arguments: list[str]) -> None:
         """Start a process. Ctrl-C in the terminal reaches only the parent, which then stops all in order."""
@@ -54,6 +55,10 @@ class Children:
         """This process answers: it takes signals itself from now on."""
         self._ready.add(name)
 
+    def spare(self, name: str) -> None:
+        """From now on the others go on without this process, should it end."""
+        self._spare.add(name)
+
     def told(self, urgency: Urgency) -> None:
         """For ``stop_signals``: called in the middle of anything, so that whoever waits has to look."""
         self._urgency = urgency
@@ -63,7 +68,11 @@ class Children:
     @property
     def may_drain(self) -> bool:
         """Whether the processes are to drain, and all of them can: they answer."""
-        return self._urgency is Urgency.DRAIN and self._ready == set(self._processes)
+        return self._urgency is Urgency.DRAIN and self._ready >= self._needed
+
+    @property
+    def _needed(self) -> set[str]:
+        return set(self._processes) - self._spare
 
     def wait(self, until: Callable[[], bool]) -> tuple[str, int] | None:
         """Until something holds or a process ends: None, or which and its exit status. Raises ``Stopped``."""
@@ -76,12 +85,20 @@ class Children:
             time.sleep(POLL_S)
 
     def ended(self) -> tuple[str, int] | None:
-        """The first process that is not running any more, and its exit status."""
+        """The first process that is not running any more though the others need it, and its exit status."""
         for name, process in self._processes.items():
             code = process.poll()
-            if code is not None:
+            if code is not None and name not in self._spare:
                 return name, code
         return None
+
+    def left(self) -> dict[str, int]:
+        """The exit status of each process that has ended though the others go on; each is said once."""
+        codes = {name: code for name in self._spare if (code := self._processes[name].poll()) is not None}
+        for name in codes:
+            self._spare.remove(name)
+            del self._processes[name]
+        return codes
 
     def drain(self, within_s: float) -> None:
         """The gateway refuses what is new and finishes what is open; then device and cloud have nothing left to do."""

@@ -1,7 +1,8 @@
 """What each mode means for a device and for a cloud server. Pure.
 
-``hat`` and ``local`` are Trilby's own. The others are what it is compared with, on the same engine, so that only the
-method differs: the baselines of the HAT paper (its section 4.1), and two that it has not.
+``hat`` and ``local`` are Trilby's own. Those without a cloud beside ``local`` are for groups of devices. The others are
+what ``hat`` is compared with, on the same engine, so that only the method differs: the baselines of the HAT paper (its
+section 4.1), and two that it has not.
 """
 
 from __future__ import annotations
@@ -47,12 +48,19 @@ class Mode:
         device: settings of a device that the mode fixes.
         cloud: settings of its cloud servers that differ from the usual ones; who gives them himself has it his way.
         has_cloud: whether there is a cloud server at all.
+        group: whether a group of devices computes what the device itself does not.
     """
 
     about: str
     device: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     cloud: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     has_cloud: bool = True
+    group: bool = False
+
+
+def _group(about: str) -> Mode:
+    """A mode of groups. Prompts come to them whole, since it is their rows that many share."""
+    return Mode(about, {"whole_prompts": True, "download": "last"}, has_cloud=False, group=True)
 
 
 MODES: Final[Mapping[str, Mode]] = {
@@ -88,6 +96,11 @@ MODES: Final[Mapping[str, Mode]] = {
         {"whole_prompts": False, "download": "last"},
         has_cloud=False,
     ),
+    "voltage": _group("a group of devices shares the rows of each layer"),
+    "galaxy": _group("a group shares heads, columns and rows"),
+    "tensor": _group("a group shares heads and columns"),
+    "sequence": _group("a group shares rows, and exchanges keys and values"),
+    "pipeline": _group("a group has some layers each"),
 }
 
 

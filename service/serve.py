@@ -1,8 +1,10 @@
-"""``trilby serve``: gateway, cloud server and one device agent on this machine, started and stopped together."""
+"""``trilby serve``: gateway, one device agent, and a cloud server or the other members of its group, on this machine,
+started and stopped together."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import sys
 import time
@@ -18,7 +20,7 @@ from service.addresses import host_port, reachable
 from service.children import AFTER_DRAINING_S, Children, Stopped
 from service.logs import configure_logs
 from service.modes import MODES, NO_DRAFT
-from service.setting_names import ENDING, ENVIRONMENT_PREFIX
+from service.setting_names import ENDING, ENVIRONMENT_PREFIX, command_line
 from service.settings import changed, secrets_of, settings_command, words_of
 from service.shared_settings import (
     ApiSettings,
@@ -34,6 +36,9 @@ from service.stopping import stop_signals
 DEMO = Path(__file__).resolve().parents[1] / "models" / "demo"
 """The model that comes with Trilby."""
 
+DEVICE = "device"
+"""What its device agent is called; the others of a group have its name and a number."""
+
 START_WITHIN_S = 900.0
 """Time for all processes to be ready: a large model may have to be downloaded and read."""
 
@@ -44,6 +49,7 @@ trilby serve
 trilby serve --model ~/models/Qwen3-0.6B --split 4 --dtype bfloat16
 trilby serve --draft lookup
 trilby serve --mode local --port 9000
+trilby serve --mode galaxy --devices 3
 trilby serve --mode u-sarathi --step-rows 256
 trilby serve --mode u-small --draft ~/models/small
 TRILBY_DEVICE_TOKEN=… trilby serve --host 0.0.0.0 --api-keys-file ~/.trilby-keys
@@ -52,9 +58,13 @@ TRILBY_DEVICE_TOKEN=… trilby serve --host 0.0.0.0 --api-keys-file ~/.trilby-ke
 
 @dataclass(frozen=True)
 class ServeConfig(ProcessSettings, GatewaySide, CloudSide, DeviceSide):
-    """Serve a model on this machine: gateway, cloud server and one device agent, each a process of its own."""
+    """Serve a model on this machine: gateway, cloud server and one device agent, each a process of its own.
+
+    In a group's mode there is no cloud server: several processes share the layers.
+    """
 
     model: str = changed(ModelSettings, "model", str(DEMO))
+    max_model_len: int = changed(ModelSettings, "max_model_len", 0, tunes=True)
     tail: int = changed(SplitSettings, "tail", 0, tunes=True)
     port: int = changed(ApiSettings, "port", 8000, minimum=1)
     log_level: Literal["debug", "info", "warning", "error"] = changed(
@@ -76,7 +86,7 @@ def run(config: ServeConfig) -> None:
         try:
             _start(config, children)
             _say_hello(config)
-            ended = children.wait(lambda: False)
+            ended = children.wait(lambda: _say_who_left(children))
             assert ended is not None
             name, code = ended
             raise SystemExit(f"The {name} process ended by itself (exit status {code}); see its messages above.")
@@ -98,7 +108,7 @@ def _stop(config: ServeConfig, children: Children) -> None:
 
 def _start(config: ServeConfig, children: Children) -> None:
     began = time.monotonic()
-    cloud_port = _free_port()
+    cloud_port, join_port = _free_port(), _free_port()
     where = _base(config)
     click.echo(f"Starting Trilby with {config.model} ({config.mode}, {config.dtype}) …")
     # Secrets go by the environment: everybody on the machine can read a command line.
@@ -106,24 +116,49 @@ def _start(config: ServeConfig, children: Children) -> None:
     for name in [each for each in os.environ if each.startswith(ENVIRONMENT_PREFIX) and each.endswith(ENDING.upper())]:
         del os.environ[name]  # What they hold is known already.
 
+    mode = MODES[config.mode]
+    computing = config.devices if mode.group else 2
+    shared = replace(config, threads=config.threads or max(1, (os.cpu_count() or 2) // computing))
+
     def start(name: str, module: str, side: type[Any], *more: str) -> None:
-        shared = replace(config, threads=config.threads or max(1, (os.cpu_count() or 2) // 2))
         words = [*words_of(shared, side), *words_of(shared, ProcessSettings), *more]
         children.start(name, [sys.executable, "-m", module, *words])
 
     start("gateway", "gateway", GatewaySide)
-    has_cloud = MODES[config.mode].has_cloud
-    if has_cloud:
+    if mode.has_cloud:
         # A credential for this run only: other users of this machine can reach the loopback address too.
         os.environ["TRILBY_CLOUD_TOKEN"] = os.urandom(16).hex()
         start("cloud", "cloud_server", CloudSide, "--host", "127.0.0.1", "--port", str(cloud_port))
     _await("gateway", children, lambda: _answers(f"{where}/health"))
-    if has_cloud:
+    members = _start_members(shared, children, f"127.0.0.1:{join_port}") if mode.group else []
+    if mode.has_cloud:
         _await("cloud", children, lambda: _answers(f"http://127.0.0.1:{cloud_port}/health"))
     links = ["--gateway", where.replace("http", "ws", 1), "--cloud", f"ws://127.0.0.1:{cloud_port}"]
-    start("device", "device_agent", DeviceSide, *links, "--name", "device")
-    _await("device", children, lambda: _answers(f"{where}/ready"))
+    links += ["--group-listen", f"127.0.0.1:{join_port}"]
+    start(DEVICE, "device_agent", DeviceSide, *links, "--name", DEVICE)
+    _await(DEVICE, children, lambda: _answers(f"{where}/ready"))
+    for name in members:
+        children.spare(name)
     click.echo(f"Ready after {time.monotonic() - began:.0f} s.")
+
+
+def _start_members(config: ServeConfig, children: Children, where: str) -> list[str]:
+    """The other devices of a group, which join it at ``where``; their names."""
+    # For this run only, as the cloud's credential.
+    os.environ["TRILBY_GROUP_KEY"] = secrets.token_urlsafe(32)
+    names = [f"{DEVICE}-{number}" for number in range(2, config.devices + 1)]
+    words = command_line(join=where, model=config.model, threads=config.threads, log_level=config.log_level)
+    words += command_line(log_form=config.log_form)
+    for name in names:
+        children.start(name, [sys.executable, "-m", "device_agent.group.member", *words, "--name", name])
+    return names
+
+
+def _say_who_left(children: Children) -> bool:
+    """Never the end: the group goes on with those who are left."""
+    for name, code in children.left().items():
+        click.echo(f"The {name} process ended by itself (exit status {code}); the group goes on without it.")
+    return False
 
 
 def _await(name: str, children: Children, ready: Callable[[], bool]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from service.children import AFTER_DRAINING_S
 from service.draft_settings import HAT_PAPER, DraftSettings
@@ -13,6 +13,12 @@ from service.modes import MODES, NO_DRAFT
 from service.setting_names import command_line, flag_of
 from service.settings import setting, settle, tuning
 from service.stopping import DRAIN_S
+
+DEVICES: Final = 2
+"""Of a group where nobody says how many."""
+
+MAX_DEVICES: Final = 64
+"""Of a group; more than that no plan is made for."""
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -58,14 +64,21 @@ class SplitSettings:
     mode: str = setting("hat", "; ".join(f"{name}: {mode.about}" for name, mode in MODES.items()), choices=tuple(MODES))
     split: int = setting(
         usual=2,
-        help="layers the device keeps at the front; in mode cloud 0; with 0 the cloud could read the tokens off the "
-        "rows it gets",
+        help="layers the device keeps at the front; in mode cloud and with a group 0; with 0 the cloud could read the "
+        "tokens off the rows it gets",
         minimum=0,
     )
     tail: int = setting(0, "layers the device keeps at the end", minimum=0)
     whole_prompts: bool = tuning(
         False, "devices send a prompt in one forward, or in as few as the cloud's --max-rows allows; nothing overlaps"
     )
+
+
+@dataclass(frozen=True)
+class DevicesSettings:
+    """A group of devices, which needs no cloud."""
+
+    devices: int = setting(DEVICES, "devices of the group, this one among them", minimum=1, maximum=MAX_DEVICES)
 
 
 @dataclass(frozen=True)
@@ -158,7 +171,7 @@ class CloudSide(StepSettings, SplitSettings, ModelSettings):
 
 
 @dataclass(frozen=True)
-class DeviceSide(PromptSettings, DraftSettings, SplitSettings, ModelSettings):
+class DeviceSide(PromptSettings, DraftSettings, DevicesSettings, SplitSettings, ModelSettings):
     """What ``trilby serve`` and ``trilby device`` both have; with the mode and ``--hat-paper`` applied."""
 
     def __post_init__(self) -> None:
@@ -170,12 +183,16 @@ class DeviceSide(PromptSettings, DraftSettings, SplitSettings, ModelSettings):
             if self.mode not in ("hat", "local"):
                 raise ValueError(f"--hat-paper is not for --mode {self.mode}: leave one of them out")
             self._fix("--hat-paper", HAT_PAPER)
-        self._fix(f"--mode {self.mode}", MODES[self.mode].device)
+        mode = MODES[self.mode]
+        if not mode.group and self.devices != DEVICES:
+            names = ", ".join(name for name, each in MODES.items() if each.group)
+            raise ValueError(f"--devices is for groups (--mode {names}), and --mode {self.mode} has none")
+        self._fix(f"--mode {self.mode}", mode.device)
         if self.whole_prompts and self.chunk:
             raise ValueError("prompts go whole here (--whole-prompts, or the mode): leave --chunk out")
         if self.mode == "u-small" and len(self.draft) != 1:
             raise ValueError("--mode u-small needs one --draft: the folder or Hugging Face id of a small model")
-        settle(self, DeviceSide)
+        settle(self, DeviceSide, {"split": 0} if mode.group else {})
 
     def _fix(self, who: str, fixed: Mapping[str, Any]) -> None:
         """Give settings the values that ``who`` says, where they have them not already. Raises ValueError."""
@@ -188,5 +205,13 @@ class DeviceSide(PromptSettings, DraftSettings, SplitSettings, ModelSettings):
 
     @property
     def wanted_drafters(self) -> tuple[str, ...]:
-        """The drafters to load, the first being the default; empty: the best there is."""
-        return self.draft or (() if self.mode == "hat" else (NO_DRAFT,))
+        """The drafters to load, the first being the default; empty: the best there is.
+
+        Beside a group as beside a cloud it pays to draft; without layers of its own a device has nothing but its text
+        to draft from.
+        """
+        if self.draft or self.mode == "hat":
+            return self.draft
+        if not MODES[self.mode].group:
+            return (NO_DRAFT,)
+        return () if self.split else ("lookup",)

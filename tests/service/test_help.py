@@ -75,7 +75,7 @@ def test_no_setting_has_two_variables() -> None:
     for config in CONFIGS.values():
         for each in fields(config):
             found.setdefault(each.name, set()).add(variable_of(each))
-    assert {name for name, variables in found.items() if len(variables) > 1} == {"host", "port", "model"}
+    assert {name for name, variables in found.items() if len(variables) > 1} == {"host", "join", "port", "model"}
 
 
 @pytest.mark.parametrize("config", [ServeConfig, DeviceConfig, CloudConfig])

@@ -39,11 +39,29 @@ def how_it_runs(config: CloudConfig) -> tuple[float, ...]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_alone_says_all(mode: str) -> None:
-    """Of a device, and of ``trilby serve``; one with a small model wants to know which."""
+    """Of a device, and of ``trilby serve``; one with a small model wants to know which, and a group has a key."""
     settings: dict[str, Any] = {"draft": ("org/small",)} if mode == "u-small" else {}
+    key: dict[str, Any] = {"group_key": "k" * 16} if MODES[mode].group else {}
     words = command_line(mode=mode, **settings)
-    assert parsed(DeviceConfig, words) == DeviceConfig("m", mode=mode, **settings)
+    assert parsed(DeviceConfig, words + command_line(**key)) == DeviceConfig("m", mode=mode, **settings, **key)
     assert parsed(ServeConfig, words) == ServeConfig("m", mode=mode, **settings)
+
+
+@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if mode.group])
+def test_a_group_has_all_layers_unless_told_otherwise(mode: str) -> None:
+    """Prompts come to it whole; its portal drafts, with what it has: its text, or also its first layers."""
+    config = ServeConfig(mode=mode)
+    assert (config.devices, config.split, config.whole_prompts) == (2, 0, True)
+    assert config.wanted_drafters == ("lookup",) and ServeConfig(mode=mode, split=2).wanted_drafters == ()
+    assert ServeConfig(mode=mode, draft=("none",)).wanted_drafters == ("none",)
+    with pytest.raises(ValueError, match="TRILBY_GROUP_KEY"):
+        DeviceConfig("m", mode=mode)
+
+
+def test_devices_are_a_groups() -> None:
+    """Elsewhere they would do nothing."""
+    with pytest.raises(ValueError, match=r"--devices is for groups .*voltage, galaxy.*, and --mode hat has none"):
+        ServeConfig(devices=3)
 
 
 def test_other_settings_as_flags() -> None:

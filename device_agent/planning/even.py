@@ -1,0 +1,55 @@
+"""The plain plan of each mode: everybody has the same share, whatever was measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.shares import handed_out
+
+
+def plan_evenly(mode: str, shape: ModelShape, members: Sequence[str], portal: str) -> GroupPlan:
+    """A plan of a mode for all layers of a model, which knows no profile and no memory.
+
+    Raises ValueError for a mode that there is not.
+    """
+    if mode not in _EVEN:
+        raise ValueError(f"mode {mode!r} is not one of {', '.join(_EVEN)}")
+    return GroupPlan(mode, tuple(members), portal, _EVEN[mode](shape, len(members)))
+
+
+def _sharded(shape: ModelShape, count: int) -> Sharded:
+    shares = [1.0] * count
+    return Sharded(handed_out(shape.kv_heads, shares), handed_out(shape.intermediate, shares))
+
+
+def _tensor(shape: ModelShape, count: int) -> tuple[Layer, ...]:
+    return (_sharded(shape, count),) * shape.layers
+
+
+def _galaxy(shape: ModelShape, count: int) -> tuple[Layer, ...]:
+    step = _sharded(shape, count)
+    return (Hybrid(step.groups, step.columns, (1.0,) * count),) * shape.layers
+
+
+def _voltage(shape: ModelShape, count: int) -> tuple[Layer, ...]:
+    return (ByRows((1.0,) * count, _sharded(shape, count)),) * shape.layers
+
+
+def _sequence(shape: ModelShape, count: int) -> tuple[Layer, ...]:
+    return (ByRows((1.0,) * count, Whole(0), keys_values=True, overlap=False),) * shape.layers
+
+
+def _pipeline(shape: ModelShape, count: int) -> tuple[Layer, ...]:
+    counts = handed_out(shape.layers, [1.0] * count)
+    return tuple(Whole(member) for member, layers in enumerate(counts) for _ in range(layers))
+
+
+_EVEN: dict[str, Callable[[ModelShape, int], tuple[Layer, ...]]] = {
+    "voltage": _voltage,
+    "galaxy": _galaxy,
+    "tensor": _tensor,
+    "sequence": _sequence,
+    "pipeline": _pipeline,
+}

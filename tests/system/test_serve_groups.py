@@ -1,0 +1,87 @@
+"""``trilby serve`` with a group on this machine: every mode, through the API that clients use."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from checkpoints import DEMO
+from oracle import oracle_answer
+from serving import Serving
+from streamed import stream_answer
+
+from service.modes import MODES
+
+pytestmark = pytest.mark.system
+
+QUESTION = "Tell me a story about a fox."
+TOKENS = 40
+LONG = " ".join(f"My friend number {number} lives in a small house by the sea." for number in range(12))
+GROUPS = [name for name, mode in MODES.items() if mode.group]
+
+
+def ask(base: str, question: str, **more: Any) -> tuple[list[str], dict[str, Any]]:
+    """The choices of a greedy answer, and the usage."""
+    body = {"messages": [{"role": "user", "content": question}], "max_tokens": TOKENS, "temperature": 0, **more}
+    reply = httpx.post(base + "/chat/completions", json={"ignore_eos": True, **body}, timeout=120, trust_env=False)
+    assert reply.status_code == 200, reply.text
+    return [each["message"]["content"] for each in reply.json()["choices"]], reply.json()["usage"]
+
+
+def check_answers(base: str) -> None:
+    """Short and long prompts, several choices, drafted or not, are transformers'; a seed's text does not depend on
+    drafts."""
+    for question in (QUESTION, LONG):
+        text, prompt = oracle_answer(DEMO, question, TOKENS, whole=True)
+        said, usage = ask(base, question, n=2)
+        assert (said, usage["prompt_tokens"]) == ([text] * 2, prompt)
+        assert ask(base, question, draft="none")[0] == [text]
+    drawn = [ask(base, QUESTION, seed=3, temperature=0.9, draft=draft)[0] for draft in ("none", "lookup")]
+    assert drawn[0] == drawn[1]
+
+
+def check_a_kill(serving: Serving) -> None:
+    """A member that is killed in the middle of a stream costs no token, and the next answer is whole."""
+    text, _ = oracle_answer(DEMO, QUESTION, 150, whole=True)
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 150, "temperature": 0}
+    member = next(each for each in serving.children() if "device_agent.group.member" in each.cmdline())
+    answer = stream_answer(
+        serving.base, {**body, "ignore_eos": True}, lambda count: member.kill() if count == 10 else None
+    )
+    assert (answer.text, answer.done, answer.error) == (text, True, {})
+    serving.wait_for("goes on without it")
+    assert ask(serving.base, QUESTION)[0] == [oracle_answer(DEMO, QUESTION, TOKENS, whole=True)[0]]
+
+
+def test_galaxy(tmp_path: Path) -> None:
+    """Two processes share the layers. A parent that is killed leaves nobody behind."""
+    with Serving(tmp_path / "log", "--mode", "galaxy", "--devices", "2", "--threads", "1") as serving:
+        check_answers(serving.base)
+        check_a_kill(serving)
+        assert serving.stop(signal.SIGKILL) == []
+
+
+def test_voltage(tmp_path: Path) -> None:
+    """The same by rows. Drained it ends in order, with all members."""
+    with Serving(tmp_path / "log", "--mode", "voltage", "--threads", "1") as serving:
+        check_answers(serving.base)
+        check_end(serving, signal.SIGTERM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", GROUPS)
+def test_every_mode_with_three(mode: str, tmp_path: Path) -> None:
+    """Of three devices one is killed; Ctrl-C ends the others."""
+    with Serving(tmp_path / "log", "--mode", mode, "--devices", "3", "--threads", "1") as serving:
+        check_answers(serving.base)
+        check_a_kill(serving)
+        check_end(serving, signal.SIGINT)
+
+
+def check_end(serving: Serving, number: signal.Signals) -> None:
+    """No process is left, and nobody complains."""
+    assert serving.stop(number) == []
+    assert serving.process.returncode == 0 and "Traceback" not in serving.log.read_text()
