@@ -10,6 +10,7 @@
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux
+#   make bench-voltage, bench-galaxy   the evaluations of two papers on edge groups, in the same way (ARGS=--quick, --list)
 #   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock and requirements-dev.lock, with hashes, from pyproject.toml and requirements-dev.in
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
@@ -23,7 +24,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow bench bench-greedy bench-fabric bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat: export OMP_NUM_THREADS := 1
+test test-slow bench bench-greedy bench-fabric bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy: export OMP_NUM_THREADS := 1
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools --generate-hashes
 # PyTorch has a file of its own (it says why). It names its own CUDA packages where its build has any; pinning them here would
@@ -33,7 +34,7 @@ WITHOUT_TORCH := awk '/^[^ ]/ { left_out = /^(torch|triton|nvidia-|cuda-)/ } !le
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-interference bench-drafting bench-drafting-speed: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-BENCHES := bench-greedy bench-fabric bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat
+BENCHES := bench-greedy bench-fabric bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy
 
 .PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
 

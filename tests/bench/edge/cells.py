@@ -1,0 +1,117 @@
+"""What is measured at once, a *cell*: one method with one shape on some devices over one bandwidth. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.edge.shapes import Shape, longer
+
+LOCAL, CALIBRATION = "local", "calibration"
+
+GB = 10**9
+FREE_MBIT = 0.0
+"""Links as fast as the machine has them."""
+
+MOST_BYTES = 1 << 40
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Devices, first to last.
+
+    Attributes:
+        cores: the quota of each.
+        budgets: bytes that a plan may use of each.
+        links: the environment whose one device says what its links stand for; "": this one.
+    """
+
+    title: str
+    cores: tuple[float, ...]
+    budgets: tuple[int, ...]
+    links: str = ""
+
+
+_S, _M, _L = 0.403, 0.825, 1.47
+"""GHz of the paper's three settings of a Raspberry Pi."""
+
+_CORES = 0.16 / _M
+
+ENVIRONMENTS: dict[str, Environment] = {
+    "two": Environment("two of tests", (0.5,) * 2, (MOST_BYTES,) * 2),
+    "six": Environment("six equal devices", (0.12,) * 6, (MOST_BYTES,) * 6),
+    "A": Environment("A, four RPi-M", (_M * _CORES,) * 4, (3 * GB // 2,) * 4),
+    "B": Environment(
+        "B, 1 : 1 : 0.56 : 0.27",
+        tuple(ghz * _CORES for ghz in (_L, _L, _M, _S)),
+        (2 * GB, 2 * GB, 3 * GB // 2, GB),
+        "A",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement.
+
+    Attributes:
+        environment: which devices there are; all of them are busy.
+        devices: how many of them are used, the first ones.
+        method: see ``methods.METHODS``.
+        mbit: the paper's bandwidth that the links stand for; 0: free.
+        layers: of the model that is run; 0: as many as sweeps have.
+        rows: of the prompt; 0: the shape's.
+        new: tokens generated behind it.
+        runs: measured ones, not part of its name.
+    """
+
+    environment: str
+    shape: str
+    method: str
+    devices: int
+    mbit: float = 500.0
+    layers: int = 0
+    rows: int = 0
+    new: int = 0
+    dtype: str = "float32"
+    runs: int = 1
+
+    @property
+    def name(self) -> str:
+        """Of its record's file."""
+        words = [self.environment, self.shape, self.method, f"{self.devices}", f"{self.mbit:g}"]
+        more = {"l": self.layers, "r": self.rows, "n": self.new}
+        words += [f"{key}{value}" for key, value in more.items() if value]
+        return "_".join([*words, *([self.dtype] if self.dtype != "float32" else [])])
+
+    @property
+    def model(self) -> Shape:
+        """Its shape, with its prompt."""
+        return longer(self.shape, self.rows)
+
+    @property
+    def depth(self) -> int:
+        """Layers that are run."""
+        return self.layers or self.model.swept
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the devices that are used."""
+        return tuple(f"device-{number}" for number in range(1, self.devices + 1))
+
+    def local(self) -> Cell:
+        """One device alone, the first."""
+        return Cell(self.environment, self.shape, LOCAL, 1, FREE_MBIT, rows=self.rows, dtype=self.dtype)
+
+    def reference(self) -> Cell:
+        """The one device that links are made by."""
+        environment = ENVIRONMENTS[self.environment].links or self.environment
+        return Cell(environment, self.shape, LOCAL, 1, FREE_MBIT)
+
+    def calibration(self, devices: int = 0) -> Cell:
+        """As many devices, a barrier a layer, and links that cost nothing."""
+        return Cell(self.environment, self.shape, CALIBRATION, devices or self.devices, FREE_MBIT, dtype=self.dtype)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For its record."""
+        return {key: value for key, value in asdict(self).items() if key != "runs"}

@@ -1,0 +1,141 @@
+"""The devices that are measured, as processes on a testbed: six hosts with a quota and a port each, and a terminal.
+
+with Devices(folder) as devices:
+    devices.set_quotas([0.12] * 6)
+    devices.set_ports(1.7)
+    result = devices.run(names, job)
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from bench.edge.job import Job, Result
+from bench.testbed import scenario as scenarios
+from bench.testbed.bed import Testbed
+from bench.testbed.machine import MachineWatch
+from bench.testbed.processes import environment
+from bench.testbed.scenario import load
+
+SCENARIO = Path(str(scenarios.__file__)).parent / "scenarios" / "edge.toml"
+TERMINAL = "terminal"
+DEVICES = tuple(f"device-{number}" for number in range(1, 7))
+RUN_WITHIN_S = 900.0
+PACKETS_MB_S = "5"
+"""Ports are made for packets of an ordinary size, whatever they are set to later."""
+
+
+class GroupFailed(RuntimeError):
+    """A job was not done; the message says why."""
+
+
+class Devices:
+    """A context manager. Whoever takes no part in a job uses up its quota meanwhile.
+
+    Args:
+        folder: for logs.
+        count: of devices that are started.
+    """
+
+    def __init__(self, folder: Path, count: int = len(DEVICES)) -> None:
+        self._folder, self._started = folder, DEVICES[:count]
+        self._stack = ExitStack()
+        self.quotas = [1.0] * len(DEVICES)
+
+    def __enter__(self) -> Devices:
+        with ExitStack() as stack:
+            self._bed = stack.enter_context(Testbed(load(SCENARIO, {"mb_s": PACKETS_MB_S}), self._folder))
+            log = stack.enter_context((self._folder / "members.log").open("ab"))
+            where = self._bed.port(TERMINAL).address
+            self._portal = self._spawn(TERMINAL, log, "bench.edge.portal", where)
+            self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+            threading.Thread(target=self._read, args=(self._portal.stdout,), daemon=True).start()
+            self._hear(60.0)
+            for name in self._started:
+                self._spawn(name, log, "bench.edge.member", name, where)
+            self._burning = {name: self._spawn(name, log, "bench.edge.burn") for name in self._started}
+            self._stop(self._started)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._burn(self._started)
+        self._stack.close()
+
+    def set_quotas(self, quotas: Sequence[float]) -> None:
+        """Cores of each device while jobs are done; those that are not named get none and do nothing."""
+        self.quotas = [*quotas, *[0.0] * (len(DEVICES) - len(quotas))]
+
+    def set_ports(self, mb_s: float) -> None:
+        """Of every device and the terminal, each way, in 10^6 bytes a second; 0: as fast as the machine is."""
+        for name in (TERMINAL, *DEVICES):
+            self._bed.port(name).set(mb_s, mb_s)
+
+    def run(self, names: Sequence[str], job: Job) -> tuple[Result, dict[str, Any]]:
+        """A job on these devices, and how the machine was meanwhile. Raises GroupFailed."""
+        for name in DEVICES:
+            self._bed.host(name).lift_quota()
+        self._say((list(names), job))
+        if not self._hear(RUN_WITHIN_S).get("loaded"):
+            raise GroupFailed("the members did not come")
+        quotas = {name: cores for name, cores in zip(DEVICES, self.quotas, strict=True) if cores}
+        for name, cores in quotas.items():
+            self._bed.host(name).set_cores(cores)
+        others = [name for name in quotas if name not in names and name in self._started]
+        self._burn(others)
+        watch = MachineWatch(quotas, lambda: {name: self._bed.usage(name) for name in quotas})
+        try:
+            with watch:
+                self._say("begin")
+                said = self._hear(RUN_WITHIN_S)
+        finally:
+            self._stop(others)
+        result = msgspec.convert(said, Result)
+        if result.failure:
+            raise GroupFailed(result.failure)
+        return result, asdict(watch.report())
+
+    def _spawn(self, host: str, log: IO[bytes], *words: str) -> subprocess.Popen[str]:
+        popen: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+        return self._bed.spawn(host, [sys.executable, "-m", *words], env=environment({}), **popen)
+
+    def _burn(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._burning[name].send_signal(signal.SIGCONT)
+
+    def _stop(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._burning[name].send_signal(signal.SIGSTOP)
+
+    def _say(self, what: object) -> None:
+        assert self._portal.stdin is not None
+        self._portal.stdin.write(msgspec.json.encode(what).decode() + "\n")
+        self._portal.stdin.flush()
+
+    def _read(self, lines: IO[str] | None) -> None:
+        assert lines is not None
+        for line in lines:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _hear(self, within_s: float) -> dict[str, Any]:
+        deadline = time.monotonic() + within_s
+        try:
+            line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise GroupFailed(f"the portal has said nothing for {within_s:g} s") from None
+        if not line:
+            raise GroupFailed(f"the portal has ended; see {self._folder}")
+        found: dict[str, Any] = msgspec.json.decode(line)
+        return found

@@ -1,0 +1,205 @@
+"""Measures cells: each leaves one JSON record in a file of its own, so that what is interrupted goes on there."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, MOST_BYTES, Cell
+from bench.edge.groups import DEVICES, TERMINAL, Devices, GroupFailed
+from bench.edge.job import Job, Moment, Result
+from bench.edge.measured import Tables, profile, tables
+from bench.edge.methods import METHODS, thinned
+from bench.page import machine
+from bench.testbed.cgroups import quota_of
+
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.planning.memory import DoesNotFit
+from device_agent.planning.plan import GroupPlan
+from device_agent.planning.task import Task, Work
+
+Record = dict[str, Any]
+
+Communication = Callable[[str, Task, float], float]
+"""A shape's name, its task on all devices over free links, and seconds of one device for all layers: MB/s of every port
+that stand for 500 Mb/s."""
+
+REFERENCE_MBIT = 500.0
+
+
+class Measurement:
+    """All cells of one bench.
+
+    Args:
+        folder: of the records.
+        devices: None: what was measured is only read.
+        communication: what the links stand for.
+    """
+
+    def __init__(self, folder: Path, devices: Devices, communication: Communication) -> None:
+        self._folder, self._devices, self._communication = folder, devices, communication
+        self._tables: dict[tuple[str, int, str], Tables] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def all(self, cells: Iterable[Cell], say: Callable[[str], None]) -> None:
+        """Those that have no record yet, and what they stand on before them."""
+        for cell in cells:
+            try:
+                self.record(cell, say)
+            except GroupFailed as error:
+                say(f"{cell.name}: failed: {error}")
+
+    def record(self, cell: Cell, say: Callable[[str], None]) -> Record:
+        """A cell's record, read or measured. Raises GroupFailed."""
+        file = self._folder / f"{cell.name}.json"
+        if file.is_file():
+            found: Record = json.loads(file.read_text(encoding="utf-8"))
+            return found
+        began = datetime.now(timezone.utc)
+        found = {"cell": cell.as_dict(), "began": began.isoformat(timespec="seconds"), **self._measured(cell, say)}
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        part.replace(file)
+        taken = (datetime.now(timezone.utc) - began).total_seconds()
+        say(f"{cell.name}: {said(found)}; {taken:.0f} s")
+        return found
+
+    def _measured(self, cell: Cell, say: Callable[[str], None]) -> Record:
+        environment, model = ENVIRONMENTS[cell.environment], cell.model
+        slower = [1 / cores for cores in environment.cores]
+        base: Record | None = None
+        if cell.method != LOCAL:
+            base = self.record(cell.local(), say)
+            slower = [each * base["slower"] for each in slower]
+        mb_s = self._mb_s(cell.reference(), say) * cell.mbit / REFERENCE_MBIT if cell.mbit else 0.0
+        known = self._known(cell)
+        budgets = [MOST_BYTES] * len(slower) if cell.method in (LOCAL, CALIBRATION) else list(environment.budgets)
+        work = Work(model.rows, cell.new, model.rows)
+        task = Task(model.model(), profile(known, slower, budgets, mb_s), cell.names, TERMINAL, work)
+        try:
+            plan = METHODS[cell.method][1](task)
+        except DoesNotFit as error:
+            return {"refused": str(error), "mb_s": mb_s}
+        short = task.shortened(cell.depth)
+        run = thinned(plan, cell.depth)
+        predicted = short.prefill(run).seconds
+        self._devices.set_quotas(environment.cores)
+        self._devices.set_ports(mb_s)
+        joined = JoinedPlan.of(run, "", "float32", 0, 0)
+        job = Job(cell.shape, cell.depth, model.rows, joined.written(), cell.runs, cell.new, cell.dtype)
+        result, watched = self._devices.run(_ranked(joined), job)
+        found = numbers(cell, result, run.members)
+        found |= {"predicted_s": predicted, "predicted_full_s": task.prefill(plan).seconds}
+        if cell.method == LOCAL:
+            found["slower"] = found["layers_s"] / predicted
+        found |= {"mb_s": mb_s, "plan": words(plan), "cores": environment.cores}
+        if cell.new:
+            found["predicted_step_s"] = short.step(run).seconds
+        held = task.held(plan)
+        found["planned_bytes"] = {name: of.total for name, of in held.items()}
+        found["planned_swept_bytes"] = {name: of.total for name, of in short.held(run).items()}
+        return {**found, "machine": machine(), "watched": watched}
+
+    def _mb_s(self, reference: Cell, say: Callable[[str], None]) -> float:
+        """What 500 Mb/s are here."""
+        local_s = self.record(reference, say)["full_s"]
+        environment, model = ENVIRONMENTS[reference.environment], reference.model
+        slower = [1 / cores for cores in environment.cores]
+        free = profile(self._known(reference), slower, environment.budgets, 0.0)
+        names = DEVICES[: len(slower)]
+        task = Task(model.model(), free, names, TERMINAL, Work(model.rows, 0, model.rows))
+        return self._communication(reference.shape, task, local_s)
+
+    def _known(self, cell: Cell) -> Tables:
+        """Products of one core, measured once for each shape; read where they were."""
+        rows = cell.model.rows
+        key = cell.shape, rows, cell.dtype
+        if key not in self._tables:
+            self._tables[key] = tables(cell.model, getattr(torch, cell.dtype))
+        return self._tables[key]
+
+
+def said(record: Record) -> str:
+    """A record in a line."""
+    if "refused" in record:
+        return str(record["refused"])
+    parts = ("compute", "wait", "ends")
+    where = ", ".join(f"{part} {record[f'{part}_s']:.3f}" for part in parts)
+    return f"{record['full_s']:.2f} s, predicted {record['predicted_full_s']:.2f}; a layer: {where}"
+
+
+def _ranked(plan: JoinedPlan) -> list[str]:
+    """Names of the members in the order of their ranks, from 1 on."""
+    return [name for _, name in sorted(zip(plan.ranks, plan.names, strict=True))]
+
+
+def numbers(cell: Cell, result: Result, members: Sequence[str]) -> Record:
+    """What a result amounts to: medians over its runs, without the first."""
+    steps = 1 + cell.new
+    times = [ended - began for began, ended in zip(result.began, result.ended, strict=True)]
+    reports = {report.name: report for report in result.reports}
+    order = [reports[name] for name in members]
+    runs = []
+    for run in range(1, 1 + cell.runs):
+        moments = [report.moments[run * steps] for report in order if len(report.moments) > run * steps]
+        runs.append(one_run(times[run * steps], moments, cell))
+    found: Record = {key: statistics.median(run[key] for run in runs) for key in runs[0] if key != "waits"}
+    found["waits"] = runs[-1]["waits"]
+    found["seconds"] = [run["total_s"] for run in runs]
+    if cell.new:
+        found["step_s"] = statistics.median(
+            time for run in range(1, 1 + cell.runs) for time in times[run * steps + 1 : (run + 1) * steps]
+        )
+    times_run = (1 + cell.runs) * steps
+    middle = f"layer {cell.depth // 2}"
+    found["bytes_a_layer"] = {report.name: report.sent.get(middle, 0) / times_run for report in order}
+    found["check"] = result.check
+    found["memory"] = {
+        report.name: {"held": report.held, "grown_kb": report.peak_kb - report.base_kb} for report in order
+    }
+    return found
+
+
+def one_run(total_s: float, moments: Sequence[Moment], cell: Cell) -> Record:
+    """Of one forward: seconds of all, of its layers alone and for the model's full depth; where they went.
+
+    A layer's seconds are split at the member that computes longest: it computes, and the rest of the time it waits.
+    """
+    layers_s = max(moment.left for moment in moments) - min(moment.entered for moment in moments)
+    computes = [moment.left - moment.entered - _waited(moment) for moment in moments]
+    most = computes.index(max(computes))
+    exchanges = max(moments[most].exchanges - 1, 1)
+    quota_s = quota_of(min(ENVIRONMENTS[cell.environment].cores[: cell.devices]))[1] / 1e6
+    full = total_s + (cell.model.layers / cell.depth - 1) * layers_s
+    return {
+        "total_s": total_s,
+        "layers_s": layers_s,
+        "full_s": layers_s * cell.model.layers / cell.depth if cell.method == LOCAL else full,
+        "compute_s": max(computes) / cell.depth,
+        "compute_mean_s": statistics.fmean(computes) / cell.depth,
+        "wait_s": (layers_s - max(computes)) / cell.depth,
+        "ends_s": total_s - layers_s,
+        "periods": max(computes) / exchanges / quota_s,
+        "other_threads": statistics.fmean(each.process_s - each.cpu_s for each in moments) / cell.depth,
+        "waits": [moment.waits for moment in moments],
+    }
+
+
+def _waited(moment: Moment) -> float:
+    return sum(seconds for kind, seconds in moment.waits.items() if kind != "entry")
+
+
+def words(plan: GroupPlan) -> str:
+    """A plan in a line: its kinds of layers, and how many of each."""
+    kinds: dict[str, int] = {}
+    for layer in plan.layers:
+        kind = type(layer).__name__
+        more = [name for name in ("mlp_by_rows", "keys_values", "prefix", "overlap") if getattr(layer, name, False)]
+        said = " ".join([kind, *more])
+        kinds[said] = kinds.get(said, 0) + 1
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.items())

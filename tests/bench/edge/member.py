@@ -1,0 +1,85 @@
+"""One device of a measured group, for as long as the measurement takes: it does job after job.
+
+python -m bench.edge.member NAME HOST:PORT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from bench.edge.job import LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, Report
+from bench.edge.shapes import SHAPES
+from bench.edge.watched import WatchedCollectives, WatchedWorker
+from bench.edge.weights import RandomCheckpoint
+
+from device_agent.group.held import HeldLayer
+from device_agent.group.joined_plan import JoinedPlan
+from peers.board import PeerLost
+from peers.fabric import Fabric
+from peers.membership import Membership, join
+from wire.errors import ConnectionFailed
+
+AGAIN_S = 0.3
+
+
+def work(name: str, membership: Membership) -> None:
+    """One job, from its layers to the report; blocks."""
+    job = msgspec.json.decode(membership.plan, type=Job)
+    Path("/proc/self/clear_refs").write_text("5")  # The peak is what there is now.
+    base = memory_kb("VmRSS")
+    spec = SHAPES[job.shape].spec(job.layers)
+    plan = JoinedPlan.read(job.plan)
+    rank, board, dtype = membership.rank, membership.board, getattr(torch, job.dtype)
+    place = plan.ranks.index(rank)
+    checkpoint = RandomCheckpoint(spec)
+    layers = enumerate(plan.layers(spec))
+    held = [HeldLayer.load(checkpoint, layer, number, place, dtype) for number, layer in layers]
+    with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
+        collectives = WatchedCollectives(fabric, plan.ranks)
+        worker = WatchedWorker(spec, held, dtype, collectives, plan.ranks, place)
+        worker.watch, worker.moments = collectives, []
+        board.post(f"{LOADED}{rank}", b"")
+        worker.serve()
+        sent: dict[str, int] = {}
+        received: dict[str, int] = {}
+        for (label, _), found in fabric.counts.by_label().items():
+            sent[label] = sent.get(label, 0) + found.sent
+            received[label] = received.get(label, 0) + found.received
+        weights = sum(each.loaded_bytes for each in held)
+        report = Report(name, worker.moments, sent, received, weights, base, memory_kb("VmHWM"))
+        board.post(f"{REPORT}{rank}", msgspec.json.encode(report))
+
+
+def memory_kb(what: str) -> int:
+    """Of this process, as the kernel calls it."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:"))
+
+
+async def main() -> None:
+    """Join whatever group is formed, until this process is ended."""
+    name, where = sys.argv[1:]
+    while True:
+        try:
+            async with join(f"{where}:{PORT}", SECRET, name) as membership:
+                running = asyncio.create_task(asyncio.to_thread(work, name, membership))
+                both: list[asyncio.Future[Any]] = [running, membership.ended]
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                try:
+                    await asyncio.wait_for(running, WITHIN_S)
+                except (PeerLost, RuntimeError, ValueError) as error:
+                    print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                await asyncio.wait([membership.ended], timeout=WITHIN_S)
+        except (OSError, ConnectionFailed):
+            pass
+        await asyncio.sleep(AGAIN_S)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    asyncio.run(main())

@@ -1,0 +1,114 @@
+"""Where the requests of a measured group come in: a device that has tokens and computes nothing.
+
+    python -m bench.edge.portal ADDRESS
+
+A line of JSON comes in for each job, with the names of its members; one goes out once all have loaded. Another line
+comes in when it may begin, and its result goes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import msgspec
+import torch
+from bench.edge.job import LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, Report, Result
+from bench.edge.shapes import SHAPES
+
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.life import GroupLife
+from device_agent.group.submodel import GroupSubmodel
+from peers.board import PeerLost
+from peers.fabric import Fabric
+from peers.rendezvous import Group, Rendezvous, listening
+from split_model.spec import ModelSpec
+
+Times = tuple[list[float], list[float], float]
+
+
+async def run(submodel: GroupSubmodel, spec: ModelSpec, job: Job) -> Times:
+    """All forwards of a job: when each began and ended, and what the last prompt's outputs amount to."""
+    began, ended = [], []
+    hidden = torch.randn(job.rows, spec.hidden_size, generator=torch.Generator().manual_seed(1)).to(submodel.dtype)
+    outputs = hidden
+    for _ in range(1 + job.runs):
+        began.append(time.perf_counter())
+        if not job.new:  # One shot: whole texts, of which nothing is kept.
+            outputs = await submodel.read(hidden, [job.rows])
+            ended.append(time.perf_counter())
+            continue
+        session = submodel.open(job.rows + job.new)
+        # All rows, so that no layer is cheaper than the others.
+        outputs = await session.forward(hidden, job.rows)
+        ended.append(time.perf_counter())
+        for _ in range(job.new):
+            began.append(time.perf_counter())
+            await session.forward(hidden[:1], 1)
+            ended.append(time.perf_counter())
+        session.close()
+    return began, ended, float(outputs.double().abs().sum())
+
+
+async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> Result:
+    """One job, from its members' coming to their reports."""
+    spec, plan = SHAPES[job.shape].spec(job.layers), JoinedPlan.read(job.plan)
+    ranks = range(1, len(names) + 1)
+    told = msgspec.json.encode(job)
+    group = rendezvous.open(epoch, dict.fromkeys(ranks, told), dict(zip(ranks, names, strict=True)))
+    why = "the job is done"
+    try:
+        fabric = await opened(rendezvous, group)
+        life = GroupLife(fabric, plan.layers(spec), plan.ranks, None)
+        lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        life.start(lambda *reason: loop.call_soon_threadsafe(lost.set_result, reason))
+        for rank in ranks:
+            await asyncio.to_thread(group.board.get, f"{LOADED}{rank}", WITHIN_S)
+        say({"loaded": True})
+        await asyncio.to_thread(sys.stdin.readline)
+        submodel = GroupSubmodel(spec.hidden_size, getattr(torch, job.dtype))
+        submodel.begin(life)
+        running = asyncio.create_task(run(submodel, spec, job))
+        await asyncio.wait([running, lost], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            running.cancel()
+            raise PeerLost(str(lost.result()))
+        await asyncio.to_thread(life.end)
+        posted = [await asyncio.to_thread(group.board.get, f"{REPORT}{rank}", WITHIN_S) for rank in ranks]
+        return Result(*running.result(), [msgspec.json.decode(each, type=Report) for each in posted])
+    except PeerLost as error:
+        why = str(error)
+        return Result([], [], 0.0, [], why)
+    finally:
+        group.end(why)
+
+
+async def opened(rendezvous: Rendezvous, group: Group) -> Fabric:
+    """The links to all members, once these have come."""
+    return await asyncio.to_thread(
+        Fabric.open, group.board, 0, group.size, rendezvous.address, epoch=group.epoch, within_s=WITHIN_S
+    )
+
+
+def say(what: object) -> None:
+    """One line."""
+    print(msgspec.json.encode(what).decode(), flush=True)
+
+
+async def main() -> None:
+    """Job after job, until no more come."""
+    async with listening(sys.argv[1], PORT, SECRET) as rendezvous:
+        say({"listens": True})
+        epoch = 0
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            epoch += 1
+            names, job = msgspec.json.decode(line, type=tuple[list[str], Job])
+            say(await do(rendezvous, epoch, job, names))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    asyncio.run(main())

@@ -1,0 +1,94 @@
+"""What was measured, read back by cell, and how far it may be trusted. Pure but for reading."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.edge.cells import CALIBRATION, LOCAL, Cell
+
+Record = dict[str, Any]
+
+CALIBRATED = 1.05
+"""So far from its prediction may a group be whose links cost nothing; else none of that shape's rows is a result."""
+
+SHORT_WORK = 8.0
+"""Periods of the quota that work between two barriers should last."""
+
+DOUBTFUL = "°"
+"""Behind a figure that is no result."""
+
+
+class Records:
+    """Of one bench.
+
+    Args:
+        found: by the cells' names.
+    """
+
+    def __init__(self, found: dict[str, Record]) -> None:
+        self.found = found
+
+    @classmethod
+    def of(cls, folder: Path) -> Records:
+        """Those of a folder."""
+        files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+        return cls({file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files})
+
+    def get(self, cell: Cell) -> Record | None:
+        """A cell's, if it was measured, or refused."""
+        return self.found.get(cell.name)
+
+    def seconds(self, cell: Cell) -> float | None:
+        """Of the whole model; None where there is no record, or the method did not fit."""
+        record = self.get(cell)
+        return None if record is None or "refused" in record else float(record["full_s"])
+
+    def refused(self, cell: Cell) -> bool:
+        """Whether the method said that it does not fit."""
+        return "refused" in (self.get(cell) or {})
+
+    def ratio(self, cell: Cell, to: Cell) -> float | None:
+        """How many times as long one cell takes as another."""
+        one, other = self.seconds(cell), self.seconds(to)
+        return None if one is None or other is None else one / other
+
+    def doubts(self, cell: Cell) -> list[str]:
+        """Why a cell is no result; nothing where it is one."""
+        record = self.get(cell)
+        if record is None or "refused" in record:
+            return []
+        found = []
+        off = self.calibrated(cell)
+        if cell.method not in (LOCAL, CALIBRATION):
+            if off is None:
+                found.append("no calibration")
+            elif not 1 / CALIBRATED <= off <= CALIBRATED:
+                found.append(f"calibration {off:.2f}")
+            if record["periods"] < SHORT_WORK:
+                found.append(f"{record['periods']:.1f} periods between barriers")
+        if record["watched"]["bottleneck"]:
+            found.append("machine")
+        return found
+
+    def calibrated(self, cell: Cell) -> float | None:
+        """How many times as long as predicted the layers of its devices take over free links."""
+        most = {"six": 6}.get(cell.environment, 4)
+        record = self.get(replace(cell.calibration(most), rows=0, dtype="float32"))
+        return None if record is None else float(record["layers_s"] / record["predicted_s"])
+
+    def value(self, cell: Cell, key: str) -> float:
+        """A number of a cell's record; not a number where there is none."""
+        return float((self.get(cell) or {}).get(key, math.nan))
+
+    def marked(self, cell: Cell, text: str) -> str:
+        """A figure of a cell for a table: marked where it is in doubt, "–" where there is none."""
+        record = self.get(cell)
+        if record is None:
+            return "–"
+        if "refused" in record:
+            return "does not fit"
+        return text + (DOUBTFUL if self.doubts(cell) else "")

@@ -1,0 +1,80 @@
+"""Tests of what is planned: cells, the plans that they run, and what their links stand for."""
+
+from __future__ import annotations
+
+import pytest
+from bench import galaxy, voltage
+from bench.edge.cells import ENVIRONMENTS, Cell
+from bench.edge.measured import profile
+from bench.edge.methods import METHODS, thinned
+from bench.edge.shapes import SHAPES, Shape
+
+from device_agent.planning.plan import Sharded, Whole
+from device_agent.planning.profile import AXES
+from device_agent.planning.table import Table
+from device_agent.planning.task import Task, Work
+
+
+def task(shape: Shape, devices: int, mb_s: float) -> Task:
+    """All products run equally fast."""
+    model = shape.model()
+    group, column = 1e-9 * model.hidden * model.head_dim, 1e-9 * model.hidden
+    seconds = {"query": group, "key_value": 2 * group, "output": group, "up": column, "down": column}
+    seconds["attend"] = 2e-9 * model.head_dim
+    tables = {part: Table(((1,),) * len(axes), (seconds.get(part, 1e-12),)) for part, axes in AXES.items()}
+    known = profile(tables, [1.0] * devices, [1 << 40] * devices, mb_s)
+    names = tuple(f"device-{number}" for number in range(1, devices + 1))
+    return Task(shape.model(), known, names, "terminal", Work(shape.rows, 0, shape.rows))
+
+
+@pytest.mark.parametrize("cells", [voltage.cells, galaxy.cells])
+@pytest.mark.parametrize("quick", [True, False])
+def test_planned_cells_have_methods_environments_and_names_of_their_own(cells: object, quick: bool) -> None:
+    """Two cells with one name would be one record; what is quick is part of the whole."""
+    assert callable(cells)
+    planned = list(dict.fromkeys(Cell(**cell.as_dict()) for cell in cells(quick)))
+    assert len({cell.name for cell in planned}) == len(planned)
+    assert {cell.name for cell in cells(True)} <= {cell.name for cell in cells(False)}
+    for cell in planned:
+        assert cell.method in METHODS
+        assert cell.devices <= len(ENVIRONMENTS[cell.environment].cores)
+
+
+def test_quotas_leave_the_emulation_its_share() -> None:
+    """All of them together are at most 1.6 of two cores."""
+    assert all(sum(environment.cores) <= 1.6 for environment in ENVIRONMENTS.values())
+
+
+def test_links_make_all_gathers_take_what_was_derived_of_the_paper() -> None:
+    """0.40 of one device at six devices and 500 Mb/s, of BERT-large."""
+    shape = SHAPES["bert-large"]
+    mb_s = voltage.port_mb_s("bert-large", task(shape, 6, 0.0), 10.0)
+    gathers_s = 24 * 5 / 6 * shape.rows * 1024 * 4 / (mb_s * 1e6)
+    assert gathers_s == pytest.approx(0.40 * 10)
+
+
+def test_links_make_voltage_as_published_as_fast_as_in_the_paper() -> None:
+    """Where nothing else was derived: products, gathers and both ends take the paper's share of one device."""
+    shape = SHAPES["gpt2"]
+    free = task(shape, 6, 0.0)
+    one = free.prefill(METHODS["local"][1](free)).seconds
+    linked = task(shape, 6, voltage.port_mb_s("gpt2", free, one))
+    published = linked.prefill(METHODS["voltage-paper"][1](linked)).seconds
+    assert published / one == pytest.approx(1 + voltage.PAPER["gpt2"], rel=0.01)
+
+
+def test_links_of_galaxy_make_megatron_take_what_the_paper_says() -> None:
+    """Of environment A's table: its time over EdgeShard's, which is one device's, less its quarter of the products."""
+    shape = SHAPES["bert-large"]
+    mb_s = galaxy.port_mb_s("bert-large", task(shape, 4, 0.0), 10.0)
+    reduces_s = 24 * 2 * 2 * 3 / 4 * shape.rows * 1024 * 4 / (mb_s * 1e6)
+    assert reduces_s / 10 + 1 / 4 == pytest.approx(1.82 / 3.55)
+
+
+def test_a_part_of_a_plan_has_each_kind_of_layer_in_its_share() -> None:
+    """Of eight layers, two by one kind and six by the other, four are one and three."""
+    shape = SHAPES["tiny"]
+    whole = METHODS["tensor"][1](task(shape, 2, 1.0))
+    mixed = whole.__class__(**{**vars(whole), "layers": (Whole(0),) * 2 + whole.layers[2:]})
+    kinds = [type(layer) for layer in thinned(mixed, 4).layers]
+    assert kinds == [Whole, Sharded, Sharded, Sharded]

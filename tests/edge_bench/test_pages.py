@@ -1,0 +1,108 @@
+"""Tests of the pages: what records amount to, and that nothing is said that was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+from bench import galaxy, voltage
+from bench.edge.cells import Cell
+from bench.edge.filling import PAGES
+from bench.edge.records import Records
+from bench.page import names
+
+MODULES = {"voltage": voltage, "galaxy": galaxy}
+
+
+def record(cell: Cell, full_s: float, **more: Any) -> dict[str, Any]:
+    """One that could have been measured."""
+    found = {
+        "cell": cell.as_dict(),
+        "full_s": full_s,
+        "layers_s": full_s / 4,
+        "total_s": full_s / 4,
+        "predicted_s": full_s / 4,
+    }
+    found |= {"predicted_full_s": full_s, "compute_s": 0.1, "wait_s": 0.2, "ends_s": 0.01, "periods": 20.0, "mb_s": 1.5}
+    found |= {"bytes_a_layer": {"device-1": 1000.0}, "plan": "4 ByRows", "machine": "a machine"}
+    return {**found, "memory": {}, "watched": {"bottleneck": ""}, **more}
+
+
+def six(method: str) -> Cell:
+    """Six devices and BERT-large."""
+    return Cell("six", "bert-large", method, 6)
+
+
+def of(*records: tuple[Cell, dict[str, Any]]) -> Records:
+    """Records by name."""
+    return Records({cell.name: found for cell, found in records})
+
+
+def measured(ours: float, calibration: float = 1.0, **more: Any) -> Records:
+    """One device takes 10 s, Trilby so long."""
+    cell = six("voltage")
+    barrier = cell.calibration()
+    return of(
+        (cell.local(), record(cell.local(), 10.0)),
+        (barrier, record(barrier, 4.0, predicted_s=1.0 / calibration)),
+        (cell, record(cell, ours, **more)),
+    )
+
+
+@pytest.mark.parametrize("page", MODULES)
+def test_a_page_wants_figures_that_there_are_and_is_short(page: str) -> None:
+    """And its result is in the first screen."""
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    assert set(names(text)) == set(MODULES[page].FIGURES)
+    assert len(text.splitlines()) <= 300
+    assert "figures: headline" in "\n".join(text.splitlines()[:30])
+
+
+@pytest.mark.parametrize("page", MODULES)
+def test_without_records_figures_say_so(page: str) -> None:
+    """No figure fails, and none shows a number that nobody measured."""
+    figures: Mapping[str, Callable[[Records], str]] = module(page).FIGURES
+    assert "not measured" in figures["headline"](Records({}))
+    assert all(isinstance(figure(Records({})), str) for figure in figures.values())
+
+
+def module(page: str) -> ModuleType:
+    """A bench."""
+    return MODULES[page]
+
+
+def test_a_goal_is_met_or_missed_by_so_many_points() -> None:
+    """45 % less than one device."""
+    assert voltage.verdict(measured(5.4), six("voltage")) == "**met**"
+    assert voltage.verdict(measured(6.0), six("voltage")) == "**missed**, by 5.0 points"
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        (measured(5.4, calibration=1.2), "calibration 1.20"),
+        (measured(5.4, periods=3.0), "3.0 periods between barriers"),
+        (measured(5.4, watched={"bottleneck": "it was full"}), "machine"),
+    ],
+)
+def test_what_cannot_be_trusted_is_no_result(records: Records, why: str) -> None:
+    """It is shown with a mark, and no goal is judged by it."""
+    assert records.doubts(six("voltage")) == [why]
+    assert voltage.verdict(records, six("voltage")).startswith("in doubt")
+    assert "-46.0 %°" in voltage.headline(records)
+
+
+def test_a_group_that_is_slower_than_one_device_says_so() -> None:
+    """In the table of Galaxy's methods against the best device alone."""
+    ours = Cell("A", "bert-large", "joint", 4)
+    records = of((ours, record(ours, 12.0)), (ours.local(), record(ours.local(), 10.0)))
+    assert "1.20 slower" in galaxy.alone(records)
+
+
+def test_what_does_not_fit_says_so() -> None:
+    """As the paper's OOM."""
+    cell = Cell("B", "bert-large", "sequence", 4)
+    refusal = {"cell": cell.as_dict(), "refused": "sequence does not fit: device-4 lacks 300 MB"}
+    assert "does not fit (OOM)" in galaxy.headline(of((cell, refusal)))
