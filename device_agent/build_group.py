@@ -13,6 +13,7 @@ from device_agent.group.host import GroupHost
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.planning.even import plan_evenly
 from device_agent.planning.plan import GroupPlan
+from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from service.addresses import host_and_port
 from split_model.checkpoint import Checkpoint
@@ -62,7 +63,7 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
         raise ValueError(f"groups compute on CPUs: leave --device {config.device} out")
     shape = replace(ModelShape.of(spec, config.dtype), layers=held.num_layers, cross_layers=0)
 
-    def plan_for(members: Sequence[str]) -> GroupPlan:
+    def planner(_measured: Profile | None, members: Sequence[str]) -> GroupPlan:
         return plan_evenly(config.mode, shape, members, name)
 
     entry = None if held.first_layer else load_apart(lambda: RowEntry.load(checkpoint, dtype))
@@ -72,8 +73,9 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
         GroupHost(
             checkpoint=checkpoint,
             submodel=GroupSubmodel(spec.hidden_size, dtype, entry, spec.max_positions),
-            plan_for=plan_for,
-            members=[name, *(f"{name}-{number}" for number in range(2, config.devices + 1))],
+            planner=planner,
+            wanted=[name, *(f"{name}-{number}" for number in range(2, config.devices + 1))],
+            name=name,
             first_layer=held.first_layer,
             dtype=config.dtype,
             key=config.group_key,

@@ -13,6 +13,7 @@ from device_agent.chain.local import MAX_ROWS
 from device_agent.chain.reading import LocalReadingSubmodel
 from device_agent.sharing.compute import Compute
 from split_model.encoder import Encoder
+from split_model.encoder_rows import TextRows
 
 
 @pytest.fixture
@@ -26,6 +27,7 @@ async def test_rows_are_those_of_the_encoder(tmp_path: Path, compute: Compute) -
     """Several texts at once, with learned positions and relative ones; what comes behind the layers is the caller's."""
     for name in ("bert", "t5-encoder"):
         encoder = Encoder.load(build_tiny(name, tmp_path / name))
+        assert isinstance(encoder.embedding, TextRows)
         texts = [[5, 6, 7], [8], [9, 10, 11, 12]]
         embedded = torch.cat([encoder.embedding.forward(each) for each in texts])
         found = await LocalReadingSubmodel(encoder.stack, compute).read(embedded, [3, 1, 4])

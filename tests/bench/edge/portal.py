@@ -23,7 +23,8 @@ from device_agent.group.life import GroupLife
 from device_agent.group.submodel import GroupSubmodel
 from peers.board import PeerLost
 from peers.fabric import Fabric
-from peers.rendezvous import Group, Rendezvous, listening
+from peers.group import Group
+from peers.rendezvous import Rendezvous, listening
 from split_model.spec import ModelSpec
 
 Times = tuple[list[float], list[float], float]
