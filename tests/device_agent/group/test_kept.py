@@ -8,14 +8,17 @@ import pytest
 from groups import plan_of
 
 from device_agent.group.kept import KeptLayers
+from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 
 
-def load(kept: KeptLayers, checkpoint: Checkpoint, form: str, members: int, place: int, digest: str = "d") -> list[int]:
-    """Load a plan's part; which blocks the layers have, by their ids."""
+def load(
+    kept: KeptLayers, checkpoint: Checkpoint, form: str, members: int, place: int, digest: str = "d"
+) -> list[Block]:
+    """Load a plan's part; the blocks of its layers, which are alike only where they are the same."""
     plan = plan_of(checkpoint.spec, form, [str(each) for each in range(members)])
     held = kept.load(checkpoint, digest, "float32", plan.layers, 0, place)
-    return [id(block) for each in held for block in each.blocks]
+    return [block for each in held for block in each.blocks]
 
 
 def test_layers_that_both_plans_have_are_kept(tiny: Path) -> None:
