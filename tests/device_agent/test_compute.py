@@ -91,14 +91,16 @@ async def test_a_step_that_fails_is_heard_of(compute: Compute) -> None:
     assert await asyncio.wait_for(compute.submit(lambda: 5), WITHIN_S) == 5
 
 
-async def test_tenants_take_turns(compute: Compute) -> None:
+async def test_tenants_take_turns(compute: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a tenant with much work queued, another's waits for what runs, and for as much of the first one's as it
     has had itself; each one's own stays in order."""
-    held, began = Event(), Event()
+    held, began, clock = Event(), Event(), [0.0]
+    monkeypatch.setattr("device_agent.sharing.compute.perf_counter", lambda: clock[0])
 
     def hold() -> None:
         began.set()
         assert held.wait(WITHIN_S)
+        clock[0] += 1.0
 
     done: list[str] = []
     first = compute.submit(hold, "greedy")
