@@ -21,7 +21,8 @@ ASK: dict[str, Any] = {
     "temperature": 0,
     "max_tokens": 40,
 }
-LONG = {**ASK, "max_tokens": 250, "ignore_eos": True, "stream": True}
+LONG = {**ASK, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+"""It is never complete: what it needs is killed."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_the_only_cloud_killed_for_good(mended: Installation) -> None:
         mended.cloud.end(signal.SIGKILL)
 
     rest = break_in_the_middle(mended, kill)
-    assert 1 <= time.monotonic() - killed_at < 20
+    assert 1 <= time.monotonic() - killed_at < 60
     assert rest[-1] != "[DONE]"
     error = rest[-1]["error"]
     assert set(error) == {"message", "type", "param", "code"} and "cloud" in error["message"]
@@ -89,7 +90,7 @@ def test_the_only_cloud_killed_for_good(mended: Installation) -> None:
     mended.start_cloud()
     wait_until(mended.ready)
     assert ask(mended).json()["choices"] == before
-    assert mended.open_sessions(mended.cloud_port) == []
+    wait_until(lambda: mended.open_sessions(mended.cloud_port) == [])
 
 
 def test_device_killed_in_the_middle(mended: Installation) -> None:

@@ -131,9 +131,9 @@ def test_cloud(tmp_path: Path) -> None:
 
 
 def test_hat_without_chunks(tmp_path: Path) -> None:
-    """Drafting, where it pays on this machine, and the prompt in one step, all of its rows downloaded. Rows of a round
-    leave together: sent as they are made, a busy cloud may run them in two steps."""
-    ran = run(tmp_path, "hat", whole_prompts=True, download="all", stream_rows="off")
+    """Drafting, whether or not it pays on a machine that is busy, and the prompt in one step, all of its rows
+    downloaded. Rows of a round leave together: sent as they are made, a busy cloud may run them in two steps."""
+    ran = run(tmp_path, "hat", whole_prompts=True, download="all", stream_rows="off", draft_length="fixed")
     check_answer(ran)
     assert ran.steps == TOKENS - ran.accepted and ran.within[512] == ran.steps - 1
     assert ran.within[1] < ran.within[512], "something was drafted"

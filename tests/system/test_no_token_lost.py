@@ -38,7 +38,7 @@ ASK: dict[str, Any] = {
     "ignore_eos": True,
 }
 LONGER = {**ASK, "max_tokens": 220}
-"""For what takes a while beside the answer."""
+"""For what takes a while beside the answer, or has to come before its end though the client reads late."""
 LONG_PROMPT = {
     **ASK,
     "max_tokens": 24,
@@ -135,7 +135,7 @@ def test_the_unbroken_answer_is_transformers(unbroken: Callable[[dict[str, Any]]
 @pytest.mark.parametrize("position", [1, 2, 60])
 def test_killed_while_decoding(position: int, pair: Pair, unbroken: Callable[[dict[str, Any]], Answer]) -> None:
     """kill -9 of the serving cloud when the client has so many tokens, a standby there: the stream goes on."""
-    expected = unbroken(ASK)
+    expected = unbroken(LONGER)
     pair.mend()
     killed: list[int] = []
 
@@ -144,7 +144,7 @@ def test_killed_while_decoding(position: int, pair: Pair, unbroken: Callable[[di
             killed.extend(pair.installation.serving())
             pair.kill(*killed)
 
-    answer = stream_answer(pair.installation.base, ASK, seen)
+    answer = stream_answer(pair.installation.base, LONGER, seen)
     assert len(killed) == 1
     assert answer.outcome == expected.outcome
 
@@ -279,13 +279,13 @@ async def test_a_cut_connection_is_resumed_not_replayed(tmp_path: Path) -> None:
     """The network ends the connection and the cloud keeps the session: nothing is computed twice."""
     async with behind_proxy(tmp_path) as (installation, proxy):
         loop = asyncio.get_running_loop()
-        expected = await asyncio.to_thread(stream_answer, installation.base, ASK)
+        expected = await asyncio.to_thread(stream_answer, installation.base, LONGER)
 
         def seen(count: int) -> None:
             if count in (1, 30, 60):
                 loop.call_soon_threadsafe(proxy.cut)
 
-        answer = await asyncio.to_thread(stream_answer, installation.base, ASK, seen)
+        answer = await asyncio.to_thread(stream_answer, installation.base, LONGER, seen)
         assert answer.outcome == expected.outcome and answer.done
         resumed = await asyncio.to_thread(installation.cloud_metric, "num_resumes_total")
         replayed = await asyncio.to_thread(installation.cloud_metric, "num_replays_total")

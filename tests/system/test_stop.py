@@ -19,12 +19,12 @@ from processes import ROOT, free_port
 from serving import Serving
 from streamed import Answer, stream_answer
 
-from service.stopping import SAME_S
+from service.stopping import DRAIN_S, SAME_S
 
 pytestmark = pytest.mark.system
 
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell me a story about a fox."}], "temperature": 0}
-LONG = {**ASK, "max_tokens": 150, "ignore_eos": True}
+LONG = {**ASK, "max_tokens": 300, "ignore_eos": True}
 ENDLESS = {**ASK, "max_tokens": 900, "ignore_eos": True}
 
 
@@ -59,7 +59,8 @@ LOCAL = ("--mode", "local")
 
 def refused(base: str) -> bool:
     """Whether a new request is sent away now, as a load balancer and a client understand it."""
-    reply = httpx.post(f"{base}/chat/completions", json=ASK, timeout=30, trust_env=False)
+    asked = {**ASK, "max_tokens": 1}  # One that is let in takes no longer than what it is asked beside.
+    reply = httpx.post(f"{base}/chat/completions", json=asked, timeout=30, trust_env=False)
     return reply.status_code == 503 and "Retry-After" in reply.headers
 
 
@@ -123,9 +124,9 @@ def test_ctrl_c_stops_at_once(tmp_path: Path) -> None:
         asked.wait_begun()
         children, began = running.children(), time.monotonic()
         running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(20) == 0
-        assert time.monotonic() - began < 10
-        assert psutil.wait_procs(children, timeout=1)[1] == []
+        assert running.process.wait(60) == 0
+        assert time.monotonic() - began < DRAIN_S
+        assert psutil.wait_procs(children, timeout=10)[1] == []
         assert not asked.answer().done
         assert "Traceback" not in running.log.read_text()
 
@@ -138,7 +139,7 @@ def test_ctrl_c_twice_is_hard(tmp_path: Path) -> None:
         running.process.send_signal(signal.SIGINT)
         running.wait_for("Stopping")
         running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(3) == 130
+        assert running.process.wait(30) == 130
         assert psutil.wait_procs(children, timeout=5)[1] == []
 
 
@@ -172,8 +173,8 @@ def test_a_signal_during_the_start(number: int, tmp_path: Path) -> None:
     with Serving(tmp_path / "log", until="cloud …") as running:
         children = running.children()
         running.process.send_signal(number)
-        assert running.process.wait(10) == 0
-        assert psutil.wait_procs(children, timeout=5)[1] == []
+        assert running.process.wait(60) == 0
+        assert psutil.wait_procs(children, timeout=10)[1] == []
         assert "Stopping" in running.log.read_text() and "Traceback" not in running.log.read_text()
 
 
