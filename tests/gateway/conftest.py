@@ -35,7 +35,7 @@ from wire.request_messages import (
 )
 from wire.stream import Stream, dial
 
-SOON = 5.0
+SOON = 20.0
 """Seconds within which everything expected here happens, on a busy machine too."""
 
 OPERATOR = "operators-only"

@@ -132,22 +132,22 @@ async def test_a_header_of_64_kib_is_refused_by_the_server(gateway: Any, agent: 
 
 
 async def test_hostile_numbers_do_not_hold_the_loop(gateway: Any, agent: Any) -> None:
-    """The event loop never stalls for long over one body."""
+    """The event loop never computes for long over one body."""
     worst = 0.0
 
     async def watch() -> None:
         nonlocal worst
         while True:
-            began = time.perf_counter()
+            began = time.thread_time()
             await asyncio.sleep(0.01)
-            worst = max(worst, time.perf_counter() - began - 0.01)
+            worst = max(worst, time.thread_time() - began)
 
     watching = asyncio.create_task(watch())
     for body in (BAD_BODIES[20], BAD_BODIES[21]):
         await gateway.http.post("/v1/chat/completions", content=body, headers=JSON)
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
-    assert worst < 0.5  # Of the 100 ms meant, on a machine that is shared.
+    assert 0 < worst < 0.3  # Of the 100 ms meant, on a machine that is shared.
 
 
 async def test_too_much_work_in_one_request_is_refused(serving: Any, connected: Any, chat: Any) -> None:

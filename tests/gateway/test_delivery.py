@@ -115,7 +115,8 @@ async def test_the_loss_of_an_agent_is_told_in_both_ways(gateway: Any, connected
         async with connected(gateway, scripts.hang) as agent:
             task = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat | {"stream": streamed}))
             await gateway.until(lambda agent=agent: agent.asked)
-            await asyncio.sleep(0.05)
+            (link,) = gateway.roster.links
+            await gateway.until(lambda link=link: all(ticket.accepted.done() for _, ticket in link._asked.values()))
             await agent.cut()
             response = await task
             assert response.status_code == (200 if streamed else 503)

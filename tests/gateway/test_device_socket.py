@@ -99,7 +99,7 @@ async def test_sockets_that_say_nothing_cannot_crowd_agents_out(gateway: Any, co
             sockets.append(await connect(url, proxy=None, local_addr=(address, 0), close_timeout=0.1))
         began = clock()
         async with connected(gateway):
-            assert clock() - began < 2
+            assert clock() - began < 10
             assert len(gateway.roster.links) == 2
         await gateway.until(lambda: sum(socket.state is State.OPEN for socket in sockets) <= MAX_GREETING)
         assert all(socket.state is not State.OPEN for socket in sockets[: 300 - 2 * MAX_GREETING])

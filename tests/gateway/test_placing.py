@@ -61,7 +61,7 @@ async def test_who_does_not_accept_in_time_is_not_the_last(
     serving: Any, connected: Any, scripts: Any, chat: Any
 ) -> None:
     """Another agent is tried, in whose time it is not too late."""
-    async with serving(GatewayConfig(accept_within_s=0.3)) as gateway, connected(gateway, scripts.silent) as silent:
+    async with serving(GatewayConfig(accept_within_s=1.0)) as gateway, connected(gateway, scripts.silent) as silent:
         task = asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat))
         await gateway.until(lambda: silent.asked)
         async with connected(gateway) as other:

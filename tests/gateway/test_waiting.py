@@ -139,7 +139,7 @@ async def test_a_slot_that_comes_with_the_cancellation_is_given_back() -> None:
 async def test_places_patience_and_sending_away() -> None:
     """429, 503, and whatever error is found instead."""
     room = WaitingRoom(1)
-    task = await waiting(room, patience_s=0.02)
+    task = await waiting(room, patience_s=0.2)
     with pytest.raises(RequestError) as full:
         await room.wait(WISH, 1.0)
     assert full.value.status == 429

@@ -99,12 +99,12 @@ async def test_the_largest_frame_passes() -> None:
 
 async def test_a_message_that_takes_long_to_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over a link that takes longer for it than silence may last it arrives; sent whole it would have been silence."""
-    monkeypatch.setattr(wire.connection, "DEAD_AFTER_S", 0.6)
-    monkeypatch.setattr(wire.connection, "HEARTBEAT_S", 0.15)
+    monkeypatch.setattr(wire.connection, "DEAD_AFTER_S", 1.5)
+    monkeypatch.setattr(wire.connection, "HEARTBEAT_S", 0.3)
     rows = Tensor("float32", (2**15, 4), bytes(2**19))
     async with served(echo) as url:
         port = int(url.split(":")[2].split("/")[0])
-        with Relay("", "127.0.0.1", port, 0.0, bytes_s=2**19) as relay:
+        with Relay("", "127.0.0.1", port, 0.0, bytes_s=2**18) as relay:
             async with dial(f"ws://127.0.0.1:{relay.port}/device", Role.DEVICE, CLOUD_LINK) as stream:
                 await greeted(stream)
                 stream.post(Forward(1, 0, 0, 1), [rows])
