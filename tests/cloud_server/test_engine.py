@@ -313,9 +313,12 @@ async def test_what_was_truncated_and_never_computed_again_is_not_resumed(
         first.position = 10
         monkeypatch.setattr(Stack, "run", lambda *_: 1 / 0)
         lost = first.send(hidden(8, 2))
-        await asyncio.sleep(0)  # The step is under way.
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            if engine.sessions[first.key].under_way:
+                break
         engine.sessions.leave(1)
-        await asyncio.sleep(0.2)
+        await until(lambda: not engine._under_way)
         assert not lost.done()
         monkeypatch.undo()
         again = Caller(engine, (2, 1), position=10)

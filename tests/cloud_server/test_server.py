@@ -369,7 +369,7 @@ async def test_a_silent_crowd_keeps_no_device_out(tiny: Path) -> None:
         silent = [await connect(cloud.url + "/device", close_timeout=0.1) for _ in range(100)]
         began = clock()
         async with device(cloud, tiny):
-            assert clock() - began < 2
+            assert clock() - began < 10
         await until(lambda: len(cloud.server._doorstep) <= MAX_GREETING_OF_ADDRESS)
         assert silent[-1].state is State.OPEN
         await until(lambda: sum(each.state is State.OPEN for each in silent) <= MAX_GREETING_OF_ADDRESS)

@@ -33,7 +33,6 @@ from peers.rendezvous import listening
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "a secret of this test"
-KILLED_WITHIN_S = 1.0
 Result = TypeVar("Result")
 
 SILENT_S = 3.0
@@ -81,13 +80,13 @@ def processes(where: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
 @pytest.mark.system
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_member_that_dies_or_hangs_ends_all_waits_and_is_named(how: signal.Signals) -> None:
-    """In every other process: at once where it is killed, and after the time of silence where it is stopped."""
+    """In every other process: before the time of silence where it is killed, and soon after it where it is stopped."""
     async with listening(LOOPBACK, 0, SECRET) as rendezvous:
         group = rendezvous.open(1, {1: b"", 2: b""})
         with processes(f"{LOOPBACK}:{rendezvous.port}", 2) as (stays, goes):
             lost, took = await _thread(lambda: _sum_until_lost(group, goes.pid, how))
             assert "member 2 is gone" in str(lost) and lost.rank == 2
-            assert took < (KILLED_WITHIN_S if how is signal.SIGKILL else SILENT_S + KILLED_WITHIN_S)
+            assert took < (SILENT_S if how is signal.SIGKILL else 5 * SILENT_S)
             said = await _thread(stays.stdout.readline)  # type: ignore[union-attr]
             assert "member 2 is gone" in said or (how is signal.SIGKILL and "(member)" in said)
 
@@ -135,7 +134,7 @@ def lied_to() -> Iterator[tuple[Fabric, Liar]]:
     boards = boards_of(2)
     fabric, links = together(
         [
-            lambda: Fabric.open(boards[0], 0, 2, LOOPBACK, epoch=5, silent_s=SILENT_S),
+            lambda: Fabric.open(boards[0], 0, 2, LOOPBACK, epoch=5),
             lambda: open_links(boards[1], PeerDoor(KEY, 5, 1, 2), LOOPBACK),
         ]
     )
@@ -278,7 +277,7 @@ def test_who_takes_too_long_is_named_and_ends_it(lied_to: tuple[Fabric, Liar]) -
 
 def test_who_says_nothing_is_lost_and_who_pulses_is_not() -> None:
     """Silence is noticed by a member that waits for nothing, too; one that only says that it lives is let be."""
-    boards = boards_of(3)
+    boards, began = boards_of(3), time.monotonic()
     with ExitStack() as stack:
         first, second, links = together(
             [
@@ -289,11 +288,10 @@ def test_who_says_nothing_is_lost_and_who_pulses_is_not() -> None:
         )
         for each in (*links.values(), first, second):
             stack.callback(each.close)
-        began = time.monotonic()
         while first.failure is None and time.monotonic() - began < 20:
             links[1].sendall(pack(PeerFrame(Kind.PULSE, 0)))
             time.sleep(0.1)
-        assert time.monotonic() - began >= SILENT_S - 0.5
+        assert time.monotonic() - began >= SILENT_S
         assert "member 2 is gone" in str(first.failure)
         while second.failure is None and time.monotonic() - began < 20:
             time.sleep(0.05)

@@ -61,7 +61,7 @@ def test_what_peers_choose_cannot_steer_a_terminal(form: str) -> None:
 
 def test_children_are_stopped_kindly_then_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that stops on SIGINT ends by itself; one that ignores it is killed in time; both are seen to be gone."""
-    monkeypatch.setattr("service.children.STOP_WITHIN_S", 1.0)
+    monkeypatch.setattr("service.children.STOP_WITHIN_S", 4.0)
     ready = [tmp_path / "kind", tmp_path / "deaf"]
     wait = "import signal, sys, time, pathlib; {}; pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
     children = Children()
