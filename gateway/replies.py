@@ -33,10 +33,10 @@ from gateway.reply_schema import (
     ContentLogprob,
     FinishReason,
     Heading,
+    PhaseTimings,
     PromptDetails,
     Reply,
     RoundsSpent,
-    TimeSpent,
     TopLogprob,
     Usage,
 )
@@ -204,7 +204,7 @@ def timings_of(timings: Timings | None) -> AnswerTimings | UnsetType:
     """Return where an answer's time went, as clients are told; nothing where it is not known."""
     if timings is None:
         return UNSET
-    return AnswerTimings(TimeSpent(*_ms(timings.prompt)), RoundsSpent(*_ms(timings.decode), timings.rounds))
+    return AnswerTimings(PhaseTimings(*_ms(timings.prompt)), RoundsSpent(*_ms(timings.decode), timings.rounds))
 
 
 def content_logprobs(tokens: Iterable[TokenLogprob]) -> list[ContentLogprob]:

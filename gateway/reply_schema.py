@@ -36,7 +36,7 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens_details: CompletionDetails | UnsetType = UNSET
 
 
-class TimeSpent(msgspec.Struct, frozen=True):
+class PhaseTimings(msgspec.Struct, frozen=True):
     """Where time went, in milliseconds: on the device until it had sent what it asked, on the link, waiting in the
     cloud, and in the cloud's step."""
 
@@ -46,7 +46,7 @@ class TimeSpent(msgspec.Struct, frozen=True):
     step_ms: float
 
 
-class RoundsSpent(TimeSpent, frozen=True):
+class RoundsSpent(PhaseTimings, frozen=True):
     """The same, summed over rounds."""
 
     rounds: int
@@ -56,7 +56,7 @@ class AnswerTimings(msgspec.Struct, frozen=True):
     """Where the time of one answer went, until its prompt was answered and after that: no member of OpenAI's schema,
     but named as llama.cpp's server names it."""
 
-    prompt: TimeSpent
+    prompt: PhaseTimings
     decode: RoundsSpent
 
 

@@ -47,20 +47,20 @@ from gateway.request import Endpoint
 from wire.request_messages import Delta, Finished
 
 
-class Reply(msgspec.Struct, frozen=True, tag_field="type"):
+class SocketReply(msgspec.Struct, frozen=True, tag_field="type"):
     """Any message to the client."""
 
     id: str | None
 
 
-class AcceptedReply(Reply, frozen=True, tag="accepted"):
+class AcceptedReply(SocketReply, frozen=True, tag="accepted"):
     """An agent has the request."""
 
     model: str
     prompt_tokens: int
 
 
-class DeltaReply(Reply, frozen=True, tag="delta"):
+class DeltaReply(SocketReply, frozen=True, tag="delta"):
     """More text of a choice."""
 
     index: int
@@ -69,7 +69,7 @@ class DeltaReply(Reply, frozen=True, tag="delta"):
     logprobs: list[ContentLogprob] | UnsetType = UNSET
 
 
-class FinishedReply(Reply, frozen=True, tag="finished"):
+class FinishedReply(SocketReply, frozen=True, tag="finished"):
     """A choice is complete."""
 
     index: int
@@ -77,19 +77,19 @@ class FinishedReply(Reply, frozen=True, tag="finished"):
     timings: AnswerTimings | UnsetType = UNSET
 
 
-class UsageReply(Reply, frozen=True, tag="usage"):
+class UsageReply(SocketReply, frozen=True, tag="usage"):
     """Tokens of the request."""
 
     usage: Usage
 
 
-class DoneReply(Reply, frozen=True, tag="done"):
+class DoneReply(SocketReply, frozen=True, tag="done"):
     """The request is over."""
 
     cancelled: bool = False
 
 
-class ErrorMessage(Reply, frozen=True, tag="error"):
+class ErrorMessage(SocketReply, frozen=True, tag="error"):
     """The request has failed."""
 
     error: ErrorBody
@@ -135,9 +135,9 @@ def read_message(data: bytes) -> Endpoint | None:
     raise RequestError(400, "a request has 'messages' or 'prompt'", code="missing_required_parameter")
 
 
-def told(events: list[Event], request_id: str) -> list[Reply]:
+def told(events: list[Event], request_id: str) -> list[SocketReply]:
     """Return the messages that tell these events, all but ``done``."""
-    replies: list[Reply] = []
+    replies: list[SocketReply] = []
     for event in events:
         if isinstance(event, Delta):
             tokens = UNSET if event.logprobs is None else content_logprobs(event.logprobs)

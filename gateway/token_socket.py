@@ -17,7 +17,7 @@ from gateway.errors import ClientGone, RequestError, too_many
 from gateway.metrics import RequestMeter
 from gateway.parsing import parse
 from gateway.request import Ask
-from gateway.token_messages import AcceptedReply, DoneReply, ErrorMessage, Reply, read_message, told
+from gateway.token_messages import AcceptedReply, DoneReply, ErrorMessage, SocketReply, read_message, told
 from wire.crowd import Crowd, party_of
 
 MAX_SOCKETS: Final = 1024
@@ -154,7 +154,7 @@ class TokenSocket:
     def _note(self, request_id: str, error: RequestError) -> None:
         self._desk.metrics.refused(request_id, self._websocket.scope["path"], error)
 
-    async def _tell(self, reply: Reply) -> None:
+    async def _tell(self, reply: SocketReply) -> None:
         try:
             await self._outlet.send({"type": "websocket.send", "text": _encode(reply).decode()})
         except (WebSocketDisconnect, RuntimeError):
