@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from split_model.families import fields
 from split_model.families.architecture import Architecture
+from split_model.families.layer_normed import layer_normed
 from split_model.families.names import LayerNames, Names
-from split_model.rope_spec import RopeSpec
 
 NAMES = Names(
     prefix="distilbert.",
@@ -48,41 +49,26 @@ def read(config: Mapping[str, Any]) -> Architecture:
     """A config of `model_type` distilbert. Raises UnsupportedModel, naming the field."""
     fields.check_architectures(config, "distilbert", CLASSIFIER, *NOT_POOLED)
     filled = {**_DEFAULTS, **config}
-    hidden_size = fields.integer(filled, "dim", fields.MAX_HIDDEN_SIZE)
-    num_layers = fields.integer(filled, "n_layers", fields.MAX_LAYERS)
-    num_heads = fields.integer(filled, "n_heads", fields.MAX_HEADS)
-    head_dim = fields.even_head_dim(filled, "dim", "n_heads")
-    classifies = fields.has_class(config, CLASSIFIER)
-    return Architecture(
-        model_type="distilbert",
-        vocab_size=fields.integer(filled, "vocab_size", fields.MAX_VOCAB_SIZE),
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        num_kv_heads=num_heads,
-        head_dim=head_dim,
-        intermediate_size=fields.integer(filled, "hidden_dim", fields.MAX_INTERMEDIATE_SIZE),
+    common = layer_normed(
+        filled,
+        "distilbert",
+        hidden="dim",
+        layers="n_layers",
+        heads="n_heads",
+        inner=fields.integer(filled, "hidden_dim", fields.MAX_INTERMEDIATE_SIZE),
+        max_positions=fields.integer(filled, "max_position_embeddings", fields.MAX_POSITIONS),
         norm_eps=_NORM_EPS,
         activation=fields.activation(filled, "activation", "gelu"),
-        rope=RopeSpec.none(head_dim),
-        tied_embeddings=False,
-        qkv_bias=True,
-        output_bias=True,
-        mlp_bias=True,
-        qk_norm=False,
-        windows=(None,) * num_layers,
-        max_positions=fields.integer(filled, "max_position_embeddings", fields.MAX_POSITIONS),
-        bos_token_id=None,
-        eos_token_ids=(),
-        dtype=fields.dtype(filled),
+    )
+    classifies = fields.has_class(config, CLASSIFIER)
+    return replace(
+        common,
+        vocab_size=fields.integer(filled, "vocab_size", fields.MAX_VOCAB_SIZE),
         attention="bidirectional",
-        positions="learned",
-        norm="layer",
         norm_place="after",
         final_norm=False,
-        gated_mlp=False,
         embedding_norm=True,
-        pooled_size=hidden_size if classifies else 0,
+        pooled_size=common.hidden_size if classifies else 0,
         pooled_activation="relu",
         labels=fields.labels(config) if classifies else 0,
     )

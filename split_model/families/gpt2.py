@@ -6,12 +6,13 @@ Its matrices are stored as [in, out], and query, key and value in one tensor.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from split_model.families import fields
 from split_model.families.architecture import Architecture
+from split_model.families.layer_normed import layer_normed
 from split_model.families.names import LayerNames, Names
-from split_model.rope_spec import RopeSpec
 
 NAMES = Names(
     prefix="transformer.",
@@ -55,37 +56,25 @@ def read(config: Mapping[str, Any]) -> Architecture:
     ):
         fields.check_value(config, field, value)
     filled = {**_DEFAULTS, **config}
-    hidden_size = fields.integer(filled, "n_embd", fields.MAX_HIDDEN_SIZE)
-    num_layers = fields.integer(filled, "n_layer", fields.MAX_LAYERS)
-    num_heads = fields.integer(filled, "n_head", fields.MAX_HEADS)
-    vocab_size = fields.integer(filled, "vocab_size", fields.MAX_VOCAB_SIZE)
-    head_dim = fields.even_head_dim(filled, "n_embd", "n_head")
-    width = 4 * hidden_size
+    inner = 4 * fields.integer(filled, "n_embd", fields.MAX_HIDDEN_SIZE)
     if filled.get("n_inner") is not None:
-        width = fields.integer(filled, "n_inner", fields.MAX_INTERMEDIATE_SIZE)
-    return Architecture(
-        model_type="gpt2",
-        vocab_size=vocab_size,
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        num_kv_heads=num_heads,
-        head_dim=head_dim,
-        intermediate_size=width,
+        inner = fields.integer(filled, "n_inner", fields.MAX_INTERMEDIATE_SIZE)
+    common = layer_normed(
+        filled,
+        "gpt2",
+        hidden="n_embd",
+        layers="n_layer",
+        heads="n_head",
+        inner=inner,
+        max_positions=fields.integer(filled, "n_positions", fields.MAX_POSITIONS),
         norm_eps=fields.norm_eps(filled, "layer_norm_epsilon", 1e-5),
         activation=fields.activation(filled, "activation_function", "gelu_new"),
-        rope=RopeSpec.none(head_dim),
+    )
+    vocab_size = fields.integer(filled, "vocab_size", fields.MAX_VOCAB_SIZE)
+    return replace(
+        common,
+        vocab_size=vocab_size,
         tied_embeddings=fields.flag(filled, "tie_word_embeddings", True),
-        qkv_bias=True,
-        output_bias=True,
-        mlp_bias=True,
-        qk_norm=False,
-        windows=(None,) * num_layers,
-        max_positions=fields.integer(filled, "n_positions", fields.MAX_POSITIONS),
         bos_token_id=fields.first_token_id(filled, "bos_token_id", vocab_size),
         eos_token_ids=fields.token_ids(filled, "eos_token_id", vocab_size),
-        dtype=fields.dtype(filled),
-        positions="learned",
-        norm="layer",
-        gated_mlp=False,
     )

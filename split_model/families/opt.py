@@ -6,12 +6,13 @@ That one's embedding is also narrower than its rows, and it has no final norm. N
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from split_model.families import fields
 from split_model.families.architecture import Architecture
+from split_model.families.layer_normed import layer_normed
 from split_model.families.names import LayerNames, Names
-from split_model.rope_spec import RopeSpec
 
 NAMES = Names(
     prefix="model.",
@@ -53,43 +54,31 @@ def read(config: Mapping[str, Any]) -> Architecture:
     fields.check_architectures(config, "opt", "OPTForCausalLM")
     fields.check_value(config, "layer_norm_elementwise_affine", True)
     filled = {**_DEFAULTS, **config}
-    hidden_size = fields.integer(filled, "hidden_size", fields.MAX_HIDDEN_SIZE)
-    num_layers = fields.integer(filled, "num_hidden_layers", fields.MAX_LAYERS)
-    num_heads = fields.integer(filled, "num_attention_heads", fields.MAX_HEADS)
+    common = layer_normed(
+        filled,
+        "opt",
+        inner=fields.integer(filled, "ffn_dim", fields.MAX_INTERMEDIATE_SIZE),
+        max_positions=fields.integer(filled, "max_position_embeddings", fields.MAX_POSITIONS),
+        norm_eps=_NORM_EPS,
+        activation=fields.activation(filled, "activation_function", "relu"),
+    )
     vocab_size = fields.integer(filled, "vocab_size", fields.MAX_VOCAB_SIZE)
-    head_dim = fields.even_head_dim(filled, "hidden_size", "num_attention_heads")
-    embedding_size = hidden_size
+    embedding_size = common.hidden_size
     if filled.get("word_embed_proj_dim") is not None:
         embedding_size = fields.integer(filled, "word_embed_proj_dim", fields.MAX_HIDDEN_SIZE)
     before = fields.flag(filled, "do_layer_norm_before", True)
     biases = fields.flag(filled, "enable_bias", True)
-    return Architecture(
-        model_type="opt",
+    return replace(
+        common,
         vocab_size=vocab_size,
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        num_kv_heads=num_heads,
-        head_dim=head_dim,
-        intermediate_size=fields.integer(filled, "ffn_dim", fields.MAX_INTERMEDIATE_SIZE),
-        norm_eps=_NORM_EPS,
-        activation=fields.activation(filled, "activation_function", "relu"),
-        rope=RopeSpec.none(head_dim),
         tied_embeddings=fields.flag(filled, "tie_word_embeddings", True),
         qkv_bias=biases,
         output_bias=biases,
         mlp_bias=biases,
-        qk_norm=False,
-        windows=(None,) * num_layers,
-        max_positions=fields.integer(filled, "max_position_embeddings", fields.MAX_POSITIONS),
         bos_token_id=fields.first_token_id(filled, "bos_token_id", vocab_size),
         eos_token_ids=fields.token_ids(filled, "eos_token_id", vocab_size),
-        dtype=fields.dtype(filled),
-        positions="learned",
         position_offset=_FIRST_POSITION,
-        norm="layer",
         norm_place="before" if before else "after",
         final_norm=before and not fields.flag(filled, "_remove_final_layer_norm"),
-        gated_mlp=False,
-        embedding_size=None if embedding_size == hidden_size else embedding_size,
+        embedding_size=None if embedding_size == common.hidden_size else embedding_size,
     )

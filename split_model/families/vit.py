@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from split_model.errors import UnsupportedModel
 from split_model.families import fields
 from split_model.families.architecture import Architecture, Patches
+from split_model.families.layer_normed import layer_normed
 from split_model.families.names import LayerNames, Names
-from split_model.rope_spec import RopeSpec
 
 NAMES = Names(
     prefix="vit.",
@@ -61,10 +62,6 @@ def read(config: Mapping[str, Any]) -> Architecture:
     """A config of `model_type` vit. Raises UnsupportedModel, naming the field."""
     fields.check_architectures(config, "vit", CLASSIFIER, POOLED)
     filled = {**_DEFAULTS, **config}
-    hidden_size = fields.integer(filled, "hidden_size", fields.MAX_HIDDEN_SIZE)
-    num_layers = fields.integer(filled, "num_hidden_layers", fields.MAX_LAYERS)
-    num_heads = fields.integer(filled, "num_attention_heads", fields.MAX_HEADS)
-    head_dim = fields.even_head_dim(filled, "hidden_size", "num_attention_heads")
     patches = Patches(
         fields.two_sizes(filled, "image_size", fields.MAX_PIXELS),
         fields.two_sizes(filled, "patch_size", fields.MAX_PIXELS),
@@ -72,36 +69,22 @@ def read(config: Mapping[str, Any]) -> Architecture:
     )
     if any(whole % part for whole, part in zip(patches.image, patches.patch, strict=True)):
         raise UnsupportedModel(f"image_size {patches.image} is no multiple of patch_size {patches.patch}")
-    classifies = fields.has_class(config, CLASSIFIER)
-    pooled_size = hidden_size
-    if filled.get("pooler_output_size"):
-        pooled_size = fields.integer(filled, "pooler_output_size", fields.MAX_HIDDEN_SIZE)
-    return Architecture(
-        model_type="vit",
-        vocab_size=0,
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        num_kv_heads=num_heads,
-        head_dim=head_dim,
-        intermediate_size=fields.integer(filled, "intermediate_size", fields.MAX_INTERMEDIATE_SIZE),
+    common = layer_normed(
+        filled,
+        "vit",
+        inner=fields.integer(filled, "intermediate_size", fields.MAX_INTERMEDIATE_SIZE),
+        max_positions=patches.count + 1,
         norm_eps=fields.norm_eps(filled, "layer_norm_eps", 1e-12),
         activation=fields.activation(filled, "hidden_act", "gelu"),
-        rope=RopeSpec.none(head_dim),
-        tied_embeddings=False,
+    )
+    classifies = fields.has_class(config, CLASSIFIER)
+    pooled_size = common.hidden_size
+    if filled.get("pooler_output_size"):
+        pooled_size = fields.integer(filled, "pooler_output_size", fields.MAX_HIDDEN_SIZE)
+    return replace(
+        common,
         qkv_bias=fields.flag(filled, "qkv_bias", True),
-        output_bias=True,
-        mlp_bias=True,
-        qk_norm=False,
-        windows=(None,) * num_layers,
-        max_positions=patches.count + 1,
-        bos_token_id=None,
-        eos_token_ids=(),
-        dtype=fields.dtype(filled),
         attention="bidirectional",
-        positions="learned",
-        norm="layer",
-        gated_mlp=False,
         patches=patches,
         pooled_size=0 if classifies else pooled_size,
         pooled_activation=fields.activation(filled, "pooler_act", "tanh"),
