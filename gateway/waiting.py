@@ -82,6 +82,14 @@ class WaitingRoom:
         if self._serving:
             return
         self._serving = True
+        try:
+            self._serve(find, held)
+        finally:
+            self._serving = False
+
+    def _serve(
+        self, find: Callable[[Wish], Reservation | RequestError | None], held: Callable[[], Mapping[str, int]]
+    ) -> None:
         hopeless: set[Wish] = set()
         while (waiter := self._next(hopeless, held())) is not None:
             found = find(waiter.wish)
@@ -96,7 +104,6 @@ class WaitingRoom:
             tenant = waiter.wish.tenant
             if tenant in self._queues:  # It had its turn: all others have theirs first.
                 self._queues[tenant] = self._queues.pop(tenant)
-        self._serving = False
 
     def refuse_all(self, error: RequestError) -> None:
         """Send everybody away who takes a place."""

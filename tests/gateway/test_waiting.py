@@ -125,6 +125,16 @@ async def test_a_full_room_has_a_place_for_a_newcomer() -> None:
     assert len(room) == 0
 
 
+async def test_a_bug_in_finding_leaves_the_room_open() -> None:
+    """Who waits is served the next time; else nobody would ever be again."""
+    room = WaitingRoom(1)
+    task = await waiting(room)
+    with pytest.raises(ZeroDivisionError):
+        room.serve(lambda wish: 1 / 0, nothing)  # type: ignore[arg-type, return-value]
+    room.serve(lambda wish: Slot(), nothing)  # type: ignore[arg-type, return-value]
+    assert isinstance(await task, Slot)
+
+
 async def test_a_slot_that_comes_with_the_cancellation_is_given_back() -> None:
     """Exactly once."""
     room, slot = WaitingRoom(1), Slot()
