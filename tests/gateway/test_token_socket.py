@@ -15,6 +15,7 @@ from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
 from gateway.config import GatewayConfig
+from gateway.delivery import Outlet
 from gateway.errors import RequestError
 from gateway.token_messages import read_message
 
@@ -250,6 +251,22 @@ async def test_an_idle_socket_is_closed(gateway: Any, agent: Any, talk: Any, cha
     assert (await talk.hear_all())[-1]["type"] == "done"
     await asyncio.wait_for(talk.socket.wait_closed(), 20)
     assert talk.socket.close_code == 4408 and asyncio.get_running_loop().time() - began > 0.6 + 0.25
+
+
+async def test_who_does_not_read_why_it_is_refused_is_given_up(
+    serving: Any, connected: Any, chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is busy as long as it is served, and would keep its place for ever: by its mistakes as by its requests."""
+
+    async def stuck(outlet: Outlet, message: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Outlet, "send", stuck)
+    async with serving(GatewayConfig(client_within_s=0.2)) as gateway, connected(gateway):
+        for body in ({"prompt": 5}, chat | {"model": "another"}):
+            async with connect(f"{gateway.ws_url}/v1/stream", proxy=None, close_timeout=0.1) as socket:
+                await socket.send(json.dumps(body))
+                await asyncio.wait_for(socket.wait_closed(), 10)
 
 
 async def test_idle_sockets_keep_nobody_out(
