@@ -75,16 +75,17 @@ def _close_all(connections: dict[int, socket.socket]) -> None:
 
 def _dial(board: Board, door: PeerDoor, rank: int, deadline: float) -> socket.socket:
     try:
-        address, port = board.get(f"link/{door.epoch}/{rank}", deadline - monotonic()).decode().split()
+        said = board.get(f"link/{door.epoch}/{rank}", deadline - monotonic())
     except PeerLost as error:
         raise PeerLost(board.lost or f"member {rank} has not come in time", rank) from error
     connection = None
     try:
+        address, port = said.decode().split()
         connection = socket.create_connection((address, int(port)), timeout=_left(deadline))
         asked, nonce = receive_exactly(connection, NONCE_BYTES, deadline), secrets.token_bytes(NONCE_BYTES)
         connection.sendall(door.dialled(rank, asked, nonce))
         door.check_listener(rank, asked, nonce, receive_exactly(connection, PROOF_BYTES, deadline))
-    except (OSError, ConnectionFailed) as error:
+    except (OSError, ValueError, OverflowError, ConnectionFailed) as error:
         if connection is not None:
             connection.close()
         raise PeerLost(f"no link to member {rank}: {error}", rank) from error

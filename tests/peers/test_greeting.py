@@ -118,3 +118,15 @@ def test_a_member_that_does_not_come_is_named() -> None:
         with pytest.raises(PeerLost, match="in time") as lost:
             open_links(board, PeerDoor(KEY, 0, rank, 2), LOOPBACK, within_s=0.3)
         assert lost.value.rank == missing
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"\xff 1", b"127.0.0.1", b"127.0.0.1 1 2", b"127.0.0.1 many", b"127.0.0.1 99999"]
+)
+def test_a_member_that_says_no_address_is_named(said: bytes) -> None:
+    """It is as good as gone, and no mistake of this one's."""
+    board = Board(lambda key, value: None, KEY)
+    board.put("link/0/0", said)
+    with pytest.raises(PeerLost, match="no link to member 0") as lost:
+        open_links(board, PeerDoor(KEY, 0, 1, 2), LOOPBACK)
+    assert lost.value.rank == 0
