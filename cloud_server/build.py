@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from cloud_server.cache.attention import choose_backend
-from cloud_server.cache.memory import free_bytes, page_count
+from cloud_server.cache.memory import page_count
 from cloud_server.cache.pool import KVPool
 from cloud_server.config import CloudConfig
 from cloud_server.engine.engine import Engine
@@ -22,6 +22,7 @@ from cloud_server.stages.runner import LocalRunner, Runner
 from cloud_server.stages.stage import StageConfig
 from split_model.checkpoint import Checkpoint
 from split_model.device import choose_device
+from split_model.free_memory import free_bytes
 from split_model.hub import identity, resolve
 from split_model.load_apart import load_apart
 from split_model.names import model_name

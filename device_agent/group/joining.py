@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -16,6 +15,7 @@ from device_agent.planning.plan import Layer
 from peers.collectives import Collectives
 from peers.fabric import Fabric
 from split_model.checkpoint import Checkpoint
+from split_model.free_memory import free_bytes
 from split_model.hub import identity
 from split_model.slices import DTYPE_BYTES
 from wire.errors import Code
@@ -34,8 +34,6 @@ ALL_LOADED: Final = "all loaded"
 
 LOADED_WITHIN_S: Final = 900.0
 """A member that has not loaded by then hangs."""
-
-_MEMORY = Path("/proc/meminfo")
 
 
 class Refused(ValueError):
@@ -74,9 +72,9 @@ class Part:
         needed += cache_bytes(self.layers, self.place, spec, plan.positions, DTYPE_BYTES[plan.dtype])
         self.kept = kept or KeptLayers()
         free = budget or free_bytes()
-        if free and not budget:
+        if not budget:
             free += self.kept.loaded_bytes(plan.digest, plan.dtype)
-        if free and needed > free:
+        if needed > free:
             raise Refused(
                 Code.TOO_LITTLE_MEMORY, f"{needed / 1e6:.1f} MB are needed for its part, and it has {free / 1e6:.1f}"
             )
@@ -105,12 +103,3 @@ def check_digest(wanted: str, checkpoint: Checkpoint) -> None:
         raise Refused(
             Code.DIGEST_MISMATCH, "its weights are not the portal's: use the same revision of the checkpoint on both"
         )
-
-
-def free_bytes() -> int:
-    """Bytes of memory that the system has left; 0 where it does not say."""
-    if _MEMORY.exists():
-        for line in _MEMORY.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return 0
