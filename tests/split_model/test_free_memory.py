@@ -8,7 +8,7 @@ import psutil
 import pytest
 import torch
 
-from split_model import free_memory
+from split_model import control_groups
 from split_model.free_memory import free_bytes
 
 CPU = torch.device("cpu")
@@ -22,8 +22,8 @@ def test_free_memory_is_some_of_what_there_is() -> None:
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The folder of all control groups, none of which says anything yet; this process is in none."""
-    monkeypatch.setattr(free_memory, "_GROUPS", tmp_path)
-    monkeypatch.setattr(free_memory, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(control_groups, "_ROOT", tmp_path)
+    monkeypatch.setattr(control_groups, "_OWN", tmp_path / "own")
     return tmp_path
 
 
