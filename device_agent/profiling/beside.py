@@ -1,0 +1,82 @@
+"""What a product keeps of its speed while this device also sends and receives."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from time import monotonic, perf_counter, sleep
+from typing import Final
+
+import torch
+from torch.nn import functional
+
+SIZE: Final = 512
+"""Rows and columns of the product."""
+
+BYTES_S: Final = 125e6
+"""Bytes a second each way: a gigabit link, both ways full."""
+
+PIECE_BYTES: Final = 64 * 1024
+
+SECONDS: Final = 0.3
+"""Of products, in all; half of them beside a transfer."""
+
+TURNS: Final = 6
+
+
+def measured_beside() -> float:
+    """The share of its speed, over 0 and at most 1. Computes on this thread."""
+    rows, matrix = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    functional.linear(rows, matrix)
+    alone = beside = 0.0
+    # By turns, so that whatever else goes on here slows both.
+    for _ in range(TURNS // 2):
+        alone += _products(rows, matrix, SECONDS / TURNS)
+        with _Transfer():
+            beside += _products(rows, matrix, SECONDS / TURNS)
+    return min(1.0, max(beside / alone, 0.01)) if alone else 1.0
+
+
+def _products(rows: torch.Tensor, matrix: torch.Tensor, seconds: float) -> float:
+    """Products a second."""
+    count, begun = 0, perf_counter()
+    while perf_counter() - begun < seconds:
+        functional.linear(rows, matrix)
+        count += 1
+    return count / (perf_counter() - begun)
+
+
+class _Transfer:
+    """Bytes from one thread to another through the system's sockets, at a link's pace; a context manager."""
+
+    def __enter__(self) -> None:
+        self._out, self._into = socket.socketpair()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send, self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        for each in (self._out, self._into):
+            with suppress(OSError):  # The other end may have shut it down.
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        self._out.close()
+        self._into.close()
+
+    def _send(self) -> None:
+        piece, sent, begun = bytes(PIECE_BYTES), 0, monotonic()
+        with suppress(OSError):  # It is over.
+            while not self._over.is_set():
+                self._out.sendall(piece)
+                sent += PIECE_BYTES
+                sleep(max(0.0, begun + sent / BYTES_S - monotonic()))
+
+    def _receive(self) -> None:
+        into = bytearray(PIECE_BYTES)
+        with suppress(OSError):  # It is over.
+            while self._into.recv_into(into):
+                pass

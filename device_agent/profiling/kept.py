@@ -1,0 +1,150 @@
+"""Profiles on this machine's disk: what was measured once is measured again only where something has changed.
+
+A file is believed where it says itself what was measured, of which model and where, and all of it can be so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+import torch
+
+from device_agent.planning.profile import MAX_BYTES, DeviceProfile, Profile, written
+from device_agent.planning.table import Table
+from device_agent.profiling.beside import measured_beside
+from device_agent.profiling.compute import Told, measured_seconds
+from device_agent.profiling.machine import MeasuredOn
+from split_model.checkpoint import Checkpoint
+from split_model.free_memory import free_bytes
+from split_model.hub import identity
+
+VERSION: Final = 1
+"""Of how is measured: what was measured otherwise is measured again."""
+
+log = structlog.get_logger()
+
+
+class MeasuredOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was measured: of which model, in which dtype, where, and how."""
+
+    version: int
+    digest: str
+    dtype: str
+    quick: bool
+    where: MeasuredOn
+
+    @property
+    def path(self) -> Path:
+        """Where it is kept."""
+        return folder() / f"device-{_hashed(msgspec.json.encode(self))}.json"
+
+
+class KeptProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is kept; see `DeviceProfile`."""
+
+    of: MeasuredOf
+    seconds: dict[str, Table]
+    kept_beside: float
+
+
+def kept_or_measured(
+    checkpoint: Checkpoint,
+    dtype: torch.dtype | str,
+    name: str,
+    memory_bytes: int = 0,
+    *,
+    quick: bool = False,
+    again: bool = False,
+    progress: Told | None = None,
+) -> DeviceProfile:
+    """This device's profile for a model: from the disk where it was measured before, else measured now and kept.
+
+    Blocks, and computes on this thread: it should be the one that computes later, or one that ends. Some seconds for a
+    small model; weights of one layer are read.
+
+    Args:
+        name: of the device in plans.
+        memory_bytes: how much a plan may use; 0: what is free now.
+        quick: a few sizes are enough; what was measured at more is as good.
+        again: measure, whatever is kept.
+        progress: called with how many sizes are measured, of how many.
+
+    Raises:
+        BadCheckpoint: the layer cannot be read.
+    """
+    dtype_name = str(dtype).removeprefix("torch.")
+    memory_bytes = memory_bytes or free_bytes()
+
+    def of(quick: bool) -> MeasuredOf:
+        return MeasuredOf(VERSION, identity(checkpoint), dtype_name, quick, MeasuredOn.here())
+
+    def device(found: KeptProfile) -> DeviceProfile:
+        disk_bytes = shutil.disk_usage(checkpoint.path).free
+        return DeviceProfile(name, memory_bytes, disk_bytes, found.seconds, found.kept_beside)
+
+    for each in () if again else dict.fromkeys([of(False), of(quick)]):
+        with suppress(ValueError, OSError):
+            return device(_read(each))
+    seconds = measured_seconds(checkpoint, getattr(torch, dtype_name), quick, progress)
+    found = KeptProfile(of(quick), seconds, measured_beside())
+    try:
+        _write(found.of.path, msgspec.json.encode(found))
+    except OSError as error:
+        log.warning("what was measured cannot be kept", why=str(error))
+    return device(found)
+
+
+def keep(profile: Profile) -> Path:
+    """Keeps the profile of a group, in place of an earlier one of the same devices and model. Raises OSError."""
+    names = [device.name for device in profile.devices]
+    of = msgspec.json.encode((profile.digest, profile.dtype, names))
+    path = folder() / f"group-{_hashed(of)}.json"
+    _write(path, written(profile).encode())
+    return path
+
+
+def folder() -> Path:
+    """Where profiles are kept."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # A path that is not absolute is to be ignored, says the XDG base directory specification.
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    return root / "trilby" / "profiles"
+
+
+def _read(of: MeasuredOf) -> KeptProfile:
+    """Raises ValueError for a file that does not say what it should, OSError where there is none."""
+    with open(of.path, "rb") as file:
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"{of.path} is too long")
+    found = msgspec.json.decode(text, type=KeptProfile)
+    if found.of != of:
+        raise ValueError(f"{of.path} is of something else")
+    DeviceProfile("device", 0, 0, found.seconds, found.kept_beside)  # Refuses what cannot be.
+    return found
+
+
+def _write(path: Path, text: bytes) -> None:
+    """All of it or nothing. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(text)
+        os.replace(beside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def _hashed(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:24]

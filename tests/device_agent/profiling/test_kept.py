@@ -1,0 +1,205 @@
+"""What a device takes is measured on it, of every kind of model, and kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from group_plans import TINY
+from group_plans import profile as made_up
+from tiny_models import build_tiny
+
+from device_agent.planning.baselines import plan_local
+from device_agent.planning.profile import AXES, DeviceProfile, Profile, read
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.task import Task, Work
+from device_agent.profiling import compute, kept
+from device_agent.profiling.assembled import assembled
+from device_agent.profiling.kept import folder, keep, kept_or_measured
+from split_model.checkpoint import Checkpoint
+from split_model.free_memory import free_bytes
+
+KINDS = {
+    "llama": "causal",
+    "qwen3": "causal",
+    "mistral-window": "causal",
+    "gpt2": "causal",
+    "opt-post-norm": "causal",
+    "bert-classifier": "bidirectional",
+    "distilbert": "bidirectional",
+    "vit-classifier": "bidirectional",
+    "t5-encoder": "bidirectional",
+    "t5": "cross",
+    "t5-gated": "cross",
+}
+"""Models of all families, and what they do."""
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty place for profiles, and little time spent on each."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compute, "QUICK_SPEND_S", 0.0)
+    monkeypatch.setattr(kept, "measured_beside", lambda: 0.75)
+    return tmp_path
+
+
+def opened(name: str, tiny_folder: Path) -> Checkpoint:
+    """A tiny model."""
+    path = tiny_folder / name
+    return Checkpoint.open(path if path.exists() else build_tiny(name, path), KINDS[name])
+
+
+def measured(checkpoint: Checkpoint, **more: Any) -> DeviceProfile:
+    """Its quick profile here."""
+    return kept_or_measured(checkpoint, torch.float32, "here", quick=True, **more)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_model_is_measured(name: str, tiny_folder: Path) -> None:
+    """Every part takes some time at every size; only Eq. 8 is left out, where it would be wrong; and what was measured
+    is enough to plan by."""
+    checkpoint = opened(name, tiny_folder)
+    device = measured(checkpoint)
+    spec = checkpoint.spec
+    without = {"reordered"} if spec.positions == "rotary" or spec.qk_norm else set()
+    assert set(device.seconds) == set(AXES) - without
+    assert all(seconds > 0 for table in device.seconds.values() for seconds in table.seconds)
+    assert device.seconds["query"].axes[1][-1] == spec.num_kv_heads
+    assert device.seconds["up"].axes[1][-1] == spec.intermediate_size
+    assert device.memory_bytes <= free_bytes() * 1.5 and device.disk_bytes > 0
+    task = Task(
+        ModelShape.of(spec, "float32"),
+        assembled("any", "float32", [device]),
+        ("here",),
+        "here",
+        Work(spec.max_positions or 32),
+    )
+    assert task.prefill(plan_local(task)).seconds > 0
+
+
+def test_it_is_told_how_far_it_is(tiny: Path) -> None:
+    """What is done never becomes less, and is all in the end."""
+    told: list[tuple[int, int]] = []
+    measured(Checkpoint.open(tiny), progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told) and told[-1][0] == told[-1][1]
+
+
+def test_what_was_measured_is_not_measured_again(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whatever name and memory; but for another dtype, another number of threads, and where it is asked for."""
+    counted = []
+
+    def counting(*arguments: Any, **more: Any) -> Any:
+        counted.append(arguments)
+        return first.seconds
+
+    checkpoint = Checkpoint.open(tiny)
+    first = measured(checkpoint)
+    monkeypatch.setattr(kept, "measured_seconds", counting)
+    second = kept_or_measured(checkpoint, "float32", "other", 12345, quick=True)
+    assert (second.seconds, second.name, second.memory_bytes) == (first.seconds, "other", 12345) and not counted
+    kept_or_measured(checkpoint, torch.bfloat16, "here", quick=True)
+    assert len(counted) == 1
+    measured(checkpoint, again=True)
+    assert len(counted) == 2
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    measured(checkpoint)
+    assert len(counted) == 3
+
+
+def test_a_thorough_profile_serves_who_wants_a_quick_one(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the other way round."""
+    checkpoint = Checkpoint.open(tiny)
+    quick = measured(checkpoint)
+    more = {**quick.seconds, "norm": quick.seconds["head"]}
+    monkeypatch.setattr(kept, "measured_seconds", lambda *arguments: more)
+    assert measured(checkpoint).seconds == quick.seconds
+    assert kept_or_measured(checkpoint, torch.float32, "here").seconds == more
+    assert measured(checkpoint).seconds == more
+
+
+def _lie(*path: Any, to: Any) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        found = whole = json.loads(text)
+        for step in path[:-1]:
+            found = found[step]
+        found[path[-1]] = to
+        return json.dumps(whole)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "",
+        lambda text: text[:-20],
+        lambda text: "[" * 100_000,
+        _lie("of", "digest", to="sha256:" + "0" * 64),
+        _lie("of", "where", "cpu", to="another"),
+        _lie("of", "more", to=1),
+        _lie("seconds", "up", "seconds", to=[0.1]),
+        _lie("seconds", "up", "seconds", 0, to=-1.0),
+        _lie("seconds", "up", to=None),
+        _lie("seconds", "flying", to={"axes": [[1]], "seconds": [1.0]}),
+        _lie("seconds", to={}),
+        _lie("kept_beside", to=0.0),
+        _lie("kept_beside", to=7.0),
+    ],
+)
+def test_a_broken_or_lying_file_is_not_believed(change: Callable[[str], str], tiny: Path, cache: Path) -> None:
+    """What it says is measured anew, and kept in its place."""
+    checkpoint = Checkpoint.open(tiny)
+    first = measured(checkpoint)
+    [file] = folder().iterdir()
+    good = file.read_text()
+    file.write_text(change(good))
+    again = measured(checkpoint)
+    assert set(again.seconds) == set(first.seconds)
+    [file] = folder().iterdir()
+    assert measured(checkpoint).seconds == again.seconds
+    assert json.loads(file.read_text())["of"] == json.loads(good)["of"]
+
+
+def test_where_nothing_can_be_kept_is_measured_anyway(tiny: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that cannot be written to keeps nobody from planning."""
+    (cache / "trilby").write_text("a file where the folder should be")
+    assert measured(Checkpoint.open(tiny)).seconds["up"]
+
+
+def test_a_groups_profile_is_kept(cache: Path) -> None:
+    """It can be read as it was, and takes the place of the one before, of the same devices."""
+    first, second = made_up(TINY, [1e9, 2e9], 1e7), made_up(TINY, [1e9, 3e9], 1e7)
+    assert keep(first) == keep(second)
+    assert read(keep(second).read_bytes(), second.digest) == second
+    assert keep(made_up(TINY, [1e9, 2e9, 3e9], 1e7)) != keep(first)
+    assert len(list(folder().iterdir())) == 2, "nothing half-written is left"
+
+
+def test_more_rows_and_wider_parts_take_longer(tiny_folder: Path) -> None:
+    """At the ends of the grid, where noise is little beside the difference."""
+    path = tiny_folder / "wide"
+    if not path.exists():
+        build_tiny("llama", path, hidden_size=256, intermediate_size=1024, max_position_embeddings=1024)
+    seconds = measured(Checkpoint.open(path)).seconds
+    for part in ("query", "up", "down", "output"):
+        rows, widths = seconds[part].axes
+        assert seconds[part](rows[-1], widths[-1]) > seconds[part](rows[0], widths[-1]), part
+        assert seconds[part](rows[-1], widths[-1]) > seconds[part](rows[-1], widths[0]) * 0.9, part
+    rows, positions, groups = seconds["attend"].axes
+    assert seconds["attend"](rows[-1], positions[-1], groups[-1]) > seconds["attend"](rows[0], positions[0], groups[-1])
+    sizes = list(product(*seconds["up"].axes))
+    assert len(sizes) == len(seconds["up"].seconds)
+
+
+def test_an_unfinished_profile_cannot_be_made() -> None:
+    """A group's profile has a link from each to each other."""
+    whole = made_up(TINY, [1e9, 2e9, 3e9], 1e7)
+    assert isinstance(assembled("d", "float32", whole.devices, whole.links), Profile)
+    with pytest.raises(ValueError, match="no link from"):
+        assembled("d", "float32", whole.devices, whole.links[1:])
