@@ -13,7 +13,7 @@ from device_agent.planning.table import Table
 from device_agent.profiling.end_runs import EndRuns
 from device_agent.profiling.grid import MeasuredSizes, sizes_of
 from device_agent.profiling.layer_runs import LayerRuns
-from device_agent.profiling.reordered import ReorderedRuns, has_order
+from device_agent.profiling.reordered_runs import ReorderedRuns, has_order
 from device_agent.profiling.timing import LONG_S, Stopwatch, Timed
 from split_model.checkpoint import Checkpoint
 
@@ -63,7 +63,7 @@ class _Measuring:
         for groups, columns in shards:
             self._measure_layer(LayerRuns(self._checkpoint, self._dtype, groups, columns))
         if "reordered" in self._axes:
-            self._measure_reordered(ReorderedRuns(self._checkpoint.spec, self._dtype))
+            self._measure_reordered(ReorderedRuns(self._checkpoint, self._dtype))
         if self._told is not None:
             self._told(self._total, self._total)
         return {part: self._table(part) for part in self._axes}
