@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -20,13 +21,13 @@ class Guest:
     Attributes:
         name, seat: what was said in the hello, see ``PeerHello``.
         place: the group and the rank there, until the guest has said that it is over; None: it waits for a place.
-        note: the last that came, b"" before the first.
+        notes: what it has said to the host alone; whoever reads them takes them out.
     """
 
     def __init__(self, secret: str, asked: PeerChallenge, said: PeerHello, stream: Stream) -> None:
         self.name, self.seat = said.name, said.seat
         self.place: tuple[Group, int] | None = None
-        self.note = b""
+        self.notes: deque[bytes] = deque()
         self._secret, self._asked, self._said = secret, asked, said
         self._stream = stream
 

@@ -40,7 +40,10 @@ MAX_GREETING_OF_ADDRESS: Final = 32
 MAX_GUESTS: Final = 128
 """Who has proved to know the secret, and is in the group or waits."""
 
-_TOLD: Final = frozenset({Code.UNAUTHORIZED, Code.NAME_TAKEN, Code.UNEXPECTED_MESSAGE})
+MAX_NOTES: Final = 64
+"""Of one guest, which nobody has read yet."""
+
+_TOLD: Final = frozenset({Code.UNAUTHORIZED, Code.NAME_TAKEN, Code.UNEXPECTED_MESSAGE, Code.TOO_LARGE})
 """Refusals that somebody should look after."""
 
 log = structlog.get_logger()
@@ -136,7 +139,9 @@ class Rendezvous:
 
     def _heard(self, guest: Guest, message: object) -> None:
         if isinstance(message, PeerNote):
-            guest.note = message.value
+            if len(guest.notes) >= MAX_NOTES:
+                raise ConnectionFailed(Code.TOO_LARGE, f"{guest.name} says more than anybody reads")
+            guest.notes.append(message.value)
             self.changed.set()
         elif guest.place is None:
             # Said of a place that it never had, or has given back.

@@ -62,6 +62,6 @@ class PeerOver(Message, frozen=True, tag=64):
 
 
 class PeerNote(Message, frozen=True, tag=65):
-    """Something between host and one member alone, which waits or has a place; the newest counts."""
+    """Something between the host and one member alone, which waits or has a place."""
 
     value: Annotated[bytes, msgspec.Meta(max_length=MAX_NOTE_BYTES)]

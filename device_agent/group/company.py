@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from device_agent.group.forming import NotFormed
+from device_agent.group.notes import Done, Note, Trial, read
 from device_agent.group.roll import Roll
 from peers.group import Group, Guest
 from peers.rendezvous import Rendezvous
@@ -25,13 +26,26 @@ log = structlog.get_logger()
 
 
 class Company:
-    """The guests of a rendezvous and what the roll says of them. Belongs on the event loop."""
+    """The guests of a rendezvous and what the roll says of them. Belongs on the event loop.
 
-    def __init__(self, rendezvous: Rendezvous, roll: Roll) -> None:
+    Args:
+        digest, dtype: what those must have who take part; digest "": any.
+
+    Attributes:
+        done: what members have said that they have computed, the last of each; who reads it takes it out.
+        trials: their speeds, the last of each; the same.
+        epoch: counts the groups that were opened.
+    """
+
+    def __init__(self, rendezvous: Rendezvous, roll: Roll, digest: str, dtype: str) -> None:
         self.rendezvous = rendezvous
+        self.done: dict[str, Done] = {}
+        self.trials: dict[str, float] = {}
         self._roll = roll
-        self._seen: set[int] = set()
+        self._digest, self._dtype = digest, dtype
+        self._carded: set[Guest] = set()
         self._group: Group | None = None
+        self.epoch = 0
 
     @property
     def here(self) -> list[str]:
@@ -39,14 +53,36 @@ class Company:
         return [guest.name for guest in self.rendezvous.guests if not guest.gone]
 
     def taking_part(self, working: Sequence[str] = ()) -> tuple[str, ...]:
-        """See ``Roll.taking_part``; now."""
-        for guest in self.rendezvous.guests:
-            if id(guest) not in self._seen:
-                log.info("a member is there", name=guest.name)
-                self._roll.came(guest.name)
-        self._seen = {id(guest) for guest in self.rendezvous.guests}
+        """See ``Roll.taking_part``; now, of those who have the model."""
+        self._carded &= set(self.rendezvous.guests)
+        for guest in list(self.rendezvous.guests):
+            while guest.notes:
+                try:
+                    self._heard(guest, read(guest.notes.popleft()))
+                except ValueError as error:
+                    guest.dismiss(Code.BAD_FRAME, str(error))
         self._hear_refusals()
-        return self._roll.taking_part(self.here, monotonic(), working)
+        here = [guest.name for guest in self.rendezvous.guests if guest in self._carded and not guest.gone]
+        return self._roll.taking_part(here, monotonic(), working)
+
+    def _heard(self, guest: Guest, note: Note) -> None:
+        if isinstance(note, Done):
+            self.done[guest.name] = note
+        elif isinstance(note, Trial):
+            self.trials[guest.name] = note.speed
+        elif self._digest and note.digest != self._digest:
+            self._refuse(guest, Code.DIGEST_MISMATCH, "its weights are not the portal's: use the same revision of them")
+        elif note.dtype not in ("", self._dtype):
+            self._refuse(guest, Code.DTYPE_MISMATCH, f"it computes in {note.dtype}, the group in {self._dtype}")
+        else:
+            self._roll.came(guest.name)
+            self._carded.add(guest)
+            log.info("a member is there", name=guest.name)
+
+    def _refuse(self, guest: Guest, code: Code, why: str) -> None:
+        self._roll.refuses(guest.name, why)
+        log.error("a member cannot take part", name=guest.name, why=why)
+        guest.dismiss(code, f"{guest.name} cannot take part: {why}")
 
     def guest(self, name: str) -> Guest | None:
         """Who has this name, where somebody is there."""
@@ -70,9 +106,11 @@ class Company:
                     guest.dismiss(Code.TIMEOUT, f"{guest.name} has not ended within {FREE_WITHIN_S:g} s")
             await self.changed(deadline + 1.0 - monotonic())
 
-    def open(self, epoch: int, plans: Mapping[int, bytes], names: Mapping[int, str]) -> Group:
-        """See ``Rendezvous.open``; all of ``names`` must be free. Raises ``NotFormed`` where one has gone meanwhile."""
-        self._group = group = self.rendezvous.open(epoch, plans, names)
+    def open(self, plans: Mapping[int, bytes], names: Mapping[int, str]) -> Group:
+        """The next epoch of the group, see ``Rendezvous.open``; all of ``names`` must be free. Raises ``NotFormed``
+        where one has gone meanwhile."""
+        self.epoch += 1
+        self._group = group = self.rendezvous.open(self.epoch, plans, names)
         if group.missing:
             why = f"{', '.join(names[rank] for rank in group.missing)} went before it began"
             group.end(why)

@@ -105,7 +105,6 @@ class GroupHost:
         """Raises ``ValueError`` where nobody is wanted, or somebody twice."""
         self._roll = Roll(self.wanted, self.name, self.computes)
         self._kept = KeptLayers()
-        self._epoch = 0
         self._ever_formed = False
         self._planned: _Planned | None = None
         self._next: _Planned | None = None
@@ -124,7 +123,7 @@ class GroupHost:
         try:
             async with listening(self.address, self.port, self.key, distinct=True) as rendezvous:
                 self.listens.set_result(rendezvous.port)
-                self._company = Company(rendezvous, self._roll)
+                self._company = Company(rendezvous, self._roll, identity(self.checkpoint), self.dtype)
                 await self._gather(self._company)
                 while True:
                     self._planned = self._next or await self._next_plan(self._company)
@@ -149,7 +148,7 @@ class GroupHost:
         return GroupState(
             self.group,
             plan.mode if plan else "",
-            self._epoch,
+            0 if self._company is None else self._company.epoch,
             self.formed.is_set(),
             tuple(self._state_of(name, name == self.name or name in here) for name in names),
             self._why,
@@ -214,10 +213,9 @@ class GroupHost:
     async def _live(self, company: Company, planned: _Planned) -> None:
         """One life, from the plan to its end."""
         plan, address = planned.plan, company.rendezvous.address
-        self._epoch += 1
         self._say("loading")
         try:
-            group = company.open(self._epoch, {rank: plan.written() for rank in plan.seats}, plan.seats)
+            group = company.open({rank: plan.written() for rank in plan.seats}, plan.seats)
         except NotFormed as error:
             log.warning("the group has not begun", why=str(error))
             return

@@ -20,6 +20,7 @@ from device_agent.group.heads import BadGroupHead
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
 from device_agent.group.kept import KeptLayers
+from device_agent.group.notes import Card, written
 from peers.board import PeerLost
 from peers.fabric import Fabric
 from peers.membership import Membership, attend
@@ -30,7 +31,7 @@ from service.shared_settings import ModelSettings, ProcessSettings
 from service.stopping import end_at_once
 from split_model.checkpoint import Checkpoint
 from split_model.errors import ModelError
-from split_model.hub import resolve
+from split_model.hub import identity, resolve
 from split_model.kv_cache import CacheFull
 from split_model.slices import Slice
 from wire.errors import Code, ConnectionFailed
@@ -59,6 +60,9 @@ class MemberConfig:
     model: str = changed(ModelSettings, "model", MISSING)
     group_key: str = setting("", "secret that the members of a group share, 16 characters or more", secret=True)
     name: str = setting("", "name of this member in the plan; empty: the machine's", variable="member_name")
+    dtype: Literal["", "float32", "bfloat16", "float16"] = setting(
+        "", "the only number format that it computes in; empty: whatever the portal says"
+    )
     memory_mb: int = setting(0, "memory for its part, in MB; 0: what is free", minimum=0)
     threads: int = changed(ModelSettings, "threads", 0)
     redial: bool = setting(True, "wait for the next plan when a group has ended", tunes=True)
@@ -96,6 +100,15 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers) -> None
             raise RuntimeError(f"a step cannot be computed here: {type(error).__name__}: {error}") from error
 
 
+def card_of(config: MemberConfig) -> Card:
+    """What this member says of itself. Raises ``CannotTakePart``."""
+    try:
+        path = resolve(config.model, only=lambda _: (), attention=None)
+        return Card(identity(Checkpoint.open(path, None)), config.dtype)
+    except (ModelError, ValueError) as error:
+        raise CannotTakePart(Code.MODEL_NOT_FOUND, str(error)) from error
+
+
 async def serve(config: MemberConfig) -> None:
     """Be a member of one group, and with ``redial`` of each that follows.
 
@@ -105,8 +118,11 @@ async def serve(config: MemberConfig) -> None:
     compute, kept = ThreadPoolExecutor(1, thread_name_prefix="member"), KeptLayers()
     name = config.name or os.uname().nodename
 
+    card = await asyncio.get_running_loop().run_in_executor(compute, card_of, config)
+
     async def visit(welcomed: Callable[[], None]) -> None:
         async with attend(config.join, config.group_key, name) as attendance:
+            attendance.note(written(card))
             refused: CannotTakePart | None = None
             while refused is None:
                 membership = await attendance.place()

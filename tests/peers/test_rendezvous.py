@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 
 from peers.board import MOST_POSTS, Board, PeerLost
 from peers.membership import attend, join
-from peers.rendezvous import MAX_GREETING_OF_ADDRESS, Rendezvous, listening
+from peers.rendezvous import MAX_GREETING_OF_ADDRESS, MAX_NOTES, Rendezvous, listening
 from peers.secret import challenge, check_host, check_member, hello, welcome
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
@@ -94,17 +94,21 @@ async def test_guests_stay_when_their_group_has_ended() -> None:
 
 
 async def test_notes_go_between_host_and_one_guest() -> None:
-    """Both ways, with a place and without; the newest counts."""
+    """Both ways, in order, with a place and without; who says more than anybody reads is sent away."""
     async with listening(LOOPBACK, 0, SECRET) as rendezvous, attend(at(rendezvous), SECRET, "a") as guest:
         heard: asyncio.Queue[bytes] = asyncio.Queue()
         guest.noted = heard.put_nowait
         guest.note(b"first")
         guest.note(b"second")
-        await until(lambda: bool(rendezvous.guests) and rendezvous.guests[0].note == b"second")
+        await until(lambda: bool(rendezvous.guests) and list(rendezvous.guests[0].notes) == [b"first", b"second"])
         rendezvous.open(1, {1: b""})
         await guest.place()
         rendezvous.guests[0].tell(PeerNote(b"back"))
         assert await asyncio.wait_for(heard.get(), 10) == b"back"
+        for _ in range(MAX_NOTES):
+            guest.note(b"more")
+        with pytest.raises(ConnectionFailed, match="anybody reads"):
+            await guest.place()
 
 
 async def test_names_may_have_to_differ() -> None:

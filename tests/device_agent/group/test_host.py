@@ -15,7 +15,6 @@ from oracle import oracle_tokens, prompt_for
 from tiny_models import build_tiny
 
 from device_agent.group.host import GroupHost
-from device_agent.group.member import CannotTakePart
 from device_agent.group.state import MemberState
 from device_agent.sharing.compute import Compute
 from wire.errors import Code, ConnectionFailed
@@ -118,32 +117,29 @@ async def test_a_second_of_a_name_is_refused(tiny: Path) -> None:
 
 
 async def test_who_cannot_take_part_is_planned_without(tiny: Path, tiny_folder: Path) -> None:
-    """Another model, or too little memory: both sides say why, the member ends, the group forms without it."""
+    """Another model, another dtype or too little memory: both sides say why, the member ends, and what the group
+    answers meanwhile is right."""
     other = tiny_folder / "qwen2"
     other = other if other.exists() else build_tiny("qwen2", other)
-    async with hosted(tiny, "tensor", 3, positions=200_000) as host, AsyncExitStack() as stack:
+    async with hosted(tiny, "tensor", 5, positions=200_000, join_within_s=0.1) as host, AsyncExitStack() as stack:
         port = host.listens.result()
+        await until(host.formed.is_set)
+        answers = asyncio.gather(*(right(host, tiny) for _ in range(3)))
         wrong = await stack.enter_async_context(member_here(other, "wrong", port))
+        half = await stack.enter_async_context(member_here(tiny, "half", port, dtype="bfloat16"))
         small = await stack.enter_async_context(member_here(tiny, "small", port, memory_mb=1))
-        for task, code, why in (
-            (wrong, Code.DIGEST_MISMATCH, "not the portal's"),
-            (small, Code.TOO_LITTLE_MEMORY, "MB are needed"),
+        for task, name, code, why in (
+            (wrong, "wrong", Code.DIGEST_MISMATCH, "not the portal's"),
+            (half, "half", Code.DTYPE_MISMATCH, "computes in bfloat16"),
+            (small, "small", Code.TOO_LITTLE_MEMORY, "MB are needed"),
         ):
-            with pytest.raises(CannotTakePart, match=why) as refused:
+            with pytest.raises(ConnectionFailed, match=why) as refused:
                 await asyncio.wait_for(task, 30)
             assert refused.value.code is code
+            await until(lambda: of(host, name).state == "excluded")  # noqa: B023
+            assert why in of(host, name).why
         await until(host.formed.is_set)
-        assert working(host) == [PORTAL] and await right(host, tiny)
-        assert "not the portal's" in of(host, "wrong").why and of(host, "wrong").state == "excluded"
-        assert "MB are needed" in of(host, "small").why
-
-
-async def test_a_group_that_never_forms_says_why(tiny: Path, tiny_folder: Path) -> None:
-    """Where all that come are refused there is nothing to wait for."""
-    other = tiny_folder / "qwen2"
-    other = other if other.exists() else build_tiny("qwen2", other)
-    async with hosted(tiny, "tensor", ("one",)) as host, member_here(other, "one", host.listens.result()):
-        await until(lambda: "not the portal's" in host.state().why)
+        assert working(host) == [PORTAL] and await answers == [True] * 3 and await right(host, tiny)
 
 
 async def test_members_outlive_their_portal(tiny: Path) -> None:

@@ -1,0 +1,55 @@
+"""What a member and its portal tell each other beside any plan: typed, bounded. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Union
+
+import msgspec
+
+_Text = Annotated[str, msgspec.Meta(max_length=256)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+class _Note(msgspec.Struct, frozen=True, array_like=True, tag_field="note", forbid_unknown_fields=True):
+    """Base of all."""
+
+
+class Card(_Note, frozen=True, tag=1):
+    """A member says, as soon as it is there, what model it has: ``digest``, see ``split_model.hub.identity``, and the
+    only ``dtype`` that it computes in, "" for any. Nobody plans with a member that has said nothing."""
+
+    digest: _Text
+    dtype: _Text = ""
+
+
+class Done(_Note, frozen=True, tag=2):
+    """A member has computed ``steps`` since its group's ``epoch`` began, in so many seconds of its own: without those
+    in which it waited for others."""
+
+    epoch: _Count
+    steps: _Count
+    seconds: _Seconds
+
+
+class Trial(_Note, frozen=True, tag=3):
+    """From the portal: compute something for a moment, and say how it went. From a member: its ``speed``, in any unit
+    that stays the same."""
+
+    speed: _Seconds = 0.0
+
+
+Note = Union[Card, Done, Trial]
+
+_decoder = msgspec.msgpack.Decoder(Note)
+
+
+def written(note: Note) -> bytes:
+    """As ``read`` takes it."""
+    return msgspec.msgpack.encode(note)
+
+
+def read(data: bytes) -> Note:
+    """Raises ``ValueError`` for what is no note."""
+    note: Note = _decoder.decode(data)
+    return note
