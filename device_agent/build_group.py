@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,15 +12,12 @@ from device_agent.group.host import GroupHost
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.planning.even import plan_evenly
 from device_agent.planning.plan import GroupPlan
-from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from service.addresses import host_and_port
 from split_model.checkpoint import Checkpoint
 from split_model.entry import RowEntry
 from split_model.load_apart import load_apart
 from split_model.slices import Slice
-
-LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,9 +42,7 @@ class PortalGroup:
 
     async def news(self) -> None:
         """Wait until something is different."""
-        before = self.connected
-        while self.connected == before:  # noqa: ASYNC110 (the host says when it has formed, not when it is lost)
-            await asyncio.sleep(LOOK_EVERY_S)
+        await self.host.news()
 
 
 def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: Slice) -> PortalGroup:
@@ -63,7 +57,7 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
         raise ValueError(f"groups compute on CPUs: leave --device {config.device} out")
     shape = replace(ModelShape.of(spec, config.dtype), layers=held.num_layers, cross_layers=0)
 
-    def planner(_measured: Profile | None, members: Sequence[str]) -> GroupPlan:
+    def planner(_: object, members: Sequence[str]) -> GroupPlan:
         return plan_evenly(config.mode, shape, members, name)
 
     entry = None if held.first_layer else load_apart(lambda: RowEntry.load(checkpoint, dtype))
@@ -74,8 +68,7 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             checkpoint=checkpoint,
             submodel=GroupSubmodel(spec.hidden_size, dtype, entry, spec.max_positions),
             planner=planner,
-            wanted=[name, *(f"{name}-{number}" for number in range(2, config.devices + 1))],
-            name=name,
+            wanted=config.devices,
             first_layer=held.first_layer,
             dtype=config.dtype,
             key=config.group_key,
@@ -83,5 +76,6 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             port=port,
             positions=positions,
             budget=config.memory_mb * 10**6,
+            name=name,
         )
     )
