@@ -45,12 +45,8 @@ def run(config: DeviceConfig, load: LoadDrafters = load_drafters) -> None:
         structlog.get_logger().info(
             "device ready",
             mode=config.mode,
-            device=str(device.parts.head.device),
-            front_layers=len(device.parts.front.blocks),
-            back_layers=len(device.parts.back.blocks),
             loaded_mb=round(device.loaded_bytes / 1e6, 1),
-            draft=device.drafters.default,
-            drafter_parameters=device.drafters.parameters,
+            **device.about,
         )
         if config.mode == "cloud":
             structlog.get_logger().info("the whole model runs in the cloud, and the cloud sees the text")

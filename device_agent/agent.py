@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import structlog
 
 from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.reading import ServedReader, read
 from device_agent.redial import stay_connected
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.limits import GATEWAY_LINK
 from wire.message import Drain, Failed
 from wire.messages import AnyMessage
+from wire.reading_messages import Read
 from wire.request_messages import AgentHello, AgentState, Cancel, Finished, GatewayWelcome, Generate
 from wire.stream import Stream, dial
 
@@ -48,7 +50,11 @@ class Agent:
     """
 
     def __init__(
-        self, url: str, hello: AgentHello, model: ServedChain, cloud_connected: Callable[[], bool | None]
+        self,
+        url: str,
+        hello: AgentHello,
+        model: ServedChain | ServedReader,
+        cloud_connected: Callable[[], bool | None],
     ) -> None:
         self._url = url.rstrip("/") + "/device"
         self._hello = hello
@@ -95,7 +101,7 @@ class Agent:
                 await self._cancel_all()
 
     def _handle(self, message: AnyMessage) -> None:
-        if isinstance(message, Generate):
+        if isinstance(message, (Generate, Read)):
             self._begin(message)
         elif isinstance(message, Cancel):
             request = self._requests.get(message.request)
@@ -107,17 +113,18 @@ class Agent:
         elif isinstance(message, Drain):
             log.info("gateway drains", within_s=message.within_s)
 
-    def _begin(self, request: Generate) -> None:
+    def _begin(self, request: Generate | Read) -> None:
         refusal = self._refusal(request)
         if refusal is not None:
             self._fail(request.request, refusal)
             return
         task = asyncio.create_task(self._serve(request))
-        self._requests[request.request] = _Open(task, min(request.at_once or request.n, request.n), request.n)
+        at_once, choices = (1, 1) if isinstance(request, Read) else (request.at_once or request.n, request.n)
+        self._requests[request.request] = _Open(task, min(at_once, choices), choices)
         task.add_done_callback(lambda _: self._ended(request.request))
         self.report()
 
-    def _refusal(self, request: Generate) -> SessionFailed | None:
+    def _refusal(self, request: Generate | Read) -> SessionFailed | None:
         if self._draining:
             return SessionFailed(Code.DRAINING, "this device is stopping", retry_after_s=1.0)
         if request.request in self._requests:
@@ -129,10 +136,10 @@ class Agent:
             return SessionFailed(Code.MODEL_NOT_FOUND, f"this device serves {', '.join(names)}", param="model")
         return None
 
-    async def _serve(self, request: Generate) -> None:
+    async def _serve(self, request: Generate | Read) -> None:
         structlog.contextvars.bind_contextvars(request_id=request.request_id)
         try:
-            await answer(self._model, request, lambda message: self._tell(request.request, message))
+            await self._answer(request, lambda message: self._tell(request.request, message))
             log.debug("request done")
         except SessionFailed as failure:
             log.info("request failed", code=failure.code.value)
@@ -147,6 +154,15 @@ class Agent:
             places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
             log.error("request crashed", error=type(error).__name__, places=places)
             self._fail(request.request, SessionFailed(Code.INTERNAL, "the device failed on this request"))
+
+    async def _answer(self, request: Generate | Read, post: Callable[[AnyMessage], None]) -> None:
+        model = self._model
+        if isinstance(request, Read) and isinstance(model, ServedReader):
+            await read(model, request, post)
+        elif isinstance(request, Generate) and not isinstance(model, ServedReader):
+            await answer(model, request, post)
+        else:
+            raise SessionFailed(Code.INVALID_REQUEST, "this model does something else", param="model")
 
     def _ended(self, number: int) -> None:
         self._requests.pop(number, None)

@@ -20,6 +20,7 @@ from device_agent.chain.prefill import WHOLE_PROMPT
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.config import DeviceConfig
 from device_agent.device import Device, Elsewhere
+from device_agent.reading_build import build_reader, reads
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import KINDS, Drafters, load_drafters
@@ -57,6 +58,8 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         ValueError: there is no such ``--device`` here, ``--split`` and ``--tail`` do not fit the model, ``--drafters``
             is no folder, the mode drafts with a small model and was given another drafter, or no group can run this.
     """
+    if reads(config.model):
+        return build_reader(config)
     if config.mode == "u-small" and config.draft[0] in KINDS:
         raise ValueError(f"--mode u-small drafts with a small model, and {config.draft[0]} is none")
     mode, local, drafts = MODES[config.mode], config.mode == "local", config.wanted_drafters

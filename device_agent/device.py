@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from device_agent.agent import Agent
 from device_agent.answering.answer import ServedChain
+from device_agent.answering.reading import ServedReader
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.config import DeviceConfig
-from device_agent.speculative.drafters import Drafters
-from device_agent.warm_up import warm_up
+from device_agent.warm_up import warm_up, warm_up_reader
 from service.stopping import Urgency, stop_signals
 
 SWEEP_EVERY_S = 5.0
@@ -44,19 +44,34 @@ class Device:
 
     config: DeviceConfig
     agent: Agent
-    model: ServedChain
+    model: ServedChain | ServedReader
     remote: Elsewhere | None
     loaded_bytes: int
 
     @property
-    def parts(self) -> DeviceParts:
-        """The ends of the model that are here."""
-        return self.model.chain.parts
+    def writer(self) -> ServedChain:
+        """The model, where it writes."""
+        assert isinstance(self.model, ServedChain), "a model that only reads has no chain"
+        return self.model
 
     @property
-    def drafters(self) -> Drafters:
-        """The drafters that requests may name."""
-        return self.model.ways.drafters
+    def parts(self) -> DeviceParts:
+        """The ends of the model that are here, where it writes."""
+        return self.writer.chain.parts
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is here, for the log."""
+        if isinstance(self.model, ServedReader):
+            return {"reads": self.model.tasks}
+        parts, drafters = self.parts, self.model.ways.drafters
+        return {
+            "device": str(parts.head.device),
+            "front_layers": len(parts.front.blocks),
+            "back_layers": len(parts.back.blocks),
+            "draft": drafters.default,
+            "drafter_parameters": drafters.parameters,
+        }
 
     async def run(self) -> None:
         """Serve until a signal, see ``service/stopping.py``."""
@@ -93,17 +108,22 @@ class Device:
                 # First whatever uses sessions, then those that are parked, and the connections to cloud or group last,
                 # which deliver what was said: so nothing of this device is left there.
                 await _cancelled([*serving, stopped, *draining])
-                self.model.conversations.close()
+                if isinstance(self.model, ServedChain):
+                    self.model.conversations.close()
                 await _cancelled(middle)
                 self.stop()
 
     def stop(self) -> None:
         """End the threads."""
-        self.model.chain.compute.stop()
+        holder = self.model.reader if isinstance(self.model, ServedReader) else self.model.chain
+        holder.compute.stop()
         self.model.readers.stop()
 
     async def _serve(self) -> None:
-        await warm_up(self.model, self.config)
+        if isinstance(self.model, ServedReader):
+            await warm_up_reader(self.model.reader)
+        else:
+            await warm_up(self.model, self.config)
         await self.agent.run()
 
     async def _report(self, remote: Elsewhere) -> None:
@@ -115,7 +135,8 @@ class Device:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
-            self.model.conversations.sweep(asyncio.get_running_loop().time())
+            if isinstance(self.model, ServedChain):
+                self.model.conversations.sweep(asyncio.get_running_loop().time())
 
 
 async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:

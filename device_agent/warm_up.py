@@ -11,22 +11,27 @@ from functools import partial
 from time import monotonic
 
 import structlog
+import torch
 
 from device_agent.answering.answer import ServedChain
 from device_agent.chain.chain import Chain
 from device_agent.chain.prefill import prefill
+from device_agent.chain.reader import Reader
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay
 from drafting.choosing import Chooser
 from drafting.hybrid import HybridDrafter
 from service.draft_settings import DraftSettings
 from split_model.sampling import SamplingParams
-from split_model.warming import Warming
+from split_model.warming import WARM_UP_S, Warming
 from wire.errors import SessionFailed
 from wire.request_messages import ChatTurn
 
 WANTED_ROWS = 8
 """The head has so many rows of a verification at most, but for rare long ones."""
+
+WARM_ROWS = 256
+"""Rows of the longer input that a model reads at first."""
 
 TOKENS = 12
 """Tokens of each of the answers: enough for a few rounds of drafting."""
@@ -83,3 +88,19 @@ async def _answer(chain: Chain, way: DraftingWay, temperature: float, until: flo
                     return
     finally:
         session.close()
+
+
+async def warm_up_reader(reader: Reader) -> None:
+    """Be ready for the first request of a model that reads: one short input, one long."""
+    began = monotonic()
+    try:
+        patches, limit = reader.pooling.spec.patches, reader.pooling.spec.position_limit or WARM_ROWS
+        for rows in (WANTED_ROWS, min(WARM_ROWS, limit, reader.submodel.max_rows)):
+            image = None if patches is None else torch.zeros(patches.channels, *patches.image)
+            await reader.read([([0] * rows, None) if image is None else image], lambda rows, lengths: None)
+            if monotonic() > began + WARM_UP_S:
+                break
+    except Exception as error:
+        log.warning("warming up failed", error=type(error).__name__, why=str(error)[:200])
+    else:
+        log.info("warmed up", seconds=round(monotonic() - began, 1))

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.answer import Answer
 from gateway.registry import AgentRecord
-from gateway.request import Ask
+from gateway.request import AnyAsk
 from gateway.tickets import Ticket
 from service.sparing_log import SparingLog
 from wire.errors import Code, ConnectionFailed, Crowded, SessionFailed
@@ -121,9 +121,9 @@ class AgentLink:
         return room
 
     async def ask(
-        self, room: Reservation, ask: Ask, part: int, request_id: str, answer: Answer, until: float
+        self, room: Reservation, ask: AnyAsk, part: int, request_id: str, answer: Answer, until: float
     ) -> Ticket:
-        """Send prompt ``part`` of a request, in room kept before. A long one waits for its tenant's share of the link,
+        """Send part ``part`` of a request, in room kept before. A long one waits for its tenant's share of the link,
         and is back here when it has left: what the agent takes to accept begins then.
 
         Raises:
@@ -132,17 +132,17 @@ class AgentLink:
             LocalMistake: the request is larger than the link takes; the link goes on.
         """
         self._last_number = self._last_number % (2**32 - 1) + 1
-        ticket = Ticket(self._last_number, answer, part * ask.terms.n, ask.terms.n, room.at_once)
+        ticket = Ticket(self._last_number, answer, ask.choices_of(part), room.at_once, reads=ask.task != "generate")
         left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        size, tenant = ask.most_bytes(part), ask.terms.tenant
+        size, tenant = ask.most_bytes(part), ask.tenant
         if not self.stream.takes(size, tenant):
             patience_s = max(0.0, until - asyncio.get_running_loop().time())
             try:
                 await asyncio.wait_for(self.stream.headroom(size, tenant), patience_s)
             except asyncio.TimeoutError:
                 raise Crowded from None
-        generate = ask.generate(part, ticket.number, request_id, answer.model, room.at_once)
-        entry = self.stream.post(generate, (), tenant, lambda: _settle(left))
+        message = ask.message(part, ticket.number, request_id, answer.model, room.at_once)
+        entry = self.stream.post(message, (), tenant, lambda: _settle(left))
         room.ticket = ticket
         self._asked[ticket.number] = room, ticket
         if not entry.is_short:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gateway.errors import FINAL, RequestError
 from gateway.metrics import RequestMeter
+from wire.reading_messages import Vector
 from wire.request_messages import Delta, Done, Finished, TokenLogprob
 
 MAX_UNREAD: Final = 4 * 2**20
@@ -41,7 +42,7 @@ class Complete(msgspec.Struct, frozen=True):
     accepted: int = 0
 
 
-Event = Union[Delta, Finished, Complete]
+Event = Union[Delta, Vector, Finished, Complete]
 
 
 class Answer:
@@ -87,6 +88,13 @@ class Answer:
         if not self._whole and self._held > MAX_UNREAD:
             return self.fail(RequestError(408, "the answer was not read fast enough", code="slow_client"))
         self._put(delta)
+
+    def vector(self, vector: Vector) -> None:
+        """Take in what was read of an input, which is complete with it; its index counts over all parts. How many there
+        may be was looked at before: ``reading_request`` refuses more."""
+        if not self.over:
+            self._meter.finished("stop")
+            self._put(vector)
 
     def finished(self, finished: Finished) -> None:
         """Note that a choice is complete."""

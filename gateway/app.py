@@ -1,6 +1,7 @@
 """The gateway's application: every endpoint, and what holds for all of them.
 
-POST /v1/chat/completions    POST /v1/completions    GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
+POST /v1/chat/completions    POST /v1/completions    POST /v1/embeddings    POST /v1/classify
+GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
 the same without /v1         GET /health    GET /ready    GET /metrics    GET /state    POST /drain    websocket /device
 """
 
@@ -20,7 +21,7 @@ from starlette.responses import Response
 
 from gateway.body import Intake
 from gateway.config import GatewayConfig
-from gateway.delivery import Delivery, Desk
+from gateway.delivery import Delivery, Desk, TextDelivery
 from gateway.device_socket import DeviceSocket
 from gateway.dispatch import Dispatcher
 from gateway.door import Door
@@ -28,6 +29,9 @@ from gateway.errors import ClientGone, RequestError, model_not_found
 from gateway.metrics import GatewayMetrics
 from gateway.parsing import parse
 from gateway.policy import can_serve
+from gateway.reading_delivery import ReadingDelivery
+from gateway.reading_parsing import parse_read
+from gateway.reading_request import ReadEndpoint
 from gateway.registry import MemoryRegistry, Registry
 from gateway.reply_schema import ModelCard, ModelList
 from gateway.request import Endpoint
@@ -63,7 +67,7 @@ def create_app(config: GatewayConfig, registry: Registry | None = None) -> FastA
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(ClientGone, _on_client_gone)
     app.add_exception_handler(HTTPException, _on_http_error)
-    _add_generation(app, desk)
+    _add_requests(app, desk)
     _add_models(app, desk)
     _add_operations(app, desk)
     _add_sockets(app, desk)
@@ -79,22 +83,37 @@ def create_app(config: GatewayConfig, registry: Registry | None = None) -> FastA
     return app
 
 
-def _add_generation(app: FastAPI, desk: Desk) -> None:
+def _add_requests(app: FastAPI, desk: Desk) -> None:
     config = desk.config
     intake = Intake(config.max_body_bytes, config.max_reading_bytes, config.body_within_s)
 
-    def answers(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    def answers(delivery: Callable[[Request, bytes], Delivery]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            tenant = request.state.tenant
-            ask = parse(endpoint, await intake.read(request, tenant), tenant)
+            response = delivery(request, await intake.read(request, request.state.tenant))
             request.state.asked = True  # From here on the delivery counts and logs how it ends.
-            return Delivery(desk, ask, request.state.request_id, request.state.began)
+            return response
 
         return answer
 
+    def texts(endpoint: Endpoint) -> Callable[[Request, bytes], Delivery]:
+        def delivery(request: Request, body: bytes) -> Delivery:
+            state = request.state
+            return TextDelivery(desk, parse(endpoint, body, state.tenant), state.request_id, state.began)
+
+        return delivery
+
+    def readings(endpoint: ReadEndpoint) -> Callable[[Request, bytes], Delivery]:
+        def delivery(request: Request, body: bytes) -> Delivery:
+            state = request.state
+            return ReadingDelivery(desk, parse_read(endpoint, body, state.tenant), state.request_id, state.began)
+
+        return delivery
+
     for prefix in PREFIXES:
-        app.add_api_route(f"{prefix}/chat/completions", answers("chat.completions"), methods=["POST"])
-        app.add_api_route(f"{prefix}/completions", answers("completions"), methods=["POST"])
+        app.add_api_route(f"{prefix}/chat/completions", answers(texts("chat.completions")), methods=["POST"])
+        app.add_api_route(f"{prefix}/completions", answers(texts("completions")), methods=["POST"])
+        app.add_api_route(f"{prefix}/embeddings", answers(readings("embeddings")), methods=["POST"])
+        app.add_api_route(f"{prefix}/classify", answers(readings("classify")), methods=["POST"])
 
 
 def _add_models(app: FastAPI, desk: Desk) -> None:

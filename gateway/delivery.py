@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,14 +18,14 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.answer import Answer, Complete
+from gateway.answer import Answer, Complete, Event
 from gateway.config import GatewayConfig
 from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, ErrorReply, RequestError
 from gateway.metrics import GatewayMetrics, RequestMeter
 from gateway.replies import ChatShape, CompletionShape, Shape
 from gateway.reply_schema import Heading, Reply
-from gateway.request import Ask
+from gateway.request import AnyAsk, Ask
 from gateway.roster import Roster
 
 TICK_S = 1.0
@@ -112,12 +113,12 @@ async def attended(
 
 
 class Delivery(Response):
-    """The response to a generation request: errors before the first byte are raised, so that they get their status."""
+    """The response to a request: errors before the first byte are raised, so that they get their status."""
 
-    def __init__(self, desk: Desk, ask: Ask, request_id: str, began: float) -> None:
+    def __init__(self, desk: Desk, ask: AnyAsk, request_id: str, began: float) -> None:
         super().__init__()
         self._desk = desk
-        self._ask = ask
+        self._request = ask
         self._request_id = request_id
         self._began = began
         self._meter = RequestMeter(desk.metrics, began)
@@ -141,48 +142,67 @@ class Delivery(Response):
         finally:
             if outcome == "aborted":
                 self._meter.finished("abort")
-            log_request(self._ask, self._request_id, self._answer, self._began, outcome)
+            log_request(self._request, self._request_id, self._answer, self._began, outcome)
 
     async def _answered(self, outlet: Outlet) -> None:
-        async with self._desk.dispatcher.answering(self._ask, self._request_id, self._meter) as answer:
+        async with self._desk.dispatcher.answering(self._request, self._request_id, self._meter) as answer:
             self._answer = answer
-            shape = shape_of(self._ask, answer, self._request_id)
-            if self._ask.stream:
-                return await self._stream(answer, shape, outlet)
-            while True:
-                events = await answer.take()
-                shape.absorb(events)
-                if events and isinstance(events[-1], Complete):
-                    break
-        body = _encode(shape.whole())
-        await outlet.send(_start({"content-type": "application/json", "content-length": str(len(body))}))
-        await outlet.send({"type": "http.response.body", "body": body})
+            if self._request.stream:
+                return await self._stream(answer, outlet)
+            events: list[Event] = []
+            while not (events and isinstance(events[-1], Complete)):
+                events += await answer.take()
+        await self._send_whole(events, answer.model, outlet)
 
-    async def _stream(self, answer: Answer, shape: Shape, outlet: Outlet) -> None:
-        self._streaming = True
-        await outlet.send(_start(STREAM))
-        await outlet.send(_piece(events_of(shape.opening(range(self._ask.choices)))))
-        try:
-            while True:
-                events = await answer.take()
-                data = events_of(shape.chunks(events)) if events else KEEP_ALIVE
-                if events and isinstance(events[-1], Complete):
-                    return await outlet.send(_piece(data + DONE, last=True))
-                if data:
-                    await outlet.send(_piece(data))
-        except RequestError as error:
-            await outlet.send(_piece(events_of([error.reply]), last=True))
-            raise
+    @abstractmethod
+    async def _stream(self, answer: Answer, outlet: Outlet) -> None:
+        """Send the answer as it comes."""
+
+    @abstractmethod
+    async def _send_whole(self, events: Sequence[Event], model: str, outlet: Outlet) -> None:
+        """Send all of an answer of ``model``, whose events end with ``Complete``, in one response."""
 
     def _keep_alive(self) -> None:
         if self._streaming and self._answer is not None:
             self._answer.nudge()
 
 
-def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape:
+class TextDelivery(Delivery):
+    """The response to a request for text."""
+
+    def __init__(self, desk: Desk, ask: Ask, request_id: str, began: float) -> None:
+        super().__init__(desk, ask, request_id, began)
+        self._ask = ask
+
+    async def _send_whole(self, events: Sequence[Event], model: str, outlet: Outlet) -> None:
+        shape = shape_of(self._ask, model, self._request_id)
+        shape.absorb(events)
+        body = _encode(shape.whole())
+        await outlet.send(start_of({"content-type": "application/json", "content-length": str(len(body))}))
+        await outlet.send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, answer: Answer, outlet: Outlet) -> None:
+        self._streaming = True
+        shape = shape_of(self._ask, answer.model, self._request_id)
+        await outlet.send(start_of(STREAM))
+        await outlet.send(piece_of(events_of(shape.opening(range(self._ask.choices)))))
+        try:
+            while True:
+                events = await answer.take()
+                data = events_of(shape.chunks(events)) if events else KEEP_ALIVE
+                if events and isinstance(events[-1], Complete):
+                    return await outlet.send(piece_of(data + DONE, last=True))
+                if data:
+                    await outlet.send(piece_of(data))
+        except RequestError as error:
+            await outlet.send(piece_of(events_of([error.reply]), last=True))
+            raise
+
+
+def shape_of(ask: Ask, model: str, request_id: str) -> Shape:
     """Return the shape of the answers to a request."""
     prefix, shape = ("chatcmpl", ChatShape) if ask.endpoint == "chat.completions" else ("cmpl", CompletionShape)
-    heading = Heading(f"{prefix}-{request_id}", int(time.time()), answer.model, ask.include_usage)
+    heading = Heading(f"{prefix}-{request_id}", int(time.time()), model, ask.include_usage)
     return shape(heading, ask.choices, ask.terms.logprobs is not None)
 
 
@@ -191,7 +211,7 @@ def events_of(objects: Iterable[Reply[Any] | ErrorReply]) -> bytes:
     return b"".join([b"data: %b\n\n" % _encode(each) for each in objects])
 
 
-def log_request(ask: Ask, request_id: str, answer: Answer | None, began: float, outcome: str) -> None:
+def log_request(ask: AnyAsk, request_id: str, answer: Answer | None, began: float, outcome: str) -> None:
     """One line for one request; no prompt, no answer."""
     log.info(
         "request",
@@ -211,10 +231,12 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _start(headers: dict[str, str]) -> Message:
+def start_of(headers: dict[str, str]) -> Message:
+    """Return what begins a good response."""
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     return {"type": "http.response.start", "status": 200, "headers": raw}
 
 
-def _piece(data: bytes, *, last: bool = False) -> Message:
+def piece_of(data: bytes, *, last: bool = False) -> Message:
+    """Return a piece of a response's body."""
     return {"type": "http.response.body", "body": data, "more_body": not last}

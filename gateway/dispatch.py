@@ -23,7 +23,7 @@ from gateway.config import GatewayConfig
 from gateway.errors import RequestError
 from gateway.metrics import RequestMeter
 from gateway.placing import place
-from gateway.request import Ask, too_large
+from gateway.request import AnyAsk
 from gateway.roster import Roster
 from wire.request_messages import ServedModel
 
@@ -46,18 +46,18 @@ class Dispatcher:
         self._idle.set()
 
     @asynccontextmanager
-    async def answering(self, ask: Ask, request_id: str, meter: RequestMeter) -> AsyncIterator[Answer]:
+    async def answering(self, ask: AnyAsk, request_id: str, meter: RequestMeter) -> AsyncIterator[Answer]:
         """Give the answer to a request, from an agent that has accepted it.
 
         Raises:
             RequestError: nobody can answer it, or the agent has refused it.
         """
         model = self._admit(ask)
-        answer = Answer(model.id, len(ask.prompts), meter, whole=not ask.stream)
+        answer = Answer(model.id, ask.parts, meter, whole=not ask.stream)
         rooms: list[Reservation] = []
         rest: asyncio.Task[None] | None = None
         limit: asyncio.TimerHandle | None = None
-        self._open[ask.terms.tenant] += 1
+        self._open[ask.tenant] += 1
         self._idle.clear()
         try:
             wait_s, within_s = self._config.wait_within_s, self._config.request_within_s
@@ -66,7 +66,7 @@ class Dispatcher:
             text += "; ask for fewer tokens or raise --request-within-s"
             late = RequestError(504, text, code="timeout", headers=errors.FINAL)
             limit = asyncio.get_running_loop().call_later(within_s, answer.fail, late)
-            if len(ask.prompts) > 1:
+            if ask.parts > 1:
                 rest = asyncio.create_task(self._start_rest(ask, request_id, answer, rooms))
             yield answer
         finally:
@@ -77,9 +77,9 @@ class Dispatcher:
                 await asyncio.gather(rest, return_exceptions=True)
             for room in rooms:
                 room.close()
-            self._open[ask.terms.tenant] -= 1
-            if not self._open[ask.terms.tenant]:
-                del self._open[ask.terms.tenant]
+            self._open[ask.tenant] -= 1
+            if not self._open[ask.tenant]:
+                del self._open[ask.tenant]
             if not self._open:
                 self._idle.set()
 
@@ -98,25 +98,25 @@ class Dispatcher:
         log.info("stopping", finished=self._idle.is_set())
         return self._idle.is_set()
 
-    def _admit(self, ask: Ask) -> ServedModel:
+    def _admit(self, ask: AnyAsk) -> ServedModel:
         if self.draining:
             raise errors.draining()
-        model = self._roster.model(ask.model, ask.terms.draft)
-        if (too_much := too_large(ask, model, self._config.max_total_tokens)) is not None:
+        model = self._roster.model(ask.model, ask.draft, ask.task)
+        if (too_much := ask.refused_by(model, self._config.max_total_tokens)) is not None:
             raise too_much
-        if self._open[ask.terms.tenant] >= self._config.max_client_requests:
+        if self._open[ask.tenant] >= self._config.max_client_requests:
             most = self._config.max_client_requests
             raise errors.too_many(
                 f"you have {most} requests open already, as many as one client may; wait for some of them"
             )
         return model
 
-    async def _start_rest(self, ask: Ask, request_id: str, answer: Answer, rooms: list[Reservation]) -> None:
-        # One prompt after the other, so that a request with many prompts never has all agents alone. They take no place
+    async def _start_rest(self, ask: AnyAsk, request_id: str, answer: Answer, rooms: list[Reservation]) -> None:
+        # One part after the other, so that a request with many prompts never has all agents alone. They take no place
         # in the waiting room and are not sent away when the gateway stops: their request has been let in.
         wait_s = self._config.request_within_s
         try:
-            for part in range(1, len(ask.prompts)):
+            for part in range(1, ask.parts):
                 rooms.append(await place(self._roster, self._config, ask, part, request_id, answer, wait_s))
         except RequestError as error:
             answer.fail(error)

@@ -143,6 +143,20 @@ def model_not_found(model: str) -> RequestError:
     return RequestError(404, f"{text}; GET /v1/models lists those there are", code="model_not_found", param="model")
 
 
+ENDPOINTS: Final = {"generate": "/v1/completions", "embed": "/v1/embeddings", "classify": "/v1/classify"}
+"""What clients call each task."""
+
+
+def other_task(task: str, tasks: Sequence[str], model: str) -> RequestError:
+    """The model does something else than what is asked of it; without a name, no model does that."""
+    which = f"the model '{_shown(model)}'" if model else "no model here"
+    others = " and ".join(ENDPOINTS.get(each, each) for each in tasks) or "nothing"
+    does = f"it serves {others}" if model else f"the first one serves {others}"
+    return RequestError(
+        400, f"{which} does not serve {ENDPOINTS[task]}: {does}", code="unsupported_value", param="model"
+    )
+
+
 def drafter_not_found(draft: str, known: Sequence[str]) -> RequestError:
     """No agent that serves the model has this drafter; the name is shown back, shortened, with those there are."""
     text = f"there is no drafter '{_shown(draft)}' for this model; 'draft' is one of: {', '.join(known)}"

@@ -40,7 +40,7 @@ def parse(endpoint: Endpoint, body: bytes, tenant: str = "") -> Ask:
 
 def parse_chat(body: bytes, tenant: str = "") -> Ask:
     """Read the body of a chat request; raises like ``parse``."""
-    fields = _decode(_CHAT, body)
+    fields = decoded_body(_CHAT, body)
     tops = whole(fields.top_logprobs, "top_logprobs") or 0
     if tops and not fields.logprobs:
         raise bad("top_logprobs", "'top_logprobs' needs 'logprobs' to be true")
@@ -56,7 +56,7 @@ def parse_chat(body: bytes, tenant: str = "") -> Ask:
 
 def parse_completion(body: bytes, tenant: str = "") -> Ask:
     """Read the body of a completion request; raises like ``parse``."""
-    fields = _decode(_COMPLETION, body)
+    fields = decoded_body(_COMPLETION, body)
     prompts, n = prompts_of(fields.prompt), whole(fields.n, "n") or 1
     if len(prompts) * n > MAX_CHOICES:
         raise bad("prompt", f"the number of prompts times 'n' is over {MAX_CHOICES}")
@@ -135,12 +135,13 @@ _WHOLE: Final = {
 }
 """Members that are whole numbers and may be written with a point."""
 
-_Body = TypeVar("_Body", ChatBody, CompletionBody)
+Value = TypeVar("Value")
 _CHAT: Final = msgspec.json.Decoder(ChatBody)
 _COMPLETION: Final = msgspec.json.Decoder(CompletionBody)
 
 
-def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
+def decoded_body(decoder: msgspec.json.Decoder[Value], body: bytes) -> Value:
+    """Decode a request body. Raises ``RequestError``, which names the member at fault."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

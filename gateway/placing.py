@@ -14,7 +14,7 @@ from gateway.answer import Answer
 from gateway.config import GatewayConfig
 from gateway.errors import RequestError, for_client
 from gateway.policy import Wish
-from gateway.request import Ask
+from gateway.request import AnyAsk
 from gateway.roster import Roster
 from gateway.tickets import Ticket
 from wire.errors import Code, ConnectionFailed, Crowded, LocalMistake, SessionFailed
@@ -38,9 +38,9 @@ log = structlog.get_logger()
 
 
 async def place(
-    roster: Roster, config: GatewayConfig, ask: Ask, part: int, request_id: str, answer: Answer, patience_s: float
+    roster: Roster, config: GatewayConfig, ask: AnyAsk, part: int, request_id: str, answer: Answer, patience_s: float
 ) -> Reservation:
-    """Bring prompt ``part`` of a request to an agent; it waits up to ``patience_s`` for room.
+    """Bring part ``part`` of a request to an agent; it waits up to ``patience_s`` for room.
 
     Returns the room in which the agent has accepted it; the caller closes it.
 
@@ -48,7 +48,7 @@ async def place(
         RequestError: no agent takes it, or one refuses it for what it is.
     """
     until = asyncio.get_running_loop().time() + patience_s
-    wish = Wish(answer.model, frozenset(), ask.terms.draft, ask.terms.tenant, ask.terms.n)
+    wish = Wish(answer.model, frozenset(), ask.draft, ask.tenant, ask.at_once, ask.task)
     refused: SessionFailed | None = None
     found: Reservation | None = None
     losses = returns = 0

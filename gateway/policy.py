@@ -9,6 +9,7 @@ from enum import Enum
 from gateway.registry import AgentRecord
 from gateway.shares import granted
 from service.modes import NO_DRAFT
+from wire.reading_messages import Task
 from wire.request_messages import ServedModel
 
 
@@ -17,6 +18,7 @@ class Reason(Enum):
 
     NO_AGENT = "no_agent"
     MODEL_NOT_FOUND = "model_not_found"
+    OTHER_TASK = "other_task"
     NO_SUCH_DRAFTER = "no_such_drafter"
     UNAVAILABLE = "unavailable"
     ALL_TRIED = "all_tried"
@@ -31,6 +33,7 @@ class Wish:
         draft: the drafter named; empty: each drafts as it likes.
         tenant: whose it is; empty: there is only one, and nothing to be left for others.
         choices: answers wanted; an agent that has room for one may get it, so all of them wish the same.
+        task: what the model is to do.
     """
 
     model: str
@@ -38,6 +41,7 @@ class Wish:
     draft: str = ""
     tenant: str = ""
     choices: int = field(default=1, compare=False)
+    task: Task = "generate"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ Choice = Use | Reason | None
 
 
 def choose(agents: Sequence[AgentRecord], wish: Wish, held: Mapping[str, int]) -> Choice:
-    """Choose the least loaded agent that serves the model, is not stopping, reaches its cloud, and was not tried.
+    """Choose the least loaded agent that serves the model for the task, is not stopping, reaches its cloud, and was not
+    tried.
 
     Only agents count that have the drafter named. One whose link is crowded comes last. Load is the share of capacity
     in use; among equals the agent with fewer requests so far is chosen, then the longest known. A prompt with more
@@ -67,7 +72,11 @@ def choose(agents: Sequence[AgentRecord], wish: Wish, held: Mapping[str, int]) -
     serving = [agent for agent in agents if any(each.id == wish.model for each in agent.models)]
     if not serving:
         return Reason.MODEL_NOT_FOUND
-    fit = [each for each in serving if any(m.id == wish.model and has_drafter(m, wish.draft) for m in each.models)]
+    of_model = {agent.key: [each for each in agent.models if each.id == wish.model] for agent in serving}
+    doing = [agent for agent in serving if any(wish.task in each.tasks for each in of_model[agent.key])]
+    if not doing:
+        return Reason.OTHER_TASK
+    fit = [agent for agent in doing if any(has_drafter(each, wish.draft) for each in of_model[agent.key])]
     if not fit:
         return Reason.NO_SUCH_DRAFTER
     able = [agent for agent in fit if can_serve(agent)]
@@ -106,7 +115,7 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
     """Return each model once, in the order in which it was first seen.
 
     Where agents disagree about how long a request or a prompt may be, the shortest counts: any of them may get it. The
-    drafters are those of all agents: a request that names one goes to an agent that has it.
+    drafters and tasks are those of all agents: a request that names one goes to an agent that has it.
     """
     found: dict[str, ServedModel] = {}
     for agent in agents:
@@ -116,17 +125,20 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
                 shortest = min(model.max_positions, other.max_positions)
                 both = list(dict.fromkeys([*other.drafts, *model.drafts]))
                 said = [each for each in (model.max_characters, other.max_characters) if each]
-                found[model.id] = ServedModel(model.id, shortest, other.created, both, min(said, default=0))
+                tasks, numbers = list(dict.fromkeys([*other.tasks, *model.tasks])), max(other.numbers, model.numbers)
+                characters = min(said, default=0)
+                found[model.id] = ServedModel(model.id, shortest, other.created, both, characters, tasks, numbers)
             else:
                 found[model.id] = model
     return list(found.values())
 
 
-def pick_model(agents: Sequence[AgentRecord], wanted: str | None) -> ServedModel | Reason:
-    """Return the model a request means: the one it names, or the first there is when it names none."""
+def pick_model(agents: Sequence[AgentRecord], wanted: str | None, task: Task = "generate") -> ServedModel | Reason:
+    """Return the model a request means: the one it names, or the first there is for the task when it names none."""
     models = models_served(agents)
     if not models:
         return Reason.NO_AGENT
-    if wanted is None:
-        return models[0]
-    return next((model for model in models if model.id == wanted), Reason.MODEL_NOT_FOUND)
+    named = [model for model in models if wanted is None or model.id == wanted]
+    if not named:
+        return Reason.MODEL_NOT_FOUND
+    return next((model for model in named if task in model.tasks), Reason.OTHER_TASK)

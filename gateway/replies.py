@@ -86,7 +86,7 @@ class Shape(ABC):
                 due = self._due(event.index) if self._gathered[event.index].kept else None
                 out.append(self._chunk(self._part(event.index, "", due, event.reason)))
                 self._time(event)
-            elif self._heading.include_usage:
+            elif isinstance(event, Complete) and self._heading.include_usage:
                 out.append(self._answer(self.chunk_kind, [], usage_of(event)))
         return out
 
@@ -99,7 +99,7 @@ class Shape(ABC):
             elif isinstance(event, Finished):
                 self._gathered[event.index].reason = event.reason
                 self._time(event)
-            else:
+            elif isinstance(event, Complete):
                 self._complete = event
 
     def whole(self) -> Reply[Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, Union
+from typing import Final, Literal, Protocol, Union
 
 from msgspec.structs import replace
 
 from gateway.errors import RequestError
+from wire.reading_messages import Read, Task
 from wire.request_messages import ChatTurn, Generate, ServedModel
 
 Endpoint = Literal["chat.completions", "completions"]
@@ -40,6 +41,67 @@ MOST_CHARACTERS: Final = 32
 far fewer, so that what is refused for its length is too long."""
 
 
+class AnyAsk(Protocol):
+    """What has to be known of a request, whatever it asks for, to bring it to agents.
+
+    It has *parts*, each a message of its own that any agent may have, and of which so many *choices* are answered:
+    texts that are generated, or inputs that are read.
+    """
+
+    @property
+    def endpoint(self) -> str:
+        """What it came by, for the log."""
+
+    @property
+    def model(self) -> str | None:
+        """The model named; None: the first there is that does this."""
+
+    @property
+    def task(self) -> Task:
+        """What the model is to do."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is."""
+
+    @property
+    def draft(self) -> str:
+        """The drafter named; empty: each agent drafts as it likes."""
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is sent as it comes."""
+
+    @property
+    def parts(self) -> int:
+        """Messages that it takes."""
+
+    @property
+    def choices(self) -> int:
+        """Answers wanted, all parts together."""
+
+    @property
+    def at_once(self) -> int:
+        """Answers of a part that an agent may generate side by side, as far as it has room; what is read counts as one,
+        however many inputs it has."""
+
+    def choices_of(self, part: int) -> range:
+        """Which of the choices are those of this part."""
+
+    def most_bytes(self, part: int) -> int:
+        """Return the most bytes of a part's message, without what is always short."""
+
+    def message(self, part: int, number: int, request_id: str, model: str, at_once: int) -> Generate | Read:
+        """Return the message that asks an agent for a part, ``at_once`` of its answers at a time."""
+
+    def refused_by(self, model: ServedModel, max_total_tokens: int) -> RequestError | None:
+        """Return why it asks this model for too much, None when it does not.
+
+        Args:
+            max_total_tokens: tokens that one request may have, prompts counted once for each answer.
+        """
+
+
 @dataclass(frozen=True)
 class Ask:
     """What a client wants: answers to each prompt, all with the same settings.
@@ -57,9 +119,33 @@ class Ask:
     include_usage: bool = False
 
     @property
+    def task(self) -> Task:
+        """See ``AnyAsk``, here and below."""
+        return "generate"
+
+    @property
+    def tenant(self) -> str:
+        return self.terms.tenant
+
+    @property
+    def draft(self) -> str:
+        return self.terms.draft
+
+    @property
+    def parts(self) -> int:
+        return len(self.prompts)
+
+    @property
     def choices(self) -> int:
         """Answers wanted, all prompts together."""
         return self.terms.n * len(self.prompts)
+
+    @property
+    def at_once(self) -> int:
+        return self.terms.n
+
+    def choices_of(self, part: int) -> range:
+        return range(part * self.terms.n, (part + 1) * self.terms.n)
 
     def most_bytes(self, part: int) -> int:
         """Return the most bytes of the message that asks for prompt ``part``, without what is always short."""
@@ -67,10 +153,10 @@ class Ask:
         if isinstance(prompt, tuple):
             return TOKEN_BYTES * len(prompt)
         if isinstance(prompt, str):
-            return _bytes_of(prompt)
-        return sum(TURN_BYTES + _bytes_of(turn.content) for turn in prompt)
+            return bytes_of(prompt)
+        return sum(TURN_BYTES + bytes_of(turn.content) for turn in prompt)
 
-    def generate(self, part: int, number: int, request_id: str, model: str, at_once: int = 0) -> Generate:
+    def message(self, part: int, number: int, request_id: str, model: str, at_once: int) -> Generate:
         """Return the message that asks an agent for the answers to prompt ``part``, ``at_once`` at a time (0: all)."""
         prompt = self.prompts[part]
         ids = list(prompt) if isinstance(prompt, tuple) else None
@@ -78,6 +164,10 @@ class Ask:
         return replace(
             self.terms, request=number, request_id=request_id, model=model, prompt=text, prompt_ids=ids, at_once=at_once
         )
+
+    def refused_by(self, model: ServedModel, max_total_tokens: int) -> RequestError | None:
+        """See ``too_large``."""
+        return too_large(self, model, max_total_tokens)
 
 
 def too_large(ask: Ask, model: ServedModel, max_total_tokens: int) -> RequestError | None:
@@ -158,5 +248,6 @@ def _refused(message: str, param: str) -> RequestError:
     return RequestError(400, message, code="invalid_value", param=param)
 
 
-def _bytes_of(text: str) -> int:
+def bytes_of(text: str) -> int:
+    """Return how long a text is in a message."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -12,6 +12,7 @@ from gateway.policy import Reason, Use, Wish, choose, drafters_of, has_drafter, 
 from gateway.registry import Registry
 from gateway.waiting import WaitingRoom
 from service.addresses import ANY, host_port
+from wire.reading_messages import Task
 from wire.request_messages import ServedModel
 
 
@@ -42,11 +43,12 @@ class Roster:
         """Return every model that an agent serves."""
         return models_served(self._registry.known())
 
-    def model(self, name: str | None, draft: str) -> ServedModel:
-        """Return the model that a request means, see ``pick_model``. Raises ``RequestError`` where nobody serves it."""
-        found = pick_model(self._registry.known(), name)
+    def model(self, name: str | None, draft: str, task: Task) -> ServedModel:
+        """Return the model that a request means, see ``pick_model``. Raises ``RequestError`` where nobody serves it, or
+        not for this task."""
+        found = pick_model(self._registry.known(), name, task)
         if isinstance(found, Reason):
-            raise self._refusal(found, name or "", draft)
+            raise self._refusal(found, Wish(name or "", draft=draft, task=task))
         return found
 
     def join(self, link: AgentLink) -> None:
@@ -81,23 +83,26 @@ class Roster:
         choice = choose(here, wish, held)
         if isinstance(choice, Use):
             return self._links[choice.key].reserve(wish.tenant, choice.at_once)
-        return self._refusal(choice, wish.model, wish.draft) if isinstance(choice, Reason) else None
+        return self._refusal(choice, wish) if isinstance(choice, Reason) else None
 
     def _held(self) -> Counter[str]:
         """The answers that each tenant has at agents now."""
         return sum((link.held for link in self._links.values()), Counter())
 
-    def _refusal(self, reason: Reason, model: str, draft: str) -> RequestError:
+    def _refusal(self, reason: Reason, wish: Wish) -> RequestError:
         known = self._registry.known()
         if not known:
             host = self._config.host if self._config.host not in ANY else "THIS-HOST"
             at = f"ws://{host_port(host, self._config.port)}"
             text = f"no device agent is connected; start one with: trilby device --gateway {at}"
             return RequestError(503, text, code="no_agent", retry_s=5.0)
-        served = next((each for each in models_served(known) if each.id == model), None)
+        models = models_served(known)
+        served = next((each for each in models if each.id == wish.model), None)
         if reason is Reason.MODEL_NOT_FOUND and served is None:
-            return errors.model_not_found(model)
-        if reason is Reason.NO_SUCH_DRAFTER and served is not None and not has_drafter(served, draft):
-            return errors.drafter_not_found(draft, drafters_of(served))
+            return errors.model_not_found(wish.model)
+        if reason is Reason.OTHER_TASK:
+            return errors.other_task(wish.task, (served or models[0]).tasks, wish.model)
+        if reason is Reason.NO_SUCH_DRAFTER and served is not None and not has_drafter(served, wish.draft):
+            return errors.drafter_not_found(wish.draft, drafters_of(served))
         text = "the device agents that serve this model are stopping or cannot reach their cloud server; see GET /state"
         return RequestError(503, text, code="agents_unavailable", retry_s=5.0)

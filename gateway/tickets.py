@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -12,7 +13,10 @@ from wire.connection import failure_of
 from wire.errors import Code, SessionFailed
 from wire.message import Failed
 from wire.messages import AnyMessage
+from wire.reading_messages import Vector
 from wire.request_messages import Accepted, Delta, Done, Finished
+
+FLOAT_BYTES: Final = 4
 
 
 class Ticket:
@@ -20,22 +24,24 @@ class Ticket:
 
     Args:
         number: what the agent knows it by.
-        offset: choices of the request's earlier prompts; the answer counts over all of them.
+        choices: which of the request's they are; the answer counts over all of them.
         at_once: choices that the agent may generate side by side.
+        reads: each choice is an input that is read, and gets a vector.
 
     Attributes:
         accepted: resolved with the prompt's tokens, or fails with ``SessionFailed``; until then nothing was answered.
         done: the agent itself has said that it works on this no longer.
     """
 
-    def __init__(self, number: int, answer: Answer, offset: int, choices: int, at_once: int) -> None:
+    def __init__(self, number: int, answer: Answer, choices: range, at_once: int, *, reads: bool = False) -> None:
         self.number = number
         self.done = False
         self.accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._answer = answer
-        self._offset = offset
+        self._offset = choices.start
+        self._reads = reads
         self._at_once = at_once
-        self._unfinished = set(range(choices))
+        self._unfinished = set(range(len(choices)))
         self._over = False
 
     @property
@@ -50,12 +56,19 @@ class Ticket:
         """
         if self._over:
             return None
-        if isinstance(message, (Delta, Finished)):
+        if isinstance(message, (Delta, Finished, Vector)):
             if message.index not in self._unfinished or not self.accepted.done():
                 return self._broken("text or the end of a choice that is not open")
+            if isinstance(message, Vector) is not self._reads:
+                return self._broken("text for a vector, or a vector for text")
             told = replace(message, index=message.index + self._offset) if self._offset else message
             if isinstance(told, Delta):
                 self._answer.delta(told)
+            elif isinstance(told, Vector):
+                if len(told.data) % FLOAT_BYTES:
+                    return self._broken("a vector that is no float32")
+                self._unfinished.discard(message.index)
+                self._answer.vector(told)
             else:
                 self._unfinished.discard(message.index)
                 self._answer.finished(told)

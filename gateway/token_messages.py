@@ -38,7 +38,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.answer import Event
+from gateway.answer import Complete, Event
 from gateway.errors import ErrorBody, RequestError
 from gateway.openai_schema import NULL
 from gateway.replies import content_logprobs, timings_of, usage_of
@@ -144,6 +144,6 @@ def told(events: list[Event], request_id: str) -> list[SocketReply]:
             replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens))
         elif isinstance(event, Finished):
             replies.append(FinishedReply(request_id, event.index, event.reason, timings_of(event.timings)))
-        else:
+        elif isinstance(event, Complete):
             replies.append(UsageReply(request_id, usage_of(event)))
     return replies

@@ -55,11 +55,11 @@ class Checkpoint:
             raise ModelNotFound("no folder has a name that long; name the folder of a Hugging Face model")
         if not (folder / "config.json").is_file():
             raise ModelNotFound(f"{folder} has no config.json; name the folder of a Hugging Face model")
-        spec = ModelSpec.from_config(_read_object(folder / "config.json", MAX_CONFIG_BYTES))
+        spec = ModelSpec.from_config(read_object(folder / "config.json", MAX_CONFIG_BYTES))
         if attention is not None:
             spec.check_attention(attention)
         if (folder / "generation_config.json").is_file():
-            generation = _read_object(folder / "generation_config.json", MAX_CONFIG_BYTES)
+            generation = read_object(folder / "generation_config.json", MAX_CONFIG_BYTES)
             spec = dataclasses.replace(spec, eos_token_ids=spec.with_eos(generation.get("eos_token_id")))
         if (folder / SINGLE_FILE).is_file():
             file = SafetensorsFile(folder / SINGLE_FILE)
@@ -167,7 +167,7 @@ class Checkpoint:
 
 def read_index(path: Path) -> dict[str, str]:
     """Tensor name -> file name, from an index. Raises BadCheckpoint for anything but files of the same folder."""
-    shard_of = _read_object(path, MAX_INDEX_BYTES).get("weight_map")
+    shard_of = read_object(path, MAX_INDEX_BYTES).get("weight_map")
     if not isinstance(shard_of, dict) or not shard_of:
         raise BadCheckpoint(f"{path} has no weight_map; fetch the file again")
     for name, shard in shard_of.items():
@@ -177,15 +177,21 @@ def read_index(path: Path) -> dict[str, str]:
     return shard_of
 
 
-def _read_object(path: Path, most_bytes: int) -> dict[str, Any]:
+def read_object(path: Path, most_bytes: int) -> dict[str, Any]:
+    """A JSON object from a file of a stranger's. Raises BadCheckpoint for anything else, or more bytes."""
+    found = read_json(path, most_bytes)
+    if not isinstance(found, dict):
+        raise BadCheckpoint(f"{path} is no JSON object")
+    return found
+
+
+def read_json(path: Path, most_bytes: int) -> Any:
+    """What a JSON file of a stranger's says. Raises BadCheckpoint where it cannot be read, or has more bytes."""
     try:
         with open(path, "rb") as file:
             text = file.read(most_bytes + 1)
         if len(text) > most_bytes:
             raise BadCheckpoint(f"{path} is larger than {most_bytes} bytes")
-        found = json.loads(text.decode("utf-8"))
+        return json.loads(text.decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadCheckpoint(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadCheckpoint(f"{path} is no JSON object")
-    return found

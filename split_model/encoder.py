@@ -1,4 +1,4 @@
-"""A model that reads whole texts or images at once: BERT, DistilBERT, ViT."""
+"""A model that reads whole texts or images at once: BERT, DistilBERT, ViT; or one that could write and only reads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 
 import torch
 
+from split_model.batch import Batch
+from split_model.cached_batch import CacheBatch
 from split_model.checkpoint import Checkpoint
 from split_model.encoder_rows import PatchRows, TextRows
 from split_model.pooling import Pooling
 from split_model.sequences import Sequences
 from split_model.slices import whole
-from split_model.stack import Stack
+from split_model.stack import Span, Stack
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Encoder:
     def load(
         cls, model: Checkpoint | Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> Encoder:
-        """`model`: a local folder, or one opened already. Raises ModelError as Checkpoint does."""
+        """`model`: a local folder, or one opened already, of a model that writes too. Raises ModelError as Checkpoint
+        does."""
         checkpoint = model if isinstance(model, Checkpoint) else Checkpoint.open(model, "bidirectional")
         spec = checkpoint.spec
         return cls(
@@ -88,7 +91,17 @@ class Encoder:
         if not embedded:
             raise ValueError("there is nothing to read")
         lengths = [len(each) for each in embedded]
-        hidden = self.stack.run(torch.cat(list(embedded)), Sequences(lengths, self.stack.relative))
+        hidden = self.stack.run(torch.cat(list(embedded)), whole_texts(self.stack, lengths))
         rows = self.pooling.rows(hidden)
         pooled = self.pooling.pooled(rows, lengths)
         return Encoded(rows.split_with_sizes(lengths), pooled, self.pooling.logits(rows, pooled, lengths))
+
+
+def whole_texts(stack: Stack, lengths: Sequence[int]) -> Batch:
+    """A batch of whole texts, each from position 0 on, of which nothing is kept: rows see all of their text, or in a
+    model that writes those before them. Raises ValueError for a text without rows."""
+    if stack.spec.attention == "causal":
+        if min(lengths, default=1) < 1:
+            raise ValueError(f"texts have {list(lengths)} rows; each needs one at least")
+        return CacheBatch([Span(stack.new_cache(rows), rows) for rows in lengths], stack.relative)
+    return Sequences(lengths, stack.relative)

@@ -6,15 +6,23 @@ needed; `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE` and `HF_TOKEN` work as everyw
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from split_model.checkpoint import INDEX_FILE, MAX_FILE_NAME_CHARACTERS, SINGLE_FILE, Checkpoint, read_index
+from split_model.checkpoint import (
+    INDEX_FILE,
+    MAX_CONFIG_BYTES,
+    MAX_FILE_NAME_CHARACTERS,
+    SINGLE_FILE,
+    Checkpoint,
+    read_index,
+    read_object,
+)
 from split_model.errors import BadCheckpoint, ModelNotFound
 from split_model.slices import Slice, slice_parts, whole
 from split_model.spec import ModelSpec
+from split_model.text_vectors import MODULES_FILE, pooling_files
 
 OPTIONAL_FILES = (
     "generation_config.json",
@@ -25,6 +33,10 @@ OPTIONAL_FILES = (
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
+    "vocab.txt",
+    "spiece.model",
+    "preprocessor_config.json",
+    MODULES_FILE,
     "chat_template.jinja",
 )
 MAX_NAME_CHARACTERS = 200
@@ -41,14 +53,9 @@ def resolve(
     that the caller can run, None: any. Raises ModelNotFound, saying what to do; UnsupportedModel before weights are
     fetched; BadCheckpoint for an index that cannot be trusted.
     """
-    if model and all(len(part) <= MAX_FILE_NAME_CHARACTERS for part in Path(model).parts) and Path(model).is_dir():
+    if _is_folder(model):
         return Path(model)
-    if not _HUB_ID.fullmatch(model) or len(model) > MAX_NAME_CHARACTERS or ".." in model:
-        raise ModelNotFound(f"{model!r} is neither a folder here nor a hub id such as 'Qwen/Qwen3-0.6B'")
-
-    config = _fetch(model, "config.json")
-    if config is None:
-        raise ModelNotFound(f"{model} on the hub has no config.json: it is not in the Hugging Face format")
+    config = _config(model)
     folder = config.parent
     spec = _spec(config)  # refuses an unsupported model before its weights are fetched
     if attention is not None:
@@ -57,6 +64,9 @@ def resolve(
     commit = folder.name
     for name in OPTIONAL_FILES:
         _fetch(model, name, commit)
+    if (folder / MODULES_FILE).is_file():
+        for name in pooling_files(folder):
+            _fetch(model, name, commit)
     index = _fetch(model, INDEX_FILE, commit)
     if index is None:
         if _fetch(model, SINGLE_FILE, commit) is None:
@@ -69,6 +79,35 @@ def resolve(
         if _fetch(model, shard, commit) is None:
             raise BadCheckpoint(f"the index of {model} names {shard}, which the hub does not have")
     return folder
+
+
+def described(model: str) -> tuple[ModelSpec, bool]:
+    """The spec of a model, and whether its checkpoint says how its texts become vectors; no weights are fetched.
+
+    Raises as `resolve` does.
+    """
+    if _is_folder(model):
+        if not (Path(model) / "config.json").is_file():
+            raise ModelNotFound(f"{model} has no config.json; name the folder of a Hugging Face model")
+        return _spec(Path(model) / "config.json"), (Path(model) / MODULES_FILE).is_file()
+    config = _config(model)
+    return _spec(config), _fetch(model, MODULES_FILE, config.parent.name) is not None
+
+
+def _is_folder(model: str) -> bool:
+    """Whether this is a folder here. Raises ModelNotFound where it is no hub id either."""
+    if model and all(len(part) <= MAX_FILE_NAME_CHARACTERS for part in Path(model).parts) and Path(model).is_dir():
+        return True
+    if not _HUB_ID.fullmatch(model) or len(model) > MAX_NAME_CHARACTERS or ".." in model:
+        raise ModelNotFound(f"{model!r} is neither a folder here nor a hub id such as 'Qwen/Qwen3-0.6B'")
+    return False
+
+
+def _config(model: str) -> Path:
+    config = _fetch(model, "config.json")
+    if config is None:
+        raise ModelNotFound(f"{model} on the hub has no config.json: it is not in the Hugging Face format")
+    return config
 
 
 def identity(checkpoint: Checkpoint) -> str:
@@ -119,10 +158,4 @@ def _fetch(model: str, name: str, commit: str | None = None) -> Path | None:
 
 
 def _spec(config: Path) -> ModelSpec:
-    try:
-        found = json.loads(config.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadCheckpoint(f"{config} cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadCheckpoint(f"{config} is no JSON object")
-    return ModelSpec.from_config(found)
+    return ModelSpec.from_config(read_object(config, MAX_CONFIG_BYTES))

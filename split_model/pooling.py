@@ -11,14 +11,18 @@ from split_model.checkpoint import Checkpoint
 from split_model.end_parts import pool_parts
 from split_model.matrix import Matrix
 from split_model.norm import Norm, load_norm
+from split_model.spec import ModelSpec
 from split_model.weight_parts import WeightPart
 
 
 class Pooling:
     """All that follows the last layer of an encoder."""
 
-    def __init__(self, norm: Norm, pooler: Matrix | None, activation: str, classifier: Matrix | None) -> None:
+    def __init__(
+        self, spec: ModelSpec, norm: Norm, pooler: Matrix | None, activation: str, classifier: Matrix | None
+    ) -> None:
         """activation: behind the pooler, by the name that the spec has for it."""
+        self.spec = spec
         self._norm = norm
         self._pooler, self._activation = pooler, ACTIVATIONS[activation]
         self._classifier = classifier
@@ -32,6 +36,7 @@ class Pooling:
             return Matrix.load(checkpoint, [weight], [bias], dtype, device) if weight else None
 
         return cls(
+            checkpoint.spec,
             load_norm(checkpoint, (parts.norm, parts.norm_bias), dtype, device),
             matrix(parts.pooler, parts.pooler_bias),
             checkpoint.spec.pooled_activation,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Union
 import msgspec
 
 from wire.message import Count, Message, Name, Number, Size
+from wire.reading_messages import Read, Task, Vector
 
 
 class ServedModel(msgspec.Struct, frozen=True, array_like=True):
@@ -14,6 +15,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
 
     ``drafts``: the drafters a request may name, the agent's own choice first; empty where the agent never drafts.
     ``max_characters``: a prompt of more text has too many tokens, whatever they are; 0: the agent does not say.
+    ``tasks``: what it can be asked to do. ``numbers``: of each vector it gives, or its labels; 0 where it writes.
     """
 
     id: Name
@@ -21,6 +23,8 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     created: Count
     drafts: Annotated[list[Name], msgspec.Meta(max_length=16)] = []
     max_characters: Size = 0
+    tasks: Annotated[list[Task], msgspec.Meta(max_length=8)] = msgspec.field(default_factory=lambda: ["generate"])
+    numbers: Count = 0
 
 
 class AgentHello(Message, frozen=True, tag=30):
@@ -178,8 +182,8 @@ class AgentState(Message, frozen=True, tag=38):
     cloud_connected: bool | None = None
 
 
-FromGateway = Union[Generate, Cancel]
-FromAgent = Union[Accepted, Delta, Finished, Done, AgentState]
+FromGateway = Union[Generate, Read, Cancel]
+FromAgent = Union[Accepted, Delta, Vector, Finished, Done, AgentState]
 """What each side may say once both have introduced themselves, beside what is said on every link."""
 
 RequestMessage = Union[AgentHello, GatewayWelcome, FromGateway, FromAgent]

@@ -31,8 +31,14 @@ class Tokenizer:
         added = tokenizer.added_tokens_decoder.values()
         self._strips = any(each.lstrip or each.rstrip for each in added)
         """Whether special tokens swallow the spaces beside them, however many."""
-        self.longest_piece = 0 if self._strips else max((len(piece) for piece in tokenizer.get_vocab()), default=1)
+        model = getattr(tokenizer.backend_tokenizer, "model", None)
+        # There one token may stand for a word or a run of characters, however long, that the vocabulary does not have.
+        unbounded = self._strips or type(model).__name__ in ("WordPiece", "WordLevel", "Unigram")
+        self.longest_piece = 0 if unbounded else max((len(piece) for piece in tokenizer.get_vocab()), default=1)
         """Characters of the longest token; 0: no text is so long that it must have many tokens."""
+        word = getattr(model, "max_input_chars_per_word", 0)
+        self._cut_tokens = CUT_TOKENS + 2 * word
+        """See ``CUT_TOKENS``; a word of more characters than that is one token, and cut in two it may be many."""
 
     @classmethod
     def load(cls, path: Path, end_ids: Sequence[int]) -> Tokenizer:
@@ -56,13 +62,20 @@ class Tokenizer:
         """The ids of plain text, with the tokens the model expects around it (BOS)."""
         return list(self._tokenizer.encode(text))
 
+    def typed(self, texts: Sequence[str]) -> tuple[list[int], list[int] | None]:
+        """The ids of a text, or of two that belong together, as ``text`` has them, and to which of them each token
+        belongs where the tokenizer says so."""
+        found = self._tokenizer(*texts)
+        types = found.get("token_type_ids")
+        return list(found["input_ids"]), None if types is None else list(types)
+
     def least(self, text: str, enough: int) -> int:
         """A number of tokens that ``text`` surely has, counted slice by slice until it is over ``enough``."""
         count = 0
         for begin in range(0, len(text), SLICE):
             part = text[begin : begin + SLICE]
             part = part.strip() if self._strips else part
-            count += max(0, len(self._tokenizer.encode(part, add_special_tokens=False)) - CUT_TOKENS)
+            count += max(0, len(self._tokenizer.encode(part, add_special_tokens=False)) - self._cut_tokens)
             if count > enough:
                 break
         return count

@@ -10,7 +10,7 @@ import torch
 from device_agent.chain.local import MAX_ROWS
 from device_agent.sharing.compute import Compute
 from split_model.device import put
-from split_model.sequences import Sequences
+from split_model.encoder import whole_texts
 from split_model.stack import Stack
 
 
@@ -29,5 +29,5 @@ class LocalReadingSubmodel:
         """See ``ReadingSubmodel.read``."""
         if not 0 < sum(lengths) <= MAX_ROWS or hidden.shape != (sum(lengths), self._stack.spec.hidden_size):
             raise ValueError(f"rows of texts are {list(hidden.shape)}, of {sum(lengths)}; 1 to {MAX_ROWS} can be read")
-        texts = Sequences(lengths, self._stack.relative)
+        texts = whole_texts(self._stack, lengths)
         return self._compute.lane().submit(lambda: self._stack.run(put(hidden, self._stack.device), texts))

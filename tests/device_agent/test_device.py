@@ -27,7 +27,7 @@ async def test_a_device_that_stops_leaves_nothing_in_the_cloud(number: signal.Si
         await until(device.agent._cloud_connected)
         entries, said = cloud.server.engine.ledger.entries, list[AnyMessage]()
         prompt, sampling = list(prompt_for(DEMO, 40)), Sampling(temperature=0.0)
-        await answer(device.model, Generate(1, "id", "demo", "", prompt, 1, 4, sampling=sampling), said.append)
+        await answer(device.writer, Generate(1, "id", "demo", "", prompt, 1, 4, sampling=sampling), said.append)
         await until(lambda: [entry.state.value for entry in entries.values()] == ["parked"])
         os.kill(os.getpid(), number)
         await asyncio.wait_for(running, 20)

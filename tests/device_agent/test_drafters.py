@@ -207,7 +207,7 @@ async def test_the_mode_decides_what_is_held_and_told(settings: Any, drafts: Any
     assert told == drafts if drafts is not None else told[-2:] == ["lookup", "none"]
     layers = device.parts.spec.num_layers
     assert len(device.parts.front.blocks) == (layers if front is None else front)
-    assert (device.model.chain.middle is not None) is middle
+    assert (device.writer.chain.middle is not None) is middle
     assert (device.remote is None) is (settings["mode"] == "local")
 
 

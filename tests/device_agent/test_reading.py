@@ -29,6 +29,7 @@ async def test_rows_are_those_of_the_encoder(tmp_path: Path, compute: Compute) -
         encoder = Encoder.load(build_tiny(name, tmp_path / name))
         assert isinstance(encoder.embedding, TextRows)
         texts = [[5, 6, 7], [8], [9, 10, 11, 12]]
+        assert isinstance(encoder.embedding, TextRows)
         embedded = torch.cat([encoder.embedding.forward(each) for each in texts])
         found = await LocalReadingSubmodel(encoder.stack, compute).read(embedded, [3, 1, 4])
         assert torch.equal(encoder.pooling.rows(found), torch.cat(encoder.texts(texts).rows))

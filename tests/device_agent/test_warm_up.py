@@ -22,12 +22,12 @@ async def test_it_leaves_no_trace(mode: str, monkeypatch: pytest.MonkeyPatch) ->
     config = DeviceConfig(model=str(DEMO), mode=mode, split=0 if mode == "cloud" else 2)
     device = build(config)
     try:
-        await asyncio.wait_for(warm_up(device.model, config), WARM_UP_S + 20)
+        await asyncio.wait_for(warm_up(device.writer, config), WARM_UP_S + 20)
         assert warned == []
-        assert not device.model.ways._ways
-        hybrid = device.model.ways.drafters._by_name.get("hybrid")
+        assert not device.writer.ways._ways
+        hybrid = device.writer.ways.drafters._by_name.get("hybrid")
         assert hybrid is None or not hybrid._calibration._kinds  # type: ignore[attr-defined]
-        assert not device.model.conversations._parked
+        assert not device.writer.conversations._parked
     finally:
         device.stop()
 
@@ -38,6 +38,6 @@ async def test_what_fails_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module.log, "warning", lambda event, **fields: warned.append(event))
     device = build(DeviceConfig(model=str(DEMO), draft=("none",)))
     monkeypatch.setattr(type(device.parts.head), "forward", lambda *given: 1 / 0)
-    await warm_up(device.model, device.config)
+    await warm_up(device.writer, device.config)
     assert warned == ["warming up failed"]
     device.stop()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
+from agents_here import Served
 
 from gateway.app import create_app
 from gateway.config import GatewayConfig
@@ -19,6 +21,7 @@ from wire.errors import ConnectionFailed
 from wire.limits import GATEWAY_LINK, MAX_FRAME_BYTES
 from wire.message import Drain
 from wire.messages import AnyMessage
+from wire.reading_messages import Read
 from wire.request_messages import (
     Accepted,
     AgentHello,
@@ -43,7 +46,7 @@ OPERATOR = "operators-only"
 
 MODEL = ServedModel("demo/model", 4096, 1_700_000_000)
 
-Script = Callable[["ScriptedAgent", Generate], Awaitable[None]]
+Script = Callable[["ScriptedAgent", Any], Awaitable[None]]
 
 
 class QuickServer(uvicorn.Server):
@@ -162,7 +165,7 @@ class ScriptedAgent:
     """
 
     def __init__(self, stream: Stream, script: Script) -> None:
-        self.asked: list[Generate] = []
+        self.asked: list[Any] = []
         self.cancelled: list[int] = []
         self.drained = False
         self.script = script
@@ -186,7 +189,7 @@ class ScriptedAgent:
         self.post(AgentState(running, cloud))
 
     def _hear(self, message: AnyMessage) -> None:
-        if isinstance(message, Generate):
+        if isinstance(message, (Generate, Read)):
             self.asked.append(message)
             task = asyncio.ensure_future(self.script(self, message))
             self._tasks.add(task)
@@ -237,6 +240,29 @@ class Scripts:
 def serving() -> Any:
     """``async with serving(GatewayConfig(...)) as gateway``."""
     return _serving
+
+
+@pytest.fixture
+def served() -> Served:
+    """``async with served(folder) as http``: a gateway, and an agent that serves the model of the folder as "m"."""
+    from device_agent.build import build  # With all of torch, which most tests of the gateway do without.
+    from device_agent.config import DeviceConfig
+
+    @asynccontextmanager
+    async def served_by(folder: Path, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+        async with _serving(GatewayConfig()) as gateway:
+            usual: dict[str, Any] = {"served_model_name": ("m",), "mode": "local", "device": "cpu"}
+            device = build(DeviceConfig(model=str(folder), gateway=gateway.ws_url, **{**usual, **settings}))
+            running = asyncio.create_task(device.agent.run())
+            try:
+                await gateway.until(lambda: gateway.roster.links)
+                yield gateway.http
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                device.stop()
+
+    return served_by
 
 
 @pytest.fixture

@@ -325,8 +325,8 @@ def test_any_json_is_parsed_or_refused(body: Any, good: Any) -> None:
             assert error.status == 400
             msgspec.json.encode(error.reply)
         else:
-            for part in range(len(ask.prompts)):
-                msgspec.msgpack.encode(ask.generate(part, 1, "id", "model"))
+            for part in range(ask.parts):
+                msgspec.msgpack.encode(ask.message(part, 1, "id", "model", 0))
 
 
 @settings(max_examples=150, deadline=None)

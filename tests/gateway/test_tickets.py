@@ -18,7 +18,7 @@ from wire.request_messages import Accepted, Delta, Done, Finished
 def second_of_two(at_once: int = 2) -> tuple[Ticket, Answer]:
     """The ticket of a request's second prompt, with two choices each."""
     answer = Answer("m", 2, RequestMeter(GatewayMetrics(), time.perf_counter()))
-    return Ticket(7, answer, 2, 2, at_once), answer
+    return Ticket(7, answer, range(2, 4), at_once), answer
 
 
 async def test_choices_count_over_all_prompts_and_room_frees_as_they_end() -> None:

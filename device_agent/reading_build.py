@@ -1,0 +1,106 @@
+"""A device agent for a model that reads and writes nothing."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import torch
+
+from device_agent.agent import Agent
+from device_agent.answering.images import Pixels
+from device_agent.answering.inputs import TextLimits
+from device_agent.answering.reading import ServedReader
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.chain.reader import Reader
+from device_agent.chain.reading import LocalReadingSubmodel
+from device_agent.config import DeviceConfig
+from device_agent.device import Device
+from device_agent.sharing.compute import Compute, FairThreads
+from device_agent.sharing.permits import Permits
+from service.modes import NO_DRAFT
+from split_model.checkpoint import Checkpoint
+from split_model.classes import Classes
+from split_model.device import choose_device
+from split_model.encoder import Encoder
+from split_model.hub import described, resolve
+from split_model.load_apart import load_apart
+from split_model.names import model_name
+from split_model.slices import slice_bytes, whole
+from split_model.text_vectors import TextVectors, text_vectors
+from wire.request_messages import AgentHello, ServedModel
+
+READERS = 2
+"""Requests whose texts are tokenised, or images decoded, at once."""
+
+
+def reads(model: str) -> bool:
+    """Whether a model only reads: an encoder, or one that could write but whose checkpoint says how its texts become
+    vectors. Raises ModelError as ``resolve`` does."""
+    spec, says_vectors = described(model)
+    return spec.attention == "bidirectional" or (spec.attention == "causal" and says_vectors)
+
+
+def build_reader(config: DeviceConfig) -> Device:
+    """Load it and connect the pieces; nothing is dialled yet.
+
+    Raises:
+        ModelError: the checkpoint is missing, broken or not supported.
+        ValueError: the mode is for models that write, drafters are named, or there is no such ``--device`` here.
+    """
+    if config.mode != "local":
+        raise ValueError(f"it reads whole texts or images, for which --mode {config.mode} has no way: say --mode local")
+    if set(config.draft) > {NO_DRAFT}:
+        raise ValueError("it reads and writes nothing: leave --draft out")
+    path = resolve(config.model, only=lambda spec: [whole(spec)], attention=None)
+    spec, _ = described(str(path))
+    checkpoint = Checkpoint.open(path, spec.attention)
+    vectors = text_vectors(path, spec)
+    classes = Classes.read(path, spec.labels) if spec.labels else None
+    if vectors is None and classes is None:
+        raise ValueError("it has no classifier, and there is no vector of it: there is nothing to serve")
+    images = spec.patches is not None
+    pixels = Pixels.load(path, spec) if images else None
+    tokenizer = None if images else Tokenizer.load(path, ())
+    dtype = getattr(torch, config.dtype)
+    device = choose_device(config.device, slice_bytes(spec, whole(spec), dtype))
+    encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device))
+    compute = Compute()
+    submodel = LocalReadingSubmodel(encoder.stack, compute)
+    most = min(spec.max_positions, submodel.max_rows, config.max_model_len or submodel.max_rows)
+    model = ServedReader(
+        reader=Reader(encoder.embedding, submodel, encoder.pooling, compute),
+        tokenizer=tokenizer,
+        pixels=pixels,
+        limits=_limits(most, encoder, vectors),
+        vectors=vectors,
+        classes=classes,
+        permits=Permits(config.max_num_seqs),
+        readers=FairThreads(READERS, "input"),
+    )
+    name = config.name or f"device-{secrets.token_hex(4)}"
+    hello = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
+    return Device(config, Agent(config.gateway, hello, model, lambda: None), model, None, encoder.loaded_bytes)
+
+
+def _limits(most: int, encoder: Encoder, vectors: TextVectors | None) -> TextLimits:
+    spec = encoder.spec
+    said = vectors or TextVectors()
+    return TextLimits(
+        max_positions=min(most, said.max_tokens or most),
+        vocabulary=spec.vocab_size,
+        token_types=spec.token_types > 1,
+        prefix=said.prefix,
+        lowers=said.lowers,
+    )
+
+
+def _served(config: DeviceConfig, path: Path, model: ServedReader) -> list[ServedModel]:
+    """The model under each name that clients may use."""
+    created = int(Path(path, "config.json").stat().st_mtime)
+    longest = model.limits.max_positions
+    characters = longest * model.tokenizer.longest_piece if model.tokenizer is not None else 0
+    return [
+        ServedModel(name, longest, created, [], characters, model.tasks, model.numbers)
+        for name in config.served_model_name or (model_name(config.model),)
+    ]

@@ -1,0 +1,64 @@
+"""Tiny models that read, as folders with a tokenizer that an agent can serve; and what transformers says of them."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tiny_models import build_tiny
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+VOCABULARY = (*SPECIAL, *string.ascii_lowercase, *(f"##{each}" for each in string.ascii_lowercase), *string.digits)
+
+
+def text_model(name: str, path: Path, **changes: Any) -> Path:
+    """The tiny model ``name`` with a WordPiece tokenizer of letters, each of which is a token."""
+    build_tiny(name, path, **changes)
+    tokenizer_of_letters(path, name)
+    return path
+
+
+def tokenizer_of_letters(path: Path, name: str = "bert", **settings: Any) -> None:
+    """Save one in the folder: every letter and digit is a token, and every word of more than 100 of them."""
+    kind = transformers.DistilBertTokenizer if name.startswith("distil") else transformers.BertTokenizer
+    numbers = {token: number for number, token in enumerate(VOCABULARY)}
+    kind(vocab=numbers, model_max_length=64, **settings).save_pretrained(path)
+
+
+def with_pooling(
+    path: Path, *, normalize: bool = False, settings: dict[str, Any] | None = None, **pooling: Any
+) -> Path:
+    """The same folder, saying as sentence-transformers does how its texts become vectors."""
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    paths = ["", "1_Pooling", "2_Normalize"]
+    modules = [
+        {"idx": at, "name": str(at), "path": paths[at], "type": f"sentence_transformers.models.{kind}"}
+        for at, kind in enumerate(kinds)
+    ]
+    (path / "modules.json").write_text(json.dumps(modules))
+    (path / "1_Pooling").mkdir(exist_ok=True)
+    (path / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **pooling}))
+    if settings is not None:
+        (path / "sentence_bert_config.json").write_text(json.dumps(settings))
+    return path
+
+
+def change_config(path: Path, **members: Any) -> Path:
+    """The same folder with other members in its config."""
+    file = path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **members}))
+    return path
+
+
+@torch.inference_mode()
+def oracle_rows(path: Path, ids: list[int], types: list[int] | None = None) -> torch.Tensor:
+    """The rows [tokens, hidden] that transformers' bare model has of one text."""
+    model: Any = transformers.AutoModel.from_pretrained(path, dtype=torch.float32).eval()
+    more = {} if types is None else {"token_type_ids": torch.tensor([types])}
+    mask = torch.ones(1, len(ids), dtype=torch.int64)
+    rows: torch.Tensor = model(input_ids=torch.tensor([ids]), attention_mask=mask, **more).last_hidden_state[0]
+    return rows
