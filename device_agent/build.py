@@ -17,10 +17,11 @@ from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.prefill import WHOLE_PROMPT
+from device_agent.chain.source import Sources
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.config import DeviceConfig
 from device_agent.device import Device, Elsewhere
-from device_agent.reading_build import build_reader, reads
+from device_agent.reading_build import build_reader, check_translates, kind_of
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import KINDS, Drafters, load_drafters
@@ -31,7 +32,7 @@ from split_model.device import choose_device
 from split_model.hub import identity, resolve
 from split_model.load_apart import load_apart
 from split_model.names import model_name
-from split_model.slices import Slice, held_bytes, input_slice, middle_slice, output_slice
+from split_model.slices import Slice, held_bytes, input_slice, middle_slice, output_slice, slice_bytes
 from split_model.slices import whole as whole_model
 from split_model.spec import ModelSpec
 from split_model.stack import Stack
@@ -55,11 +56,15 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
     Raises:
         ModelError: the checkpoint is missing, broken or not supported.
         BadDrafter: a drafter that was named is missing or does not fit the model.
-        ValueError: there is no such ``--device`` here, ``--split`` and ``--tail`` do not fit the model, ``--drafters``
-            is no folder, the mode drafts with a small model and was given another drafter, or no group can run this.
+        ValueError: the mode is not for such a model, there is no such ``--device`` here, ``--split`` and ``--tail`` do
+            not fit the model, ``--drafters`` is no folder, the mode drafts with a small model and was given another
+            drafter, or no group can run this.
     """
-    if reads(config.model):
+    kind = kind_of(config.model)
+    if kind == "reads":
         return build_reader(config)
+    if kind == "translates":
+        check_translates(config)
     if config.mode == "u-small" and config.draft[0] in KINDS:
         raise ValueError(f"--mode u-small drafts with a small model, and {config.draft[0]} is none")
     mode, local, drafts = MODES[config.mode], config.mode == "local", config.wanted_drafters
@@ -70,14 +75,16 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
             return [whole_model(spec)]
         return [input_slice(spec, config.split), output_slice(spec, config.tail)]
 
-    path = resolve(config.model, only=held)
-    checkpoint = Checkpoint.open(path)
+    path = resolve(config.model, only=held, attention=None)
+    checkpoint = Checkpoint.open(path, "cross" if kind == "translates" else "causal")
     spec = checkpoint.spec
     split, tail = (spec.num_layers, 0) if whole else (config.split, config.tail)
     # In a cloud the name is part of the tenant: devices that were given none are strangers to each other.
     name = config.name or f"device-{secrets.token_hex(4)}"
     dtype = getattr(torch, config.dtype)
-    device = choose_device("cpu" if mode.group else config.device, held_bytes(spec, held(spec), dtype))
+    reader_bytes = 0 if spec.reader is None else slice_bytes(spec.reader, whole_model(spec.reader), dtype)
+    on, most_bytes = "cpu" if mode.group else config.device, held_bytes(spec, held(spec), dtype) + reader_bytes
+    device = choose_device(on, most_bytes)
     parts = load_apart(lambda: DeviceParts.load(checkpoint, split, tail, dtype, device))
     loaded_bytes = parts.loaded_bytes
     folder = Path(config.drafters) if config.drafters else path / "drafters"
@@ -85,6 +92,10 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         raise ValueError(f"--drafters {config.drafters}: there is no such folder")
     drafters = load_apart(lambda: load(drafts, folder, checkpoint, split, dtype, parts))
     compute = Compute()
+    sources: Sources | None = None
+    if kind == "translates":
+        sources, more_bytes = load_apart(lambda: Sources.load(checkpoint, parts.embedding, parts.front, compute))
+        loaded_bytes += more_bytes
     remote: Elsewhere | None = None
     rest: Submodel | None = None
     middle = middle_slice(spec, split, tail)
@@ -106,7 +117,7 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         )
     chunk = WHOLE_PROMPT if config.whole_prompts else config.chunk
     model = ServedChain(
-        chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all"),
+        chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources),
         tokenizer=Tokenizer.load(path, spec.eos_token_ids),
         max_positions=min(config.max_model_len or spec.max_positions, spec.max_positions),
         default_max_tokens=config.default_max_tokens,

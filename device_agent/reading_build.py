@@ -1,9 +1,10 @@
-"""A device agent for a model that reads and writes nothing."""
+"""A device agent for a model that reads and writes nothing, and what kind of model one is."""
 
 from __future__ import annotations
 
 import secrets
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -34,11 +35,26 @@ READERS = 2
 """Requests whose texts are tokenised, or images decoded, at once."""
 
 
-def reads(model: str) -> bool:
-    """Whether a model only reads: an encoder, or one that could write but whose checkpoint says how its texts become
-    vectors. Raises ModelError as ``resolve`` does."""
+Kind = Literal["reads", "translates", "writes"]
+
+
+def kind_of(model: str) -> Kind:
+    """Whether a model only reads (an encoder, or one that could write but whose checkpoint says how its texts become
+    vectors), reads one text and writes another, or writes on. Raises ModelError as ``resolve`` does."""
     spec, says_vectors = described(model)
-    return spec.attention == "bidirectional" or (spec.attention == "causal" and says_vectors)
+    if spec.attention == "cross":
+        return "translates"
+    return "reads" if spec.attention == "bidirectional" or says_vectors else "writes"
+
+
+def check_translates(config: DeviceConfig) -> None:
+    """Raises ValueError where a model that reads one text and writes another cannot be served with these settings."""
+    if config.mode != "local":
+        raise ValueError(
+            f"it reads one text and writes another, which --mode {config.mode} cannot do: say --mode local"
+        )
+    if set(config.draft) - {NO_DRAFT}:
+        raise ValueError("drafts are for models that write on from a text: leave --draft out")
 
 
 def build_reader(config: DeviceConfig) -> Device:
@@ -50,7 +66,7 @@ def build_reader(config: DeviceConfig) -> Device:
     """
     if config.mode != "local":
         raise ValueError(f"it reads whole texts or images, for which --mode {config.mode} has no way: say --mode local")
-    if set(config.draft) > {NO_DRAFT}:
+    if set(config.draft) - {NO_DRAFT}:
         raise ValueError("it reads and writes nothing: leave --draft out")
     path = resolve(config.model, only=lambda spec: [whole(spec)], attention=None)
     spec, _ = described(str(path))

@@ -22,6 +22,7 @@ from device_agent.speculative.way import DraftingWay
 from drafting.choosing import Chooser
 from drafting.hybrid import HybridDrafter
 from service.draft_settings import DraftSettings
+from split_model.cross import ReadSource
 from split_model.sampling import SamplingParams
 from split_model.warming import WARM_UP_S, Warming
 from wire.errors import SessionFailed
@@ -51,23 +52,24 @@ async def warm_up(model: ServedChain, settings: DraftSettings) -> None:
             middle.hints is not None or not middle.connected
         ):  # Neither cloud nor group is needed.
             chain = Chain(chain.parts, None, chain.compute, chain.chunk)
+        source = await chain.sources.read([0] * WANTED_ROWS) if chain.sources is not None else None
         warming = Warming(min(model.max_positions, chain.max_positions) - 1, began)
-        await _forwards(chain, warming)
+        await _forwards(chain, warming, source)
         # A hybrid learns for all texts, but computes nothing that its parts do not, and they are drafters here too.
         drafters = [model.ways.drafters.get(name) for name in model.ways.drafters.names if name != HybridDrafter.name]
         for drafter in sorted(drafters, key=lambda each: each is not None):
             for temperature in (0.0, 1.0):
-                await _answer(chain, DraftingWay.of(drafter, settings), temperature, warming.until)
+                await _answer(chain, DraftingWay.of(drafter, settings), temperature, warming.until, source)
     except Exception as error:
         log.warning("warming up failed", error=type(error).__name__, why=str(error)[:200])
     else:
         log.info("warmed up", seconds=round(monotonic() - began, 1), sizes=warming.done)
 
 
-async def _forwards(chain: Chain, warming: Warming) -> None:
+async def _forwards(chain: Chain, warming: Warming, source: ReadSource | None) -> None:
     """Run prompts of the sizes that occur, one after the other."""
     while (rows := warming.next(monotonic())) is not None:
-        session = chain.open(rows)
+        session = chain.open(rows, source=source)
         try:
             deep = await prefill(session, [0] * rows, min(rows, WANTED_ROWS))
             await session.compute.submit(partial(chain.parts.head.forward, deep))
@@ -75,12 +77,12 @@ async def _forwards(chain: Chain, warming: Warming) -> None:
             session.close()
 
 
-async def _answer(chain: Chain, way: DraftingWay, temperature: float, until: float) -> None:
+async def _answer(chain: Chain, way: DraftingWay, temperature: float, until: float, source: ReadSource | None) -> None:
     if monotonic() > until:
         return
     prompt = [0, 0]
     chooser = Chooser(SamplingParams(temperature=temperature), prompt, 0, max_tokens=TOKENS)
-    session = chain.open(len(prompt) + TOKENS, drafter=way.drafter)
+    session = chain.open(len(prompt) + TOKENS, drafter=way.drafter, source=source)
     try:
         async with aclosing(Generation(session, chooser, way).run()) as tokens:
             async for _ in tokens:

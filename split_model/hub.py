@@ -75,6 +75,8 @@ def resolve(
     checkpoint = Checkpoint(folder, spec, read_index(index))
     slices = [whole(spec)] if only is None else only(spec)
     names = [part.name for held in slices for part in slice_parts(spec, held)]
+    if spec.reader is not None:  # Who runs any of it has both halves.
+        names += [part.name for part in slice_parts(spec.reader, whole(spec.reader))]
     for shard in checkpoint.shards_of(names):
         if _fetch(model, shard, commit) is None:
             raise BadCheckpoint(f"the index of {model} names {shard}, which the hub does not have")

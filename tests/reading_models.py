@@ -7,6 +7,7 @@ import string
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
 import transformers
 from tiny_models import build_tiny
@@ -27,6 +28,22 @@ def tokenizer_of_letters(path: Path, name: str = "bert", **settings: Any) -> Non
     kind = transformers.DistilBertTokenizer if name.startswith("distil") else transformers.BertTokenizer
     numbers = {token: number for number, token in enumerate(VOCABULARY)}
     kind(vocab=numbers, model_max_length=64, **settings).save_pretrained(path)
+
+
+def translator(name: str, path: Path, **changes: Any) -> Path:
+    """The tiny model ``name``, which reads one text and writes another, with a tokenizer of T5's kind: pieces of one
+    character, those that begin a word apart, and what unknown characters become together."""
+    build_tiny(name, path, **changes)
+    single = [*string.ascii_lowercase, *string.digits]
+    pieces = ["<pad>", "</s>", "<unk>", "▁", *(f"▁{each}" for each in single), *single]
+    pieces += [*string.ascii_uppercase][: 97 - len(pieces)]
+    model = tokenizers.models.Unigram([(piece, -1.0 - len(piece)) for piece in pieces], unk_id=2)
+    made = tokenizers.Tokenizer(model)
+    made.pre_tokenizer, made.decoder = tokenizers.pre_tokenizers.Metaspace(), tokenizers.decoders.Metaspace()
+    made.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(path)
+    return path
 
 
 def with_pooling(

@@ -78,7 +78,8 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
     if any(token >= vocabulary for token in params.logit_bias):
         raise SessionFailed(Code.INVALID_REQUEST, f"token ids go from 0 to {vocabulary - 1}", param="logit_bias")
     limit = min(model.max_positions, model.chain.max_positions)
-    reading = partial(read_prompt, request, model.tokenizer, limit, model.default_max_tokens, vocabulary)
+    start = None if model.chain.sources is None else model.chain.sources.start
+    reading = partial(read_prompt, request, model.tokenizer, limit, model.default_max_tokens, vocabulary, start)
     prompt = await model.readers.submit(reading, request.tenant)
     seed = params.seed if params.seed is not None else secrets.randbits(64)
     first = _Answer(model, request, prompt, limit, params, seed, way, 0, post)
@@ -91,7 +92,7 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
     finally:
         first.leave()
     proposed, accepted = (sum(getattr(each.tally, count) for each in answers) for count in ("proposed", "accepted"))
-    post(Done(request.request, len(prompt.ids), sum(counts), first.cached, proposed, accepted))
+    post(Done(request.request, prompt.tokens, sum(counts), first.cached, proposed, accepted))
 
 
 async def _run(answers: Sequence[_Answer], at_once: asyncio.Semaphore) -> list[int]:
@@ -167,13 +168,13 @@ class _Answer:
             await first.prefilled.wait()  # Without a permit, which the first may still be waiting for.
         async with self._model.permits.one(request.tenant):
             if first is None:
-                session = self.session = self._session()
+                session = self.session = await self._begun()
             else:
                 assert first.session is not None
                 session = await first.session.fork()
             try:
                 if first is None:  # Not before: where the cloud is away, that is an HTTP status, not a broken stream.
-                    self._post(Accepted(request.request, len(self._prompt.ids)))
+                    self._post(Accepted(request.request, self._prompt.tokens))
                 if request.echo and self._prompt.text:
                     self._send(self._prompt.text)
                 reason = await self._decode(session)
@@ -189,9 +190,19 @@ class _Answer:
         """Nobody begins in the first choice's session any more: where it is complete, it is kept for a next turn. Of
         several choices at most one will be gone on with."""
         if (session := self.session) is not None and self._complete:
+            if self._prompt.source is not None:
+                return session.close()
             prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
             held = [*prompt, *self._chooser.generated][: session.position]
             self._model.conversations.keep(self._request.tenant, self._way.name, held, len(prompt), session, now)
+
+    async def _begun(self) -> ChainSession:
+        """A session for the prompt: where the model reads one text and writes another, with that text read."""
+        sources, prompt = self._model.chain.sources, self._prompt
+        if sources is None or prompt.source is None:
+            return self._session()
+        source = await sources.read(prompt.source)
+        return self._model.chain.open(len(prompt.ids) + prompt.max_tokens, len(prompt.ids), source=source)
 
     def _session(self) -> ChainSession:
         """The session of the conversation that the prompt goes on with, cut back to what they share, or a new one."""

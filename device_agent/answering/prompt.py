@@ -16,15 +16,30 @@ as they are counted."""
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids, their text where it is to be echoed, and how many tokens may follow."""
+    """Token ids, their text where it is to be echoed, and how many tokens may follow.
+
+    ``source``: where the model reads one text and writes another, the ids that are read; ``ids`` is then what its own
+    text begins with.
+    """
 
     ids: list[int]
     text: str
     max_tokens: int
+    source: list[int] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the client sent."""
+        return len(self.ids if self.source is None else self.source)
 
 
 def read_prompt(
-    request: Generate, tokenizer: Tokenizer, max_positions: int, default_max_tokens: int, vocabulary: int
+    request: Generate,
+    tokenizer: Tokenizer,
+    max_positions: int,
+    default_max_tokens: int,
+    vocabulary: int,
+    start: int | None = None,
 ) -> Prompt:
     """The prompt of a request. Takes time for long text: call it on a thread.
 
@@ -32,6 +47,7 @@ def read_prompt(
         max_positions: of prompt and answer together.
         default_max_tokens: tokens of an answer whose request does not say.
         vocabulary: ids are below this.
+        start: where the model reads one text and writes another, what the other begins with; both have all positions.
 
     Raises:
         SessionFailed: ``context_length_exceeded`` or ``invalid_request``.
@@ -45,7 +61,10 @@ def read_prompt(
     room = max_positions - len(ids)
     if room < 1:
         raise _too_long(str(len(ids)), max_positions, field)
-    return Prompt(ids, text, min(room, default_max_tokens if request.max_tokens is None else request.max_tokens))
+    most = default_max_tokens if request.max_tokens is None else request.max_tokens
+    if start is not None:
+        return Prompt([start], text, min(max_positions - 1, most), ids)
+    return Prompt(ids, text, min(room, most))
 
 
 def _read(request: Generate, tokenizer: Tokenizer, max_positions: int, vocabulary: int) -> tuple[list[int], str]:

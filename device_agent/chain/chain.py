@@ -9,9 +9,11 @@ import torch
 
 from device_agent.chain.local import LocalSession, LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
+from device_agent.chain.source import Sources
 from device_agent.sharing.compute import Compute, quiet
 from device_agent.sharing.prompt_turns import PromptTurns
 from drafting.drafter import Drafter, DraftSession
+from split_model.cross import ReadSource
 from split_model.device import fetched
 from split_model.hints import TurnSpent
 from split_model.submodel import Submodel, SubmodelSession
@@ -25,16 +27,25 @@ class Chain:
         chunk: prompt tokens in one chunk, ``WHOLE_PROMPT`` for no chunks; 0: as the cloud advises.
         download_all: whether every deep hidden state of a prompt comes back, as in a plain U-shape, though none but
             those whose logits are wanted is used; for what that costs.
+        sources: what reads the prompts of a model that reads one text and writes another; all layers are here then.
     """
 
     def __init__(
-        self, parts: DeviceParts, middle: Submodel | None, compute: Compute, chunk: int, *, download_all: bool = False
+        self,
+        parts: DeviceParts,
+        middle: Submodel | None,
+        compute: Compute,
+        chunk: int,
+        *,
+        download_all: bool = False,
+        sources: Sources | None = None,
     ) -> None:
         self.parts = parts
         self.middle = middle
         self.compute = compute
         self.chunk = chunk
         self.download_all = download_all
+        self.sources = sources
         self.front = LocalSubmodel(parts.front, compute)
         self.back = LocalSubmodel(parts.back, compute) if parts.back.blocks else None
         self.prompts = PromptTurns()
@@ -49,13 +60,21 @@ class Chain:
         """Most positions of one session, as far as is known now."""
         return self.middle.max_positions if self.middle is not None else self.front.max_positions
 
-    def open(self, positions: int, prompt: int = 0, expected: int = 0, drafter: Drafter | None = None) -> ChainSession:
+    def open(
+        self,
+        positions: int,
+        prompt: int = 0,
+        expected: int = 0,
+        drafter: Drafter | None = None,
+        source: ReadSource | None = None,
+    ) -> ChainSession:
         """Begin a session with room for ``positions`` positions, of which ``prompt`` come at once and ``expected`` will
-        probably be reached; ``drafter`` follows its text. Raises what the middle submodel's ``open`` does."""
+        probably be reached; ``drafter`` follows its text, which is about ``source`` where the model has ``sources``.
+        Raises what the middle submodel's ``open`` does."""
         middle = self.middle.open(positions, prompt, expected) if self.middle is not None else None
         back = self.back.open(positions) if self.back is not None else None
         drafts = drafter.open(positions) if drafter is not None else None
-        session = ChainSession(self, self.front.open(positions), middle, back, positions, drafts)
+        session = ChainSession(self, self.front.open_with(positions, source), middle, back, positions, drafts)
         session.prompt_end = prompt
         return session
 

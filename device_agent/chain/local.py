@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from device_agent.sharing.compute import Compute, Lane
+from split_model.cross import ReadSource
 from split_model.device import put
 from split_model.kv_cache import KVCache
 from split_model.stack import Span, Stack
@@ -37,7 +38,11 @@ class LocalSubmodel:
 
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> LocalSession:
         """Begin a session with room for ``positions`` positions."""
-        return LocalSession(self._stack, positions, self._compute.lane())
+        return self.open_with(positions, None)
+
+    def open_with(self, positions: int, source: ReadSource | None) -> LocalSession:
+        """The same, whose rows attend to a text that was read, where the model has cross-attention."""
+        return LocalSession(self._stack, positions, self._compute.lane(), source)
 
 
 class LocalSession:
@@ -45,8 +50,9 @@ class LocalSession:
 
     hints = None
 
-    def __init__(self, stack: Stack, positions: int, compute: Lane) -> None:
+    def __init__(self, stack: Stack, positions: int, compute: Lane, source: ReadSource | None = None) -> None:
         self._stack = stack
+        self._sources = None if source is None else [source]
         self._positions = positions
         self._cache: KVCache | None = stack.new_cache(positions + NODE_ROOM)
         self._compute = compute
@@ -62,7 +68,8 @@ class LocalSession:
     @property
     def nbytes(self) -> int:
         """Bytes of keys and values held."""
-        return self._cache.nbytes if self._cache is not None else 0
+        read = sum(source.nbytes for source in self._sources or ())
+        return self._cache.nbytes + read if self._cache is not None else 0
 
     @property
     def branching(self) -> LocalSession:
@@ -137,6 +144,7 @@ class LocalSession:
         if not 0 <= position <= self._position:
             raise ValueError(f"cannot fork at {position}, the session is at {self._position}")
         forked = LocalSession(self._stack, self._positions, self._compute)
+        forked._sources = self._sources
         # Without room for a row until the copy is there: should it fail, so does every forward.
         own = forked._cache = self._stack.new_cache(0)
         forked._position = position
@@ -178,7 +186,7 @@ class LocalSession:
 
     def _run(self, cache: KVCache, hidden: torch.Tensor, want: int, branching: Branches | None = None) -> torch.Tensor:
         rows, hidden = hidden.shape[0], put(hidden, self._stack.device)
-        return self._stack.forward(hidden, [Span(cache, rows, branching)])[rows - want :]
+        return self._stack.forward(hidden, [Span(cache, rows, branching)], sources=self._sources)[rows - want :]
 
     def _open_cache(self) -> KVCache:
         if self._cache is None:
