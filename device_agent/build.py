@@ -13,6 +13,7 @@ from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import build_group
+from device_agent.build_reader import build_reader, check_translates, kind_of
 from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
@@ -21,7 +22,6 @@ from device_agent.chain.source import Sources
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.config import DeviceConfig
 from device_agent.device import Device, Elsewhere
-from device_agent.reading_build import build_reader, check_translates, kind_of
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import KINDS, Drafters, load_drafters

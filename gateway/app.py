@@ -182,6 +182,7 @@ def state_of(desk: Desk) -> dict[str, Any]:
                 "name": record.name,
                 "models": [model.id for model in record.models],
                 "drafts": {model.id: model.drafts for model in record.models},
+                "tasks": {model.id: model.tasks for model in record.models},
                 "acceptance": round(link.accepted / link.proposed, 3) if link.proposed else None,
                 "running": record.running,
                 "capacity": record.capacity,

@@ -19,6 +19,7 @@ import httpx
 from service.addresses import host_port, reachable
 from service.children import AFTER_DRAINING_S, Children, Stopped
 from service.logs import configure_logs
+from service.model_kinds import READS_IMAGES, undivided
 from service.modes import MODES, NO_DRAFT
 from service.setting_names import ENDING, ENVIRONMENT_PREFIX, command_line
 from service.settings import changed, secrets_of, settings_command, words_of
@@ -81,6 +82,7 @@ class ServeConfig(ProcessSettings, GatewaySide, CloudSide, DeviceSide):
 def run(config: ServeConfig) -> None:
     """Start everything, say how to use it, wait."""
     configure_logs("serve", config.log_level, config.log_form)
+    config = _suited(config)
     children = Children()
     with stop_signals(children.told):
         try:
@@ -94,6 +96,15 @@ def run(config: ServeConfig) -> None:
             _stop(config, children)
         finally:
             children.stop()
+
+
+def _suited(config: ServeConfig) -> ServeConfig:
+    """The same where nobody has chosen a mode that the model cannot have: then all its layers are on the device."""
+    does = undivided(config.model) if config.mode == "hat" else None
+    if does is None:
+        return config
+    click.echo(f"{config.model} {does}, so all its layers run on the device: --mode local, or a group's mode.")
+    return replace(config, mode="local")
 
 
 def _stop(config: ServeConfig, children: Children) -> None:
@@ -183,19 +194,18 @@ def _answers(url: str) -> bool:
 
 def _say_hello(config: ServeConfig) -> None:
     base = _base(config)
-    key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_keys else ""
-    drafting = drafting_line(_drafters(base, config.keys))
+    agents = _agents(base, config.keys)
+    tasks = _each(agents, "tasks")
+    does = drafting_line(_each(agents, "drafts")) if "generate" in tasks or not tasks else "It reads."
     if config.mode == "cloud":
-        drafting += "\nThe whole model runs in the cloud, and the cloud sees the text."
+        does += "\nThe whole model runs in the cloud, and the cloud sees the text."
     click.echo(
         f"""
 Trilby serves an OpenAI-compatible API on {base}/v1
-{drafting}
+{does}
 
 Try, in another terminal:
-  .venv/bin/trilby chat{"" if config.port == 8000 else f" --url {base}/v1"}
-  curl {base}/v1/chat/completions{key} -H 'Content-Type: application/json' \\
-    -d '{{"messages": [{{"role": "user", "content": "Tell me a story about a fox."}}]}}'
+{_example(base, config, tasks)}
 Or point any OpenAI client at it:
   OpenAI(base_url="{base}/v1", api_key="{"YOUR_KEY" if config.api_keys else "none"}")
 
@@ -214,15 +224,40 @@ def drafting_line(drafters: list[str]) -> str:
     return f"{chosen} (a request may name another in its field 'draft': {', '.join(others)})."
 
 
-def _drafters(base: str, keys: tuple[str, ...]) -> list[str]:
-    """The drafters of the device that has connected, as the gateway knows them."""
+def _example(base: str, config: ServeConfig, tasks: list[str]) -> str:
+    """What to type to see the model do something."""
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_keys else ""
+    path, body, chat = (
+        "chat/completions",
+        '{"messages": [{"role": "user", "content": "Tell me a story about a fox."}]}',
+        "",
+    )
+    if tasks and "generate" not in tasks:
+        path, body = ("embeddings" if "embed" in tasks else "classify"), '{"input": "The fox jumps over the lazy dog."}'
+        if undivided(config.model) == READS_IMAGES:
+            body = '{"input": "data:image/jpeg;base64,\'$(base64 -w0 PHOTO.jpg)\'"}'
+    elif undivided(config.model):
+        path, body = "completions", '{"prompt": "translate English to German: The fox sleeps."}'
+    else:
+        chat = f"  .venv/bin/trilby chat{'' if config.port == 8000 else f' --url {base}/v1'}\n"
+    return f"{chat}  curl {base}/v1/{path}{key} -H 'Content-Type: application/json' \\\n    -d '{body}'"
+
+
+def _agents(base: str, keys: tuple[str, ...]) -> Any:
+    """The devices that have connected, as the gateway knows them."""
     try:
         headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
-        state = httpx.get(f"{base}/state", headers=headers, timeout=2.0, trust_env=False).json()
-        names = (str(name) for agent in state["agents"] for names in agent["drafts"].values() for name in names)
-        return list(dict.fromkeys(names))  # Each once, whatever names the model has.
-    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        return httpx.get(f"{base}/state", headers=headers, timeout=2.0, trust_env=False).json()["agents"]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return []  # It has gone again: whoever waits for its end says so.
+
+
+def _each(agents: Any, member: str) -> list[str]:
+    """What their models have of something, each once, whatever names the models have."""
+    try:
+        return list(dict.fromkeys(str(one) for agent in agents for some in agent[member].values() for one in some))
+    except (KeyError, TypeError, AttributeError):
+        return []
 
 
 def _base(config: ServeConfig) -> str:

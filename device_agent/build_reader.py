@@ -13,21 +13,26 @@ from device_agent.answering.images import Pixels
 from device_agent.answering.inputs import TextLimits
 from device_agent.answering.reading import ServedReader
 from device_agent.answering.tokenizer import Tokenizer
+from device_agent.build_group import build_group
 from device_agent.chain.reader import Reader
 from device_agent.chain.reading import LocalReadingSubmodel
 from device_agent.config import DeviceConfig
 from device_agent.device import Device
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
-from service.modes import NO_DRAFT
+from service.modes import MODES, NO_DRAFT
 from split_model.checkpoint import Checkpoint
 from split_model.classes import Classes
 from split_model.device import choose_device
 from split_model.encoder import Encoder
+from split_model.encoder_rows import PatchRows, TextRows
 from split_model.hub import described, resolve
 from split_model.load_apart import load_apart
 from split_model.names import model_name
+from split_model.pooling import Pooling
 from split_model.slices import slice_bytes, whole
+from split_model.spec import ModelSpec
+from split_model.submodel import ReadingSubmodel
 from split_model.text_vectors import TextVectors, text_vectors
 from wire.request_messages import AgentHello, ServedModel
 
@@ -62,15 +67,16 @@ def build_reader(config: DeviceConfig) -> Device:
 
     Raises:
         ModelError: the checkpoint is missing, broken or not supported.
-        ValueError: the mode is for models that write, drafters are named, or there is no such ``--device`` here.
+        ValueError: the mode has a cloud, drafters are named, there is no such ``--device`` here, or no group runs it.
     """
-    if config.mode != "local":
-        raise ValueError(f"it reads whole texts or images, for which --mode {config.mode} has no way: say --mode local")
+    mode = MODES[config.mode]
+    if mode.has_cloud:
+        raise ValueError(f"it reads whole texts or images, which --mode {config.mode} cannot do: say --mode local")
     if set(config.draft) - {NO_DRAFT}:
         raise ValueError("it reads and writes nothing: leave --draft out")
     path = resolve(config.model, only=lambda spec: [whole(spec)], attention=None)
-    spec, _ = described(str(path))
-    checkpoint = Checkpoint.open(path, spec.attention)
+    checkpoint = Checkpoint.open(path, None)
+    spec = checkpoint.spec
     vectors = text_vectors(path, spec)
     classes = Classes.read(path, spec.labels) if spec.labels else None
     if vectors is None and classes is None:
@@ -78,29 +84,43 @@ def build_reader(config: DeviceConfig) -> Device:
     images = spec.patches is not None
     pixels = Pixels.load(path, spec) if images else None
     tokenizer = None if images else Tokenizer.load(path, ())
-    dtype = getattr(torch, config.dtype)
-    device = choose_device(config.device, slice_bytes(spec, whole(spec), dtype))
-    encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device))
+    name = config.name or f"device-{secrets.token_hex(4)}"
     compute = Compute()
-    submodel = LocalReadingSubmodel(encoder.stack, compute)
-    most = min(spec.max_positions, submodel.max_rows, config.max_model_len or submodel.max_rows)
+    group = build_group(config, name, checkpoint, whole(spec)) if mode.group else None
+    reader, loaded_bytes = _reader(config, checkpoint, compute, group.submodel if group is not None else None)
+    longest = min(spec.max_positions, reader.submodel.max_rows, config.max_model_len or spec.max_positions)
     model = ServedReader(
-        reader=Reader(encoder.embedding, submodel, encoder.pooling, compute),
+        reader=reader,
         tokenizer=tokenizer,
         pixels=pixels,
-        limits=_limits(most, encoder, vectors),
+        limits=_limits(longest, spec, vectors),
         vectors=vectors,
         classes=classes,
         permits=Permits(config.max_num_seqs),
         readers=FairThreads(READERS, "input"),
     )
-    name = config.name or f"device-{secrets.token_hex(4)}"
     hello = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
-    return Device(config, Agent(config.gateway, hello, model, lambda: None), model, None, encoder.loaded_bytes)
+    agent = Agent(config.gateway, hello, model, lambda: None if group is None else group.connected)
+    return Device(config, agent, model, group, loaded_bytes)
 
 
-def _limits(most: int, encoder: Encoder, vectors: TextVectors | None) -> TextLimits:
-    spec = encoder.spec
+def _reader(
+    config: DeviceConfig, checkpoint: Checkpoint, compute: Compute, elsewhere: ReadingSubmodel | None
+) -> tuple[Reader, int]:
+    """What reads, and the bytes loaded for it here: its layers where nobody has them ``elsewhere``."""
+    spec, dtype = checkpoint.spec, getattr(torch, config.dtype)
+    if elsewhere is None:
+        device = choose_device(config.device, slice_bytes(spec, whole(spec), dtype))
+        encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device))
+        here = LocalReadingSubmodel(encoder.stack, compute)
+        return Reader(encoder.embedding, here, encoder.pooling, compute), encoder.loaded_bytes
+    kind: type[TextRows] | type[PatchRows] = TextRows if spec.patches is None else PatchRows
+    embedding = load_apart(lambda: kind.load(checkpoint, dtype))
+    pooling = load_apart(lambda: Pooling.load(checkpoint, dtype))
+    return Reader(embedding, elsewhere, pooling, compute), embedding.loaded_bytes + pooling.loaded_bytes
+
+
+def _limits(most: int, spec: ModelSpec, vectors: TextVectors | None) -> TextLimits:
     said = vectors or TextVectors()
     return TextLimits(
         max_positions=min(most, said.max_tokens or most),
