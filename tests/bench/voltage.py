@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterator
 from functools import partial
 
+from bench.edge import attention
 from bench.edge.cells import Cell
 from bench.edge.filling import fill
 from bench.edge.measured import with_ports
@@ -187,6 +188,7 @@ def breakdown(records: Records) -> str:
 
 
 FIGURES = {
+    "attention": lambda records: attention.shown(records.found.get("attention", {}).get("attention", [])),
     "headline": headline,
     "devices": devices,
     "bandwidths": bandwidths,
@@ -202,4 +204,4 @@ FIGURES = {
 }
 
 if __name__ == "__main__":
-    run("voltage", str(__doc__), cells, port_mb_s, partial(fill, "voltage", FIGURES))
+    run("voltage", str(__doc__), cells, port_mb_s, partial(fill, "voltage", FIGURES), attention.write)

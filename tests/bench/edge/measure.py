@@ -31,6 +31,9 @@ that stand for 500 Mb/s."""
 
 REFERENCE_MBIT = 500.0
 
+LAST = ("waits", "computes", "cpu")
+"""Of each member, in the last run."""
+
 
 class Measurement:
     """All cells of one bench.
@@ -148,8 +151,8 @@ def numbers(cell: Cell, result: Result, members: Sequence[str]) -> Record:
     for run in range(1, 1 + cell.runs):
         moments = [report.moments[run * steps] for report in order if len(report.moments) > run * steps]
         runs.append(one_run(times[run * steps], moments, cell))
-    found: Record = {key: statistics.median(run[key] for run in runs) for key in runs[0] if key != "waits"}
-    found["waits"] = runs[-1]["waits"]
+    found: Record = {key: statistics.median(run[key] for run in runs) for key in runs[0] if key not in LAST}
+    found |= {key: runs[-1][key] for key in LAST}
     found["seconds"] = [run["total_s"] for run in runs]
     if cell.new:
         found["step_s"] = statistics.median(
@@ -187,6 +190,8 @@ def one_run(total_s: float, moments: Sequence[Moment], cell: Cell) -> Record:
         "periods": max(computes) / exchanges / quota_s,
         "other_threads": statistics.fmean(each.process_s - each.cpu_s for each in moments) / cell.depth,
         "waits": [moment.waits for moment in moments],
+        "computes": computes,
+        "cpu": [moment.cpu_s for moment in moments],
     }
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Any, cast
 
 import torch
 from bench.edge.shapes import Shape
 from bench.edge.weights import RandomCheckpoint
 from msgspec.structs import replace
 
+from device_agent.group.reordered import attend_reordered
+from device_agent.group.step_rows import GroupStretch, StepRows
 from device_agent.planning.profile import VERSION, DeviceProfile, LinkProfile, Profile
 from device_agent.planning.table import Table
 from split_model.blocks import Block
+from split_model.spec import ModelSpec
 
 RTT_S = 1e-3
 """Of a small message, where the processes at both ends have a quota."""
@@ -51,7 +55,7 @@ def tables(shape: Shape, dtype: torch.dtype) -> Tables:
     def inner(of: int, width: int) -> torch.Tensor:
         return torch.randn(of, width, dtype=dtype)
 
-    return {
+    parts = {
         "query": _grid(lambda r, g: lambda: by_groups[g].qkv.query(hidden[:r], *none), rows, groups),
         "key_value": _grid(lambda r, g: lambda: by_groups[g].qkv.key_value(hidden[:r], *none), rows, groups),
         "attend": _grid(lambda r, p, g: attend(g, r, p), rows, rows, groups),
@@ -62,6 +66,36 @@ def tables(shape: Shape, dtype: torch.dtype) -> Tables:
         "embedding": Table(((1,),), (TINY_S,)),
         "head": Table(((1,),), (TINY_S,)),
     }
+    if has_order(spec):
+        parts["reordered"] = _grid(lambda r, p: orders(by_groups[model.kv_heads], r, p, dtype)[1], rows, rows)
+    return parts
+
+
+def orders(
+    block: Block, rows: int, seen: int, dtype: torch.dtype = torch.float32
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A layer's attention from hidden states to heads, of the first so many of the rows that are seen: by Eq. 3, for
+    which all keys and values are projected, and by Eq. 8."""
+    on = StepRows(cast(Any, None), (0,), 0, GroupStretch.whole_texts([seen]), None, all_see_all=True)
+    shared = torch.randn(
+        seen, block.attention_output(torch.zeros(1, block.heads * block.head_dim, dtype=dtype)).shape[1]
+    )
+    shared, own, none = shared.to(dtype), range(min(rows, seen)), (None, None)
+
+    def projected() -> object:
+        q = block.qkv.query(shared[: own.stop], *none)
+        return on.look(block, on.store((), *block.qkv.key_value(shared, *none)), q, own)
+
+    def reordered() -> object:
+        queries = [block.qkv.query(shared[: own.stop], *none)]
+        return attend_reordered([block], on, queries, own, shared, [range(seen)])
+
+    return projected, reordered
+
+
+def has_order(spec: ModelSpec) -> bool:
+    """Whether Eq. 8 is right for a model at all: it makes no keys that could be turned or normed."""
+    return spec.positions != "rotary" and not spec.qk_norm
 
 
 def profile(of: Tables, slower: Sequence[float], budgets: Sequence[int], mb_s: float) -> Profile:
@@ -96,7 +130,7 @@ def _times(table: Table, factor: float) -> Table:
 
 
 def _grid(work: Callable[..., Callable[[], object]], *axes: Sequence[int]) -> Table:
-    seconds = [_least(work(*sizes)) for sizes in product(*axes)]
+    seconds = [least_s(work(*sizes)) for sizes in product(*axes)]
     return Table(tuple(tuple(axis) for axis in axes), tuple(seconds))
 
 
@@ -109,7 +143,7 @@ def _normed(block: Block, rows: torch.Tensor) -> Callable[[], object]:
     return lambda: block.after_attention(rows, block.input_norm(rows))
 
 
-def _least(work: Callable[[], object]) -> float:
+def least_s(work: Callable[[], object]) -> float:
     """The least of some tries: others on this machine only make it longer."""
     work()
     found = []

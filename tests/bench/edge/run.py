@@ -20,8 +20,11 @@ def run(
     cells: Callable[[bool], Iterator[Cell]],
     communication: Communication,
     fill: Callable[[Path], None],
+    before: Callable[[Path], None] = lambda folder: None,
 ) -> None:
     """The command line of a bench.
+
+    before: measures what needs no devices.
 
     fill: makes the page of a folder of records.
     """
@@ -30,7 +33,8 @@ def run(
     parser.add_argument("--list", action="store_true", help="what is planned, and what of it has a record")
     parser.add_argument("--only", default="", help="cells whose names contain this")
     parser.add_argument("--page", action="store_true", help="fill the page from what there is, and measure nothing")
-    parser.add_argument("--records", type=Path, default=ROOT / "build" / f"bench-{name}", help="folder of the records")
+    kept = ROOT / "build" / f"bench-{name}"
+    parser.add_argument("--records", type=Path, default=kept, help="another folder for records; no page then")
     arguments = parser.parse_args()
     planned = [cell for cell in dict.fromkeys(cells(arguments.quick)) if arguments.only in cell.name]
     if arguments.list:
@@ -41,8 +45,10 @@ def run(
     if missing and not arguments.page:
         if obstacle():
             raise SystemExit(f"no emulated networks here: {obstacle()}")
+        before(arguments.records)
         began = time.monotonic()
         with Devices(arguments.records / "logs") as devices:
             measurement = Measurement(arguments.records, devices, communication)
             measurement.all(planned, lambda text: print(f"{time.monotonic() - began:5.0f} s  {text}", flush=True))
-    fill(arguments.records)
+    if arguments.records == kept:
+        fill(kept)

@@ -16,7 +16,8 @@ BY = ("compute", "wait", "link", "ends")
 def cells_of(records: Records) -> Iterator[Cell]:
     """Of all records, by name."""
     for _, record in sorted(records.found.items()):
-        yield Cell(**record["cell"])
+        if "cell" in record:
+            yield Cell(**record["cell"])
 
 
 def title(cell: Cell) -> str:
