@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +67,22 @@ def moved_to(remote: RemoteSubmodel) -> list[int]:
     return [len(link.sessions) for link in remote.clouds.links]
 
 
-async def test_many_replays_at_once_do_not_drown_the_link(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More history than may ever be queued moves to another cloud in one go, each session attached there once."""
-    monkeypatch.setattr("wire.stream.MAX_QUEUED_BYTES", 256 * 2**10)
-    monkeypatch.setattr("device_agent.cloud.link.CROWDED_BYTES", 16 * 2**10)
+@asynccontextmanager
+async def two_clouds(tiny: Path) -> AsyncIterator[tuple[tuple[Cloud, Cloud], RemoteSubmodel]]:
+    """Two cloud servers, and their layers as a submodel that prefers the first."""
     async with (
         cloud_here(tiny, 1, 1) as first,
         cloud_here(tiny, 1, 1) as second,
         remote_middle([first.url, second.url], device_hello(tiny, 1, 1)) as remote,
     ):
+        yield (first, second), remote
+
+
+async def test_many_replays_at_once_do_not_drown_the_link(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More history than may ever be queued moves to another cloud in one go, each session attached there once."""
+    monkeypatch.setattr("wire.stream.MAX_QUEUED_BYTES", 256 * 2**10)
+    monkeypatch.setattr("device_agent.cloud.link.CROWDED_BYTES", 16 * 2**10)
+    async with two_clouds(tiny) as (_, remote):
         sessions = [remote.open(1001) for _ in range(6)]
         for begin in range(0, 1000, 250):
             for session in sessions:
@@ -109,11 +117,7 @@ async def test_a_decode_row_goes_while_long_frames_wait(tiny: Path, monkeypatch:
 
 async def test_history_goes_in_chunks(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the size the cloud advises, since its whole largest forward may be more than a slow link sends in time."""
-    async with (
-        cloud_here(tiny, 1, 1) as first,
-        cloud_here(tiny, 1, 1) as second,
-        remote_middle([first.url, second.url], device_hello(tiny, 1, 1)) as remote,
-    ):
+    async with two_clouds(tiny) as (_, remote):
         for advised in (None, 50):
             session = remote.open(600)
             await session.forward(rows(512, 32, 0), 0)
@@ -220,11 +224,7 @@ async def test_a_session_fits_where_it_goes(tiny: Path, monkeypatch: pytest.Monk
 
 async def test_a_cloud_whose_stages_do_not_come_back_is_left_for_an_idle_one(tiny: Path) -> None:
     """At once, not when the time to recover is over."""
-    async with (
-        cloud_here(tiny, 1, 1) as first,
-        cloud_here(tiny, 1, 1) as second,
-        remote_middle([first.url, second.url], device_hello(tiny, 1, 1)) as remote,
-    ):
+    async with two_clouds(tiny) as ((first, _), remote):
         session = remote.open(40)
         await session.forward(rows(20, 32, 0), 1)
         engine = first.server.engine
@@ -238,11 +238,7 @@ async def test_a_cloud_whose_stages_do_not_come_back_is_left_for_an_idle_one(tin
 
 async def test_rows_that_kill_every_cloud_stop_at_a_few(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when their history is replayed and answered each time before they do it."""
-    async with (
-        cloud_here(tiny, 1, 1) as first,
-        cloud_here(tiny, 1, 1) as second,
-        remote_middle([first.url, second.url], device_hello(tiny, 1, 1)) as remote,
-    ):
+    async with two_clouds(tiny) as ((first, second), remote):
         killed = 0
         session = remote.open(40)
         await session.forward(rows(20, 32, 0), 1)
@@ -273,11 +269,7 @@ async def test_rows_that_kill_every_cloud_stop_at_a_few(tiny: Path, monkeypatch:
 
 async def test_the_cloud_that_keeps_it_gets_it_back(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rather than the one that is preferred and would need all rows again."""
-    async with (
-        cloud_here(tiny, 1, 1) as first,
-        cloud_here(tiny, 1, 1) as second,
-        remote_middle([first.url, second.url], device_hello(tiny, 1, 1)) as remote,
-    ):
+    async with two_clouds(tiny) as (_, remote):
         url = await away(remote.clouds.links[0])
         session = remote.open(40)
         await session.forward(rows(20, 32, 0), 1)
@@ -311,11 +303,7 @@ async def test_what_was_given_up_while_parked_comes_back_without_any_time_to_rec
 
 async def test_a_draining_cloud_is_left_when_another_comes(tiny: Path) -> None:
     """Also when there was none at the moment it began to drain."""
-    async with (
-        cloud_here(tiny, 1, 1) as first,
-        cloud_here(tiny, 1, 1) as second,
-        remote_middle([first.url, second.url], device_hello(tiny, 1, 1)) as remote,
-    ):
+    async with two_clouds(tiny) as ((first, _), remote):
         session = remote.open(40)
         await session.forward(rows(20, 32, 0), 1)
         url = await away(remote.clouds.links[1])
