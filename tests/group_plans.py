@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
+from hypothesis import strategies as st
+
 from device_agent.planning.profile import AXES, Collective, DeviceProfile, LinkProfile, Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.table import Table
@@ -157,6 +159,18 @@ def task(
     """All devices compute and the first is the portal, unless said otherwise."""
     names = tuple(members or [one.name for one in measured.devices])
     return Task(of, measured, names, portal or names[0], work)
+
+
+@st.composite
+def tasks(draw: st.DrawFn, layers: int, members: int, rows: tuple[int, int], new: int, least_memory: int) -> Task:
+    """Of tiny models, one of which has so many layers, half of them with an encoder's to attend to; for up to so many
+    members, of any speed, whose memory is about what the models weigh: 100 to 300 kB."""
+    of = draw(st.sampled_from([TINY, TINY_CAUSAL, replace(TINY, layers=layers, cross_layers=layers // 2)]))
+    count = draw(st.integers(1, members))
+    speeds = draw(st.lists(st.floats(1e5, 1e7), min_size=count, max_size=count))
+    memory = draw(st.lists(st.integers(least_memory, 400_000), min_size=count, max_size=count))
+    work = Work(draw(st.integers(*rows)), draw(st.integers(0, new)) if of.keeping_layers else 0)
+    return task(of, profile(of, speeds, draw(st.floats(1e4, 1e7)), memory=memory), work)
 
 
 def env_a(of: ModelShape, mbit_s: float = 500) -> Profile:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from group_plans import BERT_LARGE, DISTILBERT, OPT_1_3B, PAPERS, TINY, TINY_CAUSAL, env_a, env_b, profile, task
+from group_plans import BERT_LARGE, DISTILBERT, OPT_1_3B, PAPERS, TINY, env_a, env_b, profile, task, tasks
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from device_agent.planning.galaxy import capacities, plan_algorithm_1, plan_of, shifted_plan
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan, Hybrid
 from device_agent.planning.table import Table
 from device_agent.planning.task import Task, Work
+
+TASKS = tasks(7, 5, (1, 40), 50, 10_000)
+"""From far too little memory to more than enough."""
 
 
 def layers_of(plan: GroupPlan) -> list[Hybrid]:
@@ -22,18 +22,7 @@ def layers_of(plan: GroupPlan) -> list[Hybrid]:
     return found
 
 
-@st.composite
-def tasks(draw: st.DrawFn) -> Task:
-    of = draw(st.sampled_from([TINY, TINY_CAUSAL, replace(TINY, layers=7, cross_layers=3)]))
-    members = draw(st.integers(1, 5))
-    speeds = draw(st.lists(st.floats(1e5, 1e7), min_size=members, max_size=members))
-    # From far too little to more than enough: the tiny models weigh about 100 to 300 kB.
-    memory = draw(st.lists(st.integers(10_000, 400_000), min_size=members, max_size=members))
-    work = Work(draw(st.integers(1, 40)), draw(st.integers(0, 50)) if of.keeping_layers else 0)
-    return task(of, profile(of, speeds, draw(st.floats(1e4, 1e7)), memory=memory), work)
-
-
-@given(tasks())
+@given(TASKS)
 @settings(max_examples=150)
 def test_it_fits_or_says_who_lacks_how_much(asked: Task) -> None:
     """A plan hands out all groups, columns and rows and keeps every budget; else each that is named lacks something."""
@@ -53,7 +42,7 @@ def test_it_fits_or_says_who_lacks_how_much(asked: Task) -> None:
         assert asked.lacks(plan_of(asked, one.groups, one.columns, one.rows, second + 1))
 
 
-@given(tasks())
+@given(TASKS)
 @settings(max_examples=100)
 def test_who_lacks_memory_has_nothing_left_to_give_or_nobody_to_take_it(asked: Task) -> None:
     """Lines 7 to 17: after shifting nobody has room for one more column, or group, of a member that lacks memory."""

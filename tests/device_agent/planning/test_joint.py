@@ -13,17 +13,15 @@ from group_plans import (
     GPT2_LARGE,
     PAPERS,
     T5_LARGE,
-    TINY,
-    TINY_CAUSAL,
     classifier,
     env_a,
     env_b,
     profile,
     shape,
     task,
+    tasks,
 )
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from device_agent.planning.galaxy import plan_algorithm_1
 from device_agent.planning.joint import plan_jointly
@@ -33,18 +31,10 @@ from device_agent.planning.shares import all_ways
 from device_agent.planning.task import Task, Work
 from device_agent.planning.voltage import fastest_layer
 
-
-@st.composite
-def tasks(draw: st.DrawFn) -> Task:
-    of = draw(st.sampled_from([TINY, TINY_CAUSAL, replace(TINY, layers=4, cross_layers=2)]))
-    members = draw(st.integers(1, 3))
-    speeds = draw(st.lists(st.floats(1e5, 1e7), min_size=members, max_size=members))
-    memory = draw(st.lists(st.integers(40_000, 400_000), min_size=members, max_size=members))
-    work = Work(draw(st.integers(4, 24)), draw(st.integers(0, 20)) if of.keeping_layers else 0)
-    return task(of, profile(of, speeds, draw(st.floats(1e4, 1e7)), memory=memory), work)
+TASKS = tasks(4, 3, (4, 24), 20, 40_000)
 
 
-@given(tasks())
+@given(TASKS)
 @settings(max_examples=12, deadline=None)
 def test_it_is_never_slower_than_algorithm_1(asked: Task) -> None:
     """It fits, hands out everything, and where Algorithm 1 finds a plan this one is no slower."""
