@@ -69,15 +69,17 @@ async def test_all_prompts_of_a_request_are_cancelled(gateway: Any, connected: A
         await gateway.until(lambda: len(gateway.roster.waiting) == 0)
 
 
+async def flood(agent: Any, asked: Any) -> None:
+    """A script: more than anybody reads, until the request is cancelled."""
+    agent.post(Accepted(asked.request, 1))
+    while not agent.cancelled:
+        for _ in range(50):
+            agent.post(Delta(asked.request, 0, "x" * 20_000, 1))
+        await asyncio.sleep(0.01)
+
+
 async def test_a_client_that_never_reads_is_given_up(serving: Any, connected: Any, chat: Any) -> None:
     """Within the time for reading; the agent is told; memory stays bounded."""
-
-    async def flood(agent: Any, asked: Any) -> None:
-        agent.post(Accepted(asked.request, 1))
-        while not agent.cancelled:
-            for _ in range(50):
-                agent.post(Delta(asked.request, 0, "x" * 2000, 1))
-            await asyncio.sleep(0.01)
 
     async with serving(GatewayConfig(client_within_s=0.3)) as gateway, connected(gateway, flood) as agent:
         client = socket.socket()
@@ -93,13 +95,6 @@ async def test_a_client_that_never_reads_is_given_up(serving: Any, connected: An
 
 async def test_a_token_socket_that_never_reads_is_given_up(serving: Any, connected: Any, chat: Any) -> None:
     """The same for a websocket."""
-
-    async def flood(agent: Any, asked: Any) -> None:
-        agent.post(Accepted(asked.request, 1))
-        while not agent.cancelled:
-            for _ in range(50):
-                agent.post(Delta(asked.request, 0, "x" * 20_000, 1))
-            await asyncio.sleep(0.01)
 
     async with serving(GatewayConfig(client_within_s=0.3)) as gateway, connected(gateway, flood) as agent:
         client = await connect(f"{gateway.ws_url}/v1/stream", max_queue=1, close_timeout=0.1, proxy=None)
