@@ -30,15 +30,15 @@ def description(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> 
     fewer: a plan with fewer devices that is faster or as fast (`modes.fewer_devices`).
     """
     lines = [f"{plan.mode}: {_count(len(plan.members), 'device')}, portal {plan.portal}", ""]
-    lines += _table(_members(task, plan))
+    lines += lined_up(_members(task, plan))
     lines += ["", *_layers(plan), ""]
     lines.append(f"prompt of {_count(task.work.rows, 'row')}: {_bounded(task, plan, task.work.prefill)}")
     if task.work.new:
         lines.append(f"each new token: {_bounded(task, plan, task.work.step)}")
     lines += _order_lines(task, plan)
     if fewer is not None:
-        takes = _time(task.prefill(fewer).seconds)
-        takes += f", each new token {_time(task.step(fewer).seconds)}" if task.work.new else ""
+        takes = seconds_text(task.prefill(fewer).seconds)
+        takes += f", each new token {seconds_text(task.step(fewer).seconds)}" if task.work.new else ""
         would = "be faster" if task.seconds(fewer) < task.seconds(plan) * (1 - SAME) else "do as well"
         lines += ["", f"fewer devices would {would}: {fewer.mode} on {', '.join(fewer.members)}: prompt {takes}"]
     return "\n".join(lines) + "\n"
@@ -52,7 +52,8 @@ def drawing(task: Task, plan: GroupPlan) -> str:
     lines = []
     for node, (name, of) in enumerate(held.items()):
         busy = found.busy[node]
-        lines.append(f"{name:<{width}}  computes {_bar(busy, found.seconds)} {_time(busy)} of {_time(found.seconds)}")
+        took = f"{seconds_text(busy)} of {seconds_text(found.seconds)}"
+        lines.append(f"{name:<{width}}  computes {_bar(busy, found.seconds)} {took}")
         lines.append(f"{'':<{width}}  memory   {_bar(of.total, budgets[name])} {_megabytes(of.total, budgets[name])}")
     return "\n".join(lines) + "\n"
 
@@ -63,7 +64,7 @@ def bound_by(task: Task, plan: GroupPlan, forward: ForwardPass) -> tuple[Predict
     links = tuple(changed(link, bytes_s=FREE_BYTES_S, rtt_s=0.0) for link in task.profile.links)
     free = predict(task.shape, changed(task.profile, links=links, collectives=()), plan, forward)
     if free.seconds < COMPUTING * found.seconds:
-        return found, f"bound by links: {_time(free.seconds)} without them"
+        return found, f"bound by links: {seconds_text(free.seconds)} without them"
     names = list(dict.fromkeys([*plan.members, plan.portal]))
     return found, f"bound by computing at {names[found.busy.index(max(found.busy))]}"
 
@@ -129,7 +130,7 @@ def _order_lines(task: Task, plan: GroupPlan) -> Iterable[str]:
     if not isinstance(layer, ByRows) or layer.keys_values or len(plan.members) < 2:
         return
     yield ""
-    yield from _table(_orders(task, plan, layer))
+    yield from lined_up(_orders(task, plan, layer))
 
 
 def _orders(task: Task, plan: GroupPlan, layer: ByRows) -> Iterable[Sequence[str]]:
@@ -137,18 +138,19 @@ def _orders(task: Task, plan: GroupPlan, layer: ByRows) -> Iterable[Sequence[str
     yield "attention", "Gamma Eq. 3", "Gamma Eq. 8", "seconds Eq. 3", "seconds Eq. 8", "taken"
     found = orders(task.shape, task.costs(plan.members), parts, one_shot=not task.work.new)
     for name, order in zip(plan.members, found, strict=True):
-        measured = "-" if order.reordered_s is None else _time(order.reordered_s)
+        measured = "-" if order.reordered_s is None else seconds_text(order.reordered_s)
         taken = "Eq. 8" if order.reordered else "Eq. 3" if order.allowed else "Eq. 3 (Eq. 8 is not allowed)"
         counted = f"{order.gamma_projected:.4g}", f"{order.gamma_reordered:.4g}"
-        yield name, *counted, _time(order.projected_s), measured, taken
+        yield name, *counted, seconds_text(order.projected_s), measured, taken
 
 
 def _bounded(task: Task, plan: GroupPlan, forward: ForwardPass) -> str:
     found, why = bound_by(task, plan, forward)
-    return f"{_time(found.seconds)}, {why}"
+    return f"{seconds_text(found.seconds)}, {why}"
 
 
-def _table(rows: Iterable[Sequence[str]]) -> list[str]:
+def lined_up(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table, its first row the heads of its columns."""
     cells = list(rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
@@ -167,7 +169,8 @@ def _bar(part: float, whole: float) -> str:
     return "#" * filled + "." * (BAR - filled)
 
 
-def _time(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
+    """As people read it."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 
