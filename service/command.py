@@ -61,6 +61,8 @@ _process("gateway", "Run the OpenAI-compatible gateway.", "service.begin", "gate
 _process("cloud", "Run the middle layers for many devices.", "service.begin", "cloud_server")
 _process("stage", "Run some of a cloud's layers on another machine.", "service.begin", "cloud_server.stages.stage")
 _process("device", "Run a device agent: tokenizer, first layers, head.", "service.begin", "device_agent")
+_process("profile", "Measure this device for a model.", "device_agent.profiling")
+_process("plan", "Say who would compute what in a group, and how fast.", "device_agent.plan")
 _process("distill", "Train a drafter for a model, so that it answers faster.", "drafting.distill")
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from typing import Any
 from cloud_server.config import CloudConfig
 from cloud_server.stages.stage import StageConfig
 from device_agent.config import DeviceConfig
+from device_agent.plan import PlanConfig
+from device_agent.profiling.config import ProfileConfig
 from gateway.config import GatewayConfig
 from service.chat import ChatConfig
 from service.secret_files import file_help
@@ -67,6 +69,8 @@ def page() -> str:
         "trilby cloud": CloudConfig,
         "trilby stage": StageConfig,
         "trilby device": DeviceConfig,
+        "trilby profile": ProfileConfig,
+        "trilby plan": PlanConfig,
         "trilby chat": ChatConfig,
     }
     parts = [HEAD]

@@ -15,6 +15,10 @@ from cloud_server.stages.stage import StageConfig
 from cloud_server.stages.stage import main as stage
 from device_agent.__main__ import main as device
 from device_agent.config import DeviceConfig
+from device_agent.plan import PlanConfig
+from device_agent.plan import main as plan
+from device_agent.profiling.__main__ import main as profile
+from device_agent.profiling.config import ProfileConfig
 from gateway.__main__ import main as gateway
 from gateway.config import GatewayConfig
 from service.chat import ChatConfig
@@ -30,11 +34,13 @@ COMMANDS: dict[str, Any] = {
     "stage": stage,
     "gateway": gateway,
     "chat": chat,
+    "profile": profile,
+    "plan": plan,
 }
-MOST = {"serve": 14, "device": 20, "cloud": 18, "stage": 8, "gateway": 14, "chat": 9}
+MOST = {"serve": 14, "device": 20, "cloud": 18, "stage": 8, "gateway": 14, "chat": 9, "profile": 9, "plan": 10}
 CONFIGS: dict[str, Any] = {
     "serve": ServeConfig, "device": DeviceConfig, "cloud": CloudConfig, "stage": StageConfig,
-    "gateway": GatewayConfig, "chat": ChatConfig,
+    "gateway": GatewayConfig, "chat": ChatConfig, "profile": ProfileConfig, "plan": PlanConfig,
 }  # fmt: skip
 
 
@@ -75,7 +81,13 @@ def test_no_setting_has_two_variables() -> None:
     for config in CONFIGS.values():
         for each in fields(config):
             found.setdefault(each.name, set()).add(variable_of(each))
-    assert {name for name, variables in found.items() if len(variables) > 1} == {"host", "join", "port", "model"}
+    assert {name for name, variables in found.items() if len(variables) > 1} == {
+        "host",
+        "join",
+        "mode",
+        "port",
+        "model",
+    }
 
 
 @pytest.mark.parametrize("config", [ServeConfig, DeviceConfig, CloudConfig])
