@@ -24,7 +24,7 @@ def wanted(folder: Path) -> torch.Tensor:
     return torch.stack([oracle_rows(folder, tokenizer(text)["input_ids"]).mean(0) for text in TEXTS])
 
 
-@pytest.mark.parametrize("arguments", [()], ids=["alone"])
+@pytest.mark.parametrize("arguments", [(), ("--mode", "galaxy", "--devices", "2")], ids=["alone", "group"])
 def test_embeddings_of_a_served_encoder(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """On one device, which `trilby serve` says it has chosen, and in a group: transformers' numbers, which OpenAI's
     client asks for in base64 where nobody says otherwise."""
