@@ -90,11 +90,15 @@ class Answer:
         self._put(delta)
 
     def vector(self, vector: Vector) -> None:
-        """Take in what was read of an input, which is complete with it; its index counts over all parts. How many there
-        may be was looked at before: ``reading_request`` refuses more."""
-        if not self.over:
-            self._meter.finished("stop")
-            self._put(vector)
+        """Take in what was read of an input, which is complete with it; its index counts over all parts."""
+        if self.over:
+            return
+        self._held += EVENT_SIZE + len(vector.data)
+        if self._held > MAX_ANSWER:  # An agent's own mistake: what a model gives was looked at before it was asked.
+            text = "the device agent says more than its model can"
+            return self.fail(RequestError(502, text, code="upstream_error"))
+        self._meter.finished("stop")
+        self._put(vector)
 
     def finished(self, finished: Finished) -> None:
         """Note that a choice is complete."""

@@ -167,6 +167,16 @@ async def test_what_cannot_be_read_is_refused_by_name(
         assert (await vectors(http, "fox")).shape == (1, 32)
 
 
+async def test_a_client_that_hangs_up_frees_the_agent(tmp_path: Path, served: Served) -> None:
+    """It ends between two portions, and the next client is answered though hours of work were asked for."""
+    folder = text_model("bert", tmp_path, num_hidden_layers=32, hidden_size=256, max_position_embeddings=512)
+    async with served(folder, max_num_seqs=1) as http:
+        with pytest.raises(httpx.ReadTimeout):
+            await http.post("/v1/embeddings", json={"input": [[7] * 500] * 1000}, timeout=0.5)
+        state = await http.post("/v1/embeddings", json={"input": [7]}, timeout=20)
+        assert state.status_code == 200, state.text
+
+
 async def test_many_inputs_go_to_several_agents_in_parts(gateway: Any, connected: Any) -> None:
     """And come back in their order; a client that has gone is forgotten at each of them."""
     models = (ServedModel("m", 64, 1, [], 0, ["embed"], 2),)
