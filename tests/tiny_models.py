@@ -114,6 +114,7 @@ _READERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert-classifier": ("Bert", "ForSequenceClassification", {"num_labels": 3, "hidden_act": "gelu_new"}),
     "bert-masked": ("Bert", "ForMaskedLM", {}),
     "distilbert": ("DistilBert", "Model", {}),
+    "distilbert-masked": ("DistilBert", "ForMaskedLM", {}),
     "distilbert-classifier": ("DistilBert", "ForSequenceClassification", {"num_labels": 5}),
     "vit": ("ViT", "Model", {"pooler_output_size": 20}),
     "vit-classifier": ("ViT", "ForImageClassification", {"num_labels": 7, "qkv_bias": False}),

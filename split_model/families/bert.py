@@ -30,12 +30,19 @@ NAMES = Names(
     embedding_norm="bert.embeddings.LayerNorm",
     pooler="bert.pooler.dense",
     classifier="classifier",
-    renamings=((("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")),),
+    masked_transform="cls.predictions.transform.dense",
+    masked_norm="cls.predictions.transform.LayerNorm",
+    masked_head="cls.predictions.decoder.weight",
+    masked_bias="cls.predictions.decoder.bias",
+    renamings=(
+        (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")),
+        (("cls.predictions.decoder.bias", "cls.predictions.bias"),),
+    ),
 )
 
 CLASSIFIER = "BertForSequenceClassification"
 POOLED = ("BertModel", "BertForPreTraining", "BertForNextSentencePrediction")
-NOT_POOLED = ("BertForMaskedLM",)  # Only its rows are computed, not what it says of masked tokens.
+NOT_POOLED = ("BertForMaskedLM",)  # What it says of masked tokens is `split_model.masked`'s affair.
 
 _DEFAULTS = {
     "vocab_size": 30522,
