@@ -19,6 +19,7 @@ from reading_models import change_config, oracle_rows, text_model, tokenizer_of_
 from wire.request_messages import AgentHello, ServedModel
 
 TOLERANCE = 1e-4
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 TEXTS = ["the quick brown fox", "jumps", "over the lazy dog 42"]
 
 
@@ -55,6 +56,20 @@ async def test_where_nothing_is_said_it_is_the_mean_of_all_tokens(tmp_path: Path
         assert {each["object"] for each in answer["data"]} == {"embedding"}
         for given, expected in ((TEXTS, wanted), (ids, wanted), (TEXTS[1], wanted[1:2]), (ids[2], wanted[2:])):
             torch.testing.assert_close(await vectors(http, given), expected, rtol=0, atol=TOLERANCE)
+
+
+async def test_real_text_with_berts_own_vocabulary(tmp_path: Path, served: Served) -> None:
+    """Lines of an encyclopaedia, many in one request: each as transformers has it alone."""
+    vocabulary, text = DATA / "tokenizers" / "bert-uncased" / "vocab.txt", DATA / "text" / "wikitext2_valid.txt"
+    if not (vocabulary.is_file() and text.is_file()):
+        pytest.skip("the test data has neither BERT's vocabulary nor the text here")
+    folder = text_model("bert", tmp_path, vocab_size=30522, max_position_embeddings=512)
+    numbers = {token: number for number, token in enumerate(vocabulary.read_text().splitlines())}
+    transformers.BertTokenizer(vocab=numbers).save_pretrained(folder)
+    lines = [line.strip() for line in text.read_text().splitlines() if 0 < len(line.strip()) < 1500][:70]
+    wanted = torch.stack([rows_of(folder, each).mean(0) for each in lines[::23]])
+    async with served(folder) as http:
+        torch.testing.assert_close((await vectors(http, lines))[::23], wanted, rtol=0, atol=TOLERANCE)
 
 
 async def test_base64_has_the_same_numbers(tmp_path: Path, served: Served) -> None:
