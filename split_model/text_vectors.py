@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 
 from split_model.checkpoint import MAX_CONFIG_BYTES, read_json, read_object
+from split_model.dense import DENSE_FILES, Dense
 from split_model.errors import BadCheckpoint, UnsupportedModel
 from split_model.spec import ModelSpec
 
@@ -54,6 +55,7 @@ class TextVectors:
 
     Attributes:
         poolings: of `POOLINGS`.
+        dense: what their outcome goes through, one after the other.
         normalized: each vector's length is made 1.
         sizes: to how many of its first numbers a vector may be cut ("matryoshka"); empty: to none.
         any_size: to any number.
@@ -63,6 +65,7 @@ class TextVectors:
     """
 
     poolings: tuple[str, ...] = ("mean",)
+    dense: tuple[Dense, ...] = ()
     normalized: bool = False
     sizes: tuple[int, ...] = ()
     any_size: bool = False
@@ -72,7 +75,7 @@ class TextVectors:
 
     def numbers(self, spec: ModelSpec) -> int:
         """Numbers of a whole vector."""
-        return len(self.poolings) * spec.hidden_size
+        return self.dense[-1].size if self.dense else len(self.poolings) * spec.hidden_size
 
     @torch.inference_mode()
     def vectors(self, rows: torch.Tensor, lengths: Sequence[int], size: int = 0) -> torch.Tensor:
@@ -84,7 +87,10 @@ class TextVectors:
             torch.cat([POOLINGS[kind](text) for kind in self.poolings])
             for text in rows.float().split_with_sizes(list(lengths))
         ]
-        found = torch.stack(each)[:, : size or None]
+        found = torch.stack(each)
+        for matrix in self.dense:
+            found = matrix(found)
+        found = found[:, : size or None]
         return functional.normalize(found) if self.normalized else found
 
 
@@ -100,13 +106,21 @@ def text_vectors(folder: Path, spec: ModelSpec) -> TextVectors | None:
         return TextVectors(**_sizes(folder)) if spec.attention == "bidirectional" and not spec.labels else None
     modules = _modules(folder)
     kinds = [kind for kind, _ in modules]
-    known = ["Transformer", "Pooling", "Normalize"]
-    if kinds not in (known[:2], known) or modules[0][1]:
+    normalized = kinds[-1:] == ["Normalize"]
+    if (
+        kinds[:2] != ["Transformer", "Pooling"]
+        or set(kinds[2 : -1 if normalized else None]) - {"Dense"}
+        or modules[0][1]
+    ):
         raise UnsupportedModel(
-            f"{MODULES_FILE} names {', '.join(kinds)}; only Transformer in the folder itself, Pooling and perhaps "
-            "Normalize behind it can be computed"
+            f"{MODULES_FILE} names {', '.join(kinds)}; only Transformer in the folder itself, Pooling, and perhaps "
+            "Dense and Normalize behind it can be computed"
         )
     poolings = _poolings(read_object(folder / modules[1][1] / "config.json", MAX_CONFIG_BYTES))
+    dense: list[Dense] = []
+    for kind, path in modules:
+        if kind == "Dense":
+            dense.append(Dense.load(folder / path, dense[-1].size if dense else len(poolings) * spec.hidden_size))
     said: dict[str, Any] = {}
     for name in SETTINGS_FILES:
         if (folder / name).is_file():
@@ -114,7 +128,8 @@ def text_vectors(folder: Path, spec: ModelSpec) -> TextVectors | None:
     longest = said.get("max_seq_length")
     return TextVectors(
         poolings=poolings,
-        normalized=len(kinds) == len(known),
+        dense=tuple(dense),
+        normalized=normalized,
         max_tokens=longest if isinstance(longest, int) and longest > 0 else None,
         prefix=_prefix(said),
         lowers=said.get("do_lower_case") is True,
@@ -124,7 +139,8 @@ def text_vectors(folder: Path, spec: ModelSpec) -> TextVectors | None:
 
 def pooling_files(folder: Path) -> list[str]:
     """The files that `text_vectors` looks at beside `modules.json`, which is there. Raises BadCheckpoint."""
-    return [*SETTINGS_FILES, *(f"{path}/config.json" for kind, path in _modules(folder) if kind == "Pooling")]
+    files = {"Pooling": ("config.json",), "Dense": DENSE_FILES}
+    return [*SETTINGS_FILES, *(f"{path}/{name}" for kind, path in _modules(folder) for name in files.get(kind, ()))]
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
