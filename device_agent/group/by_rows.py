@@ -56,11 +56,13 @@ def run_by_rows(held: HeldLayer, caches: PieceCaches, on: StepRows, own: torch.T
 
 def catch_up(held: HeldLayer, caches: PieceCaches, on: StepRows, common: int) -> None:
     """Give every member the keys and values that steps of few rows have stored at some: those of the step's one session
-    from position ``common`` on, before the step's own. Raises ``PeerLost``, ``EpochOver``."""
+    from position ``common`` on, before the step's own, if there are any. Raises ``PeerLost``, ``EpochOver``."""
     layer = held.layer
     assert isinstance(layer, ByRows)
     groups = held.pieces[-1].groups.stop
     missing = on.start - common
+    if missing <= 0:
+        return
     if isinstance(layer.step, Sharded):
         shares, having = list(layer.step.groups), held.pieces[held.own].groups
     else:

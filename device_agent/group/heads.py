@@ -15,6 +15,9 @@ HEAD_BYTES: Final = 288
 MAX_ROWS: Final = 4096
 """Rows of one step."""
 
+MAX_BATCHED: Final = 15
+"""Sessions whose rows one step has."""
+
 MAX_TEXTS: Final = 64
 """Texts that one step reads."""
 
@@ -48,6 +51,37 @@ class RowsHead(_GroupHead, frozen=True, tag=2):
     rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
     want: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
 
+    @property
+    def sessions(self) -> int:
+        """Whose rows they are."""
+        return 1
+
+
+class BatchHead(_GroupHead, frozen=True, tag=9):
+    """New positions of several sessions in one step, one behind the other; the portal wants all outputs."""
+
+    parts: Annotated[tuple[RowsHead, ...], msgspec.Meta(min_length=2, max_length=MAX_BATCHED)]
+
+    @property
+    def position(self) -> int:
+        """The last at which one of them begins."""
+        return max(part.position for part in self.parts)
+
+    @property
+    def rows(self) -> int:
+        """Of all sessions."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def want(self) -> int:
+        """All of them."""
+        return self.rows
+
+    @property
+    def sessions(self) -> int:
+        """How many there are."""
+        return len(self.parts)
+
 
 class ReadHead(_GroupHead, frozen=True, tag=8):
     """Whole texts are read, so many rows of each, one behind the other; all outputs are wanted and nothing is kept."""
@@ -60,6 +94,21 @@ class ReadHead(_GroupHead, frozen=True, tag=8):
     def rows(self) -> int:
         """Of all texts."""
         return sum(self.lengths)
+
+    @property
+    def want(self) -> int:
+        """All of them."""
+        return self.rows
+
+    @property
+    def position(self) -> int:
+        """Texts are whole."""
+        return 0
+
+    @property
+    def sessions(self) -> int:
+        """Nothing is kept."""
+        return 0
 
 
 class TruncateHead(_GroupHead, frozen=True, tag=3):
@@ -92,7 +141,10 @@ class EndHead(_GroupHead, frozen=True, tag=7):
     """The portal stops: this member may leave."""
 
 
-GroupHead = Union[OpenHead, RowsHead, ReadHead, TruncateHead, ForkHead, CloseHead, IdleHead, EndHead]
+StepHead = Union[RowsHead, BatchHead, ReadHead]
+"""Heads that rows follow."""
+
+GroupHead = Union[OpenHead, RowsHead, BatchHead, ReadHead, TruncateHead, ForkHead, CloseHead, IdleHead, EndHead]
 
 _encode = msgspec.msgpack.encode
 _decoder = msgspec.msgpack.Decoder(GroupHead)
@@ -118,8 +170,11 @@ def read(tensor: torch.Tensor) -> GroupHead:
         head: GroupHead = _decoder.decode(data[_LENGTH:end])
     except msgspec.MsgspecError as error:
         raise BadGroupHead(str(error)) from None
-    if isinstance(head, RowsHead) and head.want > head.rows:
-        raise BadGroupHead(f"{head.want} of {head.rows} rows cannot be wanted")
-    if isinstance(head, ReadHead) and head.rows > MAX_ROWS:
+    for part in head.parts if isinstance(head, BatchHead) else [head]:
+        if isinstance(part, RowsHead) and part.want > part.rows:
+            raise BadGroupHead(f"{part.want} of {part.rows} rows cannot be wanted")
+    if isinstance(head, (BatchHead, ReadHead)) and head.rows > MAX_ROWS:
         raise BadGroupHead(f"{head.rows} rows are too many for one step")
+    if isinstance(head, BatchHead) and len({part.session for part in head.parts}) < len(head.parts):
+        raise BadGroupHead("two parts of a step are of one session")
     return head

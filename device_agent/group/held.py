@@ -80,9 +80,9 @@ class SessionCaches:
         self.position = 0
         self.common = [0] * len(layers)
 
-    def of(self, layer: int) -> PieceCaches:
-        """Of a layer, numbered from 0 in the group."""
-        return [[each] for each in self._of[layer]]
+    def of(self, layer: int) -> list[KVCache]:
+        """Of each piece of a layer, numbered from 0 in the group."""
+        return self._of[layer]
 
     @property
     def nbytes(self) -> int:
@@ -107,3 +107,8 @@ class SessionCaches:
                 cache.begin_as(source, min(source.length, position))
         self.position = position
         self.common = [min(each, position) for each in other.common]
+
+
+def caches_of(sessions: Sequence[SessionCaches], layer: int, pieces: int) -> PieceCaches:
+    """Of a layer that the member has in so many pieces, for a step with rows of these sessions."""
+    return [[session.of(layer)[piece] for session in sessions] for piece in range(pieces)]

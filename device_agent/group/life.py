@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
 
 import torch
 
-from device_agent.group.heads import EndHead, GroupHead, IdleHead, ReadHead, RowsHead, written
+from device_agent.group.asks import GroupAsk, GroupAsks
+from device_agent.group.heads import BatchHead, EndHead, IdleHead, ReadHead, RowsHead, StepHead, written
 from device_agent.group.layout import entry_of, layout_of, senders
 from device_agent.group.moves import Tag, send_entry
+from device_agent.group.turns import GroupTurns
 from device_agent.group.worker import PORTAL, Worker, nearest
-from device_agent.planning.plan import Layer, as_run
+from device_agent.planning.plan import ByRows, Layer, Whole, as_run
 from peers.board import PeerLost
 from peers.collectives import ONE_SHOT_BYTES, Collectives
 from peers.fabric import Fabric
@@ -30,15 +32,6 @@ IDLE_EVERY_S: Final = 20.0
 
 END_WITHIN_S: Final = 2.0
 """The step under way has so long to end when the life does; then its links are cut."""
-
-
-@dataclass(frozen=True)
-class GroupAsk:
-    """A head for all members; of a step also its rows ``[rows, hidden]``, and who gets the outputs, on a thread."""
-
-    head: GroupHead
-    hidden: torch.Tensor | None = None
-    deliver: Callable[[torch.Tensor], object] | None = None
 
 
 class GroupLife:
@@ -64,7 +57,7 @@ class GroupLife:
         self._lost: Callable[[str, int | None], object] = lambda why, rank: None
         self._lock = threading.Lock()
         self._ended = False
-        self._asked: SimpleQueue[GroupAsk | None] = SimpleQueue()
+        self._asked = GroupAsks(GroupTurns(*_pace(layers)))
         self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._until_lost, args=(work,), name=name, daemon=True)
@@ -79,7 +72,7 @@ class GroupLife:
             thread.start()
 
     def put(self, asked: GroupAsk) -> None:
-        """Ask all members, behind everything that was asked before. On any thread; nothing where it has ended."""
+        """Ask all members; one session's in order. On any thread; nothing where it has ended."""
         self._asked.put(asked)
 
     def end(self) -> None:
@@ -140,10 +133,9 @@ class GroupLife:
     def _take(self) -> None:
         while (taken := self._taken.get()) is not None:
             asked, mine = taken
-            head, hidden = asked.head, asked.hidden
-            assert isinstance(head, (RowsHead, ReadHead)) and hidden is not None and asked.deliver is not None
+            hidden, want = asked.hidden, _step_of(asked).want
+            assert hidden is not None and asked.deliver is not None
             rows, size = hidden.shape
-            want = head.want if isinstance(head, RowsHead) else rows
             outputs = torch.empty((want, size), dtype=hidden.dtype)
             coming = []
             for place, found in senders(layout_of(self._runs(asked)[-1], rows), rows, want, nearest(self._ranks)):
@@ -159,7 +151,17 @@ class GroupLife:
 
     def _runs(self, asked: GroupAsk) -> list[Layer]:
         """How the first and the last layer are run."""
-        head = asked.head
-        assert isinstance(head, (RowsHead, ReadHead))
-        position = head.position if isinstance(head, RowsHead) else 0
-        return [as_run(each, head.rows, position) for each in (self._layers[0], self._layers[-1])]
+        head = _step_of(asked)
+        return [as_run(each, head.rows, head.position, head.sessions) for each in (self._layers[0], self._layers[-1])]
+
+
+def _step_of(asked: GroupAsk) -> StepHead:
+    assert isinstance(asked.head, (RowsHead, BatchHead, ReadHead))
+    return asked.head
+
+
+def _pace(layers: tuple[Layer, ...]) -> tuple[int, bool]:
+    """How many members work one behind the other, and whether a prompt may be cut into portions."""
+    alone = [layer.member if isinstance(layer, Whole) else None for layer in layers]
+    stages = 1 if None in alone else len(list(groupby(alone)))
+    return stages, not any(isinstance(layer, ByRows) and layer.prefix for layer in layers)

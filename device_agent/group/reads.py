@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
+from device_agent.group.asks import GroupAsk
 from device_agent.group.heads import MAX_TEXTS, ReadHead
-from device_agent.group.life import GroupAsk
 from device_agent.group.record import MAX_LOSSES
 from device_agent.sharing.compute import quiet
 from wire.errors import Code, SessionFailed
+
+PART_ROWS: Final = 1024
+"""Of several texts in one step; between steps others decode."""
 
 
 @dataclass(eq=False)
@@ -33,11 +37,14 @@ class _Read:
 
     def parts(self) -> Iterator[tuple[range, tuple[int, ...]]]:
         """Rows and lengths of each."""
-        begin = 0
-        for first in range(0, len(self.lengths), MAX_TEXTS):
-            lengths = self.lengths[first : first + MAX_TEXTS]
+        begin, first = 0, 0
+        while first < len(self.lengths):
+            last = first + 1
+            while last < min(len(self.lengths), first + MAX_TEXTS) and sum(self.lengths[first : last + 1]) <= PART_ROWS:
+                last += 1
+            lengths = self.lengths[first:last]
             yield range(begin, begin + sum(lengths)), lengths
-            begin += sum(lengths)
+            begin, first = begin + sum(lengths), last
 
 
 class Reads:
@@ -57,8 +64,8 @@ class Reads:
         Nobody may write to ``hidden`` before they are there. Their future fails with ``SessionFailed``.
         """
         answer: asyncio.Future[torch.Tensor] = quiet(asyncio.get_running_loop().create_future())
-        parts = range(-(-len(lengths) // MAX_TEXTS))
-        read = _Read(hidden, tuple(lengths), torch.empty_like(hidden), answer, set(parts))
+        read = _Read(hidden, tuple(lengths), torch.empty_like(hidden), answer, set())
+        read.left.update(range(len(list(read.parts()))))
         self._reads[read] = None
         self._send(read)
         return answer

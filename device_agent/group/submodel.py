@@ -9,8 +9,9 @@ from itertools import count
 
 import torch
 
+from device_agent.group.asks import GroupAsk
 from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, OpenHead, RowsHead, TruncateHead
-from device_agent.group.life import GroupAsk, GroupLife
+from device_agent.group.life import GroupLife
 from device_agent.group.reads import Reads
 from device_agent.group.record import MAX_LOSSES, Record, Unanswered
 from device_agent.sharing.compute import quiet

@@ -6,6 +6,7 @@ belongs on one thread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -16,6 +17,7 @@ from device_agent.group.by_tensor import run_by_tensor
 from device_agent.group.heads import (
     HEAD_BYTES,
     BadGroupHead,
+    BatchHead,
     CloseHead,
     EndHead,
     ForkHead,
@@ -24,15 +26,17 @@ from device_agent.group.heads import (
     OpenHead,
     ReadHead,
     RowsHead,
+    StepHead,
     TruncateHead,
     read,
 )
-from device_agent.group.held import HeldLayer, PieceCaches, SessionCaches
+from device_agent.group.held import HeldLayer, SessionCaches, caches_of
 from device_agent.group.hybrid import run_hybrid
 from device_agent.group.layout import At, Layout, entry_of, layout_of, senders
 from device_agent.group.moves import Tag, move, take_entry
 from device_agent.group.step_rows import GroupStretch, StepRows
 from device_agent.planning.plan import ByRows, Hybrid, Sharded, as_run
+from device_agent.planning.shares import spans
 from peers.collectives import ONE_SHOT_BYTES, Collectives
 from split_model.rope import Rope
 from split_model.spec import ModelSpec
@@ -98,10 +102,10 @@ class Worker:
             of the outputs that are wanted those that this member has, in the portal; None elsewhere, where they are
             sent.
         """
-        if isinstance(head, RowsHead):
+        if isinstance(head, (RowsHead, BatchHead)):
             return self._step(head, given)
         if isinstance(head, ReadHead):
-            return self._run(GroupStretch.whole_texts(head.lengths), head.rows, None, given)
+            return self._run(GroupStretch.whole_texts(head.lengths), head, (), given)
         if isinstance(head, OpenHead):
             self._begin(head.session, head.positions)
         elif isinstance(head, CloseHead):
@@ -127,49 +131,55 @@ class Worker:
             raise BadGroupHead(f"there is no session {number}")
         return self._sessions[number]
 
-    def _step(self, head: RowsHead, given: torch.Tensor | None) -> torch.Tensor | None:
-        session = self._session(head.session)
+    def _step(self, head: RowsHead | BatchHead, given: torch.Tensor | None) -> torch.Tensor | None:
         if self._spec.attention != "causal":
             raise BadGroupHead("rows that see what comes behind them are read whole")
-        if head.position != session.position or head.position + head.rows > session.positions:
-            raise BadGroupHead(f"{head.rows} rows from {head.position} on are not the next of session {head.session}")
-        outputs = self._run((GroupStretch(head.position, range(head.rows)),), head.want, session, given)
-        session.position += head.rows
+        sessions, stretches = [], []
+        parts = head.parts if isinstance(head, BatchHead) else (head,)
+        for part, rows in zip(parts, spans([part.rows for part in parts]), strict=True):
+            session = self._session(part.session)
+            if part.position != session.position or part.position + part.rows > session.positions:
+                raise BadGroupHead(f"{part} are not the next rows of a session at {session.position}")
+            sessions.append(session)
+            stretches.append(GroupStretch(part.position, rows))
+        outputs = self._run(tuple(stretches), head, sessions, given)
+        for session, part in zip(sessions, parts, strict=True):
+            session.position += part.rows
         return outputs
 
     def _run(
         self,
         stretches: tuple[GroupStretch, ...],
-        want: int,
-        session: SessionCaches | None,
+        head: StepHead,
+        sessions: Sequence[SessionCaches],
         given: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """Rows through all layers; of a session, or whole texts of which nothing is kept."""
+        """Rows through all layers; of sessions, or of whole texts of which nothing is kept."""
         all_see_all = self._spec.attention == "bidirectional"
         on = StepRows(self._collectives, self._ranks, self._place, stretches, self._rope, all_see_all)
-        runs = [as_run(each.layer, on.rows, on.start) for each in self._layers]
+        runs = [as_run(each.layer, head.rows, head.position, head.sessions) for each in self._layers]
         little = on.rows * self._none.shape[1] * self._none.element_size() <= ONE_SHOT_BYTES
         layout = entry_of(layout_of(runs[0], on.rows), on.rows, len(self._ranks), little)
         hidden = take_entry(layout, on, PORTAL, self._none, given)
         for number, (held, run) in enumerate(zip(self._layers, runs, strict=True)):
             hidden, layout = move(hidden, layout, layout_of(run, on.rows), on), layout_of(run, on.rows)
             if number == len(runs) - 1:
-                on.wanted = range(on.rows - want, on.rows)
-            caches: PieceCaches = session.of(number) if session is not None else [[] for _ in held.pieces]
+                on.wanted = range(on.rows - head.want, on.rows)
+            caches = caches_of(sessions, number, len(held.pieces))
             if isinstance(run, Sharded):
                 hidden = run_by_tensor(held, caches, on, hidden)
             elif isinstance(run, Hybrid):
                 hidden = run_hybrid(held, caches, on, hidden)
             elif isinstance(run, ByRows):
-                if session is not None and session.common[number] < on.start:
+                for session in sessions:  # One, or none.
                     catch_up(held, caches, on, session.common[number])
                 hidden = run_by_rows(held, caches, on, hidden)
-                if session is not None and not run.prefix:
+                for session in sessions if not run.prefix else ():
                     session.common[number] = on.start + on.rows
             elif layout == At(self._place):
                 hidden = run_alone(held, caches, on, hidden)
         on.advance()
-        return self._give(layout, on.rows, want, hidden, given is not None)
+        return self._give(layout, on.rows, head.want, hidden, given is not None)
 
     def _give(self, layout: Layout, rows: int, want: int, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
         """The outputs that the portal wants, and this member has, are the last of its rows."""

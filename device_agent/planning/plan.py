@@ -95,13 +95,13 @@ class ByRows:
 Layer = Union[Whole, Sharded, Hybrid, ByRows]
 
 
-def as_run(layer: Layer, rows: int, cached: int) -> Layer:
-    """What is done with a layer for a step of so many rows, behind so many positions.
+def as_run(layer: Layer, rows: int, cached: int, sessions: int = 1) -> Layer:
+    """What is done with a layer for a step of so many rows of some sessions, behind so many positions.
 
-    Few rows are not handed out by rows. And where members have only the keys and values of their prefix, only the last
-    can go on.
+    Few rows are not handed out by rows, nor are those of several sessions, each of which has few. And where members
+    have only the keys and values of their prefix, only the last can go on.
     """
-    if isinstance(layer, (Hybrid, ByRows)) and rows <= layer.few_rows:
+    if isinstance(layer, (Hybrid, ByRows)) and (rows <= layer.few_rows or sessions > 1):
         return layer.step
     if isinstance(layer, ByRows) and layer.prefix and cached:
         return layer.step
