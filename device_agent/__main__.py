@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import fields
 
 import structlog
 import torch
@@ -11,6 +12,9 @@ import torch
 from device_agent.build import LoadDrafters, build
 from device_agent.config import DeviceConfig
 from device_agent.group.host import GroupEnded
+from device_agent.group.member import MemberConfig
+from device_agent.group.member import run as compute_for_a_group
+from device_agent.group_address import group_address
 from device_agent.speculative.drafters import load_drafters
 from drafting.errors import BadDrafter
 from service.logs import configure_logs
@@ -24,12 +28,31 @@ trilby device --model models/demo --split 2 --cloud ws://cloud.local:8001 --gate
 trilby device --model models/demo --cloud ws://one.local:8001 --cloud ws://two.local:8001
 trilby device --model models/demo --mode local --gateway ws://127.0.0.1:8000
 trilby device --model models/demo --mode ushape --download all
+TRILBY_GROUP_KEY=… trilby device --model DIR --mode galaxy --devices 3 --group-listen 10.0.0.1:8003
+TRILBY_GROUP_KEY=… trilby device --model DIR --join 10.0.0.1:8003
 trilby device --model Qwen/Qwen3-8B --draft Qwen/Qwen3-0.6B --draft lookup --cloud ws://cloud.local:8001
 """
 
 
 def run(config: DeviceConfig, load: LoadDrafters = load_drafters) -> None:
-    """Load, the drafters with ``load``, and serve until a signal."""
+    """Load, the drafters with ``load``, and serve until a signal; or compute for another device's group."""
+    if config.join:
+        run_member(config)
+    else:
+        run_device(config, load)
+
+
+def run_member(config: DeviceConfig) -> None:
+    """Find the group, where it was not said where it is, and be a member of it."""
+    end_at_once()
+    configure_logs("device", config.log_level, config.log_form)
+    join = asyncio.run(group_address(config))
+    of_group = {each.name: getattr(config, each.name) for each in fields(MemberConfig) if hasattr(config, each.name)}
+    compute_for_a_group(MemberConfig(**{**of_group, "join": join}))
+
+
+def run_device(config: DeviceConfig, load: LoadDrafters) -> None:
+    """Load and serve until a signal."""
     end_at_once()
     configure_logs("device", config.log_level, config.log_form)
     if config.threads:

@@ -15,6 +15,7 @@ from device_agent.answering.reading import ServedReader, read
 from device_agent.redial import stay_connected
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed, SessionFailed
+from wire.group_messages import GroupReport
 from wire.limits import GATEWAY_LINK
 from wire.message import Drain, Failed
 from wire.messages import AnyMessage
@@ -47,6 +48,7 @@ class Agent:
         url: the gateway, ``ws://host:port``.
         hello: who this agent is and what it serves.
         cloud_connected: whether the cloud can be reached now; None when the model needs none.
+        group: what there is to say of the group that this agent is the portal of; None where there is none.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class Agent:
         hello: AgentHello,
         model: ServedChain | ServedReader,
         cloud_connected: Callable[[], bool | None],
+        group: Callable[[], GroupReport | None] = lambda: None,
     ) -> None:
         self._url = url.rstrip("/") + "/device"
         self._hello = hello
         self._model = model
         self._cloud_connected = cloud_connected
+        self._group = group
         self._stream: Stream | None = None
         self._requests: dict[int, _Open] = {}
         self._draining = False
@@ -77,8 +81,8 @@ class Agent:
         await self._cancel_all()
 
     def report(self) -> None:
-        """Tell the gateway this agent's load."""
-        self._post(AgentState(self._running, self._cloud_connected()))
+        """Tell the gateway this agent's load and state."""
+        self._post(AgentState(self._running, self._cloud_connected(), self._group()))
 
     @property
     def _running(self) -> int:

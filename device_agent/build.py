@@ -12,7 +12,7 @@ from device_agent.agent import Agent
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.tokenizer import Tokenizer
-from device_agent.build_group import build_group
+from device_agent.build_group import PortalGroup, build_group
 from device_agent.build_reader import build_reader, check_translates, kind_of
 from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
@@ -98,6 +98,7 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         loaded_bytes += more_bytes
     remote: Elsewhere | None = None
     rest: Submodel | None = None
+    group: PortalGroup | None = None
     middle = middle_slice(spec, split, tail)
     if local and not whole:
         # A draft is verified here: behind the layers it was drafted with come the others, as they do in the cloud.
@@ -127,7 +128,8 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         readers=FairThreads(READERS, "prompt"),
     )
     served = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
-    agent = Agent(config.gateway, served, model, lambda: None if remote is None else remote.connected)
+    reported = group.report if group is not None else (lambda: None)
+    agent = Agent(config.gateway, served, model, lambda: None if remote is None else remote.connected, reported)
     return Device(config, agent, model, remote, loaded_bytes)
 
 

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import structlog
 import torch
 
 from device_agent.config import DeviceConfig
 from device_agent.group.host import GroupHost
 from device_agent.group.submodel import GroupSubmodel
+from device_agent.mdns import announced, check_mdns
 from device_agent.planning.even import plan_evenly
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.shape import ModelShape
-from service.addresses import host_and_port
+from service.addresses import host_and_port, host_port
 from split_model.checkpoint import Checkpoint
 from split_model.entry import RowEntry
 from split_model.load_apart import load_apart
 from split_model.slices import Slice
+from wire.group_messages import MAX_MEMBERS, GroupReport, ReportedMember
+from wire.limits import MAX_TEXT
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class PortalGroup:
-    """The group that this device is the portal of; see ``Elsewhere``."""
+    """The group that this device is the portal of; see ``Elsewhere``. ``announces``: on the local network, by mDNS."""
 
     host: GroupHost
+    announces: bool = False
 
     @property
     def submodel(self) -> GroupSubmodel:
@@ -38,23 +46,58 @@ class PortalGroup:
 
     async def run(self) -> None:
         """Keep the group going until it is cancelled. Raises ``GroupEnded`` where nobody is left who could."""
-        await self.host.run()
+        announcing = asyncio.create_task(self._announce()) if self.announces else None
+        try:
+            await self.host.run()
+        finally:
+            if announcing is not None:
+                announcing.cancel()
+                await asyncio.gather(announcing, return_exceptions=True)
+
+    async def _announce(self) -> None:
+        port = await asyncio.shield(self.host.listens)
+        try:
+            async with announced(self.host.group, self.host.address, port):
+                await asyncio.Event().wait()
+        except (OSError, ValueError) as error:  # A hint less: whoever knows the address can join.
+            log.warning("the local network is not told of the group", why=str(error))
 
     async def news(self) -> None:
         """Wait until something is different."""
         await self.host.news()
+
+    def report(self) -> GroupReport:
+        """What the gateway is told of it."""
+        state, listens = self.host.state(), self.host.listens
+        address = host_port(self.host.address, listens.result()) if listens.done() and not listens.cancelled() else ""
+        members = [
+            ReportedMember(
+                each.name[:MAX_TEXT],
+                each.state,
+                each.layers[:MAX_TEXT],
+                each.heads[:MAX_TEXT],
+                each.rows_share,
+                each.memory_mb,
+                each.why[:MAX_TEXT],
+            )
+            for each in state.members[:MAX_MEMBERS]
+        ]
+        return GroupReport(state.name, state.mode, state.epoch, state.formed, address, members, state.why[:MAX_TEXT])
 
 
 def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: Slice) -> PortalGroup:
     """The group that computes the layers of ``held``, this device, called ``name``, among them. On its event loop.
 
     Raises:
-        ValueError: the model is of a kind that no group runs, or the key is too short.
+        NoMdns: the group is to be announced, and what that needs is not installed.
+        ValueError: groups do not compute on that ``--device``, or no such group can be.
         BadCheckpoint: the files are broken.
     """
     spec, dtype = checkpoint.spec, getattr(torch, config.dtype)
     if config.device not in ("auto", "cpu"):
         raise ValueError(f"groups compute on CPUs: leave --device {config.device} out")
+    if config.announce:
+        check_mdns()
     shape = replace(ModelShape.of(spec, config.dtype), layers=held.num_layers, cross_layers=0)
 
     def planner(_: object, members: Sequence[str]) -> GroupPlan:
@@ -77,5 +120,7 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             positions=positions,
             budget=config.memory_mb * 10**6,
             name=name,
-        )
+            group=config.group,
+        ),
+        config.announce,
     )

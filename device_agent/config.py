@@ -64,8 +64,12 @@ class GroupSettings(MemberSettings):
 
     group: str = setting("home", "name of the group")
     group_listen: str = setting("127.0.0.1:8003", "where the other devices of its group join, as ADDRESS:PORT")
+    announce: bool = tuning(False, "tell the local network where that is, by mDNS; needs the extra lan")
     join: str = setting(
-        "", "compute for the group that another device serves with, which listens at HOST:PORT", variable="group_join"
+        "",
+        "be a member of another device's group, whose --group-listen is HOST:PORT; auto: ask the gateway where, or the "
+        "local network, which needs the extra lan",
+        variable="group_join",
     )
 
 

@@ -16,6 +16,7 @@ from gateway.request import AnyAsk
 from gateway.tickets import Ticket
 from service.sparing_log import SparingLog
 from wire.errors import Code, ConnectionFailed, Crowded, SessionFailed
+from wire.group_messages import GroupReport
 from wire.limits import PARTY_BYTES
 from wire.message import Drain, Failed
 from wire.messages import AnyMessage, subject_of
@@ -63,6 +64,7 @@ class AgentLink:
 
     Attributes:
         key: unique among all agents this gateway has seen.
+        group: the group that it is the portal of, as it reported last.
         proposed, accepted: tokens drafted in the answers it has completed here, and those of them that are in the text.
     """
 
@@ -70,6 +72,7 @@ class AgentLink:
         self.key = key
         self.hello = hello
         self.since = time.monotonic()
+        self.group: GroupReport | None = None
         self.proposed = 0
         self.accepted = 0
         self.stream = stream
@@ -186,6 +189,7 @@ class AgentLink:
                 ours = sum(ticket.load for _, ticket in self._asked.values())
                 self._elsewhere = max(0, message.running - ours)
                 self._cloud_connected = message.cloud_connected
+                self.group = message.group
                 self._stopping = False
                 self._changed(self)
             elif isinstance(message, Drain):

@@ -2,7 +2,8 @@
 
 POST /v1/chat/completions    POST /v1/completions    POST /v1/embeddings    POST /v1/classify
 GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
-the same without /v1         GET /health    GET /ready    GET /metrics    GET /state    POST /drain    websocket /device
+the same without /v1         GET /health    GET /ready    GET /metrics    GET /state    GET /groups    POST /drain
+websocket /device
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from gateway.config import GatewayConfig
 from gateway.delivery import Delivery, Desk, TextDelivery
 from gateway.device_socket import DeviceSocket
 from gateway.dispatch import Dispatcher
-from gateway.door import Door
+from gateway.door import GROUPS, Door
 from gateway.errors import ClientGone, RequestError, model_not_found
+from gateway.groups import groups_of, known_groups, shown
 from gateway.metrics import GatewayMetrics
 from gateway.parsing import parse
 from gateway.policy import can_serve
@@ -118,7 +120,8 @@ def _add_requests(app: FastAPI, desk: Desk) -> None:
 
 def _add_models(app: FastAPI, desk: Desk) -> None:
     def card(model: ServedModel) -> ModelCard:
-        return ModelCard(model.id, model.created, model.max_positions)
+        groups = groups_of(model.id, desk.roster.links)
+        return ModelCard(model.id, model.created, model.max_positions, groups=groups or msgspec.UNSET)
 
     async def list_models(request: Request) -> Response:
         return _json(ModelList([card(model) for model in desk.roster.models()]))
@@ -158,11 +161,15 @@ def _add_operations(app: FastAPI, desk: Desk) -> None:
     async def state(request: Request) -> Response:
         return _json(state_of(desk))
 
+    async def groups(request: Request) -> Response:
+        return _json(known_groups(roster.links))
+
     app.add_api_route("/health", health, methods=["GET", "HEAD"])
     app.add_api_route("/ready", ready, methods=["GET", "HEAD"])
     app.add_api_route("/metrics", metrics, methods=["GET"])
     app.add_api_route("/drain", drain, methods=["POST"])
     app.add_api_route("/state", state, methods=["GET"])
+    app.add_api_route(GROUPS, groups, methods=["GET"])
 
 
 def _add_sockets(app: FastAPI, desk: Desk) -> None:
@@ -191,6 +198,7 @@ def state_of(desk: Desk) -> dict[str, Any]:
                 "cloud_connected": record.cloud_connected,
                 "connected_s": round(time.monotonic() - link.since, 1),
                 "rtt_ms": None if link.stream.rtt_s is None else round(link.stream.rtt_s * 1e3, 2),
+                **({"group": shown(link.group)} if link.group is not None else {}),
             }
         )
     return {

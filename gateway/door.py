@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket
 from gateway import errors
 from gateway.config import GatewayConfig
 from gateway.errors import RequestError
-from gateway.keys import KeyRing, check_key, check_operator
+from gateway.keys import KeyRing, check_device, check_key, check_operator
 from gateway.metrics import GatewayMetrics
 from service.addresses import is_foreign, is_loopback
 
@@ -32,6 +32,9 @@ DRAIN: Final = "/drain"
 
 STATE: Final = "/state"
 """For an operator and for clients."""
+
+GROUPS: Final = "/groups"
+"""For devices that look for their group."""
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
 
@@ -46,6 +49,7 @@ class Door:
         self._metrics = metrics
         self._config = config
         self._keys = KeyRing(config.keys)
+        self._devices = KeyRing([config.device_token] if config.device_token else [])
         self._operators = KeyRing([config.operator_token] if config.operator_token else [])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,6 +117,8 @@ class Door:
             return check_operator(self._operators, authorization)
         if scope["path"] == STATE and check_operator(self._operators, authorization) is None:
             return None
+        if scope["path"] == GROUPS:
+            return check_device(self._devices, authorization)
         return check_key(self._keys, authorization)
 
 

@@ -53,6 +53,12 @@ def check_key(ring: KeyRing, authorization: str | None) -> RequestError | None:
     return _check(ring, authorization, "API key", "KEY") if len(ring) else None
 
 
+def check_device(ring: KeyRing, authorization: str | None) -> RequestError | None:
+    """Return why somebody is no device of ours; None when it is, or when no token is set: then only this machine
+    reaches the gateway."""
+    return _check(ring, authorization, "device token", "TOKEN") if len(ring) else None
+
+
 def check_operator(ring: KeyRing, authorization: str | None) -> RequestError | None:
     """Return why somebody is no operator; None when they are. Without an operator token nobody is one."""
     if not len(ring):

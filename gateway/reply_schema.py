@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -169,13 +169,15 @@ class CompletionChoice(msgspec.Struct, frozen=True):
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """A model, with the positions one request may have as an extra member, named as other engines name it."""
+    """A model, with the positions one request may have as an extra member, named as other engines name it; and the
+    groups of devices that serve it, where there are some."""
 
     id: str
     created: int
     max_model_len: int
     object: str = "model"
     owned_by: str = OWNER
+    groups: list[dict[str, Any]] | UnsetType = UNSET
 
 
 class ModelList(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
+from wire.group_messages import GroupReport
 from wire.message import Count, Message, Name, Number, Size
 from wire.reading_messages import Read, Task, Vector
 
@@ -176,10 +177,12 @@ class Done(Message, frozen=True, tag=37):
 
 class AgentState(Message, frozen=True, tag=38):
     """An agent's load, sent with changes: the answers it has to generate at once (of each request those unfinished, up
-    to its ``at_once``), and whether its cloud can be reached (None: it needs none)."""
+    to its ``at_once``), and whether its cloud can be reached, or its group computes (None: it needs none). ``group``:
+    the group that it is the portal of."""
 
     running: Count
     cloud_connected: bool | None = None
+    group: GroupReport | None = None
 
 
 FromGateway = Union[Generate, Read, Cancel]

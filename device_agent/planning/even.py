@@ -8,6 +8,9 @@ from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
 
+FEW_ROWS = 16
+"""So many rows, a draft that is verified, are not worth sharing by rows: each member would read all its weights."""
+
 
 def plan_evenly(mode: str, shape: ModelShape, members: Sequence[str], portal: str) -> GroupPlan:
     """A plan of a mode for all layers of a model, which knows no profile and no memory.
@@ -30,15 +33,15 @@ def _tensor(shape: ModelShape, count: int) -> tuple[Layer, ...]:
 
 def _galaxy(shape: ModelShape, count: int) -> tuple[Layer, ...]:
     step = _sharded(shape, count)
-    return (Hybrid(step.groups, step.columns, (1.0,) * count),) * shape.layers
+    return (Hybrid(step.groups, step.columns, (1.0,) * count, few_rows=FEW_ROWS),) * shape.layers
 
 
 def _voltage(shape: ModelShape, count: int) -> tuple[Layer, ...]:
-    return (ByRows((1.0,) * count, _sharded(shape, count)),) * shape.layers
+    return (ByRows((1.0,) * count, _sharded(shape, count), few_rows=FEW_ROWS),) * shape.layers
 
 
 def _sequence(shape: ModelShape, count: int) -> tuple[Layer, ...]:
-    return (ByRows((1.0,) * count, Whole(0), keys_values=True, overlap=False),) * shape.layers
+    return (ByRows((1.0,) * count, Whole(0), keys_values=True, overlap=False, few_rows=FEW_ROWS),) * shape.layers
 
 
 def _pipeline(shape: ModelShape, count: int) -> tuple[Layer, ...]:
