@@ -10,7 +10,7 @@ import structlog
 import torch
 
 from device_agent.config import DeviceConfig
-from device_agent.group.host import GroupHost
+from device_agent.group.host import GroupEnded, GroupHost
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.mdns import announced, check_mdns
 from device_agent.planning.even import plan_evenly
@@ -49,6 +49,11 @@ class PortalGroup:
         announcing = asyncio.create_task(self._announce()) if self.announces else None
         try:
             await self.host.run()
+        except OSError as error:
+            if self.host.listens.done():
+                raise
+            where = host_port(self.host.address, self.host.port)
+            raise GroupEnded(f"cannot listen at {where}: {error.strerror}; choose another --group-listen") from error
         finally:
             if announcing is not None:
                 announcing.cancel()

@@ -100,7 +100,8 @@ def build_reader(config: DeviceConfig) -> Device:
         readers=FairThreads(READERS, "input"),
     )
     hello = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
-    agent = Agent(config.gateway, hello, model, lambda: None if group is None else group.connected)
+    reported = group.report if group is not None else (lambda: None)
+    agent = Agent(config.gateway, hello, model, lambda: None if group is None else group.connected, reported)
     return Device(config, agent, model, group, loaded_bytes)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from service.addresses import host_and_port
+from peers.secret import check_secret
+from service.addresses import ANY, host_and_port
 from service.modes import MODES
 from service.settings import changed, setting, tuning
 from service.shared_settings import (
@@ -98,4 +99,6 @@ class DeviceConfig(
         if self.join or MODES[self.mode].group:
             if not self.group_key:
                 raise ValueError("a group needs a key that all its members know: set TRILBY_GROUP_KEY to it")
-            host_and_port("--group-listen", self.group_listen)
+            check_secret(self.group_key)
+            if host_and_port("--group-listen", self.group_listen)[0] in ANY:
+                raise ValueError("--group-listen names an address of this machine that the other devices reach")

@@ -19,8 +19,9 @@ import httpx
 from service.addresses import host_port, reachable
 from service.children import AFTER_DRAINING_S, Children, Stopped
 from service.logs import configure_logs
-from service.model_kinds import READS_IMAGES, undivided
-from service.modes import MODES, NO_DRAFT
+from service.model_kinds import undivided
+from service.modes import MODES
+from service.served_lines import agents_of, drafting_line, each_of, example, group_lines
 from service.setting_names import ENDING, ENVIRONMENT_PREFIX, command_line
 from service.settings import changed, secrets_of, settings_command, words_of
 from service.shared_settings import (
@@ -194,18 +195,20 @@ def _answers(url: str) -> bool:
 
 def _say_hello(config: ServeConfig) -> None:
     base = _base(config)
-    agents = _agents(base, config.keys)
-    tasks = _each(agents, "tasks")
-    does = drafting_line(_each(agents, "drafts")) if "generate" in tasks or not tasks else "It reads."
+    agents = agents_of(base, config.keys)
+    tasks = each_of(agents, "tasks")
+    does = drafting_line(each_of(agents, "drafts")) if "generate" in tasks or not tasks else "It reads."
     if config.mode == "cloud":
         does += "\nThe whole model runs in the cloud, and the cloud sees the text."
+    if lines := group_lines(agents):
+        click.echo("\n".join(["The group:", *lines]))
     click.echo(
         f"""
 Trilby serves an OpenAI-compatible API on {base}/v1
 {does}
 
 Try, in another terminal:
-{_example(base, config, tasks)}
+{example(base, config.model, tasks, has_keys=bool(config.api_keys))}
 Or point any OpenAI client at it:
   OpenAI(base_url="{base}/v1", api_key="{"YOUR_KEY" if config.api_keys else "none"}")
 
@@ -213,51 +216,6 @@ Load and state: {base}/state    Metrics: {base}/metrics    Stop with Ctrl-C;
 SIGTERM lets open answers end first, for up to {config.drain_within_s:g} s.
 """
     )
-
-
-def drafting_line(drafters: list[str]) -> str:
-    """What drafts, the device's own choice being the first of ``drafters``."""
-    if not drafters or drafters == [NO_DRAFT]:
-        return "It does not draft."
-    first, *others = drafters
-    chosen = "It drafts only when asked to" if first == NO_DRAFT else f"It drafts with: {first}"
-    return f"{chosen} (a request may name another in its field 'draft': {', '.join(others)})."
-
-
-def _example(base: str, config: ServeConfig, tasks: list[str]) -> str:
-    """What to type to see the model do something."""
-    key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_keys else ""
-    path, body, chat = (
-        "chat/completions",
-        '{"messages": [{"role": "user", "content": "Tell me a story about a fox."}]}',
-        "",
-    )
-    if tasks and "generate" not in tasks:
-        path, body = ("embeddings" if "embed" in tasks else "classify"), '{"input": "The fox jumps over the lazy dog."}'
-        if undivided(config.model) == READS_IMAGES:
-            body = '{"input": "data:image/jpeg;base64,\'$(base64 -w0 PHOTO.jpg)\'"}'
-    elif undivided(config.model):
-        path, body = "completions", '{"prompt": "translate English to German: The fox sleeps."}'
-    else:
-        chat = f"  .venv/bin/trilby chat{'' if config.port == 8000 else f' --url {base}/v1'}\n"
-    return f"{chat}  curl {base}/v1/{path}{key} -H 'Content-Type: application/json' \\\n    -d '{body}'"
-
-
-def _agents(base: str, keys: tuple[str, ...]) -> Any:
-    """The devices that have connected, as the gateway knows them."""
-    try:
-        headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
-        return httpx.get(f"{base}/state", headers=headers, timeout=2.0, trust_env=False).json()["agents"]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
-        return []  # It has gone again: whoever waits for its end says so.
-
-
-def _each(agents: Any, member: str) -> list[str]:
-    """What their models have of something, each once, whatever names the models have."""
-    try:
-        return list(dict.fromkeys(str(one) for agent in agents for some in agent[member].values() for one in some))
-    except (KeyError, TypeError, AttributeError):
-        return []
 
 
 def _base(config: ServeConfig) -> str:

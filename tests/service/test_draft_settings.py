@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from device_agent.config import DeviceConfig
-from service.serve import ServeConfig, drafting_line
+from service.serve import ServeConfig
+from service.served_lines import drafting_line
 from service.settings import settings_command, words_of
 from service.shared_settings import DeviceSide
 
