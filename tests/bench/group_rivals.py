@@ -72,21 +72,12 @@ class Bench:
         where = f"{self._bed.port('device-1').address}:{PORT}"
         model = str(self._folder / "model")
         words = [sys.executable, "-m", "bench.group_portal", where, mode, str(devices), model, str(PROMPT), str(NEW)]
-        joining = [
-            "-m",
-            "device_agent.group.member",
-            "--join",
-            where,
-            "--model",
-            model,
-            "--threads",
-            "1",
-            "--no-redial",
-        ]
+        joining = [sys.executable, "-m", "device_agent.group.member", "--join", where, "--model", model]
         with ExitStack() as stack:
             portal = stack.enter_context(self._process(1, words, stdout=subprocess.PIPE, text=True))
             for number in range(2, devices + 1):
-                stack.enter_context(self._process(number, [sys.executable, *joining, "--name", f"device-{number}"]))
+                more = ["--threads", "1", "--name", f"device-{number}"]
+                stack.enter_context(self._process(number, [*joining, *more]))
             said, _ = portal.communicate(timeout=WITHIN_S)
         return Speed(**json.loads(said.splitlines()[-1]))
 
