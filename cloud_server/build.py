@@ -16,7 +16,7 @@ from cloud_server.engine.ledger import Ledger
 from cloud_server.metrics import CloudMetrics
 from cloud_server.server import CloudServer
 from cloud_server.stages.layer_step import LayerStep
-from cloud_server.stages.pipeline import LOOPBACK, Elsewhere, PipelineRunner
+from cloud_server.stages.pipeline import LOOPBACK, PipelineRunner, RemoteStages
 from cloud_server.stages.plan import stage_device, stage_layers
 from cloud_server.stages.runner import LocalRunner, Runner
 from cloud_server.stages.stage import StageConfig
@@ -94,10 +94,10 @@ def _device(config: CloudConfig, spec: ModelSpec, part: Slice) -> str:
 def _runner(config: CloudConfig, step: LayerStep, path: Path, stages: list[range], digest: str, where: str) -> Runner:
     if len(stages) == 1:
         return LocalRunner(step, config.step_rows)
-    elsewhere = Elsewhere()
+    elsewhere = RemoteStages()
     if config.remote_stages:
         host, _, port = (config.stage_address or f"{LOOPBACK}:0").rpartition(":")
-        elsewhere = Elsewhere(config.remote_stages, host.strip("[]"), int(port), config.stage_token, digest)
+        elsewhere = RemoteStages(config.remote_stages, host.strip("[]"), int(port), config.stage_token, digest)
     like = StageConfig(
         join="",
         model=str(path),

@@ -13,7 +13,7 @@ import msgspec
 from gateway.answer import Answer, Complete, Event
 from gateway.delivery import Delivery, Desk, Outlet, piece_of, start_of
 from gateway.reading_request import ReadAsk
-from gateway.reading_schema import Classes, ClassesHead, Embedding, EmbeddingsHead, ReadUsage
+from gateway.reading_schema import ClassesHead, ClassesItem, EmbeddingItem, EmbeddingsHead, ReadUsage
 from wire.reading_messages import Vector
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -42,16 +42,16 @@ class ReadingDelivery(Delivery):
         raise AssertionError("what is read is not streamed")
 
 
-def told(ask: ReadAsk, events: Iterable[Event]) -> Iterator[Embedding | Classes]:
+def told(ask: ReadAsk, events: Iterable[Event]) -> Iterator[EmbeddingItem | ClassesItem]:
     """Return what the client gets for each input, in their order."""
     vectors = sorted((each for each in events if isinstance(each, Vector)), key=lambda each: each.index)
     for vector in vectors:
         if ask.endpoint == "embeddings":
             text = base64.b64encode(vector.data).decode() if ask.as_base64 else numbers(vector.data)
-            yield Embedding("embedding", vector.index, text)
+            yield EmbeddingItem("embedding", vector.index, text)
         else:
             chances = numbers(vector.data)
-            yield Classes(vector.index, vector.label, chances, len(chances))
+            yield ClassesItem(vector.index, vector.label, chances, len(chances))
 
 
 def numbers(data: bytes) -> list[float]:
@@ -59,7 +59,7 @@ def numbers(data: bytes) -> list[float]:
     return list(struct.unpack(f"<{len(data) // 4}f", data))
 
 
-def list_of(items: Iterable[Embedding | Classes], head: EmbeddingsHead) -> Iterator[bytes]:
+def list_of(items: Iterable[EmbeddingItem | ClassesItem], head: EmbeddingsHead) -> Iterator[bytes]:
     """Return the pieces of the JSON object that has the ``items`` as its list and the members of ``head`` behind it."""
     yield b'{"object":"list","data":['
     for at, item in enumerate(items):

@@ -41,7 +41,7 @@ class ReadUsage(msgspec.Struct, frozen=True):
     total_tokens: int
 
 
-class Embedding(msgspec.Struct, frozen=True):
+class EmbeddingItem(msgspec.Struct, frozen=True):
     """The vector of one input: numbers, or little-endian float32 in base64."""
 
     object: Literal["embedding"]
@@ -49,7 +49,7 @@ class Embedding(msgspec.Struct, frozen=True):
     embedding: list[float] | str
 
 
-class Classes(msgspec.Struct, frozen=True):
+class ClassesItem(msgspec.Struct, frozen=True):
     """How likely each label is of one input, in the order of the checkpoint's, and the likeliest one."""
 
     index: int

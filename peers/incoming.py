@@ -18,7 +18,7 @@ from typing import Final
 from peers.frames import Kind, PeerFrame
 from peers.inbox import Expected, Inbox, Key
 from peers.outgoing import STUCK_S, reason
-from peers.reader import Reader
+from peers.reader import FrameReader
 from wire.errors import Code, ConnectionFailed
 
 LOOK_EVERY_S: Final = 0.1
@@ -34,7 +34,7 @@ class Incoming:
     """Safe on any thread.
 
     Args:
-        connection, silent_s: see ``Reader``.
+        connection, silent_s: see ``FrameReader``.
         epoch: the group's first.
         heard: called with each frame that has no payload.
         ended: called with the reason where it cannot go on.
@@ -55,7 +55,7 @@ class Incoming:
         self._inbox = Inbox(epoch)
         self._reading = threading.Lock()
         """Whoever has it reads, and says whether the link's thread shall."""
-        self._reader = Reader(connection, silent_s)
+        self._reader = FrameReader(connection, silent_s)
         self._readable = _Readable(connection)
         self._parked: PeerFrame | None = None
         """A header whose payload belongs nowhere yet, and is too long to be kept."""
@@ -153,7 +153,7 @@ class Incoming:
             self._reading.release()
 
     def _read_frame(self, enough: Callable[[], bool] | None) -> bool:
-        """Read one frame; False where there is none. As ``Reader.header``."""
+        """Read one frame; False where there is none. As ``FrameReader.header``."""
         frame, self._parked = self._parked, None
         frame = frame or self._reader.header(enough)
         if frame is None:

@@ -20,7 +20,7 @@ _AT_ONCE: Final = 4096
 _DISCARDED_AT_ONCE: Final = 64 * 1024
 
 
-class Reader:
+class FrameReader:
     """For one thread at a time.
 
     Args:

@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteStages:
     """The stages on other machines: the last of the pipeline.
 
     Attributes:
@@ -72,13 +72,13 @@ class PipelineRunner:
         layers: Sequence[range],
         like: StageConfig,
         *,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: RemoteStages | None = None,
         transport: str = "links",
         warm_rows: int = 0,
     ) -> None:
         """Raises ``ValueError`` where ``nccl`` is wanted but not every stage has a GPU of its own here."""
         assert len(layers) > 1 and len(step.stack.blocks) == len(layers[0])
-        self._elsewhere = elsewhere or Elsewhere()
+        self._elsewhere = elsewhere or RemoteStages()
         here = len(layers) - self._elsewhere.count
         own_gpus = like.device == "cuda" and torch.cuda.device_count() >= here
         if transport == "nccl" and (self._elsewhere.count or not own_gpus):
