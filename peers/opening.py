@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final
 
 import structlog
@@ -139,7 +139,8 @@ class _Arrivals:
             except TimeoutError:
                 continue
             except OSError:
-                return  # Closed, or out of files; the deadline says so.
+                sleep(0 if self._over else LOOK_EVERY_S)  # Closed; or out of files, which may be for a moment.
+                continue
             with self._lock:
                 silent = self._crowd.enter(connection, party_of(str(where[0])), monotonic()) or ()
             for each in silent:

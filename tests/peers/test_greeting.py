@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import socket
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 from peers_together import KEY, LOOPBACK, boards_of, together
@@ -130,3 +133,21 @@ def test_a_member_that_says_no_address_is_named(said: bytes) -> None:
     with pytest.raises(PeerLost, match="no link to member 0") as lost:
         open_links(board, PeerDoor(KEY, 0, 1, 2), LOOPBACK)
     assert lost.value.rank == 0
+
+
+def test_a_moment_without_files_keeps_no_member_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who dials then is taken in as soon as there are some again."""
+    accept, refused = socket.socket.accept, [OSError(errno.EMFILE, "too many open files")]
+
+    def scarce(listener: socket.socket) -> tuple[socket.socket, Any]:
+        if refused:
+            raise refused.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", scarce)
+    boards = boards_of(2)
+    links = together([partial(open_links, boards[rank], PeerDoor(KEY, 0, rank, 2), LOOPBACK, 5.0) for rank in range(2)])
+    assert not refused and [list(each) for each in links] == [[1], [0]]
+    for each in links:
+        for connection in each.values():
+            connection.close()
