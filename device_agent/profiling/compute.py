@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import product
+from itertools import cycle, product
 from math import prod
 
 import torch
@@ -12,7 +12,7 @@ from device_agent.planning.profile import AXES
 from device_agent.planning.table import Table
 from device_agent.profiling.end_runs import EndRuns
 from device_agent.profiling.grid import MeasuredSizes, sizes_of
-from device_agent.profiling.layer_runs import LayerRuns
+from device_agent.profiling.layer_runs import NORMS, LayerRuns
 from device_agent.profiling.reordered_runs import ReorderedRuns, has_order
 from device_agent.profiling.timing import LONG_S, Stopwatch, Timed
 from split_model.checkpoint import Checkpoint
@@ -25,9 +25,6 @@ Told = Callable[[int, int], None]
 
 _BY_GROUPS = ("query", "key_value", "output")
 _BY_COLUMNS = ("up", "down")
-
-NORMS = 2
-"""In a layer, each with its residual; they are measured together."""
 
 _Point = tuple[int, ...]
 
@@ -72,13 +69,17 @@ class _Measuring:
         widths = {**dict.fromkeys(_BY_GROUPS, (layer.groups,)), **dict.fromkeys(_BY_COLUMNS, (layer.columns,))}
         for rows in self._axes["up"][0]:
             timed = self._watch.timed(layer.parts(rows))
+            # Of two in a layer one.
+            timed["norm"] = Timed(sum(timed.pop(each).seconds for each in NORMS) / 2)
             self._keep({(part, (rows, *widths.get(part, ()))): each for part, each in timed.items()})
             if self._too_long(rows, timed, timed):
                 break
+        # In a step another part comes before, which leaves little of the last layer's attention in the caches.
+        others = cycle([parts["output"] for parts in layer.parts(1)])
         for rows in self._axes["attend"][0]:
             timed = {}
             for positions in self._sizes.positions:
-                timed = self._watch.timed(layer.attend(rows, positions))
+                timed = self._watch.timed(layer.attend(rows, positions), between=lambda: next(others)())
                 self._keep({("attend", (rows, positions, layer.groups)): timed["attend"]})
             if self._too_long(rows, timed, timed):
                 break
@@ -129,8 +130,7 @@ class _Measuring:
 
     def _table(self, part: str) -> Table:
         axes, points = self._axes[part], self._points[part]
-        share = 1 / NORMS if part == "norm" else 1.0
-        return Table(axes, tuple(share * self._seconds(points[point]) for point in product(*axes)))
+        return Table(axes, tuple(self._seconds(points[point]) for point in product(*axes)))
 
     def _seconds(self, timed: Timed) -> float:
         return timed.seconds * (self._watch.pauses if timed.short else 1.0)

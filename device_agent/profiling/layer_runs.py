@@ -20,6 +20,9 @@ from split_model.stack import Span
 LAYER = 0
 """All layers are alike but for their windows."""
 
+NORMS = ("norm before", "norm between", "norm behind")
+"""The parts of a layer that are its two norms and residuals together."""
+
 KEPT_BYTES: Final = 64 << 20
 """More than most CPUs keep near their cores: weights of which so much is used by turns come from memory."""
 
@@ -39,7 +42,7 @@ class LayerRuns:
         self.groups, self.columns = groups, columns
 
     def parts(self, rows: int) -> list[dict[str, Run]]:
-        """Of each copy what does not depend on positions, in the order of a layer; "norm" is all norms and residuals.
+        """Of each copy what does not depend on positions, in the order of a layer; norms and residuals by `NORMS`.
 
         Rows are made up, the same for all copies.
         """
@@ -48,20 +51,21 @@ class LayerRuns:
         context = self._random(rows, self._blocks[0].heads * self._spec.head_dim)
         inner = self._random(rows, self.columns)
 
-        def norms(block: Block) -> None:
-            block.input_norm(hidden)
-            between = block.after_attention(hidden, added)
-            block.mlp_norm(between)
-            block.after_mlp(between, added)
+        summed = added.clone()
+
+        def between(block: Block) -> torch.Tensor:
+            return block.mlp_norm(block.after_attention(hidden, added))
 
         return [
             {
+                "norm before": partial(block.input_norm, hidden),
                 "query": partial(block.qkv.query, hidden, *turned),
                 "key_value": partial(block.qkv.key_value, hidden, *turned),
                 "output": partial(block.attention_output, context),
-                "norm": partial(norms, block),
+                "norm between": partial(between, block),
                 "up": partial(block.mlp_inner, hidden),
                 "down": partial(block.mlp_output, inner),
+                "norm behind": partial(block.after_mlp, summed, added),
             }
             for block in self._blocks
         ]
