@@ -99,6 +99,10 @@ class Attendance:
         with suppress(ConnectionFailed):  # Whoever waits for a place learns it.
             self._stream.post(PeerNote(value))
 
+    def give_up(self, failure: ConnectionFailed) -> None:
+        """Whoever waits for a place is told this instead."""
+        self._places.put_nowait(failure)
+
     def end(self, why: str) -> None:
         """The visit is over."""
         if self._place is not None:

@@ -169,8 +169,8 @@ async def hosted(
         return plan_of(checkpoint.spec, form, there, shares[-len(there) :], layers, few_rows=16)
 
     group = submodel_for(checkpoint, first)
-    settings = {"join_within_s": FORMED_WITHIN_S, "positions": 0, **more}
-    host = GroupHost(checkpoint, group, planner, wanted, first, "float32", KEY, **settings)
+    settings = {"planner": planner, "join_within_s": FORMED_WITHIN_S, **more}
+    host = GroupHost(checkpoint, group, wanted=wanted, first_layer=first, dtype="float32", key=KEY, **settings)
     task = asyncio.create_task(host.run())
     try:
         both: list[asyncio.Future[Any]] = [task, host.listens]

@@ -120,8 +120,5 @@ CLOUD_LINK: Final = LinkLimits()
 MAX_POST_BYTES: Final = 64 * 2**10
 """Largest value that a member of a group tells the others at once, and largest plan that it is given."""
 
-MAX_NOTE_BYTES: Final = 1024
-"""Largest note between the host of a group and one member: some numbers."""
-
 PEER_LINK: Final = LinkLimits(frame_bytes=2 * MAX_POST_BYTES, header_bytes=MAX_POST_BYTES + 4 * 2**10)
 GATEWAY_LINK: Final = LinkLimits(header_bytes=MAX_GATEWAY_HEADER_BYTES)

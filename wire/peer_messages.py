@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from wire.limits import MAX_NOTE_BYTES, MAX_POST_BYTES
+from wire.limits import MAX_POST_BYTES
 from wire.message import Count, Message, Name
 
 Nonce = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
@@ -64,4 +64,4 @@ class PeerOver(Message, frozen=True, tag=64):
 class PeerNote(Message, frozen=True, tag=65):
     """Something between the host and one member alone, which waits or has a place."""
 
-    value: Annotated[bytes, msgspec.Meta(max_length=MAX_NOTE_BYTES)]
+    value: Posted

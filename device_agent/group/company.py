@@ -11,11 +11,13 @@ from typing import Final
 import structlog
 
 from device_agent.group.forming import NotFormed
-from device_agent.group.notes import Done, Note, Trial, read
+from device_agent.group.measures import Measures
+from device_agent.group.notes import Device, Done, Measure, Note, Trial, read, written
 from device_agent.group.roll import Roll
 from peers.group import Group, Guest
 from peers.rendezvous import Rendezvous
 from wire.errors import REFUSALS, Code
+from wire.peer_messages import PeerNote
 
 FREE_WITHIN_S: Final = 5.0
 """When a group has ended its members stop computing within it; others are sent away until they have."""
@@ -29,7 +31,8 @@ class Company:
     """The guests of a rendezvous and what the roll says of them. Belongs on the event loop.
 
     Args:
-        digest, dtype: what those must have who take part; digest "": any.
+        digest, dtype: what those must have who take part.
+        measures: of devices; who is not known there is asked to measure itself before it takes part. None: nobody is.
 
     Attributes:
         done: what members have said that they have computed, the last of each; who reads it takes it out.
@@ -37,13 +40,16 @@ class Company:
         epoch: counts the groups that were opened.
     """
 
-    def __init__(self, rendezvous: Rendezvous, roll: Roll, digest: str, dtype: str) -> None:
+    def __init__(
+        self, rendezvous: Rendezvous, roll: Roll, digest: str, dtype: str, measures: Measures | None = None
+    ) -> None:
         self.rendezvous = rendezvous
         self.done: dict[str, Done] = {}
         self.trials: dict[str, float] = {}
         self._roll = roll
-        self._digest, self._dtype = digest, dtype
+        self._digest, self._dtype, self._measures = digest, dtype, measures
         self._carded: set[Guest] = set()
+        self._asked: set[Guest] = set()
         self._group: Group | None = None
         self.epoch = 0
 
@@ -52,9 +58,15 @@ class Company:
         """Names of who is there, in the order in which they came."""
         return [guest.name for guest in self.rendezvous.guests if not guest.gone]
 
+    @property
+    def measuring(self) -> list[str]:
+        """Names of who measures itself."""
+        return [guest.name for guest in self._asked if not guest.gone and not self._measured(guest.name)]
+
     def taking_part(self, working: Sequence[str] = ()) -> tuple[str, ...]:
-        """See ``Roll.taking_part``; now, of those who have the model."""
+        """See ``Roll.taking_part``; now, of those who have the model, and are measured."""
         self._carded &= set(self.rendezvous.guests)
+        self._asked &= set(self.rendezvous.guests)
         for guest in list(self.rendezvous.guests):
             while guest.notes:
                 try:
@@ -62,15 +74,33 @@ class Company:
                 except ValueError as error:
                     guest.dismiss(Code.BAD_FRAME, str(error))
         self._hear_refusals()
-        here = [guest.name for guest in self.rendezvous.guests if guest in self._carded and not guest.gone]
+        there = [guest for guest in self.rendezvous.guests if guest in self._carded and not guest.gone]
+        for guest in there:
+            if not self._measured(guest.name) and guest not in self._asked:
+                self.ask_measure(guest)
+        here = [guest.name for guest in there if self._measured(guest.name)]
         return self._roll.taking_part(here, monotonic(), working)
+
+    def ask_measure(self, guest: Guest, again: bool = False) -> None:
+        """Have somebody who waits measure itself."""
+        self._asked.add(guest)
+        guest.tell(PeerNote(written(Measure(self._dtype, again))))
+
+    def _measured(self, name: str) -> bool:
+        return self._measures is None or self._measures.knows(name)
 
     def _heard(self, guest: Guest, note: Note) -> None:
         if isinstance(note, Done):
             self.done[guest.name] = note
         elif isinstance(note, Trial):
             self.trials[guest.name] = note.speed
-        elif self._digest and note.digest != self._digest:
+        elif isinstance(note, Device):
+            if note.profile.name != guest.name or self._measures is None:
+                raise ValueError(f"{guest.name} has measured what nobody asked for")
+            self._measures.device(note.profile)
+        elif isinstance(note, Measure):
+            raise ValueError(f"{guest.name} asks its portal to measure itself")
+        elif note.digest != self._digest:
             self._refuse(guest, Code.DIGEST_MISMATCH, "its weights are not the portal's: use the same revision of them")
         elif note.dtype not in ("", self._dtype):
             self._refuse(guest, Code.DTYPE_MISMATCH, f"it computes in {note.dtype}, the group in {self._dtype}")
@@ -117,13 +147,14 @@ class Company:
             raise NotFormed(why, ())
         return group
 
-    def blame(self, group: Group, why: str) -> str | None:
-        """A group has ended: whose fault it was counts against it, and it is sent away where it still computes.
+    def blame(self, why: str) -> str | None:
+        """The group has ended: whose fault it was counts against it, and it is sent away where it still computes.
 
         Returns its name; None: nobody's in particular.
         """
         self._hear_refusals()
-        name = group.names.get(group.blamed)
+        group = self._group
+        name = None if group is None else group.names.get(group.blamed)
         if name is None or self._roll.has_refused(name):
             return name
         self._roll.failed(name, why, monotonic())

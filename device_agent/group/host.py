@@ -4,7 +4,7 @@ planned anew for those who are there."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, Literal
@@ -17,17 +17,20 @@ from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import LOADED_WITHIN_S
 from device_agent.group.kept import KeptLayers
 from device_agent.group.life import GroupLife
+from device_agent.group.making import PlanMaker, Planned, Planner
+from device_agent.group.measures import Measures
 from device_agent.group.roll import Roll
 from device_agent.group.state import Doing, GroupState, MemberState, working
 from device_agent.group.submodel import GroupSubmodel
-from device_agent.planning.plan import GroupPlan
-from device_agent.planning.profile import Profile
+from device_agent.planning.profile import DeviceProfile, Profile
+from device_agent.profiling.kept import kept_or_measured
 from peers.board import PeerLost
 from peers.group import Group
 from peers.reader import SILENT_S
 from peers.rendezvous import listening
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
+from split_model.load_apart import load_apart
 
 ALONE_WITHIN_S: Final = 30.0
 """Requests wait so long for members without whom there is no plan; then they are refused until there is one again."""
@@ -38,23 +41,11 @@ GOOD_MOMENT_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.05
 _LONG_S: Final = 60.0
 
-Planner = Callable[[Any, Sequence[str]], GroupPlan]
-"""From what was measured, a ``Profile`` (None where nothing is), and the names of the members that there are, to a plan
-for the group's layers. Raises ``ValueError`` where there is none."""
-
 log = structlog.get_logger()
 
 
 class GroupEnded(RuntimeError):
     """The group cannot go on; the message says why, and who."""
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """For whom it was planned, and what; who has nothing to do is not in the plan."""
-
-    names: tuple[str, ...]
-    plan: JoinedPlan
 
 
 @dataclass
@@ -75,7 +66,8 @@ class GroupHost:
         name: the portal's own, in plans.
         computes: whether the portal computes a part, where ``wanted`` is a number.
         group: its name, for those who ask.
-        profile: what was measured beforehand.
+        measured: whether devices and links are measured before they are planned with; else the planner gets None.
+        profile: what was measured beforehand, which is not measured again.
         silent_s: a member from which the portal hears nothing for so long is lost.
         listens: done once members can join, with the port.
         formed: set while the group lives.
@@ -96,18 +88,32 @@ class GroupHost:
     name: str = "portal"
     computes: bool = True
     group: str = ""
+    measured: bool = False
     profile: Profile | None = None
     silent_s: float = SILENT_S
     listens: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     formed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` where nobody is wanted, or somebody twice."""
+        """Raises ``ValueError`` where nobody is wanted, or somebody twice, or the profile is of another model."""
+        digest = identity(self.checkpoint)
+        self._measures = Measures(digest, self.dtype) if self.measured else None
+        if self._measures is not None and self.profile is not None:
+            self._measures.take(self.profile)
+        self._maker = PlanMaker(
+            self.checkpoint,
+            self.planner,
+            self.dtype,
+            self.first_layer,
+            self.positions,
+            self.name,
+            self._measures,
+        )
         self._roll = Roll(self.wanted, self.name, self.computes)
         self._kept = KeptLayers()
         self._ever_formed = False
-        self._planned: _Planned | None = None
-        self._next: _Planned | None = None
+        self._planned: Planned | None = None
+        self._next: Planned | None = None
         self._hopeless: frozenset[str] = frozenset()
         self._doing: Doing = "joining"
         self._why = ""
@@ -123,7 +129,8 @@ class GroupHost:
         try:
             async with listening(self.address, self.port, self.key, distinct=True) as rendezvous:
                 self.listens.set_result(rendezvous.port)
-                self._company = Company(rendezvous, self._roll, identity(self.checkpoint), self.dtype)
+                digest = identity(self.checkpoint)
+                self._company = Company(rendezvous, self._roll, digest, self.dtype, self._measures)
                 await self._gather(self._company)
                 while True:
                     self._planned = self._next or await self._next_plan(self._company)
@@ -164,6 +171,8 @@ class GroupHost:
             if self._doing == "working":
                 return MemberState(name, "excluded", why="the group is as fast without it")
             return MemberState(name, self._doing)
+        if self._company is not None and name in self._company.measuring:
+            return MemberState(name, "measuring")
         doing, why = self._roll.state(name, here, monotonic())
         return MemberState(name, doing, why=why)
 
@@ -175,6 +184,9 @@ class GroupHost:
     async def _gather(self, company: Company) -> None:
         """Wait for as many as are wanted. Raises ``GroupEnded`` where nobody has come in time."""
         deadline = monotonic() + self.join_within_s
+        if self._measures is not None and not self._measures.knows(self.name):
+            self._say("measuring")
+            self._measures.device(await asyncio.to_thread(load_apart, self._measure_portal))
         while len(there := company.taking_part()) < self._roll.count:
             self._say("joining", f"{len(there)} of {self._roll.count} members are there")
             if monotonic() > deadline:
@@ -184,15 +196,26 @@ class GroupHost:
                 return
             await company.changed(deadline - monotonic() + _LOOK_EVERY_S)
 
-    async def _next_plan(self, company: Company) -> _Planned:
+    def _measure_portal(self) -> DeviceProfile:
+        return kept_or_measured(self.checkpoint, self.dtype, self.name, self.budget, quick=True)
+
+    async def _next_plan(self, company: Company) -> Planned:
         """For those who are there, once there is one. Raises ``GroupEnded`` where there is none, and never was."""
         deadline, self._planned = monotonic() + ALONE_WITHIN_S, None
         while True:
             await company.freed()
             names, why = company.taking_part(), self._why or "no member is there"
             try:
+                if names and self._maker.lacks_links(names):
+                    self._say("measuring")
+                    await self._maker.measure_links(company, names)
+                    continue
                 if names:
-                    return await self._plan(names)
+                    return await self._maker.plan(names)
+            except (PeerLost, NotFormed) as error:
+                gone = company.blame(str(error))
+                log.error("links are not measured", why=str(error), gone=gone)
+                continue
             except ValueError as error:
                 why = f"there is no plan for {', '.join(names)}: {error}"
                 log.error("no plan", members=list(names), why=str(error))
@@ -203,14 +226,7 @@ class GroupHost:
             self._say("joining", why)
             await company.changed(max(1.0, deadline - monotonic()))
 
-    async def _plan(self, names: tuple[str, ...]) -> _Planned:
-        """Raises ``ValueError`` where there is none."""
-        plan = await asyncio.to_thread(self.planner, self.profile, names)
-        joined = JoinedPlan.of(plan, identity(self.checkpoint), self.dtype, self.first_layer, self.positions)
-        joined.layers(self.checkpoint.spec)
-        return _Planned(names, joined)
-
-    async def _live(self, company: Company, planned: _Planned) -> None:
+    async def _live(self, company: Company, planned: Planned) -> None:
         """One life, from the plan to its end."""
         plan, address = planned.plan, company.rendezvous.address
         self._say("loading")
@@ -241,11 +257,11 @@ class GroupHost:
     def _lost(self, company: Company, group: Group, plan: JoinedPlan, why: str, rank: int) -> None:
         self.submodel.lost(why)
         group.end(why, rank)
-        gone = company.blame(group, why)
+        gone = company.blame(why)
         log.error("the group is lost", why=why, gone=gone, mode=plan.mode)
         self._say("joining", why)
 
-    async def _work(self, company: Company, group: Group, planned: _Planned, life: GroupLife) -> _Planned | None:
+    async def _work(self, company: Company, group: Group, planned: Planned, life: GroupLife) -> Planned | None:
         """From the first step to the last. Returns where it had better be planned anew, with the plan where that is
         made; raises ``PeerLost``."""
         loop = asyncio.get_running_loop()
@@ -269,12 +285,12 @@ class GroupHost:
             await company.changed(_LONG_S)
         raise over.result()
 
-    async def _change(self, planned: _Planned, names: tuple[str, ...]) -> bool:
+    async def _change(self, planned: Planned, names: tuple[str, ...]) -> bool:
         """Whether the group shall be planned anew, for these names; what comes next is planned while it works."""
         if not names or set(names) == set(planned.names) or set(names) == self._hopeless:
             return False
         try:
-            self._next = await self._plan(names)
+            self._next = None if self._maker.lacks_links(names) else await self._maker.plan(names)
         except ValueError as error:
             log.warning("the group goes on as it is", there=list(names), why=str(error))
             self._hopeless = frozenset(names)
@@ -282,7 +298,7 @@ class GroupHost:
         return True
 
     async def _moment(
-        self, planned: _Planned, names: tuple[str, ...], over: asyncio.Future[PeerLost], group: Group
+        self, planned: Planned, names: tuple[str, ...], over: asyncio.Future[PeerLost], group: Group
     ) -> bool:
         """Wait for a good moment to end the life, if there is time; False where it has been lost meanwhile."""
         deadline = monotonic() + (GOOD_MOMENT_S if set(planned.names) <= set(names) else 0.0)

@@ -57,7 +57,7 @@ class _Alike(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     form: Union[_Whole, _Tensor, _Hybrid, _Rows]
 
 
-class JoinedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=True):
     """What every member is told.
 
     Attributes:

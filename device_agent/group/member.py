@@ -15,15 +15,18 @@ from typing import Any, Final, Literal
 
 import structlog
 import torch
+from split_model.free_memory import free_bytes
 
 from device_agent.group.heads import BadGroupHead
-from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
 from device_agent.group.kept import KeptLayers
-from device_agent.group.notes import Card, written
+from device_agent.group.measuring import LinksOrder, measure_as_member, read_order
+from device_agent.group.notes import Card, Device, Measure, Note, Trial, read, written
+from device_agent.group.pace import speed
+from device_agent.profiling.kept import kept_or_measured
 from peers.board import PeerLost
 from peers.fabric import Fabric
-from peers.membership import Membership, attend
+from peers.membership import Attendance, Membership, attend
 from peers.staying import stay
 from service.logs import configure_logs
 from service.settings import changed, setting, settings_command
@@ -81,7 +84,10 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers) -> None
     has ended, but where the portal has ended it in order.
     """
     rank, board = membership.rank, membership.board
-    plan = JoinedPlan.read(membership.plan)
+    plan = read_order(membership.plan)
+    if isinstance(plan, LinksOrder):
+        measure_as_member(plan, membership)
+        return
     last = plan.first_layer + sum(each.count for each in plan.alike)
     path = resolve(config.model, only=lambda _: [Slice(plan.first_layer, last)], attention=None)
     checkpoint = Checkpoint.open(path, None)
@@ -109,6 +115,39 @@ def card_of(config: MemberConfig) -> Card:
         raise CannotTakePart(Code.MODEL_NOT_FOUND, str(error)) from error
 
 
+def answers(
+    config: MemberConfig, name: str, attendance: Attendance, compute: ThreadPoolExecutor, kept: KeptLayers
+) -> Callable[[bytes], None]:
+    """What is done with each note of the portal: measured or tried, on the compute thread, and answered."""
+    loop = asyncio.get_running_loop()
+
+    def done(answered: asyncio.Future[Note | None]) -> None:
+        if answered.cancelled():
+            return
+        failure = answered.exception()
+        if failure is not None:
+            log.error("what the portal asks cannot be done", why=str(failure))
+            attendance.give_up(CannotTakePart(Code.MODEL_MISMATCH, str(failure)))
+        elif (note := answered.result()) is not None:
+            attendance.note(written(note))
+
+    def noted(data: bytes) -> None:
+        loop.run_in_executor(compute, answer, config, name, kept, data).add_done_callback(done)
+
+    return noted
+
+
+def answer(config: MemberConfig, name: str, kept: KeptLayers, data: bytes) -> Note | None:
+    """Do what a note of the portal asks; None: nothing is to be said. Raises ``ValueError``, ``ModelError``."""
+    asked = read(data)
+    if isinstance(asked, Measure):
+        checkpoint = Checkpoint.open(resolve(config.model, only=lambda _: [Slice(0, 1)], attention=None), None)
+        memory = config.memory_mb * 10**6 or free_bytes() + kept.loaded_bytes(identity(checkpoint), asked.dtype)
+        found = kept_or_measured(checkpoint, asked.dtype, name, memory, quick=True, again=asked.again)
+        return Device(found)
+    return Trial(speed()) if isinstance(asked, Trial) else None
+
+
 async def serve(config: MemberConfig) -> None:
     """Be a member of one group, and with ``redial`` of each that follows.
 
@@ -122,6 +161,7 @@ async def serve(config: MemberConfig) -> None:
 
     async def visit(welcomed: Callable[[], None]) -> None:
         async with attend(config.join, config.group_key, name) as attendance:
+            attendance.noted = answers(config, name, attendance, compute, kept)
             attendance.note(written(card))
             refused: CannotTakePart | None = None
             while refused is None:

@@ -6,6 +6,8 @@ from typing import Annotated, Union
 
 import msgspec
 
+from device_agent.planning.profile import DeviceProfile
+
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
@@ -39,7 +41,20 @@ class Trial(_Note, frozen=True, tag=3):
     speed: _Seconds = 0.0
 
 
-Note = Union[Card, Done, Trial]
+class Measure(_Note, frozen=True, tag=4):
+    """From the portal: measure your device in this ``dtype``; ``again``: whatever is kept."""
+
+    dtype: _Text
+    again: bool = False
+
+
+class Device(_Note, frozen=True, tag=5):
+    """A member's device, as it was measured."""
+
+    profile: DeviceProfile
+
+
+Note = Union[Card, Done, Trial, Measure, Device]
 
 _decoder = msgspec.msgpack.Decoder(Note)
 

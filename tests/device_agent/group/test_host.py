@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -15,8 +15,13 @@ from oracle import oracle_tokens, prompt_for
 from tiny_models import build_tiny
 
 from device_agent.group.host import GroupHost
+from device_agent.group.planned import ModePlanner
 from device_agent.group.state import MemberState
+from device_agent.planning.plan import GroupPlan
+from device_agent.planning.profile import Profile
+from device_agent.planning.task import Work
 from device_agent.sharing.compute import Compute
+from split_model.checkpoint import Checkpoint
 from wire.errors import Code, ConnectionFailed
 
 TOKENS = 12
@@ -140,6 +145,43 @@ async def test_who_cannot_take_part_is_planned_without(tiny: Path, tiny_folder: 
             assert why in of(host, name).why
         await until(host.formed.is_set)
         assert working(host) == [PORTAL] and await answers == [True] * 3 and await right(host, tiny)
+
+
+@pytest.mark.parametrize("mode", ["galaxy", "pipeline"])
+async def test_devices_and_links_are_measured_before_they_are_planned_with(
+    mode: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each measures itself while it waits, all measure their links, and the plan is for what was found; one that goes
+    and comes back is not measured again, and a new one is."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    spec = Checkpoint.open(tiny).spec
+    planner = ModePlanner(mode, spec, "float32", PORTAL, Work(32, 8))
+    seen: list[Profile] = []
+
+    def planned(profile: Profile, names: Sequence[str]) -> GroupPlan:
+        seen.append(profile)
+        return planner(profile, names)
+
+    async with hosted(tiny, "tensor", 3, planner=planned, measured=True) as host, AsyncExitStack() as stack:
+        port = host.listens.result()
+        one = await stack.enter_async_context(member_here(tiny, "one", port))
+        two = await stack.enter_async_context(member_here(tiny, "two", port, memory_mb=500))
+        await until(host.formed.is_set, 60)
+        budgets = {each.name: each.memory_bytes for each in seen[0].devices}
+        assert budgets["two"] == 500 * 10**6 and set(budgets) == {PORTAL, "one", "two"} and len(seen[0].links) == 6
+        assert await right(host, tiny)
+        two.cancel()
+        await until(lambda: len(seen) == 2 and host.formed.is_set())
+        await stack.enter_async_context(member_here(tiny, "two", port))
+        await until(lambda: len(seen) == 3 and host.formed.is_set(), 60)
+        assert {each.name: each for each in seen[2].devices}["one"] == {each.name: each for each in seen[0].devices}[
+            "one"
+        ]
+        assert all(each in seen[0].links for each in seen[2].links)
+        one.cancel()
+        await stack.enter_async_context(member_here(tiny, "three", port))
+        await until(lambda: "three" in [each.name for each in seen[-1].devices] and host.formed.is_set(), 60)
+        assert len(seen[-1].links) == 6 and await right(host, tiny)
 
 
 async def test_members_outlive_their_portal(tiny: Path) -> None:

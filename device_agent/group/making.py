@@ -1,0 +1,62 @@
+"""How the portal makes plans: of what was measured, for whoever takes part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from device_agent.group.company import Company
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.measures import Measures
+from device_agent.group.measuring import measure_as_portal
+from device_agent.planning.plan import GroupPlan
+from split_model.checkpoint import Checkpoint
+from split_model.hub import identity
+
+Planner = Callable[[Any, Sequence[str]], GroupPlan]
+"""From what was measured, a ``Profile`` (None where nothing is), and the names of the members that there are, to a plan
+for the group's layers. Raises ``ValueError`` where there is none."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """For whom it was planned, and what; who has nothing to do is not in the plan."""
+
+    names: tuple[str, ...]
+    plan: JoinedPlan
+
+
+@dataclass(frozen=True)
+class PlanMaker:
+    """Attributes as those of ``GroupHost``; ``portal`` is its name there. ``measures``: None where nothing is
+    measured."""
+
+    checkpoint: Checkpoint
+    planner: Planner
+    dtype: Literal["float32", "bfloat16", "float16"]
+    first_layer: int
+    positions: int
+    portal: str
+    measures: Measures | None
+
+    def lacks_links(self, names: Sequence[str]) -> bool:
+        """Whether links have to be measured before there can be a plan for these members."""
+        return self.measures is not None and not self.measures.knows_links(self._nodes(names))
+
+    async def measure_links(self, company: Company, names: Sequence[str]) -> None:
+        """See ``measure_as_portal``."""
+        assert self.measures is not None
+        await measure_as_portal(company, self.portal, self._nodes(names)[1:], self.measures)
+
+    async def plan(self, names: tuple[str, ...]) -> Planned:
+        """Raises ``ValueError`` where there is none, ``DoesNotFit`` for one that says who lacks what."""
+        profile = None if self.measures is None else self.measures.profile(self._nodes(names))
+        plan = await asyncio.to_thread(self.planner, profile, names)
+        joined = JoinedPlan.of(plan, identity(self.checkpoint), self.dtype, self.first_layer, self.positions)
+        joined.layers(self.checkpoint.spec)
+        return Planned(names, joined)
+
+    def _nodes(self, names: Sequence[str]) -> list[str]:
+        return [self.portal, *(name for name in names if name != self.portal)]
