@@ -18,6 +18,20 @@ LOOK_AGAIN_S: Final = 0.005
 """While another thread reads what is waited for: it may stop, where that is all it wanted."""
 
 
+class _Waited(threading.local):
+    """Of each thread."""
+
+    seconds = 0.0
+
+
+_waited = _Waited()
+
+
+def waited_s() -> float:
+    """Seconds that this thread has waited for other members so far."""
+    return _waited.seconds
+
+
 class Exchange:
     """A collective, or one tensor on its way; made by ``Collectives``. It goes on by itself, whoever waits.
 
@@ -128,7 +142,15 @@ class Exchange:
         return sum(each.end - each.begin for each in self._tiles if each.place == place)
 
     def _until(self, condition: Callable[[], bool], within_s: float) -> None:
-        deadline = monotonic() + within_s
+        if condition():
+            return
+        began = monotonic()
+        try:
+            self._wait(condition, began + within_s, within_s)
+        finally:
+            _waited.seconds += monotonic() - began
+
+    def _wait(self, condition: Callable[[], bool], deadline: float, within_s: float) -> None:
         while not condition():
             if self._failure is not None:
                 raise self._failure

@@ -86,6 +86,13 @@ class Company:
         self._asked.add(guest)
         guest.tell(PeerNote(written(Measure(self._dtype, again))))
 
+    def have_tried(self, names: Sequence[str]) -> None:
+        """Have these members, which wait, try how fast they are; see ``trials``."""
+        for name in names:
+            guest = self.guest(name)
+            if guest is not None and guest.place is None:
+                guest.tell(PeerNote(written(Trial())))
+
     def _measured(self, name: str) -> bool:
         return self._measures is None or self._measures.knows(name)
 
@@ -107,6 +114,7 @@ class Company:
         else:
             self._roll.came(guest.name)
             self._carded.add(guest)
+            self.have_tried([guest.name])
             log.info("a member is there", name=guest.name)
 
     def _refuse(self, guest: Guest, code: Code, why: str) -> None:

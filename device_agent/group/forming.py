@@ -10,6 +10,7 @@ from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part
 from device_agent.group.kept import KeptLayers
 from device_agent.group.life import GroupLife
+from device_agent.group.pace import Pace
 from device_agent.group.worker import PORTAL
 from peers.fabric import Fabric
 from peers.group import Group
@@ -35,6 +36,7 @@ async def form(
     address: str,
     budget: int,
     silent_s: float,
+    pace: Pace,
 ) -> GroupLife:
     """A life that has not been started.
 
@@ -44,6 +46,7 @@ async def form(
         address: the portal's, as members reach it.
         budget: bytes for the portal's own part, see ``Part``.
         silent_s: see ``PeerLink``.
+        pace: of the portal's own part.
 
     Raises:
         NotFormed: a member has not come in time, or the portal itself cannot do its part.
@@ -66,7 +69,7 @@ async def form(
     fabric = await asyncio.to_thread(
         Fabric.open, group.board, PORTAL, group.size, address, epoch=group.epoch, silent_s=silent_s
     )
-    worker = part.worker(held, fabric) if part is not None else None
+    worker = part.worker(held, fabric, pace) if part is not None else None
     return GroupLife(fabric, plan.layers(checkpoint.spec), plan.ranks, worker)
 
 

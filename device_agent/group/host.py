@@ -7,25 +7,24 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import structlog
 
 from device_agent.group.company import Company
-from device_agent.group.forming import NotFormed, form
-from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.forming import NotFormed
 from device_agent.group.joining import LOADED_WITHIN_S
 from device_agent.group.kept import KeptLayers
-from device_agent.group.life import GroupLife
+from device_agent.group.living import Living
 from device_agent.group.making import PlanMaker, Planned, Planner
 from device_agent.group.measures import Measures
 from device_agent.group.roll import Roll
 from device_agent.group.state import Doing, GroupState, MemberState, working
 from device_agent.group.submodel import GroupSubmodel
+from device_agent.group.watch import Expects, Watch
 from device_agent.planning.profile import DeviceProfile, Profile
 from device_agent.profiling.kept import kept_or_measured
 from peers.board import PeerLost
-from peers.group import Group
 from peers.reader import SILENT_S
 from peers.rendezvous import listening
 from split_model.checkpoint import Checkpoint
@@ -35,11 +34,7 @@ from split_model.load_apart import load_apart
 ALONE_WITHIN_S: Final = 30.0
 """Requests wait so long for members without whom there is no plan; then they are refused until there is one again."""
 
-GOOD_MOMENT_S: Final = 5.0
-"""A member who has come waits so long for a moment in which nobody waits for an answer."""
-
 _LOOK_EVERY_S: Final = 0.05
-_LONG_S: Final = 60.0
 
 log = structlog.get_logger()
 
@@ -68,6 +63,7 @@ class GroupHost:
         group: its name, for those who ask.
         measured: whether devices and links are measured before they are planned with; else the planner gets None.
         profile: what was measured beforehand, which is not measured again.
+        expects: see ``Watch``; None: no member is found to be slow.
         silent_s: a member from which the portal hears nothing for so long is lost.
         listens: done once members can join, with the port.
         formed: set while the group lives.
@@ -90,6 +86,7 @@ class GroupHost:
     group: str = ""
     measured: bool = False
     profile: Profile | None = None
+    expects: Expects | None = None
     silent_s: float = SILENT_S
     listens: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     formed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -110,11 +107,7 @@ class GroupHost:
             self._measures,
         )
         self._roll = Roll(self.wanted, self.name, self.computes)
-        self._kept = KeptLayers()
-        self._ever_formed = False
         self._planned: Planned | None = None
-        self._next: Planned | None = None
-        self._hopeless: frozenset[str] = frozenset()
         self._doing: Doing = "joining"
         self._why = ""
         self._company: Company | None = None
@@ -130,12 +123,13 @@ class GroupHost:
             async with listening(self.address, self.port, self.key, distinct=True) as rendezvous:
                 self.listens.set_result(rendezvous.port)
                 digest = identity(self.checkpoint)
-                self._company = Company(rendezvous, self._roll, digest, self.dtype, self._measures)
-                await self._gather(self._company)
+                company = self._company = Company(rendezvous, self._roll, digest, self.dtype, self._measures)
+                await self._gather(company)
+                living = self._living(company)
+                following: Planned | None = None
                 while True:
-                    self._planned = self._next or await self._next_plan(self._company)
-                    self._next = None
-                    await self._live(self._company, self._planned)
+                    self._planned = following or await self._next_plan(company, living)
+                    following = await living.live(self._planned)
         except GroupEnded as ended:
             why = str(ended)
             raise
@@ -199,7 +193,24 @@ class GroupHost:
     def _measure_portal(self) -> DeviceProfile:
         return kept_or_measured(self.checkpoint, self.dtype, self.name, self.budget, quick=True)
 
-    async def _next_plan(self, company: Company) -> Planned:
+    def _living(self, company: Company) -> Living:
+        watch = None if self.expects is None else Watch(self._roll, company, self.name, self.expects)
+        return Living(
+            self.checkpoint,
+            self.submodel,
+            self._maker,
+            company,
+            self._roll,
+            KeptLayers(),
+            self.budget,
+            self.silent_s,
+            self.name,
+            self.formed,
+            watch,
+            self._say,
+        )
+
+    async def _next_plan(self, company: Company, living: Living) -> Planned:
         """For those who are there, once there is one. Raises ``GroupEnded`` where there is none, and never was."""
         deadline, self._planned = monotonic() + ALONE_WITHIN_S, None
         while True:
@@ -219,93 +230,9 @@ class GroupHost:
             except ValueError as error:
                 why = f"there is no plan for {', '.join(names)}: {error}"
                 log.error("no plan", members=list(names), why=str(error))
-            if not self._ever_formed:
+            if not living.ever:
                 raise GroupEnded(why)
             if monotonic() > deadline:
                 self.submodel.end(why)
             self._say("joining", why)
             await company.changed(max(1.0, deadline - monotonic()))
-
-    async def _live(self, company: Company, planned: Planned) -> None:
-        """One life, from the plan to its end."""
-        plan, address = planned.plan, company.rendezvous.address
-        self._say("loading")
-        try:
-            group = company.open({rank: plan.written() for rank in plan.seats}, plan.seats)
-        except NotFormed as error:
-            log.warning("the group has not begun", why=str(error))
-            return
-        life: GroupLife | None = None
-        why = "the portal has stopped"
-        try:
-            life = await form(group, plan, self.checkpoint, self._kept, address, self.budget, self.silent_s)
-            self._next = await self._work(company, group, planned, life)
-            why = "the group is planned anew"
-        except NotFormed as error:
-            if error.refused:
-                self._roll.refuses(self.name, str(error))
-            self._lost(company, group, plan, str(error), max(error.ranks))
-        except PeerLost as error:
-            self._lost(company, group, plan, str(error), error.rank or 0)
-        finally:
-            self.formed.clear()
-            if life is not None:
-                await asyncio.to_thread(life.end)
-            self.submodel.pause()
-            group.end(why)
-
-    def _lost(self, company: Company, group: Group, plan: JoinedPlan, why: str, rank: int) -> None:
-        self.submodel.lost(why)
-        group.end(why, rank)
-        gone = company.blame(why)
-        log.error("the group is lost", why=why, gone=gone, mode=plan.mode)
-        self._say("joining", why)
-
-    async def _work(self, company: Company, group: Group, planned: Planned, life: GroupLife) -> Planned | None:
-        """From the first step to the last. Returns where it had better be planned anew, with the plan where that is
-        made; raises ``PeerLost``."""
-        loop = asyncio.get_running_loop()
-        over: asyncio.Future[PeerLost] = loop.create_future()
-        life.start(lambda why, rank: loop.call_soon_threadsafe(over.set_result, PeerLost(why, rank)))
-        for end in (over, group.ended):
-            end.add_done_callback(lambda _: company.rendezvous.changed.set())
-        self.submodel.begin(life)
-        self.formed.set()
-        self._ever_formed = True
-        self._say("working")
-        plan = planned.plan
-        log.info("the group works", mode=plan.mode, members=list(plan.names), epoch=group.epoch)
-        while not over.done():
-            if group.ended.done():
-                raise PeerLost(group.ended.result(), group.blamed)
-            names = company.taking_part(planned.names)
-            if await self._change(planned, names) and await self._moment(planned, names, over, group):
-                log.info("the group is planned anew", members=list(names), before=list(planned.names))
-                return self._next
-            await company.changed(_LONG_S)
-        raise over.result()
-
-    async def _change(self, planned: Planned, names: tuple[str, ...]) -> bool:
-        """Whether the group shall be planned anew, for these names; what comes next is planned while it works."""
-        if not names or set(names) == set(planned.names) or set(names) == self._hopeless:
-            return False
-        try:
-            self._next = None if self._maker.lacks_links(names) else await self._maker.plan(names)
-        except ValueError as error:
-            log.warning("the group goes on as it is", there=list(names), why=str(error))
-            self._hopeless = frozenset(names)
-            return False
-        return True
-
-    async def _moment(
-        self, planned: Planned, names: tuple[str, ...], over: asyncio.Future[PeerLost], group: Group
-    ) -> bool:
-        """Wait for a good moment to end the life, if there is time; False where it has been lost meanwhile."""
-        deadline = monotonic() + (GOOD_MOMENT_S if set(planned.names) <= set(names) else 0.0)
-        ends: list[asyncio.Future[Any]] = [over, group.ended]
-        while self.submodel.busy and monotonic() < deadline and not any(end.done() for end in ends):
-            await asyncio.wait(ends, timeout=_LOOK_EVERY_S)
-        if any(end.done() for end in ends):
-            self._next = None
-            return False
-        return True

@@ -9,8 +9,8 @@ import torch
 from device_agent.group.held import HeldLayer
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.kept import KeptLayers
+from device_agent.group.pace import Pace, PacedWorker
 from device_agent.group.pieces import cache_bytes, weight_bytes
-from device_agent.group.worker import Worker
 from device_agent.planning.plan import Layer
 from peers.collectives import Collectives
 from peers.fabric import Fabric
@@ -91,10 +91,12 @@ class Part:
         plan = self._plan
         return self.kept.load(self._checkpoint, plan.digest, plan.dtype, self.layers, plan.first_layer, self.place)
 
-    def worker(self, held: list[HeldLayer], fabric: Fabric) -> Worker:
-        """What runs the steps."""
+    def worker(self, held: list[HeldLayer], fabric: Fabric, pace: Pace | None = None) -> PacedWorker:
+        """What runs the steps, and keeps the pace."""
         ranks = self._plan.ranks
-        return Worker(self._checkpoint.spec, held, self.dtype, Collectives(fabric, ranks), ranks, self.place)
+        worker = PacedWorker(self._checkpoint.spec, held, self.dtype, Collectives(fabric, ranks), ranks, self.place)
+        worker.pace = pace or Pace()
+        return worker
 
 
 def check_digest(wanted: str, checkpoint: Checkpoint) -> None:

@@ -8,6 +8,7 @@ it there.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from itertools import groupby
 from queue import Empty, SimpleQueue
@@ -30,6 +31,9 @@ from peers.fabric import Fabric
 IDLE_EVERY_S: Final = 20.0
 """When nothing is asked, members hear so often that there is nothing: they wait for the portal much longer."""
 
+MAX_STEPS: Final = 65_536
+"""That are remembered until somebody looks: at least once a second, where anybody does."""
+
 END_WITHIN_S: Final = 2.0
 """The step under way has so long to end when the life does; then its links are cut."""
 
@@ -42,6 +46,9 @@ class GroupLife:
         layers: of the plan, from the first that the group computes on.
         ranks: of the members that compute, by place.
         worker: the portal's own part, where it has one.
+
+    Attributes:
+        steps: rows of each step that was asked, and the positions before them; whoever reads them takes them out.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class GroupLife:
         assert (PORTAL in ranks) == (worker is not None)
         self._fabric, self._layers, self._ranks, self._worker = fabric, layers, ranks, worker
         self._links = Collectives(fabric)
+        self.steps: deque[tuple[int, int]] = deque(maxlen=MAX_STEPS)
         self._lost: Callable[[str, int | None], object] = lambda why, rank: None
         self._lock = threading.Lock()
         self._ended = False
@@ -127,6 +135,8 @@ class GroupLife:
                 entry = entry_of(first, len(asked.hidden), len(self._ranks), little)
                 send_entry(self._links, asked.hidden, entry, self._ranks, PORTAL)
             mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
+            if isinstance(asked.head, (RowsHead, ReadHead)):
+                self.steps.append((asked.head.rows, asked.head.position if isinstance(asked.head, RowsHead) else 0))
             if asked.deliver is not None:
                 self._taken.put((asked, mine))
 

@@ -15,14 +15,14 @@ from typing import Any, Final, Literal
 
 import structlog
 import torch
-from split_model.free_memory import free_bytes
 
 from device_agent.group.heads import BadGroupHead
 from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
 from device_agent.group.kept import KeptLayers
+from device_agent.group.lateness import PERIOD_S
 from device_agent.group.measuring import LinksOrder, measure_as_member, read_order
-from device_agent.group.notes import Card, Device, Measure, Note, Trial, read, written
-from device_agent.group.pace import speed
+from device_agent.group.notes import Card, Device, Done, Measure, Note, Trial, read, written
+from device_agent.group.pace import Pace, speed
 from device_agent.profiling.kept import kept_or_measured
 from peers.board import PeerLost
 from peers.fabric import Fabric
@@ -34,6 +34,7 @@ from service.shared_settings import ModelSettings, ProcessSettings
 from service.stopping import end_at_once
 from split_model.checkpoint import Checkpoint
 from split_model.errors import ModelError
+from split_model.free_memory import free_bytes
 from split_model.hub import identity, resolve
 from split_model.kv_cache import CacheFull
 from split_model.slices import Slice
@@ -77,7 +78,7 @@ class CannotTakePart(ConnectionFailed):
     """This member refused its part; dialling again would not help."""
 
 
-def work(config: MemberConfig, membership: Membership, kept: KeptLayers) -> None:
+def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: Pace) -> None:
     """From the plan to the end of the group; blocks.
 
     Raises ``Refused``, ``ModelError``, ``ValueError``, ``MemoryError`` before the group works, ``RuntimeError`` once it
@@ -101,7 +102,7 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers) -> None
     board.get(ALL_LOADED, LOADED_WITHIN_S)
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
         try:
-            part.worker(held, fabric).serve()
+            part.worker(held, fabric, pace).serve()
         except (BadGroupHead, CacheFull, MemoryError) as error:
             raise RuntimeError(f"a step cannot be computed here: {type(error).__name__}: {error}") from error
 
@@ -167,7 +168,7 @@ async def serve(config: MemberConfig) -> None:
             while refused is None:
                 membership = await attendance.place()
                 welcomed()
-                refused = await _live(config, membership, compute, kept)
+                refused = await _live(config, attendance, membership, compute, kept)
         raise refused  # Once the portal has heard it.
 
     try:
@@ -177,15 +178,25 @@ async def serve(config: MemberConfig) -> None:
 
 
 async def _live(
-    config: MemberConfig, membership: Membership, compute: ThreadPoolExecutor, kept: KeptLayers
+    config: MemberConfig,
+    attendance: Attendance,
+    membership: Membership,
+    compute: ThreadPoolExecutor,
+    kept: KeptLayers,
 ) -> CannotTakePart | None:
     """One life of the group. The end of the membership ends every wait of the thread, and the other way round.
 
     Returns why there shall be no other.
     """
-    running = asyncio.get_running_loop().run_in_executor(compute, work, config, membership, kept)
+    pace = Pace()
+    running = asyncio.get_running_loop().run_in_executor(compute, work, config, membership, kept, pace)
     both: list[asyncio.Future[Any]] = [running, membership.ended]
-    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    said = pace.done
+    while not any(each.done() for each in both):
+        await asyncio.wait(both, timeout=PERIOD_S, return_when=asyncio.FIRST_COMPLETED)
+        if pace.done != said:
+            said = pace.done
+            attendance.note(written(Done(membership.epoch, *said)))
     if not running.done():
         await asyncio.wait([running], timeout=END_WITHIN_S)
     if not running.done():

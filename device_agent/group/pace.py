@@ -7,10 +7,45 @@ from typing import Final
 
 import torch
 
+from device_agent.group.heads import GroupHead, ReadHead, RowsHead
+from device_agent.group.worker import Worker
+from peers.exchange import waited_s
+
 TRIAL_S: Final = 0.25
 """A trial takes so long: some turns of a scheduler that gives a machine's cores to several processes."""
 
 _SIZE: Final = 256
+
+
+class Pace:
+    """What was computed since it was made; read on any thread.
+
+    Attributes:
+        done: steps, and the seconds of this member's own that they took.
+    """
+
+    def __init__(self) -> None:
+        self.done: tuple[int, float] = (0, 0.0)
+
+    def add(self, seconds: float) -> None:
+        """One more step."""
+        steps, before = self.done
+        self.done = steps + 1, before + seconds
+
+
+class PacedWorker(Worker):
+    """Keeps a pace: of each step the time in which it did not wait for others."""
+
+    pace: Pace
+
+    def do(self, head: GroupHead, given: torch.Tensor | None = None) -> torch.Tensor | None:
+        """See ``Worker.do``."""
+        if not isinstance(head, (RowsHead, ReadHead)):
+            return super().do(head, given)
+        began, waited = perf_counter(), waited_s()
+        outputs = super().do(head, given)
+        self.pace.add(perf_counter() - began - (waited_s() - waited))
+        return outputs
 
 
 @torch.inference_mode()

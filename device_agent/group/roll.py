@@ -80,6 +80,10 @@ class Roll:
         """Whether it cannot take part, and has not come again since."""
         return name in self._known and self._known[name].refused
 
+    def was_slow(self, name: str) -> bool:
+        """Whether it is planned without this member because that is slow."""
+        return name in self._known and self._known[name].slow
+
     def is_slow(self, name: str, why: str) -> None:
         """It is planned without this member until it is fast again."""
         known = self._of(name)

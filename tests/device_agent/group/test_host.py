@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from clouds import chain_over, greedy, until
 from groups import PORTAL, hosted, member_here
 from oracle import oracle_tokens, prompt_for
 from tiny_models import build_tiny
 
+from device_agent.group.heads import GroupHead
 from device_agent.group.host import GroupHost
 from device_agent.group.planned import ModePlanner
 from device_agent.group.state import MemberState
+from device_agent.group.worker import Worker
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import Profile
 from device_agent.planning.task import Work
@@ -182,6 +186,42 @@ async def test_devices_and_links_are_measured_before_they_are_planned_with(
         await stack.enter_async_context(member_here(tiny, "three", port))
         await until(lambda: "three" in [each.name for each in seen[-1].devices] and host.formed.is_set(), 60)
         assert len(seen[-1].links) == 6 and await right(host, tiny)
+
+
+async def test_a_slow_member_is_planned_without_until_it_is_fast(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own computing takes much longer than is expected of it, and not that of the others, who wait for it: it is
+    left out, and comes back when its trials are good again; all answers are right."""
+    slow = threading.Event()
+    do = Worker.do
+
+    def sometimes_slow(worker: Worker, head: GroupHead, given: torch.Tensor | None = None) -> torch.Tensor | None:
+        if slow.is_set() and worker._place == 2:
+            time.sleep(0.05)
+        return do(worker, head, given)
+
+    monkeypatch.setattr(Worker, "do", sometimes_slow)
+    monkeypatch.setattr("device_agent.group.member.speed", lambda: 10.0 if slow.is_set() else 100.0)
+    for module in ("living", "member"):
+        monkeypatch.setattr(f"device_agent.group.{module}.PERIOD_S", 0.2)
+    monkeypatch.setattr("device_agent.group.watch.TRIAL_EVERY_S", 0.1)
+    async with (
+        hosted(tiny, "tensor", ("one", "two", "three"), expects=lambda rows, position: (0.01,) * 3) as host,
+        member_here(tiny, "one", port := host.listens.result()),
+        member_here(tiny, "two", port),
+        member_here(tiny, "three", port),
+    ):
+        await until(host.formed.is_set)
+        assert await right(host, tiny) and len(working(host)) == 3
+        slow.set()
+        while of(host, "three").state != "slow":
+            assert await right(host, tiny)
+        assert "times what is expected" in of(host, "three").why
+        await until(lambda: working(host) == ["one", "two"])
+        assert await right(host, tiny) and await right(host, tiny)
+        assert of(host, "three").state == "slow"
+        slow.clear()
+        await until(lambda: working(host) == ["one", "two", "three"])
+        assert await right(host, tiny)
 
 
 async def test_members_outlive_their_portal(tiny: Path) -> None:

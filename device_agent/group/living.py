@@ -1,0 +1,144 @@
+"""The lives of a group, one after the other, as its host has them: each is formed, works, and is lost or ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+
+import structlog
+
+from device_agent.group.company import Company
+from device_agent.group.forming import NotFormed, form
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.kept import KeptLayers
+from device_agent.group.lateness import PERIOD_S
+from device_agent.group.life import GroupLife
+from device_agent.group.making import PlanMaker, Planned
+from device_agent.group.pace import Pace
+from device_agent.group.roll import Roll
+from device_agent.group.state import Doing
+from device_agent.group.submodel import GroupSubmodel
+from device_agent.group.watch import Watch
+from peers.board import PeerLost
+from peers.group import Group
+from split_model.checkpoint import Checkpoint
+
+GOOD_MOMENT_S: Final = 5.0
+"""A member who has come waits so long for a moment in which nobody waits for an answer."""
+
+_LOOK_EVERY_S: Final = 0.05
+_LONG_S: Final = 60.0
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Living:
+    """Attributes are those of ``GroupHost``, and:
+
+    kept: the portal's own layers.
+    watch: who looks at the pace; None: nobody does.
+    say: told what the group does now, and why.
+    ever: whether it has ever been formed.
+    """
+
+    checkpoint: Checkpoint
+    submodel: GroupSubmodel
+    maker: PlanMaker
+    company: Company
+    roll: Roll
+    kept: KeptLayers
+    budget: int
+    silent_s: float
+    name: str
+    formed: asyncio.Event
+    watch: Watch | None
+    say: Callable[[Doing, str], None]
+    ever: bool = False
+
+    async def live(self, planned: Planned) -> Planned | None:
+        """One life, from the plan to its end. Returns the next plan, where that was made meanwhile."""
+        plan, address, pace = planned.plan, self.company.rendezvous.address, Pace()
+        self.say("loading", "")
+        try:
+            group = self.company.open({rank: plan.written() for rank in plan.seats}, plan.seats)
+        except NotFormed as error:
+            log.warning("the group has not begun", why=str(error))
+            return None
+        life: GroupLife | None = None
+        why, following = "the portal has stopped", None
+        try:
+            life = await form(group, plan, self.checkpoint, self.kept, address, self.budget, self.silent_s, pace)
+            if self.watch is not None:
+                self.watch.begin(plan.names, pace)
+            following = await self._work(group, planned, life)
+            why = "the group is planned anew"
+        except NotFormed as error:
+            if error.refused:
+                self.roll.refuses(self.name, str(error))
+            self._lost(group, plan, str(error), max(error.ranks))
+        except PeerLost as error:
+            self._lost(group, plan, str(error), error.rank or 0)
+        finally:
+            self.formed.clear()
+            if life is not None:
+                await asyncio.to_thread(life.end)
+            self.submodel.pause()
+            group.end(why)
+        return following
+
+    def _lost(self, group: Group, plan: JoinedPlan, why: str, rank: int) -> None:
+        self.submodel.lost(why)
+        group.end(why, rank)
+        gone = self.company.blame(why)
+        log.error("the group is lost", why=why, gone=gone, mode=plan.mode)
+        self.say("joining", why)
+
+    async def _work(self, group: Group, planned: Planned, life: GroupLife) -> Planned | None:
+        """From the first step to the last. Returns where it had better be planned anew, with the plan where that is
+        made; raises ``PeerLost``."""
+        loop, changed = asyncio.get_running_loop(), self.company.rendezvous.changed
+        over: asyncio.Future[PeerLost] = loop.create_future()
+        life.start(lambda why, rank: loop.call_soon_threadsafe(over.set_result, PeerLost(why, rank)))
+        ends: list[asyncio.Future[Any]] = [over, group.ended]
+        for end in ends:
+            end.add_done_callback(lambda _: changed.set())
+        self.submodel.begin(life)
+        self.formed.set()
+        self.ever = True
+        self.say("working", "")
+        log.info("the group works", mode=planned.plan.mode, members=list(planned.plan.names), epoch=group.epoch)
+        hopeless: frozenset[str] = frozenset()
+        looked_at = monotonic()
+        while not any(end.done() for end in ends):
+            if self.watch is not None and monotonic() - looked_at >= PERIOD_S:
+                looked_at = monotonic()
+                await self.watch.look(life, group.epoch)
+            names = self.company.taking_part(planned.names)
+            if names and set(names) != set(planned.names) and set(names) != hopeless:
+                try:
+                    following = await self._following(names)
+                except ValueError as error:
+                    log.warning("the group goes on as it is", there=list(names), why=str(error))
+                    hopeless = frozenset(names)
+                    continue
+                if await self._good_moment(set(planned.names) <= set(names), ends):
+                    log.info("the group is planned anew", members=list(names), before=list(planned.names))
+                    return following
+            await self.company.changed(_LONG_S if self.watch is None else PERIOD_S)
+        raise over.result() if over.done() else PeerLost(group.ended.result(), group.blamed)
+
+    async def _following(self, names: tuple[str, ...]) -> Planned | None:
+        """A plan for these members, made while the group works; None: links have to be measured before. Raises
+        ``ValueError`` where there is none."""
+        return None if self.maker.lacks_links(names) else await self.maker.plan(names)
+
+    async def _good_moment(self, wait: bool, ends: list[asyncio.Future[Any]]) -> bool:
+        """Return when the life may end, if there is time to ``wait``; False where it has ended by itself."""
+        deadline = monotonic() + (GOOD_MOMENT_S if wait else 0.0)
+        while self.submodel.busy and monotonic() < deadline and not any(end.done() for end in ends):
+            await asyncio.wait(ends, timeout=_LOOK_EVERY_S)
+        return not any(end.done() for end in ends)
