@@ -61,7 +61,7 @@ async def form(
     await posted(group, plan.seats, FITS)
     group.board.post(LOAD, b"")
     try:
-        held = await asyncio.to_thread(part.load) if part is not None else []
+        held = await asyncio.to_thread(part.load, lambda: group.board.has(())) if part is not None else []
     except ModelError as error:
         raise NotFormed(f"the portal cannot load its part: {error}", (PORTAL,), refused=True) from error
     await posted(group, plan.seats, LOADED)

@@ -4,7 +4,7 @@ planned anew for those who are there."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, Literal
@@ -64,6 +64,7 @@ class GroupHost:
         measured: whether devices and links are measured before they are planned with; else the planner gets None.
         profile: what was measured beforehand, which is not measured again.
         expects: see ``Watch``; None: no member is found to be slow.
+        remark: what the planner has to say of its last plan.
         silent_s: a member from which the portal hears nothing for so long is lost.
         listens: done once members can join, with the port.
         formed: set while the group lives.
@@ -87,6 +88,7 @@ class GroupHost:
     measured: bool = False
     profile: Profile | None = None
     expects: Expects | None = None
+    remark: Callable[[], str] = str
     silent_s: float = SILENT_S
     listens: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     formed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -152,7 +154,7 @@ class GroupHost:
             0 if self._company is None else self._company.epoch,
             self.formed.is_set(),
             tuple(self._state_of(name, name == self.name or name in here) for name in names),
-            self._why,
+            self._why or self.remark(),
         )
 
     def _state_of(self, name: str, here: bool) -> MemberState:

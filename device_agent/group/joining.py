@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -85,11 +86,11 @@ class Part:
         dtype: torch.dtype = getattr(torch, self._plan.dtype)
         return dtype
 
-    def load(self) -> list[HeldLayer]:
-        """Read what the member has of the group's layers, and nothing else. What it has already it keeps. Raises
-        ``BadCheckpoint``."""
-        plan = self._plan
-        return self.kept.load(self._checkpoint, plan.digest, plan.dtype, self.layers, plan.first_layer, self.place)
+    def load(self, check: Callable[[], object] = lambda: None) -> list[HeldLayer]:
+        """Read what the member has of the group's layers, and nothing else. What it has already it keeps. ``check``:
+        see ``KeptLayers.load``. Raises ``BadCheckpoint``."""
+        plan, model = self._plan, self._checkpoint
+        return self.kept.load(model, plan.digest, plan.dtype, self.layers, plan.first_layer, self.place, check)
 
     def worker(self, held: list[HeldLayer], fabric: Fabric, pace: Pace | None = None) -> PacedWorker:
         """What runs the steps, and keeps the pace."""

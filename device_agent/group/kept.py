@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -30,11 +30,19 @@ class KeptLayers:
         return sum(each.loaded_bytes for each in self._held.values()) if self._model == (digest, dtype) else 0
 
     def load(
-        self, checkpoint: Checkpoint, digest: str, dtype: str, layers: Sequence[Layer], first: int, place: int
+        self,
+        checkpoint: Checkpoint,
+        digest: str,
+        dtype: str,
+        layers: Sequence[Layer],
+        first: int,
+        place: int,
+        check: Callable[[], object] = lambda: None,
     ) -> list[HeldLayer]:
         """The layers of a plan, which are the model's from ``first`` on, as far as the member at ``place`` has them.
 
-        What they have no use for is forgotten first. Raises ``BadCheckpoint``.
+        What they have no use for is forgotten first. ``check`` is called before each layer that is read, and may raise
+        what ends it. Raises ``BadCheckpoint``.
         """
         if self._model != (digest, dtype):
             self._model, self._held = (digest, dtype), {}
@@ -50,6 +58,7 @@ class KeptLayers:
         of: torch.dtype = getattr(torch, dtype)
         for number, layer in enumerate(layers, first):
             if number not in self._held:
+                check()
                 self._held[number] = HeldLayer.load(checkpoint, layer, number, place, of)
         return [self._held[first + number] for number in range(len(layers))]
 

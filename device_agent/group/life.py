@@ -88,6 +88,8 @@ class GroupLife:
         seconds at most. What the step gave is delivered; what was asked behind it is not done."""
         self._over()
         self._await_threads()
+        if any(thread.is_alive() for thread in self._threads):
+            self._fabric.lose("the portal has ended it, and a member did not come to an end")
         self._fabric.close()
         self._await_threads()
 

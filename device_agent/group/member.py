@@ -40,8 +40,9 @@ from split_model.kv_cache import CacheFull
 from split_model.slices import Slice
 from wire.errors import Code, ConnectionFailed
 
-END_WITHIN_S: Final = 10.0
-"""A member that still computes for a group that has ended so long ago hangs."""
+END_WITHIN_S: Final = 60.0
+"""A member that still computes for a group that has ended so long ago hangs: it is more than a step takes, or a layer
+to load."""
 
 SLOWEST: Final = 2
 """A member dials again every second at least: answers wait for the group to be formed anew."""
@@ -95,7 +96,7 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: P
     part = Part(plan, checkpoint, rank, config.memory_mb * 10**6, kept)
     board.post(f"{FITS}{rank}", b"")
     board.get(LOAD, LOADED_WITHIN_S)
-    held = part.load()
+    held = part.load(lambda: board.has(()))
     board.post(f"{LOADED}{rank}", b"")
     megabytes = sum(each.loaded_bytes for each in held) // 10**6
     log.info("layers loaded", rank=rank, mode=plan.mode, megabytes=megabytes, layers_kept=kept.reused)
