@@ -126,10 +126,12 @@ class GroupLife:
                 asked = self._asked.get(timeout=IDLE_EVERY_S)
             except Empty:
                 asked = GroupAsk(IdleHead())
-            head = written(EndHead() if asked is None or self._ended else asked.head)
+            if self._ended:
+                asked = None
+            head = written(EndHead() if asked is None else asked.head)
             for rank in others:
                 self._links.send(head, rank, Tag.HEAD)
-            if asked is None or self._ended:
+            if asked is None:
                 return
             if asked.hidden is not None:
                 first = layout_of(self._runs(asked)[0], len(asked.hidden))

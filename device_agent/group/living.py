@@ -85,7 +85,7 @@ class Living:
         finally:
             self.formed.clear()
             if life is not None:
-                await asyncio.to_thread(life.end)
+                await _to_the_end(life.end)
             self.submodel.pause()
             group.end(why)
         return following
@@ -142,3 +142,13 @@ class Living:
         while self.submodel.busy and monotonic() < deadline and not any(end.done() for end in ends):
             await asyncio.wait(ends, timeout=_LOOK_EVERY_S)
         return not any(end.done() for end in ends)
+
+
+async def _to_the_end(call: Callable[[], None]) -> None:
+    """Wait for what blocks for a while, also where nobody wants to wait any more."""
+    ending = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        await ending
+        raise

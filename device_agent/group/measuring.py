@@ -42,7 +42,7 @@ Order = Union[JoinedPlan, LinksOrder]
 
 def read_order(data: bytes) -> Order:
     """Raises ``ValueError`` for what is none."""
-    order: Order = msgspec.msgpack.decode(data, type=Order)  # type: ignore[arg-type]
+    order: Order = msgspec.msgpack.decode(data, type=Order)
     return order
 
 

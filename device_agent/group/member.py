@@ -191,6 +191,7 @@ async def _live(
     """
     pace = Pace()
     running = asyncio.get_running_loop().run_in_executor(compute, work, config, membership, kept, pace)
+    running.add_done_callback(lambda done: done.cancelled() or done.exception())  # Who waits may be gone.
     both: list[asyncio.Future[Any]] = [running, membership.ended]
     said = pace.done
     while not any(each.done() for each in both):

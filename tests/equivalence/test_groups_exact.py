@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from checkpoints import DEMO
 from clouds import chain_over, greedy, until
 from groups import FORMS, group_of, members
 from oracle import oracle_tokens, prompt_for
-from processes import Process, free_port
+from processes import Process, free_port, stop_all_threads
 
 from device_agent.chain.chain import Chain
 from device_agent.group.host import GroupHost
@@ -31,6 +30,8 @@ NAMES = ("one", "two", "three", "four")
 TOKENS = 24
 PROMPT = 70
 UNEVEN = {1: (1.0,), 2: (1.0, 3.0), 3: (2.0, 0.0, 3.0), 4: (1.0, 2.0, 0.0, 4.0)}
+SHORT_S = 4.0
+"""Of silence; more than the two seconds after which a member says that it lives."""
 SAMPLE = [("tensor", 2), ("voltage", 2), ("galaxy-1", 2), ("mixed", 2)]
 
 pytestmark = pytest.mark.system
@@ -118,27 +119,40 @@ async def test_drafting_over_a_group(form: str, started: Started) -> None:
     assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
 
 
-@pytest.mark.parametrize("form", ["tensor", pytest.param("voltage", marks=pytest.mark.slow)])
-async def test_a_member_is_killed(form: str, started: Started) -> None:
-    """The answer under way ends with the same tokens, by those who are left; the kill is noticed at once."""
+@pytest.mark.parametrize(
+    ("form", "how"),
+    [
+        ("tensor", signal.SIGKILL),
+        pytest.param("voltage", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("tensor", signal.SIGSTOP, marks=pytest.mark.slow),
+    ],
+)
+async def test_a_member_is_killed_or_stopped(form: str, how: signal.Signals, started: Started) -> None:
+    """The answer under way ends with the same tokens, by those who are left. A kill is noticed within a second, silence
+    after the time for it. Started again, or going on, the member is taken in again."""
     compute = Compute()
     prompt = prompt_for(DEMO, PROMPT)
-    async with group_of(DEMO, form, started.have(3), started.port) as host:
+    silent_s = SILENT_S if how is signal.SIGKILL else SHORT_S
+    async with group_of(DEMO, form, started.have(3), started.port, silent_s=silent_s) as host:
         chain = chain_of(host, compute)
         session = chain.open(PROMPT + TOKENS)
         chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
         tokens: list[int] = []
-        killed_at = noticed_after = 0.0
+        noticed_after = 0.0
+        process = started.processes["two"].process
+        assert process is not None
         async for chosen in Generation(session, chooser, DraftingWay.of(None, DraftSettings())).run():
             tokens.append(chosen.token)
             if len(tokens) == TOKENS // 3:
-                process = started.processes["two"].process
-                assert process is not None
-                os.kill(process.pid, signal.SIGKILL)
-                killed_at = time.monotonic()
+                process.kill() if how is signal.SIGKILL else stop_all_threads(process.pid)
+                began = time.monotonic()
                 await until(lambda: not host.submodel.connected)
-                noticed_after = time.monotonic() - killed_at
+                noticed_after = time.monotonic() - began
         session.close()
+        assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
+        assert 0 < noticed_after < (1 if how is signal.SIGKILL else SHORT_S + 1)
+        process.send_signal(signal.SIGCONT)
+        started.have(3)
+        await until(lambda: [each.state for each in host.state().members] == ["working"] * 3, 60)
+        await check(host)
     compute.stop()
-    assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
-    assert 0 < noticed_after < SILENT_S / 2, "by its sockets, not by its silence"

@@ -27,6 +27,7 @@ from peers.fabric import EpochOver, Fabric
 from peers.frames import HEADER_BYTES, Kind, PeerFrame, pack, unpack
 from peers.greeting import PeerDoor
 from peers.group import Group
+from peers.inbox import EARLY_BYTES
 from peers.membership import join
 from peers.opening import open_links, receive_exactly
 from peers.rendezvous import listening
@@ -273,6 +274,28 @@ def test_who_takes_too_long_is_named_and_ends_it(lied_to: tuple[Fabric, Liar]) -
     with pytest.raises(PeerLost, match="member 1 has not done") as lost:
         exchange.wait(0.2)
     assert lost.value.rank == 1 and fabric.failure is not None
+
+
+def test_who_takes_nothing_is_lost(lied_to: tuple[Fabric, Liar], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that lives and reads nothing, so that what is sent to it never leaves."""
+    monkeypatch.setattr("peers.outgoing.STUCK_S", 0.3)
+    fabric, liar = lied_to
+    sent = Collectives(fabric).send(torch.zeros(16_000_000), 1, 1)
+    with pytest.raises(PeerLost, match=r"it has taken nothing for 0\.3 s") as lost:
+        sent.wait(20)
+    assert lost.value.rank == 1
+    liar.connection.close()
+
+
+def test_who_sends_what_nobody_asks_for_is_lost(lied_to: tuple[Fabric, Liar], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too much to be kept, under a tag that may still be asked for: it waits in the socket, but not for ever."""
+    monkeypatch.setattr("peers.incoming.STUCK_S", 0.3)
+    fabric, liar = lied_to
+    liar.connection.sendall(pack(PeerFrame(Kind.SEND, 5, 1, 0, EARLY_BYTES + 1)))
+    exchange = Collectives(fabric).all_gather(torch.zeros(2, 6), [1, 1])
+    with pytest.raises(PeerLost, match=r"nobody has asked for it within 0\.3 s") as lost:
+        exchange.wait(20)
+    assert lost.value.rank == 1
 
 
 def test_who_says_nothing_is_lost_and_who_pulses_is_not() -> None:

@@ -16,15 +16,18 @@ from groups import PORTAL, hosted, member_here
 from oracle import oracle_tokens, prompt_for
 from tiny_models import build_tiny
 
-from device_agent.group.heads import GroupHead
+from device_agent.group.heads import BadGroupHead, GroupHead, RowsHead
 from device_agent.group.host import GroupHost
+from device_agent.group.moves import Tag
 from device_agent.group.planned import ModePlanner
 from device_agent.group.state import MemberState
+from device_agent.group.worker import PORTAL as PORTAL_RANK
 from device_agent.group.worker import Worker
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import Profile
 from device_agent.planning.task import Work
 from device_agent.sharing.compute import Compute
+from peers.frames import Kind, PeerFrame
 from split_model.checkpoint import Checkpoint
 from wire.errors import Code, ConnectionFailed
 
@@ -186,6 +189,41 @@ async def test_devices_and_links_are_measured_before_they_are_planned_with(
         await stack.enter_async_context(member_here(tiny, "three", port))
         await until(lambda: "three" in [each.name for each in seen[-1].devices] and host.formed.is_set(), 60)
         assert len(seen[-1].links) == 6 and await right(host, tiny)
+
+
+@pytest.mark.parametrize("lie", ["a tile of no collective", "outputs of another shape", "a head that cannot be"])
+async def test_a_lie_ends_the_liars_part_and_no_request(lie: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever says what cannot be loses its place, by name; what was asked is answered by the others, and rightly."""
+    lies = threading.Event()
+    do = Worker.do
+
+    def lying(worker: Worker, head: GroupHead, given: torch.Tensor | None = None) -> torch.Tensor | None:
+        if lies.is_set() and worker._place == 1 and isinstance(head, RowsHead):
+            lies.clear()
+            links = worker._collectives
+            if lie == "a tile of no collective":
+                fabric = links._fabric
+                frame = PeerFrame(Kind.GATHER, fabric.epoch, 10**6, 0, 4)
+                fabric.link(PORTAL_RANK).outgoing.send(frame, memoryview(bytes(4)))
+            elif lie == "outputs of another shape":
+                links.send(torch.zeros(3), PORTAL_RANK, Tag.RESULT).wait()
+            else:
+                raise BadGroupHead("a test")
+        return do(worker, head, given)
+
+    monkeypatch.setattr(Worker, "do", lying)
+    async with (
+        hosted(tiny, "pipeline", ("one", "two")) as host,
+        member_here(tiny, "one", port := host.listens.result()),
+        member_here(tiny, "two", port),
+    ):
+        await until(host.formed.is_set)
+        epoch = host.state().epoch
+        lies.set()
+        assert await right(host, tiny) and not lies.is_set()
+        assert host.state().epoch > epoch
+        await until(lambda: working(host) == ["one", "two"])  # It has lied once, and may come back.
+        assert await right(host, tiny)
 
 
 async def test_a_slow_member_is_planned_without_until_it_is_fast(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
