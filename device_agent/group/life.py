@@ -139,8 +139,8 @@ class GroupLife:
                 entry = entry_of(first, len(asked.hidden), len(self._ranks), little)
                 send_entry(self._links, asked.hidden, entry, self._ranks, PORTAL)
             mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
-            if isinstance(asked.head, (RowsHead, ReadHead)):
-                self.steps.append((asked.head.rows, asked.head.position if isinstance(asked.head, RowsHead) else 0))
+            if isinstance(asked.head, (RowsHead, BatchHead, ReadHead)):
+                self.steps.append((asked.head.rows, asked.head.position))
             if asked.deliver is not None:
                 self._taken.put((asked, mine))
 

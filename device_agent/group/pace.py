@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from device_agent.group.heads import GroupHead, ReadHead, RowsHead
+from device_agent.group.heads import BatchHead, GroupHead, ReadHead, RowsHead
 from device_agent.group.worker import Worker
 from peers.exchange import waited_s
 
@@ -40,7 +40,7 @@ class PacedWorker(Worker):
 
     def do(self, head: GroupHead, given: torch.Tensor | None = None) -> torch.Tensor | None:
         """See ``Worker.do``."""
-        if not isinstance(head, (RowsHead, ReadHead)):
+        if not isinstance(head, (RowsHead, BatchHead, ReadHead)):
             return super().do(head, given)
         began, waited = perf_counter(), waited_s()
         outputs = super().do(head, given)
