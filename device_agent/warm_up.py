@@ -93,7 +93,10 @@ async def _answer(chain: Chain, way: DraftingWay, temperature: float, until: flo
 
 
 async def warm_up_reader(reader: Reader) -> None:
-    """Be ready for the first request of a model that reads: one short input, one long."""
+    """Be ready for the first request of a model that reads: one short input, one long; where its layers are elsewhere
+    and not there yet, not."""
+    if not reader.submodel.connected:
+        return
     began = monotonic()
     try:
         patches, limit = reader.pooling.spec.patches, reader.pooling.spec.position_limit or WARM_ROWS

@@ -149,12 +149,11 @@ ENDPOINTS: Final = {"generate": "/v1/completions", "embed": "/v1/embeddings", "c
 
 def other_task(task: str, tasks: Sequence[str], model: str) -> RequestError:
     """The model does something else than what is asked of it; without a name, no model does that."""
-    which = f"the model '{_shown(model)}'" if model else "no model here"
     others = " and ".join(ENDPOINTS.get(each, each) for each in tasks) or "nothing"
-    does = f"it serves {others}" if model else f"the first one serves {others}"
-    return RequestError(
-        400, f"{which} does not serve {ENDPOINTS[task]}: {does}", code="unsupported_value", param="model"
-    )
+    text = f"the model '{_shown(model)}' does not serve {ENDPOINTS[task]}: it serves {others}"
+    if not model:
+        text = f"no model here serves {ENDPOINTS[task]}: the first there is serves {others}"
+    return RequestError(400, text, code="unsupported_value", param="model")
 
 
 def drafter_not_found(draft: str, known: Sequence[str]) -> RequestError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from device_agent.answering.prompt import COUNTED_FROM
 from device_agent.answering.tokenizer import SLICE, Tokenizer
@@ -12,7 +12,14 @@ from wire.reading_messages import Read
 
 @dataclass(frozen=True)
 class TextLimits:
-    """What a model takes of a text: its positions, ids of its vocabulary, and whether it tells two texts apart."""
+    """What a model takes of a text.
+
+    Attributes:
+        max_positions: tokens that it reads.
+        vocabulary: ids are below this.
+        token_types: whether it tells two texts apart.
+        prefix, lowers: what is put before a text that is to become a vector, and whether that is in lower case.
+    """
 
     max_positions: int
     vocabulary: int
@@ -32,6 +39,8 @@ def read_texts(request: Read, tokenizer: Tokenizer, limits: TextLimits) -> list[
     Raises:
         SessionFailed: ``context_length_exceeded`` or ``invalid_request``, saying which input it is.
     """
+    if request.task != "embed":
+        limits = replace(limits, prefix="", lowers=False)
     if request.texts:
         return [_text(each, tokenizer, limits, named(request, at)) for at, each in enumerate(request.texts)]
     return [(_ids(each, limits, named(request, at)), None) for at, each in enumerate(request.ids)]

@@ -16,7 +16,7 @@ import torch
 import transformers
 from agents_here import Served
 from PIL import Image
-from reading_models import change_config, text_model
+from reading_models import change_config, text_model, with_pooling
 from tiny_models import build_tiny
 
 TOLERANCE = 1e-4
@@ -100,6 +100,19 @@ async def test_chances_are_as_the_checkpoint_has_its_problem(
     async with served(folder) as http:
         [found] = await classes(http, "fox")
         torch.testing.assert_close(torch.tensor(found["probs"]), chances(logits_of(folder, "fox")), rtol=0, atol=1e-4)
+
+
+async def test_a_classifier_that_says_how_its_texts_become_vectors_serves_both(tmp_path: Path, served: Served) -> None:
+    """What is put before a text for its vector is not put before one that is classified."""
+    folder = text_model("bert-classifier", tmp_path)
+    wanted = logits_of(folder, "fox").softmax(-1)
+    settings = {"prompts": {"q": "query "}, "default_prompt_name": "q"}
+    with_pooling(folder, pooling_mode_cls_token=True, settings=settings)
+    async with served(folder) as http:
+        [found] = await classes(http, "fox")
+        torch.testing.assert_close(torch.tensor(found["probs"]), wanted, rtol=0, atol=TOLERANCE)
+        answer = await http.post("/v1/embeddings", json={"model": "m", "input": "fox"})
+        assert answer.json()["usage"]["prompt_tokens"] == 2 + len("query") + len("fox")
 
 
 # ---- images ----------------------------------------------------------------------------------------------------------

@@ -34,9 +34,11 @@ async def test_a_key_is_asked_for(serving: Any) -> None:
 
 async def test_where_nobody_reads_it_is_said(gateway: Any, agent: Any) -> None:
     """Of the model that is named, or of the first there is."""
-    for body in (BODY, {**BODY, "model": "demo/model"}):
+    for body, who in ((BODY, "no model here serves"), ({**BODY, "model": "demo/model"}, "'demo/model' does not serve")):
         answer = await gateway.http.post("/v1/embeddings", json=body)
-        assert answer.status_code == 400 and "/v1/completions" in answer.json()["error"]["message"]
+        assert answer.status_code == 400
+        message = answer.json()["error"]["message"]
+        assert f"{who} /v1/embeddings" in message and message.endswith("serves /v1/completions")
 
 
 async def test_who_names_no_model_gets_one_that_reads(gateway: Any, agent: Any, reader: Any) -> None:
