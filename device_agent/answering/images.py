@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ PROCESSOR_FILE: Final = "preprocessor_config.json"
 _DATA_URL: Final = re.compile(r"data:image/(?:png|jpe?g);base64,", re.IGNORECASE)
 _NOT_DONE: Final = ("do_center_crop", "do_pad", "do_reduce_labels")
 _BILINEAR: Final = 2
+_FILTERS: Final = range(6)
+"""Pillow's, by number."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,20 @@ class Pixels:
         if resizes and _size(config.get("size")) != (height, width):
             raise UnsupportedModel(f"{PROCESSOR_FILE}: size must be height {height} and width {width}, the model's own")
         normal = config.get("do_normalize", True)
+        resample = _number(config, "resample", _BILINEAR)
+        if resample not in _FILTERS:
+            raise UnsupportedModel(
+                f"{PROCESSOR_FILE}: resample is {resample!r}; it must be from 0 to {len(_FILTERS) - 1}"
+            )
+        std = _each(config, "image_std", channels) if normal else [1.0] * channels
+        if not all(std):
+            raise UnsupportedModel(f"{PROCESSOR_FILE}: image_std is {std}; none of it may be 0")
         return cls(
             shape=(channels, height, width),
-            resample=_number(config, "resample", _BILINEAR) if resizes else None,
+            resample=int(resample) if resizes else None,
             factor=float(_number(config, "rescale_factor", 1 / 255)) if config.get("do_rescale", True) else 1.0,
             mean=_each(config, "image_mean", channels) if normal else [0.0] * channels,
-            std=_each(config, "image_std", channels) if normal else [1.0] * channels,
+            std=std,
         )
 
 
@@ -174,7 +185,7 @@ def _size(given: Any) -> tuple[int, int] | None:
 
 def _number(config: dict[str, Any], field: str, default: float) -> Any:
     value = config.get(field, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UnsupportedModel(f"{PROCESSOR_FILE}: {field} is {value!r}; it must be a number")
     return value
 

@@ -142,7 +142,7 @@ def url_of(image: Image.Image, kind: str = "PNG") -> str:
 @torch.inference_mode()
 def chances_of(folder: Path, *images: Image.Image) -> torch.Tensor:
     """What transformers' own image processor and model say."""
-    processor: Any = transformers.AutoImageProcessor.from_pretrained(folder, use_fast=False)
+    processor: Any = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     kind: Any = transformers.AutoModelForImageClassification
     model = kind.from_pretrained(folder, dtype=torch.float32).eval()
     pixels = processor([image.convert("RGB") for image in images], return_tensors="pt").pixel_values
