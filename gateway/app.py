@@ -121,7 +121,8 @@ def _add_requests(app: FastAPI, desk: Desk) -> None:
 def _add_models(app: FastAPI, desk: Desk) -> None:
     def card(model: ServedModel) -> ModelCard:
         groups = groups_of(model.id, desk.roster.links)
-        return ModelCard(model.id, model.created, model.max_positions, groups=groups or msgspec.UNSET)
+        tasks: list[str] = [*model.tasks]
+        return ModelCard(model.id, model.created, model.max_positions, tasks=tasks, groups=groups or msgspec.UNSET)
 
     async def list_models(request: Request) -> Response:
         return _json(ModelList([card(model) for model in desk.roster.models()]))

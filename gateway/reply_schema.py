@@ -169,14 +169,15 @@ class CompletionChoice(msgspec.Struct, frozen=True):
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """A model, with the positions one request may have as an extra member, named as other engines name it; and the
-    groups of devices that serve it, where there are some."""
+    """A model, with the positions one request may have as an extra member, named as other engines name it; what it can
+    be asked to do; and the groups of devices that serve it, where there are some."""
 
     id: str
     created: int
     max_model_len: int
     object: str = "model"
     owned_by: str = OWNER
+    tasks: list[str] = []
     groups: list[dict[str, Any]] | UnsetType = UNSET
 
 

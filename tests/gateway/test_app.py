@@ -162,15 +162,16 @@ async def test_logprobs_of_a_completion(gateway: Any, agent: Any) -> None:
 
 async def test_models(gateway: Any, connected: Any) -> None:
     """Every model once, by list and by id, slashes included."""
-    other = ServedModel("other", 10, 7)
+    other = ServedModel("other", 10, 7, tasks=["embed", "classify"])
     async with connected(gateway), connected(gateway, models=(other, ServedModel("demo/model", 5, 1))):
         listed = (await gateway.http.get("/v1/models")).json()
         assert listed == {
             "object": "list",
             "data": [
                 {"id": "demo/model", "object": "model", "created": 1_700_000_000, "owned_by": "trilby",
-                 "max_model_len": 5},
-                {"id": "other", "object": "model", "created": 7, "owned_by": "trilby", "max_model_len": 10},
+                 "max_model_len": 5, "tasks": ["generate"]},
+                {"id": "other", "object": "model", "created": 7, "owned_by": "trilby", "max_model_len": 10,
+                 "tasks": ["embed", "classify"]},
             ],
         }  # fmt: skip
         for card in listed["data"]:
