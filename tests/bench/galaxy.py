@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+from bench.edge import kills, straggler
 from bench.edge.cells import ENVIRONMENTS, Cell
 from bench.edge.filling import fill
 from bench.edge.methods import METHODS
@@ -199,7 +201,16 @@ def breakdown(records: Records) -> str:
     )
 
 
+def faults(folder: Path, quick: bool) -> None:
+    """Devices that end, and one that is slow."""
+    kills.write(folder, quick)
+    if not quick:
+        straggler.write(folder)
+
+
 FIGURES = {
+    "straggler": lambda records: straggler.shown(records.found.get("straggler", {})),
+    "kills": lambda records: kills.shown(records.found.get("kills", {}).get("kills", [])),
     "headline": headline,
     "alone": alone,
     "bandwidths": bandwidths,
@@ -216,4 +227,4 @@ FIGURES = {
 }
 
 if __name__ == "__main__":
-    run("galaxy", str(__doc__), cells, port_mb_s, partial(fill, "galaxy", FIGURES))
+    run("galaxy", str(__doc__), cells, port_mb_s, partial(fill, "galaxy", FIGURES), faults)

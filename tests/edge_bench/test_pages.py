@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from bench import galaxy, voltage
+from bench.edge import straggler
 from bench.edge.cells import Cell
 from bench.edge.filling import PAGES
 from bench.edge.records import Records
@@ -106,3 +107,14 @@ def test_what_does_not_fit_says_so() -> None:
     cell = Cell("B", "bert-large", "sequence", 4)
     refusal = {"cell": cell.as_dict(), "refused": "sequence does not fit: device-4 lacks 300 MB"}
     assert "does not fit (OOM)" in galaxy.headline(of((cell, refusal)))
+
+
+def test_a_slow_device_is_noticed_when_the_portal_says_so() -> None:
+    """And what texts a second there were before, under the load, without the device and with it again."""
+    said = [(1.0, 1.0, "working"), (2.0, 1.0, "working"), (6.0, 4.0, "working"), (7.0, 1.0, "slow")]
+    said += [(14.0, 2.0, "slow"), (21.0, 1.0, "working"), (22.0, 1.0, "working"), (30.0, 1.0, "working")]
+    series = [{"at": at, "s": taken, "check": 5.0, straggler.SLOW: state} for at, taken, state in said]
+    text = straggler.shown({"series": series, "loaded": 2.0, "free": 20.0})
+    assert "before the load | 1.00" in text and "until it is noticed | 0.40" in text
+    assert "planned anew | 0.50" in text and "noticed after | 5.0 s" in text
+    assert "end | 1.0 s" in text and "wrong outputs | 0" in text

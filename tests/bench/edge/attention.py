@@ -40,7 +40,7 @@ def measure() -> list[dict[str, Any]]:
     return found
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, quick: bool) -> None:
     """Measure what a folder of records does not have yet."""
     file = folder / FILE
     if not file.is_file():

@@ -20,11 +20,11 @@ def run(
     cells: Callable[[bool], Iterator[Cell]],
     communication: Communication,
     fill: Callable[[Path], None],
-    before: Callable[[Path], None] = lambda folder: None,
+    before: Callable[[Path, bool], None],
 ) -> None:
     """The command line of a bench.
 
-    before: measures what needs no devices.
+    before: measures what needs no devices, where that has no record yet.
 
     fill: makes the page of a folder of records.
     """
@@ -42,10 +42,11 @@ def run(
             print("   " if (arguments.records / f"{cell.name}.json").is_file() else "to do", cell.name)
         return
     missing = [cell for cell in planned if not (arguments.records / f"{cell.name}.json").is_file()]
+    if not arguments.page and not arguments.only:
+        before(arguments.records, arguments.quick)
     if missing and not arguments.page:
         if obstacle():
             raise SystemExit(f"no emulated networks here: {obstacle()}")
-        before(arguments.records)
         began = time.monotonic()
         with Devices(arguments.records / "logs") as devices:
             measurement = Measurement(arguments.records, devices, communication)

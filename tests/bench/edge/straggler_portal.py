@@ -1,0 +1,64 @@
+"""The portal of a group of real members, which reads one text after another and says how long each took.
+
+python -m bench.edge.straggler_portal ADDRESS MODEL DEVICES SECONDS
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from contextlib import suppress
+
+import torch
+from bench.edge.job import PORT, SECRET
+
+from device_agent.group.host import GroupHost
+from device_agent.group.submodel import GroupSubmodel
+from device_agent.planning.even import plan_evenly
+from device_agent.planning.shape import ModelShape
+from service.logs import configure_logs
+from split_model.checkpoint import Checkpoint
+
+ROWS = 128
+
+
+async def main() -> None:
+    """Form the group, then go on for so many seconds."""
+    address, model, devices, seconds = sys.argv[1:]
+    checkpoint = Checkpoint.open(model)
+    spec, shape = checkpoint.spec, ModelShape.of(checkpoint.spec, "float32")
+    submodel = GroupSubmodel(spec.hidden_size, torch.float32, max_positions=spec.max_positions)
+    host = GroupHost(
+        checkpoint=checkpoint,
+        submodel=submodel,
+        planner=lambda profile, names: plan_evenly("galaxy", shape, names, "terminal"),
+        wanted=devices.split(","),
+        first_layer=0,
+        dtype="float32",
+        key=SECRET,
+        address=address,
+        port=PORT,
+        name="terminal",
+    )
+    running = asyncio.create_task(host.run())
+    await host.formed.wait()
+    hidden = torch.randn(ROWS, spec.hidden_size, generator=torch.Generator().manual_seed(1))
+    ends = time.monotonic() + float(seconds)
+    while time.monotonic() < ends:
+        began = time.monotonic()
+        outputs = await submodel.read(hidden, [ROWS])
+        state = host.state()
+        told = {member.name: member.state for member in state.members}
+        check = round(float(outputs.double().abs().sum()), 2)
+        print(json.dumps({"at": time.monotonic(), "s": time.monotonic() - began, "check": check} | told), flush=True)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    configure_logs("portal", "info", "text")
+    asyncio.run(main())
