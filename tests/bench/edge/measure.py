@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import torch
 from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, MOST_BYTES, Cell
 from bench.edge.groups import DEVICES, TERMINAL, Devices, GroupFailed
 from bench.edge.job import Job, Moment, Result
@@ -46,7 +45,6 @@ class Measurement:
 
     def __init__(self, folder: Path, devices: Devices, communication: Communication) -> None:
         self._folder, self._devices, self._communication = folder, devices, communication
-        self._tables: dict[tuple[str, int, str], Tables] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
     def all(self, cells: Iterable[Cell], say: Callable[[str], None]) -> None:
@@ -119,12 +117,8 @@ class Measurement:
         return self._communication(reference.shape, task, local_s)
 
     def _known(self, cell: Cell) -> Tables:
-        """Products of one core, measured once for each shape; read where they were."""
-        rows = cell.model.rows
-        key = cell.shape, rows, cell.dtype
-        if key not in self._tables:
-            self._tables[key] = tables(cell.model, getattr(torch, cell.dtype))
-        return self._tables[key]
+        """Products of one core, measured once for each shape."""
+        return tables(cell.model, cell.dtype, self._folder / f"{cell.shape}_{cell.dtype}.profile")
 
 
 def said(record: Record) -> str:

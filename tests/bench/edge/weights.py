@@ -45,8 +45,8 @@ class RandomCheckpoint(Checkpoint):
         """Fills ``out`` with small numbers; norms' weights are about 1."""
         into = out.t() if part.turned else out
         full = part.full_shape if len(part.full_shape) < 3 else (part.full_shape[0], math.prod(part.full_shape[1:]))
-        rows = part.rows or range(full[0])
-        columns = (part.columns or range(full[1])) if len(full) > 1 else range(1)
+        rows = range(full[0]) if part.rows is None else part.rows
+        columns = range(1) if len(full) == 1 else range(full[1]) if part.columns is None else part.columns
         stride = STRIDE if len(full) > 1 else 1
         begin = _place(part.name) + stride * rows.start + columns.start
         found = _numbers().as_strided((len(rows), len(columns)), (stride, 1), begin)
