@@ -12,8 +12,9 @@ from pathlib import Path
 
 from bench.edge import kills, straggler
 from bench.edge.cells import ENVIRONMENTS, Cell
-from bench.edge.filling import fill
+from bench.edge.filling import fill, picture
 from bench.edge.methods import METHODS
+from bench.edge.plots import Lines
 from bench.edge.records import Records
 from bench.edge.run import run
 from bench.edge.shapes import SHAPES as SHAPES_BY_NAME
@@ -157,6 +158,22 @@ def bandwidths(records: Records) -> str:
     return table(["", "env.", "method", *(f"{mbit:g} Mb/s" for mbit in all_of_them)], rows)
 
 
+def plot(records: Records) -> str:
+    """Times over Trilby's, by bandwidth."""
+    panels: dict[str, Lines] = {}
+    for shape in ("bert-large", "gpt2-large"):
+        for env in PAPER[shape]:
+            lines = {}
+            for method in BASELINES:
+                found = [
+                    (mbit, records.ratio(Cell(env, shape, method, 4, mbit), Cell(env, shape, "joint", 4, mbit)))
+                    for mbit in sorted((*BANDWIDTHS, 500.0))
+                ]
+                lines[method] = [(mbit, ratio) for mbit, ratio in found if ratio is not None]
+            panels[f"{SHAPES_BY_NAME[shape].title}, {env}"] = lines
+    return picture("galaxy/bandwidths.png", panels, "Mb/s", "time over Trilby's")
+
+
 def scaling(records: Records) -> str:
     """Weak: 96 rows a device, the share of so many times one device's speed. Strong: 384 rows, over one device."""
     rows = []
@@ -209,6 +226,7 @@ def faults(folder: Path, quick: bool) -> None:
 
 
 FIGURES = {
+    "plot": plot,
     "straggler": lambda records: straggler.shown(records.found.get("straggler", {})),
     "kills": lambda records: kills.shown(records.found.get("kills", {}).get("kills", [])),
     "headline": headline,

@@ -13,9 +13,10 @@ from functools import partial
 
 from bench.edge import attention
 from bench.edge.cells import Cell
-from bench.edge.filling import fill
+from bench.edge.filling import fill, picture
 from bench.edge.measured import with_ports
 from bench.edge.methods import METHODS
+from bench.edge.plots import Lines
 from bench.edge.records import Records
 from bench.edge.run import run
 from bench.edge.shapes import longer
@@ -141,6 +142,19 @@ def sent_by(records: Records, cell: Cell) -> float:
     return statistics.fmean(sent.values()) if sent else math.nan
 
 
+def plot(records: Records) -> str:
+    """Seconds over one device's, by devices."""
+    panels: dict[str, Lines] = {}
+    for shape in SHAPES:
+        lines = {}
+        for method in COMPARED:
+            cells = [Cell("six", shape, method, count) for count in range(2, 7)]
+            found = [(float(cell.devices), records.ratio(cell, cell.local())) for cell in cells]
+            lines[method] = [(count, ratio) for count, ratio in found if ratio is not None]
+        panels[longer(shape, 0).title] = lines
+    return picture("voltage/devices.png", panels, "devices", "time over one device's")
+
+
 def moved(records: Records) -> str:
     """Bytes that a device sends for a layer, beside the formulas."""
     rows = []
@@ -188,6 +202,7 @@ def breakdown(records: Records) -> str:
 
 
 FIGURES = {
+    "plot": plot,
     "attention": lambda records: attention.shown(records.found.get("attention", {}).get("attention", [])),
     "headline": headline,
     "devices": devices,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +12,7 @@ from bench import galaxy, voltage
 from bench.edge import straggler
 from bench.edge.cells import Cell
 from bench.edge.filling import PAGES
+from bench.edge.plots import draw
 from bench.edge.records import Records
 from bench.page import names
 
@@ -118,3 +120,10 @@ def test_a_slow_device_is_noticed_when_the_portal_says_so() -> None:
     assert "before the load | 1.00" in text and "until it is noticed | 0.40" in text
     assert "planned anew | 0.50" in text and "noticed after | 5.0 s" in text
     assert "end | 1.0 s" in text and "wrong outputs | 0" in text
+
+
+def test_points_are_drawn_the_same_every_time(tmp_path: Path) -> None:
+    """A page that is filled again from the same records changes nothing."""
+    for name in ("one.png", "other.png"):
+        draw({"BERT-large": {"voltage": [(2.0, 0.7), (6.0, 0.5)]}}, "devices", "time", tmp_path / name)
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "other.png").read_bytes()

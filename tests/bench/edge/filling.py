@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from bench.edge.plots import Lines, draw
 from bench.edge.records import Records
 from bench.page import ROOT, filled, names
 
 PAGES = ROOT / "docs" / "results"
+
+
+def picture(file: str, panels: Mapping[str, Lines], across: str, up: str) -> str:
+    """Draw what was measured, and show it; a panel needs two points of a method."""
+    known: dict[str, Lines] = {}
+    for title, lines in panels.items():
+        if drawn := {method: points for method, points in lines.items() if len(points) > 1}:
+            known[title] = drawn
+    if not known:
+        return "*Not measured yet.*"
+    draw(known, across, up, PAGES / file)
+    return f"![{up}, by {across}]({file})"
 
 
 def fill(page: str, figures: Mapping[str, Callable[[Records], str]], folder: Path) -> None:
