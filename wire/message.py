@@ -19,6 +19,7 @@ Name = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Size = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, lt=2**32)]
 
 Times = Annotated[list[Count], msgspec.Meta(max_length=MAX_TIMES)]
 Nodes = Annotated[list[Count], msgspec.Meta(max_length=MAX_BRANCHING_ROWS)]
@@ -32,9 +33,9 @@ class Heartbeat(Message, frozen=True, tag=1):
     """I am alive. ``sent_us`` is the sender's clock; ``echo_us`` is the newest one received from the peer (0 = none),
     and ``held_us`` how long it was kept, so that the peer can subtract it from the round trip it measures."""
 
-    sent_us: int
-    echo_us: int = 0
-    held_us: int = 0
+    sent_us: Size
+    echo_us: Size = 0
+    held_us: Size = 0
 
 
 class Failed(Message, frozen=True, tag=2):
@@ -44,7 +45,7 @@ class Failed(Message, frozen=True, tag=2):
     message: Name
     subject: Number | None = None
     param: Name | None = None
-    retry_after_s: float | None = None
+    retry_after_s: Seconds | None = None
 
 
 class Drain(Message, frozen=True, tag=3):

@@ -125,6 +125,21 @@ def test_a_shape_that_lies_is_refused(shape: tuple[int, ...], size: int) -> None
     assert refused.value.code is Code.BAD_FRAME
 
 
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 2.0**32])
+def test_times_that_cannot_be_are_refused(seconds: float) -> None:
+    """Nobody comes back for ever, before now, or at no time at all: what counts tries would not count such."""
+    with pytest.raises(ConnectionFailed) as refused:
+        decode(encode(Failed("internal", "why", 1, retry_after_s=seconds)), CLOUD_LINK)
+    assert refused.value.code is Code.BAD_FRAME
+
+
+@pytest.mark.parametrize("clock", [(-1, 0, 0), (1, 2**63, 0), (1, 1, -(2**62))])
+def test_clocks_that_cannot_be_are_refused(clock: tuple[int, int, int]) -> None:
+    """A round trip is measured by them, and what is sent by that."""
+    with pytest.raises(ConnectionFailed):
+        decode(encode(Heartbeat(*clock)), CLOUD_LINK)
+
+
 def test_more_nodes_than_may_come_are_refused() -> None:
     """Parents and nodes are counted before anything is made of them; as many as may come fit the header at any size."""
     most, row = [2**32 - 1] * MAX_BRANCHING_ROWS, Tensor("float32", (1,), b"x" * 4)
