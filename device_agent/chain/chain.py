@@ -133,8 +133,8 @@ class ChainSession:
 
     @property
     def spent(self) -> TurnSpent | None:
-        """Where the time of this turn went so far, each answer of the cloud counted as a round; None until its prompt
-        is answered, where no cloud has part in it, and where that has all layers: who holds the rest is no device."""
+        """Where the time of this turn went so far, each answer of the cloud counted as a round. None until the prompt
+        is answered, and unless both the device and the cloud have layers: else there is nothing to tell apart."""
         here = self.chain.parts.front.blocks or self.back is not None
         return self.hints.spent if self.hints is not None and here else None
 

@@ -121,7 +121,8 @@ def _best(shelf: _Shelf) -> str:
 
 
 def _name_of(model: str) -> str:
-    """What requests call a small model, which is a folder or has an owner on the hub: all else is a slip of the pen."""
+    """What requests call a small model. Raises BadDrafter for what is neither a folder nor a hub id with an owner: a
+    kind that was mistyped."""
     if "/" not in model and not Path(model).is_dir():
         raise BadDrafter(f"--draft {model!r} is none of {', '.join(KINDS)}, and no folder or hub id of a small model")
     name = model_name(model)
