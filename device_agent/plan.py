@@ -61,7 +61,7 @@ def run(config: PlanConfig) -> None:
     """Plan and print."""
     end_at_once()
     try:
-        checkpoint = Checkpoint.open(resolve(config.model, attention=None), None)
+        checkpoint = Checkpoint.open(resolve(config.model, only=lambda _: [], attention=None), None)
         task = task_of(config, checkpoint.spec, _profile(config.profiles, identity(checkpoint)))
     except (ModelError, ValueError, OSError) as error:
         raise SystemExit(f"Cannot plan: {error}") from None

@@ -8,14 +8,17 @@ from device_agent.planning.profile import DeviceProfile
 from device_agent.profiling.compute import Told
 from device_agent.profiling.config import MeasureSettings
 from device_agent.profiling.kept import kept_or_measured
+from device_agent.profiling.layer_runs import LAYER
 from device_agent.profiling.together import Measure
 from split_model.checkpoint import Checkpoint
 from split_model.hub import resolve
+from split_model.slices import Slice
 
 
 def opened(config: MeasureSettings) -> Checkpoint:
-    """The model, of whatever kind it is. Raises ModelError."""
-    return Checkpoint.open(resolve(config.model, attention=None), None)
+    """The model, of whatever kind it is; of one on the hub only what is measured is fetched. Raises ModelError."""
+    measured = Slice(LAYER, LAYER + 1, embedding=True, head=True)
+    return Checkpoint.open(resolve(config.model, only=lambda _: [measured], attention=None), None)
 
 
 def measure_of(config: MeasureSettings, checkpoint: Checkpoint, name: str, told: Told | None = None) -> Measure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,18 @@ def test_a_prompt_is_as_long_as_the_model_takes(name: str, rows: int, generates:
     assert facts["prompt_rows"] == rows and "new_token_s" not in facts
     shorter = json.loads(plan("--mode", "voltage", "--json", "--prompt", "10", "--new", "3", name=name).output)
     assert shorter.get("new_tokens") == (3 if generates else None)
+
+
+def test_a_model_on_the_hub_is_planned_without_its_weights(tmp_path: Path) -> None:
+    """Of one whose files are many only the small ones have to be here; its commit says which model it is."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    whole = build_tiny("llama", tmp_path / "whole", max_shard_bytes=20_000)
+    snapshot = tmp_path / "models--acme--tiny" / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    for small in ("config.json", "model.safetensors.index.json"):
+        shutil.copy(whole / small, snapshot)
+    measured = made_up(ModelShape.of(Checkpoint.open(snapshot).spec, "float32"), SPEEDS, 1e8)
+    file = tmp_path / "profile.json"
+    file.write_text(written(replace(measured, digest=f"commit:{commit}")))
+    said = CliRunner().invoke(main, ["--model", str(snapshot), "--profiles", str(file), "--mode", "local"])
+    assert said.exit_code == 0, said.output
