@@ -67,7 +67,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
         ranks: of the members that compute, by their place in the plan; the portal has rank 0.
         alike: the layers' forms.
         positions: for how many of one session each member must have room before it loads.
-        mode, names: see ``GroupPlan``.
+        mode, names, one_shot_bytes: see ``GroupPlan``.
     """
 
     digest: _Name
@@ -78,6 +78,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
     positions: _Number
     mode: _Name
     names: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=64)]
+    one_shot_bytes: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
     @classmethod
     def of(
@@ -87,7 +88,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
         others = iter(range(1, len(plan.members) + 1))
         ranks = tuple(0 if name == plan.portal else next(others) for name in plan.members)
         alike = tuple(_Alike(len(list(same)), _form(layer)) for layer, same in groupby(plan.layers))
-        return cls(digest, dtype, first, ranks, alike, positions, plan.mode, plan.members)
+        return cls(digest, dtype, first, ranks, alike, positions, plan.mode, plan.members, plan.one_shot_bytes)
 
     def written(self) -> bytes:
         """As ``read`` takes it."""

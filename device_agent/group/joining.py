@@ -95,7 +95,8 @@ class Part:
     def worker(self, held: list[HeldLayer], fabric: Fabric, pace: Pace | None = None) -> PacedWorker:
         """What runs the steps, and keeps the pace."""
         ranks = self._plan.ranks
-        worker = PacedWorker(self._checkpoint.spec, held, self.dtype, Collectives(fabric, ranks), ranks, self.place)
+        collectives = Collectives(fabric, ranks, self._plan.one_shot_bytes)
+        worker = PacedWorker(self._checkpoint.spec, held, self.dtype, collectives, ranks, self.place)
         worker.pace = pace or Pace()
         return worker
 

@@ -50,7 +50,7 @@ def plan_for(mode: str, task: Task) -> GroupPlan:
     if mode not in PLANNERS:
         raise ValueError(f"mode {mode!r} is not one of {', '.join(PLANNERS)}")
     try:
-        return with_few_rows(task, replace(PLANNERS[mode](task), mode=mode))
+        return with_few_rows(task, replace(PLANNERS[mode](task), mode=mode, one_shot_bytes=task.profile.one_shot_bytes))
     except DoesNotFit as error:
         raise DoesNotFit(mode, error.lacks) from None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import Final, Union
 
 from device_agent.planning.shape import ModelShape
 
@@ -108,6 +108,10 @@ def as_run(layer: Layer, rows: int, cached: int, sessions: int = 1) -> Layer:
     return layer
 
 
+ONE_SHOT_BYTES: Final = 32 * 1024
+"""Where nobody has measured it; as collectives have it."""
+
+
 @dataclass(frozen=True)
 class GroupPlan:
     """How a group computes one model.
@@ -118,6 +122,7 @@ class GroupPlan:
         portal: the device that has tokens and head; it need not be a member.
         layers: one a layer of the model.
         embeds_all: whether every member has the embedding and gets token ids; else the portal sends hidden states.
+        one_shot_bytes: what goes from each to all at once, see `Profile`.
     """
 
     mode: str
@@ -125,6 +130,7 @@ class GroupPlan:
     portal: str
     layers: tuple[Layer, ...]
     embeds_all: bool = False
+    one_shot_bytes: int = ONE_SHOT_BYTES
 
     def check(self, shape: ModelShape) -> None:
         """Raises ValueError, naming the layer, unless every group, column and row is handed out exactly once."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from device_agent.planning.plan import ONE_SHOT_BYTES
 from device_agent.planning.table import Table
 
 VERSION = 1
@@ -121,7 +122,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: tuple[DeviceProfile, ...]
     links: tuple[LinkProfile, ...]
     collectives: tuple[Collective, ...] = ()
-    one_shot_bytes: int = 32768
+    one_shot_bytes: int = ONE_SHOT_BYTES
 
     def __post_init__(self) -> None:
         if self.version != VERSION:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from device_agent.planning.plan import ONE_SHOT_BYTES
 from device_agent.planning.profile import VERSION, Collective, DeviceProfile, LinkProfile, Profile
-
-ONE_SHOT_BYTES = 32768
-"""Where nobody has measured it."""
 
 
 def assembled(

@@ -40,7 +40,7 @@ def work(name: str, membership: Membership) -> None:
     layers = enumerate(plan.layers(spec))
     held = [HeldLayer.load(checkpoint, layer, number, place, dtype) for number, layer in layers]
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
-        collectives = WatchedCollectives(fabric, plan.ranks)
+        collectives = WatchedCollectives(fabric, plan.ranks, plan.one_shot_bytes)
         worker = WatchedWorker(spec, held, dtype, collectives, plan.ranks, place)
         worker.watch, worker.moments = collectives, []
         board.post(f"{LOADED}{rank}", b"")

@@ -29,11 +29,13 @@ def checkpoint(tiny_folder: Path) -> Checkpoint:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_plans_come_out_as_they_went_in(form: str, checkpoint: Checkpoint) -> None:
-    """Layers, ranks and names; the portal has rank 0 wherever it stands."""
+    """Layers, ranks, names, and what is sent in one shot; the portal has rank 0 wherever it stands."""
     plan = plan_of(checkpoint.spec, form, ("one", PORTAL, "three"), (1.0, 2.0, 3.0))
+    plan = replace(plan, one_shot_bytes=1234)
     joined = JoinedPlan.read(JoinedPlan.of(plan, "digest", "float32", 0, 100).written())
     assert joined.layers(checkpoint.spec) == plan.layers
     assert joined.ranks == (1, 0, 2) and joined.seats == {1: "one", 2: "three"}
+    assert joined.one_shot_bytes == 1234
 
 
 def test_lies_in_a_plan_are_refused(checkpoint: Checkpoint) -> None:
@@ -43,7 +45,13 @@ def test_lies_in_a_plan_are_refused(checkpoint: Checkpoint) -> None:
         with pytest.raises(ValueError):
             JoinedPlan.read(data)
     fields = msgspec.to_builtins(good)
-    lies: list[dict[str, object]] = [{"dtype": "int8"}, {"more": 1}, {"first_layer": -1}, {"alike": [[1, [9, 0]]]}]
+    lies: list[dict[str, object]] = [
+        {"dtype": "int8"},
+        {"more": 1},
+        {"one_shot_bytes": -1},
+        {"first_layer": -1},
+        {"alike": [[1, [9, 0]]]},
+    ]
     for change in lies:
         with pytest.raises(ValueError):
             JoinedPlan.read(msgspec.msgpack.encode({**fields, **change}))

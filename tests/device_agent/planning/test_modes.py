@@ -28,6 +28,13 @@ def test_every_mode_plans_by_its_name(mode: str, of: object) -> None:
         assert plan.mode == mode and plan.portal == "a" and not asked.lacks(plan)
 
 
+@pytest.mark.parametrize("mode", PLANNERS)
+def test_a_plan_says_what_goes_in_one_shot(mode: str) -> None:
+    """What was measured, so that who computes goes by what was predicted with."""
+    measured = profile(TINY_CAUSAL, [1e9, 2e9], 1e7, one_shot_bytes=4321)
+    assert plan_for(mode, task(TINY_CAUSAL, measured, Work(50, 5))).one_shot_bytes == 4321
+
+
 def test_another_mode_is_refused() -> None:
     """By the names of those there are."""
     with pytest.raises(
