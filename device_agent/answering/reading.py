@@ -83,6 +83,8 @@ async def read(model: ServedReader, request: Read, post: Post) -> None:
         reading = partial(read_texts, request, model.tokenizer, model.limits)
         inputs = await model.readers.submit(reading, request.tenant)
         rows = [len(ids) for ids, _ in inputs]
+    if not inputs:
+        raise SessionFailed(Code.INVALID_REQUEST, "there is nothing to read", param="input")
     async with model.permits.one(request.tenant):
         post(Accepted(request.request, sum(rows)))
         for some in portions(rows, min(AT_ONCE_ROWS, model.reader.submodel.max_rows)):

@@ -82,3 +82,5 @@ async def test_it_does_only_what_it_can(model: ServedReader) -> None:
     """The gateway asks for nothing else, but it may know an older agent of this name."""
     with pytest.raises(SessionFailed, match="something else"):
         await read(model, Read(1, "id", "m", "classify", ids=[[8]]), lambda message: None)
+    with pytest.raises(SessionFailed, match="nothing to read"):
+        await read(model, Read(1, "id", "m", "embed"), lambda message: None)
