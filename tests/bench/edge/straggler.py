@@ -26,7 +26,7 @@ from bench.testbed.processes import environment
 from bench.testbed.scenario import load
 
 FILE = "straggler.json"
-SHAPE = Shape(layers=6, positions=512)
+SHAPE = Shape(layers=4, positions=512)
 QUOTAS = {"device-1": 0.4, "device-2": 0.4, "device-3": 0.22}
 SLOW = "device-2"
 LOADS = 3
@@ -50,7 +50,8 @@ def measure(folder: Path) -> dict[str, Any]:
         portal = bed.spawn(TERMINAL, [sys.executable, "-m", *words], env=key, **popen)
         member = [sys.executable, "-m", "device_agent.group.member", "--model", str(model), "--threads", "1"]
         loads = []
-        for name in QUOTAS:
+        for name, cores in QUOTAS.items():
+            bed.host(name).set_cores(cores)  # They measure themselves under it.
             more = ["--join", f"{where}:{PORT}", "--name", name]
             bed.spawn(name, [*member, *more], env=key, stdout=log, stderr=log)
         for _ in range(LOADS):
@@ -58,8 +59,6 @@ def measure(folder: Path) -> dict[str, Any]:
             loads[-1].send_signal(signal.SIGSTOP)
         assert portal.stdout is not None
         series: Series = [json.loads(portal.stdout.readline())]
-        for name, cores in QUOTAS.items():
-            bed.host(name).set_cores(cores)
         began, sent = time.monotonic(), [signal.SIGCONT, signal.SIGSTOP]
         due = [began + QUIET_S, began + QUIET_S + LOADED_S]
         for line in portal.stdout:

@@ -15,32 +15,36 @@ import torch
 from bench.edge.job import PORT, SECRET
 
 from device_agent.group.host import GroupHost
+from device_agent.group.planned import ModePlanner
 from device_agent.group.submodel import GroupSubmodel
-from device_agent.planning.even import plan_evenly
-from device_agent.planning.shape import ModelShape
+from device_agent.planning.task import Work
 from service.logs import configure_logs
 from split_model.checkpoint import Checkpoint
 
-ROWS = 128
+ROWS = 48
+TERMINAL = "terminal"
 
 
 async def main() -> None:
     """Form the group, then go on for so many seconds."""
     address, model, devices, seconds = sys.argv[1:]
     checkpoint = Checkpoint.open(model)
-    spec, shape = checkpoint.spec, ModelShape.of(checkpoint.spec, "float32")
+    spec = checkpoint.spec
+    planner = ModePlanner("galaxy", spec, "float32", TERMINAL, Work(ROWS, 0, ROWS))
     submodel = GroupSubmodel(spec.hidden_size, torch.float32, max_positions=spec.max_positions)
     host = GroupHost(
         checkpoint=checkpoint,
         submodel=submodel,
-        planner=lambda profile, names: plan_evenly("galaxy", shape, names, "terminal"),
+        planner=planner,
         wanted=devices.split(","),
         first_layer=0,
         dtype="float32",
         key=SECRET,
         address=address,
         port=PORT,
-        name="terminal",
+        name=TERMINAL,
+        measured=True,
+        expects=planner.expects,
     )
     running = asyncio.create_task(host.run())
     await host.formed.wait()
