@@ -60,7 +60,7 @@ def cells(quick: bool) -> Iterator[Cell]:
     runs = 1 if quick else 3
     for shape in ("bert-large", "gpt2-large") if quick else SHAPES:
         for environment in ("A", "B"):
-            local = Cell(environment, shape, "local", 1, 0.0, runs=max(runs, 2))
+            local = Cell(environment, shape, "local", 1, 0.0, runs=runs)
             yield local
             yield local.calibration(4)
             for method in (*OURS, *BASELINES, *(MORE if environment == "B" else ())):

@@ -62,7 +62,7 @@ def cells(quick: bool) -> Iterator[Cell]:
     runs = 1 if quick else 3
     for shape in shapes:
         six = Cell("six", shape, "voltage", 6, runs=runs)
-        yield Cell(**{**six.local().as_dict(), "runs": max(runs, 2)})
+        yield Cell(**{**six.local().as_dict(), "runs": runs})
         yield six.calibration()
         for devices in (6, 2, 4) if quick else (6, 2, 3, 4, 5):
             for method in COMPARED:
