@@ -141,7 +141,10 @@ def alone(records: Records) -> str:
         for environment in PAPER[shape]:
             cells = [Cell(environment, shape, method, 4) for method in ("joint", *BASELINES)]
             ratios = [records.ratio(cell, cell.local()) for cell in cells]
-            shown = ["–" if ratio is None else f"{ratio:.2f}" + " slower" * (ratio > 1) for ratio in ratios]
+            shown = [
+                records.marked(cell, "–" if ratio is None else f"{ratio:.2f}{records.slower(cell)}")
+                for cell, ratio in zip(cells, ratios, strict=True)
+            ]
             rows.append([SHAPES_BY_NAME[shape].title, environment, *shown])
     return table(["", "env.", "**Trilby**", "M-LM", "SP", "EdgeShard", "Galaxy"], rows)
 

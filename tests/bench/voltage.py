@@ -85,7 +85,7 @@ def cells(quick: bool) -> Iterator[Cell]:
 def against_one(records: Records, cell: Cell) -> str:
     """How much more, or less, a cell takes than one device."""
     ratio = records.ratio(cell, cell.local())
-    return records.marked(cell, "–" if ratio is None else f"{ratio * 100 - 100:+.1f} %")
+    return records.marked(cell, "–" if ratio is None else f"{ratio * 100 - 100:+.1f} %{records.slower(cell)}")
 
 
 def headline(records: Records) -> str:

@@ -98,10 +98,12 @@ def test_what_cannot_be_trusted_is_no_result(records: Records, why: str) -> None
 
 
 def test_a_group_that_is_slower_than_one_device_says_so() -> None:
-    """In the table of Galaxy's methods against the best device alone."""
+    """And whether its plan did."""
     ours = Cell("A", "bert-large", "joint", 4)
-    records = of((ours, record(ours, 12.0)), (ours.local(), record(ours.local(), 10.0)))
-    assert "1.20 slower" in galaxy.alone(records)
+    for predicted, word in ((11.0, "as planned"), (9.0, "not foreseen")):
+        slow = record(ours, 12.0, predicted_full_s=predicted)
+        records = of((ours, slow), (ours.local(), record(ours.local(), 10.0)))
+        assert f"1.20 ({word})" in galaxy.alone(records)
 
 
 def test_what_does_not_fit_says_so() -> None:

@@ -40,7 +40,7 @@ class Moment(msgspec.Struct, frozen=True):
     Attributes:
         entered, left: when its rows had come, and when its part of the last layer was done.
         waits: seconds in which it waited for others or read what they sent, by the kind of exchange.
-        exchanges: how many it took part in.
+        exchanges: places at which it waited for them.
         cpu_s: CPU seconds of the thread that computes; of all threads with ``process_s``.
     """
 

@@ -56,6 +56,13 @@ class Records:
         one, other = self.seconds(cell), self.seconds(to)
         return None if one is None or other is None else one / other
 
+    def slower(self, cell: Cell) -> str:
+        """Of a group that takes longer than one device: whether its plan had said so; "" where it is faster."""
+        one = self.seconds(cell.local())
+        if one is None or (self.ratio(cell, cell.local()) or 0.0) <= 1:
+            return ""
+        return " (as planned)" if self.value(cell, "predicted_full_s") > one else " (not foreseen)"
+
     def doubts(self, cell: Cell) -> list[str]:
         """Why a cell is no result; nothing where it is one."""
         record = self.get(cell)

@@ -26,7 +26,7 @@ class WatchedCollectives(Collectives):
 
     Attributes:
         waits: seconds, by kind.
-        exchanges: begun.
+        exchanges: places at which it waited.
         entered: when the rows of this step had come from the portal; 0: not yet.
     """
 
@@ -34,6 +34,7 @@ class WatchedCollectives(Collectives):
         """A step begins."""
         self.waits: defaultdict[str, float] = defaultdict(float)
         self.exchanges = 0
+        self._last = "", ""
         self.entered = 0.0
 
     def all_gather(self, whole: torch.Tensor, shares: Sequence[int], **options: Any) -> Exchange:
@@ -52,11 +53,14 @@ class WatchedCollectives(Collectives):
 
     def receive(self, tensor: torch.Tensor, rank: int, tag: int, **options: Any) -> Exchange:
         exchange = super().receive(tensor, rank, tag, **options)
-        return exchange if tag == Tag.HEAD else self._watched(exchange, Tag(tag).name.lower())
+        label = str(options.get("label", ""))
+        return exchange if tag == Tag.HEAD else self._watched(exchange, Tag(tag).name.lower(), label)
 
-    def _watched(self, exchange: Exchange, kind: str) -> Exchange:
+    def _watched(self, exchange: Exchange, kind: str, label: str = "") -> Exchange:
         until = exchange._until
-        self.exchanges += 1
+        # What one layer receives of several members is waited for at one place.
+        self.exchanges += (kind, label) != self._last or not label
+        self._last = kind, label
 
         def timed(condition: Callable[[], bool], within_s: float) -> None:
             began = time.perf_counter()
