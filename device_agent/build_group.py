@@ -11,11 +11,13 @@ import torch
 
 from device_agent.config import DeviceConfig
 from device_agent.group.host import GroupEnded, GroupHost
+from device_agent.group.planned import ModePlanner
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.mdns import announced, check_mdns
 from device_agent.planning.even import plan_evenly
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.shape import ModelShape
+from device_agent.planning.task import Work
 from service.addresses import host_and_port, host_port
 from split_model.checkpoint import Checkpoint
 from split_model.entry import RowEntry
@@ -23,6 +25,9 @@ from split_model.load_apart import load_apart
 from split_model.slices import Slice
 from wire.group_messages import MAX_MEMBERS, GroupReport, ReportedMember
 from wire.limits import MAX_TEXT
+
+PROMPT, ANSWER = 256, 128
+"""Rows of the prompt, and tokens behind it, that a group is planned to be good at."""
 
 log = structlog.get_logger()
 
@@ -90,6 +95,16 @@ class PortalGroup:
         return GroupReport(state.name, state.mode, state.epoch, state.formed, address, members, state.why[:MAX_TEXT])
 
 
+def usual_work(positions: int, *, reads: bool) -> Work:
+    """What a group is planned for: a prompt and an answer, or whole texts, where the model ``reads``, as far as there
+    are positions."""
+    if reads:
+        rows = min(PROMPT, positions)
+        return Work(rows, wanted=rows)
+    new = min(ANSWER, positions // 2)
+    return Work(max(1, min(PROMPT, positions - new)), new)
+
+
 def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: Slice) -> PortalGroup:
     """The group that computes the layers of ``held``, this device, called ``name``, among them. On its event loop.
 
@@ -103,19 +118,24 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
         raise ValueError(f"groups compute on CPUs: leave --device {config.device} out")
     if config.announce:
         check_mdns()
+    if held.last_layer < spec.num_layers:
+        raise ValueError("a group computes all layers behind those of --split: leave --tail out")
+    positions = min(config.max_model_len or spec.max_positions, spec.max_positions)
+    work = usual_work(positions, reads=spec.attention == "bidirectional")
+    planner = ModePlanner(config.mode, spec, config.dtype, name, work, first_layer=held.first_layer)
+    measured = config.shares == "measured"
     shape = replace(ModelShape.of(spec, config.dtype), layers=held.num_layers, cross_layers=0)
 
-    def planner(_: object, members: Sequence[str]) -> GroupPlan:
+    def even(_: object, members: Sequence[str]) -> GroupPlan:
         return plan_evenly(config.mode, shape, members, name)
 
     entry = None if held.first_layer else load_apart(lambda: RowEntry.load(checkpoint, dtype))
-    positions = min(config.max_model_len or spec.max_positions, spec.max_positions)
     address, port = host_and_port("--group-listen", config.group_listen)
     return PortalGroup(
         GroupHost(
             checkpoint=checkpoint,
             submodel=GroupSubmodel(spec.hidden_size, dtype, entry, spec.max_positions),
-            planner=planner,
+            planner=planner if measured else even,
             wanted=config.devices,
             first_layer=held.first_layer,
             dtype=config.dtype,
@@ -126,6 +146,9 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             budget=config.memory_mb * 10**6,
             name=name,
             group=config.group,
+            measured=measured,
+            expects=planner.expects if measured else None,
+            remark=lambda: planner.remark,
         ),
         config.announce,
     )

@@ -79,6 +79,11 @@ class DevicesSettings:
     """A group of devices, which needs no cloud."""
 
     devices: int = setting(DEVICES, "devices of the group, this one among them", minimum=1, maximum=MAX_DEVICES)
+    shares: Literal["measured", "even"] = tuning(
+        "measured",
+        "who computes how much: measured: what is fastest by what devices and links were measured to do, which takes "
+        "some seconds at first; even: everybody the same",
+    )
 
 
 @dataclass(frozen=True)

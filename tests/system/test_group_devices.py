@@ -17,7 +17,7 @@ pytestmark = pytest.mark.system
 
 TOKEN = "a token of devices"
 KEY = "a key of this test alone"
-MODEL = ("--model", str(DEMO), "--threads", "1")
+MODEL = ("--model", str(DEMO), "--threads", "1", "--shares", "even")
 QUESTION = "Tell me a story about a fox."
 
 

@@ -18,9 +18,15 @@ from service.modes import MODES
 pytestmark = pytest.mark.system
 
 QUESTION = "Tell me a story about a fox."
-TOKENS = 40
+TOKENS = 24
 LONG = " ".join(f"My friend number {number} lives in a small house by the sea." for number in range(12))
 GROUPS = [name for name, mode in MODES.items() if mode.group]
+
+
+@pytest.fixture(autouse=True)
+def profiles(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is kept for these tests, and not where users have it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def ask(base: str, question: str, **more: Any) -> tuple[list[str], dict[str, Any]]:
@@ -45,8 +51,8 @@ def check_answers(base: str) -> None:
 
 def check_a_kill(serving: Serving) -> None:
     """A member that is killed in the middle of a stream costs no token, and the next answer is whole."""
-    text, _ = oracle_answer(DEMO, QUESTION, 150, whole=True)
-    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 150, "temperature": 0}
+    text, _ = oracle_answer(DEMO, QUESTION, 80, whole=True)
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 80, "temperature": 0}
     member = next(each for each in serving.children() if "device_agent.group.member" in each.cmdline())
     answer = stream_answer(
         serving.base, {**body, "ignore_eos": True}, lambda count: member.kill() if count == 10 else None
@@ -57,7 +63,7 @@ def check_a_kill(serving: Serving) -> None:
 
 
 def test_galaxy(tmp_path: Path) -> None:
-    """Two processes share the layers. A parent that is killed leaves nobody behind."""
+    """Two processes share the layers, as they were measured. A parent that is killed leaves nobody behind."""
     with Serving(tmp_path / "log", "--mode", "galaxy", "--devices", "2", "--threads", "1") as serving:
         check_answers(serving.base)
         check_a_kill(serving)
@@ -65,8 +71,9 @@ def test_galaxy(tmp_path: Path) -> None:
 
 
 def test_voltage(tmp_path: Path) -> None:
-    """The same by rows. Drained it ends in order, with all members."""
-    with Serving(tmp_path / "log", "--mode", "voltage", "--threads", "1") as serving:
+    """The same by rows, the same shares for both. Drained it ends in order, with all members."""
+    with Serving(tmp_path / "log", "--mode", "voltage", "--shares", "even", "--threads", "1") as serving:
+        assert serving.log.read_text().count("50% of a prompt's rows") == 2
         check_answers(serving.base)
         check_end(serving, signal.SIGTERM)
 
