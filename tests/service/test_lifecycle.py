@@ -80,6 +80,29 @@ def test_children_are_stopped_kindly_then_killed(tmp_path: Path, monkeypatch: py
     assert -signal.SIGKILL in codes and len(codes) == 2
 
 
+def test_a_spare_child_may_end(capfd: pytest.CaptureFixture[str]) -> None:
+    """The others go on, and its end is said once; before it is spare it ends them all."""
+    children = Children()
+    for name in ("needed", "spare"):
+        children.start(name, [sys.executable, "-c", "import time; time.sleep(60)"])
+    children.spare("spare")
+    assert children.left() == {} and children.ended() is None
+    children._processes["spare"].kill()
+    left: dict[str, int] = {}
+
+    def one_has_left() -> bool:
+        left.update(children.left())
+        return bool(left)
+
+    assert children.wait(one_has_left) is None
+    assert left == {"spare": -signal.SIGKILL} and children.left() == {}
+    assert children.ended() is None
+    children.kill()
+    ended = children.wait(lambda: False)
+    assert ended == ("needed", -signal.SIGKILL)
+    children.stop()
+
+
 def test_children_that_only_begin_end_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Nobody who stops a start half-way wants to read a traceback of each."""
     children, begun = Children(), tmp_path / "begun"
