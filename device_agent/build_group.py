@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 import torch
@@ -32,12 +32,13 @@ PROMPT, ANSWER = 256, 128
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
+@dataclass
 class PortalGroup:
     """The group that this device is the portal of; see ``Elsewhere``. ``announces``: on the local network, by mDNS."""
 
     host: GroupHost
     announces: bool = False
+    _was_formed: bool = field(default=False, init=False)
 
     @property
     def submodel(self) -> GroupSubmodel:
@@ -46,8 +47,8 @@ class PortalGroup:
 
     @property
     def connected(self) -> bool:
-        """Whether the group computes now."""
-        return self.host.submodel.connected
+        """Whether requests may come: once the group has formed they wait where it is being formed anew."""
+        return self._was_formed and not self.host.submodel.ended
 
     async def run(self) -> None:
         """Keep the group going until it is cancelled. Raises ``GroupEnded`` where nobody is left who could."""
@@ -75,6 +76,7 @@ class PortalGroup:
     async def news(self) -> None:
         """Wait until something is different."""
         await self.host.news()
+        self._was_formed |= self.host.formed.is_set()
 
     def report(self) -> GroupReport:
         """What the gateway is told of it."""

@@ -38,11 +38,13 @@ class Children:
     def __init__(self) -> None:
         self._urgency = Urgency.NONE
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._arguments: dict[str, list[str]] = {}
         self._ready: set[str] = set()
         self._spare: set[str] = set()
 
     def start(self, name: str, arguments: list[str]) -> None:
         """Start a process. Ctrl-C in the terminal reaches only the parent, which then stops all in order."""
+        self._arguments[name] = arguments
         self._processes[name] = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
@@ -58,6 +60,11 @@ class Children:
     def spare(self, name: str) -> None:
         """From now on the others go on without this process, should it end."""
         self._spare.add(name)
+
+    def start_again(self, name: str) -> None:
+        """Start a spare process that has left, with the same arguments."""
+        self.start(name, self._arguments[name])
+        self.spare(name)
 
     def told(self, urgency: Urgency) -> None:
         """For ``stop_signals``: called in the middle of anything, so that whoever waits has to look."""

@@ -89,7 +89,7 @@ def run(config: ServeConfig) -> None:
         try:
             _start(config, children)
             _say_hello(config)
-            ended = children.wait(lambda: _say_who_left(children))
+            ended = children.wait(lambda: _see_who_left(children))
             assert ended is not None
             name, code = ended
             raise SystemExit(f"The {name} process ended by itself (exit status {code}); see its messages above.")
@@ -166,10 +166,13 @@ def _start_members(config: ServeConfig, children: Children, where: str) -> list[
     return names
 
 
-def _say_who_left(children: Children) -> bool:
-    """Never the end: the group goes on with those who are left."""
+def _see_who_left(children: Children) -> bool:
+    """Never the end: the group goes on with those who are left, and who was killed is started again. Who ended with a
+    message would say it again."""
     for name, code in children.left().items():
         click.echo(f"The {name} process ended by itself (exit status {code}); the group goes on without it.")
+        if code < 0:
+            children.start_again(name)
     return False
 
 

@@ -54,6 +54,11 @@ class GroupSubmodel:
         """Whether sessions go on now."""
         return self._life is not None
 
+    @property
+    def ended(self) -> bool:
+        """Whether sessions are refused, since no other life will follow, or nobody knows when."""
+        return self._over is not None
+
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> GroupSession:
         """Begin a session with room for ``positions`` positions. Raises ``SessionFailed`` where the group has ended for
         good."""

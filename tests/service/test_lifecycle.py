@@ -81,7 +81,7 @@ def test_children_are_stopped_kindly_then_killed(tmp_path: Path, monkeypatch: py
 
 
 def test_a_spare_child_may_end(capfd: pytest.CaptureFixture[str]) -> None:
-    """The others go on, and its end is said once; before it is spare it ends them all."""
+    """The others go on, its end is said once, and it can be started again."""
     children = Children()
     for name in ("needed", "spare"):
         children.start(name, [sys.executable, "-c", "import time; time.sleep(60)"])
@@ -97,6 +97,8 @@ def test_a_spare_child_may_end(capfd: pytest.CaptureFixture[str]) -> None:
     assert children.wait(one_has_left) is None
     assert left == {"spare": -signal.SIGKILL} and children.left() == {}
     assert children.ended() is None
+    children.start_again("spare")
+    assert children.left() == {} and children._processes["spare"].poll() is None
     children.kill()
     ended = children.wait(lambda: False)
     assert ended == ("needed", -signal.SIGKILL)

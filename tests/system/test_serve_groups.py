@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from checkpoints import DEMO
+from installation import wait_until
 from oracle import oracle_answer
 from serving import Serving
 from streamed import stream_answer
@@ -49,6 +50,12 @@ def check_answers(base: str) -> None:
     assert drawn[0] == drawn[1]
 
 
+def working(base: str) -> int:
+    """How many devices compute now."""
+    [agent] = httpx.get(base.removesuffix("/v1") + "/state", timeout=10, trust_env=False).json()["agents"]
+    return sum(each["state"] == "working" for each in agent["group"]["members"])
+
+
 def check_a_kill(serving: Serving) -> None:
     """A member that is killed in the middle of a stream costs no token, and the next answer is whole."""
     text, _ = oracle_answer(DEMO, QUESTION, 80, whole=True)
@@ -81,10 +88,12 @@ def test_voltage(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", GROUPS)
 def test_every_mode_with_three(mode: str, tmp_path: Path) -> None:
-    """Of three devices one is killed; Ctrl-C ends the others."""
-    with Serving(tmp_path / "log", "--mode", mode, "--devices", "3", "--threads", "1") as serving:
+    """Of three devices with even shares one is killed, is started again and taken in; Ctrl-C ends all."""
+    with Serving(tmp_path / "log", "--mode", mode, "--devices", "3", "--shares", "even", "--threads", "1") as serving:
         check_answers(serving.base)
         check_a_kill(serving)
+        wait_until(lambda: working(serving.base) == 3)
+        check_answers(serving.base)
         check_end(serving, signal.SIGINT)
 
 
