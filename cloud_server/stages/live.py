@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
@@ -135,9 +136,10 @@ class LivePipeline:
             step.result.set_exception(StageLost(why))
         self._queue.put(None)
         self.processes.terminate()
-        self._loop.call_soon_threadsafe(self._group.end, why)
         if self._link is not None:
             self._link.abort()
+        with suppress(RuntimeError):  # The event loop has ended.
+            self._loop.call_soon_threadsafe(self._group.end, why)
 
     def end(self) -> None:
         """End processes and threads, and wait for it: after this, nothing writes to the first stage's pages.

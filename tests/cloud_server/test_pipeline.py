@@ -28,7 +28,7 @@ from cloud_server.cache.pool import KVPool, Moves
 from cloud_server.cache.span import PagedSpan
 from cloud_server.stages.layer_step import LayerStep, Ran
 from cloud_server.stages.link import Link, Place
-from cloud_server.stages.live import StageHangs
+from cloud_server.stages.live import LivePipeline, StageHangs
 from cloud_server.stages.pipeline import PipelineRunner
 from cloud_server.stages.plan import stage_layers
 from cloud_server.stages.processes import StageProcesses
@@ -36,6 +36,7 @@ from cloud_server.stages.runner import LocalRunner, Runner, StageLost
 from cloud_server.stages.stage import StageConfig, relay
 from cloud_server.stages.step_wire import StepHead
 from peers.board import Board
+from peers.group import Group
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice
 from split_model.stack import Stack
@@ -395,6 +396,23 @@ def test_who_waits_for_the_end_of_a_process_waits_not_for_ever(windowed: Path, m
     monkeypatch.undo()
     processes.stop()
     assert not any(runs(pid) for pid in processes.pids)
+
+
+def test_a_stage_that_goes_when_the_event_loop_has_gone_ends_all_waits() -> None:
+    """A thread learns of it last of all, and others wait for the links."""
+    aborted: list[bool] = []
+
+    class Waiting:
+        def abort(self) -> None:
+            aborted.append(True)
+
+    async def begun() -> LivePipeline:
+        return LivePipeline(None, Group(1, {1: b""}, b"", {}))  # type: ignore[arg-type]
+
+    pipeline = asyncio.run(begun())
+    pipeline._link = Waiting()  # type: ignore[assignment]
+    pipeline.lose("a test")
+    assert aborted and not pipeline.whole
 
 
 @pytest.mark.system
