@@ -150,7 +150,7 @@ def members(path: Path, names: Sequence[str], port: int, folder: Path, *more: st
                     "device_agent.group.member",
                     *("--join", f"127.0.0.1:{port}", "--model", str(path), "--name", name, *more),
                     log=folder / f"{name}.log",
-                    environment={"TRILBY_GROUP_KEY": KEY},
+                    environment={"TRILBY_GROUP_KEY": KEY, "XDG_CACHE_HOME": str(folder)},
                 )
             )
             for name in names

@@ -7,7 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 START_WITHIN_S = 120.0
 END_WITHIN_S = 60.0
 STOP_WITHIN_S = 20.0
+RUNS_S = 0.01
 
 
 def with_paths(**more: str) -> dict[str, str]:
@@ -51,6 +55,28 @@ def _stopped(thread: Path) -> bool:
         return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
     except FileNotFoundError:  # It has ended meanwhile.
         return True
+
+
+@contextmanager
+def slowed(pid: int, times: int) -> Iterator[None]:
+    """A process that takes about so many times as long for everything: it stands still most of the time."""
+    over = threading.Event()
+
+    def stop_and_go() -> None:
+        while not over.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            over.wait(RUNS_S * (times - 1))
+            os.kill(pid, signal.SIGCONT)
+            over.wait(RUNS_S)
+
+    thread = threading.Thread(target=stop_and_go)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        os.kill(pid, signal.SIGCONT)
 
 
 def free_port() -> int:

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from checkpoints import DEMO
 from clouds import chain_over, greedy, until
-from groups import FORMS, group_of, members
+from groups import FORMS, PORTAL, group_of, members
 from oracle import oracle_tokens, prompt_for
-from processes import Process, free_port, stop_all_threads
+from processes import Process, free_port, slowed, stop_all_threads
 
 from device_agent.chain.chain import Chain
 from device_agent.group.host import GroupHost
+from device_agent.group.planned import ModePlanner
+from device_agent.planning.task import Work
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.drafters import load_drafters
 from device_agent.speculative.generation import Generation
@@ -156,3 +158,27 @@ async def test_a_member_is_killed_or_stopped(form: str, how: signal.Signals, sta
         await until(lambda: [each.state for each in host.state().members] == ["working"] * 3, 60)
         await check(host)
     compute.stop()
+
+
+@pytest.mark.slow
+async def test_a_slow_member(started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what was measured nobody is slow; a member that takes five times as long is planned without, and with again
+    when it is as fast as before. All answers meanwhile are transformers'."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    names = started.have(3)
+    planner = ModePlanner("tensor", Checkpoint.open(DEMO).spec, "float32", PORTAL, Work(PROMPT, TOKENS))
+    async with group_of(DEMO, "", names, started.port, planner=planner, measured=True, expects=planner.expects) as host:
+        began = time.monotonic()
+        while time.monotonic() - began < 10:
+            await check(host)
+            assert {each.state for each in host.state().members} == {"working"}
+        process = started.processes["two"].process
+        assert process is not None
+        with slowed(process.pid, 5):
+            while [each.name for each in host.state().members if each.state == "slow"] != ["two"]:
+                await check(host)
+                assert time.monotonic() - began < 120
+            await until(lambda: host.formed.is_set(), 60)
+            await check(host)
+        await until(lambda: [each.state for each in host.state().members] == ["working"] * 3, 120)
+        await check(host)
