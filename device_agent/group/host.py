@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final, Literal
 
@@ -163,7 +163,8 @@ class GroupHost:
             plan = planned.plan
             if self._doing == "working" and name in plan.names:
                 place, layers = plan.names.index(name), plan.layers(spec)
-                return working(name, layers, plan.first_layer, place, spec, plan.dtype, plan.positions)
+                state = working(name, layers, plan.first_layer, place, spec, plan.dtype, plan.positions)
+                return replace(state, why=self._roll.why(name))  # Where there is no plan without a slow one.
             if self._doing == "working":
                 return MemberState(name, "excluded", why="the group is as fast without it")
             return MemberState(name, self._doing)

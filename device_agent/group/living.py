@@ -63,6 +63,7 @@ class Living:
         """One life, from the plan to its end. Returns the next plan, where that was made meanwhile."""
         plan, address, pace = planned.plan, self.company.rendezvous.address, Pace()
         self.say("loading", "")
+        await self.company.freed()
         try:
             group = self.company.open({rank: plan.written() for rank in plan.seats}, plan.seats)
         except NotFormed as error:
@@ -113,11 +114,16 @@ class Living:
         log.info("the group works", mode=planned.plan.mode, members=list(planned.plan.names), epoch=group.epoch)
         hopeless: frozenset[str] = frozenset()
         looked_at = monotonic()
+        told: object = None
         while not any(end.done() for end in ends):
             if self.watch is not None and monotonic() - looked_at >= PERIOD_S:
                 looked_at = monotonic()
                 await self.watch.look(life, group.epoch)
             names = self.company.taking_part(planned.names)
+            known = names, self.company.here, self.company.measuring
+            if known != told:
+                told = known
+                self.say("working", "")
             if names and set(names) != set(planned.names) and set(names) != hopeless:
                 try:
                     following = await self._following(names)

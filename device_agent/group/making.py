@@ -54,6 +54,8 @@ class PlanMaker:
         """Raises ``ValueError`` where there is none, ``DoesNotFit`` for one that says who lacks what."""
         profile = None if self.measures is None else self.measures.profile(self._nodes(names))
         plan = await asyncio.to_thread(self.planner, profile, names)
+        if not set(plan.members) <= set(names):
+            raise ValueError(f"the plan is for {', '.join(plan.members)}")
         joined = JoinedPlan.of(plan, identity(self.checkpoint), self.dtype, self.first_layer, self.positions)
         joined.layers(self.checkpoint.spec)
         return Planned(names, joined)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Final, Union
 
 import msgspec
@@ -51,7 +52,8 @@ def measure_as_member(order: LinksOrder, membership: Membership) -> None:
     board = membership.board
     measured = _measured(board, membership.rank, membership.size, membership.address, membership.epoch, order.names)
     board.post(f"{LINKS}{membership.rank}", msgspec.msgpack.encode(measured))
-    board.get(TAKEN, MEASURED_WITHIN_S)
+    with suppress(PeerLost):  # The portal has them, and ends the group, or it is gone: either way this is over.
+        board.get(TAKEN, MEASURED_WITHIN_S)
 
 
 async def measure_as_portal(company: Company, portal: str, others: Sequence[str], measures: Measures) -> None:

@@ -80,6 +80,11 @@ class Roll:
         """Whether it cannot take part, and has not come again since."""
         return name in self._known and self._known[name].refused
 
+    def why(self, name: str) -> str:
+        """What there is to say against it."""
+        known = self._known.get(name)
+        return known.why if known is not None and (known.slow or known.refused) else ""
+
     def was_slow(self, name: str) -> bool:
         """Whether it is planned without this member because that is slow."""
         return name in self._known and self._known[name].slow
@@ -93,10 +98,6 @@ class Roll:
         """It is planned with this member again."""
         known = self._of(name)
         known.slow, known.why = False, ""
-
-    def works(self, name: str) -> None:
-        """It takes part in a life of the group that has begun."""
-        self._of(name).why = ""
 
     def state(self, name: str, here: bool, now: float) -> tuple[Literal["joining", "slow", "lost", "excluded"], str]:
         """Of a member that does not take part now, and why."""
