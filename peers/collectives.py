@@ -22,7 +22,7 @@ import torch
 from peers.exchange import Exchange
 from peers.fabric import Fabric
 from peers.frames import Kind
-from peers.gathering import TileGathering
+from peers.gathering import OwnTiles, TileGathering
 from peers.inbox import Expected, check_tag
 from peers.reduction import Reduction
 from peers.run import Run
@@ -64,14 +64,25 @@ class Collectives:
             pieces: tiles of each share, where it is much.
             label: under which its bytes are counted.
         """
+        gathering = self.all_gather_given(whole, shares, pieces=pieces, label=label)
+        for _ in gathering.tiles:
+            gathering.give()
+        return gathering.exchange
+
+    def all_gather_given(
+        self, whole: torch.Tensor, shares: Sequence[int], *, pieces: int = 1, label: str = ""
+    ) -> OwnTiles:
+        """As ``all_gather``, of rows that this member does not have yet: others' come, its own go out as it gives them.
+
+        What is little goes in one piece.
+        """
         tiled, by_ring = self._cut(whole, shares, pieces)
         run = Run(self._fabric, self._epoch, self._ring.others, label)
         gathering = TileGathering(run, self._ring, tiled, by_ring)
+        own = OwnTiles(run, gathering)
         run.begin()
-        for tile in tiled.tiles:
-            if tile.place == self._ring.place:
-                gathering.spread(tile)
-        return run.begun()
+        run.begun()
+        return own
 
     def broadcast(self, tensor: torch.Tensor, place: int, *, pieces: int = 8, label: str = "") -> Exchange:
         """Give all the tensor ``[rows, …]`` that the member at ``place`` has."""

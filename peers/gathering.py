@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from peers.exchange import Exchange
 from peers.frames import Kind
 from peers.run import Run
 from peers.tensor_bytes import Tiled
@@ -33,7 +34,41 @@ class TileGathering:
             self._run.send(rank, Kind.GATHER, tile, self._whole.bytes(tile))
         self._run.exchange.there(tile)
 
+    @property
+    def own(self) -> list[Tile]:
+        """The tiles of this member."""
+        return [tile for tile in self._whole.tiles if tile.place == self._ring.place]
+
     def _came(self, tile: Tile) -> Tile:
         if self._by_ring and not self._ring.ends_at(tile):
             self._run.send(self._ring.behind, Kind.GATHER, tile, self._whole.bytes(tile))
         return tile
+
+
+class OwnTiles:
+    """A gather whose caller gives its own tiles one by one; made by ``Collectives``.
+
+    for tile in own.tiles:
+        whole[tile.begin : tile.end] = …
+        own.give()
+    own.exchange.wait()
+
+    Attributes:
+        tiles: of this member, in the order in which they are to be given.
+        exchange: what to wait for; it is not done before all are given.
+    """
+
+    def __init__(self, run: Run, gathering: TileGathering) -> None:
+        self.exchange: Exchange = run.exchange
+        self.tiles = gathering.own
+        self._gathering = gathering
+        self._given = 0
+        for _ in self.tiles:
+            self.exchange.hold()
+
+    def give(self) -> None:
+        """The next tile is there, and is not touched any more; with none left nothing happens."""
+        if self._given < len(self.tiles):
+            self._given += 1
+            self._gathering.spread(self.tiles[self._given - 1])
+            self.exchange.release()

@@ -57,6 +57,7 @@ FORMS: dict[str, FormOf] = {
     "galaxy-2": lambda spec, shares: [_hybrid(spec, shares, True)],
     "galaxy-no-overlap": lambda spec, shares: [_hybrid(spec, shares, False, False)],
     "voltage": lambda spec, shares: [ByRows(tuple(shares), _tensor(spec, shares))],
+    "voltage-pieces": lambda spec, shares: [ByRows(tuple(shares), _tensor(spec, shares), pieces=3)],
     "voltage-one-steps": lambda spec, shares: [ByRows(tuple(shares), Whole(len(shares) - 1), overlap=False)],
     "voltage-keys-values": lambda spec, shares: [ByRows(tuple(shares), _tensor(spec, shares), keys_values=True)],
     "voltage-prefix": lambda spec, shares: [ByRows(tuple(shares), Whole(len(shares) - 1), prefix=True)],

@@ -9,39 +9,47 @@ member has all keys and values, so steps of few rows go on from them; what such 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
 
 import torch
 
+from device_agent.group.coming import ComingRows
 from device_agent.group.held import HeldLayer, PieceCaches
-from device_agent.group.layout import Parted, overlap, parted
-from device_agent.group.moves import Tag
+from device_agent.group.layout import overlap, parted
 from device_agent.group.reordered import attend_reordered
 from device_agent.group.step_rows import StepRows
 from device_agent.planning.plan import ByRows, Sharded
-from peers.exchange import Exchange
 
 
-def run_by_rows(held: HeldLayer, caches: PieceCaches, on: StepRows, own: torch.Tensor) -> torch.Tensor:
+def run_by_rows(
+    held: HeldLayer,
+    caches: PieceCaches,
+    on: StepRows,
+    own: torch.Tensor,
+    coming: ComingRows | None,
+    ahead: HeldLayer | None,
+) -> tuple[torch.Tensor, ComingRows | None]:
     """own ``[own rows, hidden]`` to the layer's output for them, as far as they are wanted.
 
-    Raises ``PeerLost``, ``EpochOver``.
+    Args:
+        coming: what the members share for this layer, where the layer before has given its rows already.
+        ahead: the next layer, where rows go on to it as they lie; it is given them as they are made.
+
+    Returns the output, and what has begun to come for the next layer. Raises ``PeerLost``, ``EpochOver``.
     """
     layer, block = held.layer, held.block
     assert isinstance(layer, ByRows)
-    layout = parted(on.rows, layer.rows)
-    mine = layout.ranges[on.place]
+    mine = parted(on.rows, layer.rows).ranges[on.place]
     needed = overlap(mine, on.wanted)
     cut = slice(needed.start - mine.start, needed.stop - mine.start)
-    normed = block.input_norm(own)
-    shared = _own_part(held, on, normed, mine)
-    coming = _Coming(shared, layout, on, layer.prefix, held.label)
-    queries = [each.qkv.query(normed[cut], *on.turned(needed)) for each in held.blocks]
+    if coming is None:
+        coming = ComingRows(held, on, own)
+        coming.give_all(own)
+    queries = [each.qkv.query(coming.normed[cut], *on.turned(needed)) for each in held.blocks]
     seen = range(mine.stop) if layer.prefix else range(on.rows)
     if layer.reorders(on.place) and not caches[held.own]:
         tiles = coming if layer.overlap else coming.together(seen)
-        contexts = attend_reordered(held.blocks, on, queries, needed, shared, tiles)
+        contexts = attend_reordered(held.blocks, on, queries, needed, coming.shared, tiles)
     else:
         made = _keys_values(held, on, coming, seen)
         contexts = [
@@ -51,7 +59,14 @@ def run_by_rows(held: HeldLayer, caches: PieceCaches, on: StepRows, own: torch.T
     partial = [each.attention_output(context) for each, context in zip(held.blocks, contexts, strict=True)]
     hidden = block.after_attention(own[cut], _sum(partial))
     normed = block.mlp_norm(hidden)
-    return block.after_mlp(hidden, _sum([each.mlp(normed) for each in held.blocks]))
+    if ahead is None:
+        return block.after_mlp(hidden, _sum([each.mlp(normed) for each in held.blocks])), None
+    following, outputs = ComingRows(ahead, on, own), torch.empty_like(hidden)
+    for rows in following.own:
+        at = slice(rows.start - mine.start, rows.stop - mine.start)
+        outputs[at] = block.after_mlp(hidden[at], _sum([each.mlp(normed[at]) for each in held.blocks]))
+        following.give(rows, outputs[at])
+    return outputs, following
 
 
 def catch_up(held: HeldLayer, caches: PieceCaches, on: StepRows, common: int) -> None:
@@ -82,61 +97,8 @@ def catch_up(held: HeldLayer, caches: PieceCaches, on: StepRows, common: int) ->
             cache.advance(missing)
 
 
-class _Coming:
-    """What the members share, tile by tile as it comes: own rows are there at once."""
-
-    def __init__(self, shared: torch.Tensor, layout: Parted, on: StepRows, prefix: bool, label: str) -> None:
-        self.shared = shared
-        self._mine = layout.ranges[on.place]
-        self._all: Exchange | None = None
-        self._exchanges: list[tuple[range, Exchange]] = []
-        if not prefix:
-            self._all = on.collectives.all_gather(shared, layout.counts, label=label)
-            return
-        last = len(on.ranks) - 1
-        for place, rows in enumerate(layout.ranges):
-            if place < on.place and rows and (self._mine or on.place == last):
-                part = shared[rows.start : rows.stop]
-                self._exchanges.append((rows, on.collectives.receive(part, on.ranks[place], Tag.PREFIX, label=label)))
-            elif place > on.place and self._mine and (rows or place == last):
-                part = shared[self._mine.start : self._mine.stop]
-                on.collectives.send(part, on.ranks[place], Tag.PREFIX, label=label)
-
-    def __iter__(self) -> Iterator[range]:
-        if self._all is not None:
-            for tile in self._all:
-                yield range(tile.begin, tile.end)
-            return
-        if self._mine:
-            yield self._mine
-        for rows, exchange in self._exchanges:
-            exchange.wait()
-            yield rows
-
-    def together(self, seen: range) -> list[range]:
-        """The first rows as one tile, once all have come."""
-        for _ in self:
-            pass
-        return [seen]
-
-
-def _own_part(held: HeldLayer, on: StepRows, normed: torch.Tensor, mine: range) -> torch.Tensor:
-    """Room for what all members share, filled with this one's."""
-    layer = held.layer
-    assert isinstance(layer, ByRows)
-    if not layer.keys_values:
-        shared = on.empty(normed.shape[1], like=normed)
-        shared[mine.start : mine.stop] = normed
-        return shared
-    shared = on.empty(2, held.pieces[-1].groups.stop, held.block.head_dim, like=normed)
-    for piece, block in zip(held.pieces, held.blocks, strict=True):
-        for number, part in enumerate(block.qkv.key_value(normed, *on.turned(mine))):
-            shared[mine.start : mine.stop, number, piece.groups.start : piece.groups.stop] = part
-    return shared
-
-
 def _keys_values(
-    held: HeldLayer, on: StepRows, coming: _Coming, seen: range
+    held: HeldLayer, on: StepRows, coming: ComingRows, seen: range
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Of each piece the keys and values ``[seen, kv_heads, head_dim]``."""
     layer, shared = held.layer, coming.shared

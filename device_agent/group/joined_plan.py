@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
-from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.plan import MOST_PIECES, ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
 from device_agent.planning.shape import ModelShape
 from split_model.spec import ModelSpec
 
@@ -48,6 +48,7 @@ class _Rows(_Form, frozen=True, tag=3):
     overlap: bool
     few_rows: _Number
     reordered: Annotated[tuple[bool, ...], msgspec.Meta(max_length=64)]
+    pieces: Annotated[int, msgspec.Meta(ge=1, le=MOST_PIECES)]
 
 
 class _Alike(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -129,7 +130,7 @@ def _form(layer: Layer) -> _Whole | _Tensor | _Hybrid | _Rows:
     step = _form(layer.step)
     assert isinstance(step, (_Whole, _Tensor))
     kinds = layer.keys_values, layer.prefix, layer.overlap
-    return _Rows(layer.rows, step, *kinds, layer.few_rows, layer.reordered)
+    return _Rows(layer.rows, step, *kinds, layer.few_rows, layer.reordered, layer.pieces)
 
 
 def _layer(form: _Whole | _Tensor | _Hybrid | _Rows) -> Layer:
@@ -141,4 +142,5 @@ def _layer(form: _Whole | _Tensor | _Hybrid | _Rows) -> Layer:
         return Hybrid(form.groups, form.columns, form.rows, form.mlp_by_rows, form.overlap, form.few_rows)
     step = _layer(form.step)
     assert isinstance(step, (Whole, Sharded))
-    return ByRows(form.rows, step, form.keys_values, form.prefix, form.reordered, form.overlap, form.few_rows)
+    kinds = form.keys_values, form.prefix, form.reordered, form.overlap
+    return ByRows(form.rows, step, *kinds, form.few_rows, form.pieces)

@@ -14,6 +14,7 @@ import torch
 from device_agent.group.by_layer import run_alone
 from device_agent.group.by_rows import catch_up, run_by_rows
 from device_agent.group.by_tensor import run_by_tensor
+from device_agent.group.coming import ComingRows
 from device_agent.group.heads import (
     HEAD_BYTES,
     BadGroupHead,
@@ -35,7 +36,7 @@ from device_agent.group.hybrid import run_hybrid
 from device_agent.group.layout import At, Layout, entry_of, layout_of, senders
 from device_agent.group.moves import Tag, move, take_entry
 from device_agent.group.step_rows import GroupStretch, StepRows
-from device_agent.planning.plan import ByRows, Hybrid, Sharded, as_run
+from device_agent.planning.plan import ByRows, Hybrid, Layer, Sharded, as_run
 from device_agent.planning.shares import spans
 from peers.collectives import ONE_SHOT_BYTES, Collectives
 from split_model.rope import Rope
@@ -161,6 +162,7 @@ class Worker:
         little = on.rows * self._none.shape[1] * self._none.element_size() <= ONE_SHOT_BYTES
         layout = entry_of(layout_of(runs[0], on.rows), on.rows, len(self._ranks), little)
         hidden = take_entry(layout, on, PORTAL, self._none, given)
+        coming: ComingRows | None = None
         for number, (held, run) in enumerate(zip(self._layers, runs, strict=True)):
             hidden, layout = move(hidden, layout, layout_of(run, on.rows), on), layout_of(run, on.rows)
             if number == len(runs) - 1:
@@ -173,13 +175,22 @@ class Worker:
             elif isinstance(run, ByRows):
                 for session in sessions:  # One, or none.
                     catch_up(held, caches, on, session.common[number])
-                hidden = run_by_rows(held, caches, on, hidden)
+                ahead = self._goes_on(runs, number, on.rows)
+                hidden, coming = run_by_rows(held, caches, on, hidden, coming, ahead)
                 for session in sessions if not run.prefix else ():
                     session.common[number] = on.start + on.rows
             elif layout == At(self._place):
                 hidden = run_alone(held, caches, on, hidden)
         on.advance()
         return self._give(layout, on.rows, head.want, hidden, given is not None)
+
+    def _goes_on(self, runs: Sequence[Layer], number: int, rows: int) -> HeldLayer | None:
+        """The layer behind one that is computed by rows, where the same rows go on to it and may be given in parts."""
+        if number + 1 == len(runs):
+            return None
+        this, behind = runs[number], runs[number + 1]
+        alike = isinstance(behind, ByRows) and not behind.prefix and behind.overlap
+        return self._layers[number + 1] if alike and layout_of(this, rows) == layout_of(behind, rows) else None
 
     def _give(self, layout: Layout, rows: int, want: int, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
         """The outputs that the portal wants, and this member has, are the last of its rows."""

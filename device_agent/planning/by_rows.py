@@ -31,8 +31,15 @@ def run_by_rows(on: HeldRows, number: int, layer: ByRows, wanted: int) -> None:
         on.course.compute([costs.of(member, "attend", active[member], on.seen, groups) for member in on.members])
         on.course.compute([costs.of(member, "output", active[member], groups) for member in on.members])
         on.norm(active)
-    on.course.compute([costs.mlp(member, active[member]) for member in on.members])
-    on.norm(active)
+    if layer.pieces > 1:
+        few = [rows / layer.pieces for rows in active]
+        piece = [costs.mlp(member, few[member]) + costs.of(member, "norm", few[member]) for member in on.members]
+        on.course.compute([layer.pieces * seconds for seconds in piece])
+        on.early = [(layer.pieces - 1) * seconds for seconds in piece]
+    else:
+        on.course.compute([costs.mlp(member, active[member]) for member in on.members])
+        on.norm(active)
+        on.early = None
     on.held = active
 
 
@@ -63,7 +70,7 @@ def _hidden(on: HeldRows, number: int, layer: ByRows, parts: Sequence[int], acti
     tiles = None
     if layer.overlap and isinstance(on.held, tuple):
         tiles = [[product(member, tile, rows) for tile, rows in enumerate(on.held)] for member in on.members]
-    on.gathered(whole, tiles)
+    on.gathered(whole, tiles, layer.pieces if on.held == tuple(parts) else 1)
     on.course.layer = number
     seen = [0.0 if reordered[m] else on.cached + _seen(on, parts, m, on.rows) for m in on.members]
     on.course.compute([costs.of(m, "attend", active[m], seen[m], groups) for m in on.members])

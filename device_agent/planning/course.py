@@ -38,11 +38,19 @@ class Course:
             self.at[node] += second
             self.busy[node] += second
 
-    def gather(self, sizes: Sequence[float], whole: Sequence[float], tiles: Products | None) -> None:
+    def gather(
+        self,
+        sizes: Sequence[float],
+        whole: Sequence[float],
+        tiles: Products | None,
+        early: Sequence[float] | None = None,
+        pieces: int = 1,
+    ) -> None:
         """All-gather, and what every member computes with what has come.
 
         sizes: bytes of each member's part. whole: seconds of the product with all parts at once. tiles: seconds of the
-        product with each part, computed as it comes; None: nothing is computed before all have come.
+        product with each part, computed as it comes; None: nothing is computed before all have come. early: how many
+        seconds ago the first of so many pieces of each member's part was there; the last is there now.
         """
         if self._lan.members > 1 and sum(sizes) <= self._lan.small:
             self.spread([[size] * self._lan.members for size in sizes])
@@ -51,7 +59,11 @@ class Course:
             self._ring(ring_gather(self._lan, self._ports, self._members, sizes, self._alone), ring_bytes(sizes))
             self.compute(whole)
         else:
-            self._ring(ring_gather(self._lan, self._ports, self._members, sizes, tiles), ring_bytes(sizes), tiles)
+            at = self._members
+            ready = at if early is None else [now - ago for now, ago in zip(at, early, strict=True)]
+            last = ring_gather(self._lan, self._ports.copy(), at, [size / pieces for size in sizes], tiles)
+            ends = ring_gather(self._lan, self._ports, at, sizes, tiles, ready)
+            self._ring([max(both) for both in zip(ends, last, strict=True)], ring_bytes(sizes), tiles)
 
     def scatter(self, sizes: Sequence[float], whole: Sequence[float], tiles: Products | None) -> None:
         """What every member computes, and the reduce-scatter of it, as in `gather` the other way about."""
@@ -130,7 +142,7 @@ class Course:
         """These clocks, which do not move with them."""
         other = copy(self)
         other.at, other.busy, other.sent = list(self.at), list(self.busy), [list(row) for row in self.sent]
-        other._ports = Ports(list(self._ports.out), list(self._ports.into))
+        other._ports = self._ports.copy()
         return other
 
     def _unsent(self, member: int) -> float:

@@ -22,18 +22,31 @@ class Ports:
     out: Moments
     into: Moments
 
+    def copy(self) -> Ports:
+        """These moments, which do not move with them."""
+        return Ports(list(self.out), list(self.into))
+
 
 Products = Sequence[Sequence[float]]
 
 
-def ring_gather(lan: Lan, ports: Ports, begins: Sequence[float], sizes: Sequence[float], products: Products) -> Moments:
+def ring_gather(
+    lan: Lan,
+    ports: Ports,
+    begins: Sequence[float],
+    sizes: Sequence[float],
+    products: Products,
+    ready: Sequence[float] | None = None,
+) -> Moments:
     """All-gather round the ring: member i takes its own tile first, then that of the member before it, and so on.
 
     sizes: bytes of each member's tile. products: what each member computes, in seconds, with each tile as it comes.
+    ready: when a member's own tile may leave and others may come, if that is before it begins to compute.
     """
     members = lan.members
     factor = lan.factor("all_gather", sum(sizes))
-    has, free = list(begins), ports.out
+    opens = begins if ready is None else ready
+    has, free = list(opens), ports.out
     ends = [begin + products[member][member] for member, begin in enumerate(begins)]
     for round_ in range(1, members):
         arrived = [0.0] * members
@@ -43,7 +56,7 @@ def ring_gather(lan: Lan, ports: Ports, begins: Sequence[float], sizes: Sequence
             if sizes[tile]:
                 free[member] = max(leaves, free[member]) + factor * sizes[tile] / lan.bytes_s[member][after]
                 leaves = free[member] + factor * lan.delay_s[member][after]
-            arrived[after] = max(leaves, begins[after])  # who has not begun passes nothing on
+            arrived[after] = max(leaves, opens[after])  # who has not begun passes nothing on
         has = arrived
         for member in range(members):
             ends[member] = max(ends[member], has[member]) + products[member][(member - round_) % members]

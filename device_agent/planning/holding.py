@@ -20,6 +20,7 @@ class HeldRows:
     Attributes:
         rows: how many pass.
         held: who has them: each member so many, one behind the other; one node; None: every member has all.
+        early: how many seconds ago each member had made the first piece of its rows, where it makes them in pieces.
     """
 
     def __init__(self, shape: ModelShape, lan: Lan, course: Course, costs: MemberCosts, rows: int, cached: int) -> None:
@@ -32,6 +33,7 @@ class HeldRows:
         self.cached = cached
         self.members = range(lan.members)
         self.held: tuple[int, ...] | int | None = lan.portal
+        self.early: list[float] | None = None
 
     @property
     def seen(self) -> float:
@@ -94,13 +96,16 @@ class HeldRows:
         else:
             self.to_parts([1.0] * len(self.members))
 
-    def gathered(self, whole: Sequence[float], tiles: Products | None) -> None:
+    def gathered(self, whole: Sequence[float], tiles: Products | None, pieces: int = 1) -> None:
         """All rows come to every member, and each computes with them.
 
         whole: seconds of each member's product with all rows at once. tiles: with each member's, where it may begin.
+        pieces: of each member's rows, the first of which may have left when ``early`` says.
         """
         if isinstance(self.held, tuple):
-            self.course.gather([rows * self.shape.row_bytes for rows in self.held], whole, tiles)
+            early = self.early if pieces > 1 else None
+            pieces = pieces if early else 1
+            self.course.gather([rows * self.shape.row_bytes for rows in self.held], whole, tiles, early, pieces)
             self.held = None
         else:
             self.course.compute(whole)

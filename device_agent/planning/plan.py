@@ -76,6 +76,8 @@ class ByRows:
         reordered: which members compute the attention in the order of Eq. 8 where whole texts are read: it leaves no
             keys and values, so rows of sessions take the other order.
         overlap: whether work begins on what is there before all rows have come.
+        pieces: a member's rows go to the others in so many tiles, each as soon as the MLP before has made it; each
+            reads all of the MLP's weights.
         few_rows: a step of at most so many rows is computed as `step`.
     """
 
@@ -86,11 +88,15 @@ class ByRows:
     reordered: tuple[bool, ...] = ()
     overlap: bool = True
     few_rows: int = 1
+    pieces: int = 1
 
     def reorders(self, member: int) -> bool:
         """Whether a member does."""
         return bool(self.reordered) and self.reordered[member]
 
+
+MOST_PIECES = 8
+"""Of a member's rows in one layer."""
 
 Layer = Union[Whole, Sharded, Hybrid, ByRows]
 
@@ -153,6 +159,8 @@ class GroupPlan:
             self._check_layer(shape, layer.step)
             if layer.prefix and layer.step != Whole(len(self.members) - 1):
                 raise ValueError("only the last member has all keys and values")
+            if not 1 <= layer.pieces <= (1 if layer.prefix or not layer.overlap else MOST_PIECES):
+                raise ValueError(f"rows cannot go out in {layer.pieces} pieces")
             if layer.prefix and not shape.causal:
                 raise ValueError("a row sees later ones too, so prefixes are not enough")
             if layer.reordered and len(layer.reordered) != len(self.members):

@@ -106,6 +106,8 @@ def _skipped(
 
 def _run(on: HeldRows, number: int, layer: Layer, wanted: int) -> None:
     on.course.layer = max(number - 1, 0)
+    if not isinstance(layer, ByRows):
+        on.early = None
     if isinstance(layer, Whole):
         on.to_one(layer.member, on.rows)
         on.compute_at(layer.member, on.costs.layer(layer.member, number, on.rows, on.seen))

@@ -23,6 +23,9 @@ SEARCHED = 2
 """Where ratios can be cut in many ways, only so many ways to exchange are searched: the best at simple ratios."""
 
 
+PIECES = (2, 4)
+"""In so many pieces a member's rows may go out, where they do not go whole."""
+
 SHORT = 4
 """Ratios are searched with so many layers."""
 
@@ -89,6 +92,7 @@ def _ways(task: Task) -> list[_Way]:
         for overlap in (True, False)
         for keys_values in (False, True)
     ]
+    layers += [(members, replace(layers[0][1], pieces=pieces)) for pieces in PIECES if len(members) > 1]
     if shape.causal and len(members) > 1:
         # Only the last member gets all keys and values: often best the portal, which goes on with them.
         step = Whole(len(members) - 1)

@@ -96,6 +96,15 @@ def test_a_gather_is_a_cat(
             seen += range(tile.begin, tile.end)
         assert sorted(seen) == list(range(len(whole))) and same(found, whole)
         found = torch.zeros_like(whole)
+        own = mine.all_gather_given(found, shares, pieces=pieces)
+        for tile in own.tiles:
+            assert not own.exchange.done
+            found[tile.begin : tile.end] = whole[tile.begin : tile.end]
+            own.give()
+        own.give()
+        own.exchange.wait()
+        assert same(found, whole)
+        found = torch.zeros_like(whole)
         found[rows] = whole[rows]
         mine.gather(found, shares, root).wait()
         assert place != root or same(found, whole)

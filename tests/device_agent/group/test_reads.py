@@ -101,6 +101,12 @@ async def test_several_texts_at_once(name: str, form: str, count: int, tiny_fold
     await check_form(read_of(name, tiny_folder), form, NAMES[:count], SHARES[count])
 
 
+@pytest.mark.parametrize("form", ["voltage-pieces", "voltage", "voltage-reordered", "mixed"])
+async def test_rows_go_round_in_tiles(form: str, tiny_folder: Path) -> None:
+    """So many rows that they go by ring; in pieces, of which the first leaves while the next is computed, or whole."""
+    await check_form(read_of("bert", tiny_folder, [60] * 10), form, NAMES[:3], (3, 0, 2))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
 @pytest.mark.parametrize("count", SHARES)

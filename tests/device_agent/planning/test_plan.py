@@ -50,6 +50,9 @@ def test_what_hands_out_everything_once_is_a_plan(layer: Layer) -> None:
         (ByRows(ROWS, Whole(0), reordered=(True,)), "1 orders"),
         (ByRows(ROWS, Whole(0), keys_values=True, reordered=(True, False)), "no keys"),
         (ByRows(ROWS, Whole(1), prefix=True), "sees later ones"),
+        (ByRows(ROWS, Whole(0), pieces=0), "0 pieces"),
+        (ByRows(ROWS, Whole(0), pieces=2, overlap=False), "2 pieces"),
+        (ByRows(ROWS, Whole(0), few_rows=-1), "cannot be few"),
     ],
 )
 def test_what_does_not_is_refused(layer: Layer, says: str) -> None:

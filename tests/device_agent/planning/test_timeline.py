@@ -284,3 +284,20 @@ def test_what_is_no_forward_is_refused(rows: int, cached: int, wanted: int) -> N
     """Before anything is played."""
     with pytest.raises(ValueError, match="no forward"):
         ForwardPass(rows, cached, wanted)
+
+
+def test_pieces_pay_where_links_bound_and_cost_where_they_do_not() -> None:
+    """The first rows travel while the last are computed: no more than that is won; each call of a product costs."""
+
+    def seconds(pieces: int, bytes_s: float, overhead_s: float) -> float:
+        measured = profile(BERT, [3e9] * 4, bytes_s, overhead_s=overhead_s)
+        layer = ByRows((1.0,) * 4, Whole(0), pieces=pieces)
+        return predict(BERT, measured, plan(BERT, layer, 4, everywhere=False), ForwardPass(284)).seconds
+
+    slow = [seconds(pieces, 5e6 / 8, 0.0) for pieces in (1, 2, 4, 8)]
+    assert slow == sorted(slow, reverse=True)
+    mlp_s = 2 * 71 * 1024 * 4096 / 3e9
+    for pieces, took in zip((2, 4, 8), slow[1:], strict=True):
+        won = (slow[0] - took) / (BERT.layers - 1)
+        assert 0.9 * mlp_s * (pieces - 1) / pieces <= won <= 1.1 * mlp_s * (pieces - 1) / pieces
+    assert seconds(4, 1e12, 1e-3) > seconds(1, 1e12, 1e-3)
