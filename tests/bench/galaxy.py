@@ -18,7 +18,7 @@ from bench.edge.plots import Lines
 from bench.edge.records import Records
 from bench.edge.run import run
 from bench.edge.shapes import SHAPES as SHAPES_BY_NAME
-from bench.edge.tables import depth, generation, predictions, products, runs, where
+from bench.edge.tables import depth, generation, predictions, products, runs, shown, where
 from bench.page import table
 
 from device_agent.planning.task import Task
@@ -128,10 +128,13 @@ def verdict(records: Records, environment: str, shape: str) -> str:
     known = [(cell, records.ratio(cell, ours), paper) for cell, paper in zip(cells, row, strict=True) if paper != OOM]
     if any(ratio is None for _, ratio, _ in known):
         return "not measured" if records.seconds(ours) is None else "not all measured"
-    if any(records.doubts(cell) for cell in (ours, *cells)):
-        return "in doubt"
-    short = [cell.method for cell, ratio, paper in known if ratio is not None and ratio < paper]
-    return f"**missed**: {', '.join(METHODS[name][0] for name in short)}" if short else "**met**"
+    if doubts := records.doubts(ours):
+        return f"in doubt: {', '.join(doubts)}"
+    doubtful = [METHODS[cell.method][0] for cell, _, _ in known if records.doubts(cell)]
+    sure = [(cell, ratio, paper) for cell, ratio, paper in known if not records.doubts(cell)]
+    short = [METHODS[cell.method][0] for cell, ratio, paper in sure if ratio is not None and ratio < paper]
+    said = [f"**missed**: {', '.join(short)}"] * bool(short) + [f"in doubt: {', '.join(doubtful)}"] * bool(doubtful)
+    return "; ".join(said) or "**met**"
 
 
 def alone(records: Records) -> str:
@@ -141,12 +144,12 @@ def alone(records: Records) -> str:
         for environment in PAPER[shape]:
             cells = [Cell(environment, shape, method, 4) for method in ("joint", *BASELINES)]
             ratios = [records.ratio(cell, cell.local()) for cell in cells]
-            shown = [
+            found = [
                 records.marked(cell, "–" if ratio is None else f"{ratio:.2f}{records.slower(cell)}")
                 for cell, ratio in zip(cells, ratios, strict=True)
             ]
-            rows.append([SHAPES_BY_NAME[shape].title, environment, *shown])
-    return table(["", "env.", "**Trilby**", "M-LM", "SP", "EdgeShard", "Galaxy"], rows)
+            rows.append([SHAPES_BY_NAME[shape].title, environment, *found])
+    return shown(["", "env.", "**Trilby**", "M-LM", "SP", "EdgeShard", "Galaxy"], rows, 2)
 
 
 def bandwidths(records: Records) -> str:
@@ -158,7 +161,7 @@ def bandwidths(records: Records) -> str:
                 cells = [(Cell(environment, shape, method, 4, mbit), mbit) for mbit in all_of_them]
                 found = [beside(records, cell, Cell(environment, shape, "joint", 4, mbit)) for cell, mbit in cells]
                 rows.append([SHAPES_BY_NAME[shape].title, environment, METHODS[method][0], *found])
-    return table(["", "env.", "method", *(f"{mbit:g} Mb/s" for mbit in all_of_them)], rows)
+    return shown(["", "env.", "method", *(f"{mbit:g} Mb/s" for mbit in all_of_them)], rows, 3)
 
 
 def plot(records: Records) -> str:
@@ -191,7 +194,7 @@ def scaling(records: Records) -> str:
             at = f"{count}" if count < 4 else f"4 (paper {paper[0]}, {paper[1]})"
             first = records.marked(weak, f"{100 * (share or 0) / count:.0f} %")
             rows.append([SHAPES_BY_NAME[shape].title, at, first, records.marked(strong, f"{faster or 0:.2f}")])
-    return table(["", "devices", "weak: of linear (goal 90 % at 4)", "strong: times as fast"], rows)
+    return shown(["", "devices", "weak: of linear (goal 90 % at 4)", "strong: times as fast"], rows, 2)
 
 
 def memory(records: Records) -> str:
@@ -210,7 +213,7 @@ def memory(records: Records) -> str:
             grown = " / ".join(f"{record['memory'][name]['grown_kb'] / 1e3:.0f}" for name in names)
             rows.append([SHAPES_BY_NAME[shape].title, environment, record["plan"], planned, allowed, part, grown])
     head = ["", "env.", "layers", "planned, MB", "budget, MB", "planned of the part run, MB", "measured, MB"]
-    return table(head, rows)
+    return shown(head, rows, 2)
 
 
 def breakdown(records: Records) -> str:

@@ -20,7 +20,7 @@ from bench.edge.plots import Lines
 from bench.edge.records import Records
 from bench.edge.run import run
 from bench.edge.shapes import longer
-from bench.edge.tables import depth, generation, predictions, products, runs, where
+from bench.edge.tables import depth, generation, predictions, products, runs, shown, where
 from bench.page import table
 
 from device_agent.planning.task import Task
@@ -98,9 +98,9 @@ def headline(records: Records) -> str:
         share = records.value(ours, "predicted_full_s") / (local or 1)
         predicted = records.marked(ours, f"{share * 100 - 100:+.1f} %")
         paper = f"{PAPER[shape] * 100:+.1f} %"
-        shown = [against_one(records, cell) for cell in cells]
+        against = [against_one(records, cell) for cell in cells]
         rows.append(
-            [longer(shape, 0).title, one, paper, shown[1], shown[0], shown[2], predicted, verdict(records, ours)]
+            [longer(shape, 0).title, one, paper, against[1], against[0], against[2], predicted, verdict(records, ours)]
         )
     head = ["", "one device, s", "Voltage, paper", "Voltage as published, here", "tensor parallelism"]
     return table([*head, "**Trilby**", "predicted", "goal: -45 %"], rows)
@@ -123,7 +123,7 @@ def devices(records: Records) -> str:
         for method in COMPARED:
             cells = [Cell("six", shape, method, count) for count in range(2, 7)]
             rows.append([longer(shape, 0).title, METHODS[method][0], *(against_one(records, cell) for cell in cells)])
-    return table(["", "method", *(f"{count} devices" for count in range(2, 7))], rows)
+    return shown(["", "method", *(f"{count} devices" for count in range(2, 7))], rows, 2)
 
 
 def bandwidths(records: Records) -> str:
@@ -133,7 +133,7 @@ def bandwidths(records: Records) -> str:
         for method in COMPARED:
             cells = [Cell("six", shape, method, 6, mbit) for mbit in all_of_them]
             rows.append([longer(shape, 0).title, METHODS[method][0], *(against_one(records, cell) for cell in cells)])
-    return table(["", "method", *(f"{mbit:g} Mb/s" for mbit in all_of_them)], rows)
+    return shown(["", "method", *(f"{mbit:g} Mb/s" for mbit in all_of_them)], rows, 2)
 
 
 def sent_by(records: Records, cell: Cell) -> float:
@@ -171,7 +171,7 @@ def moved(records: Records) -> str:
             means = [f"{statistics.fmean(each):.0f}" if each else "–" for each in sent]
             rows.append([model.title, f"{count}", f"{whole:.0f}", means[0], f"{4 * whole:.0f}", means[1], means[2]])
     head = ["", "devices", "(K−1)NF/K · 4 bytes", "Voltage as published sends", "4 (K−1)NF/K · 4 bytes"]
-    return table([*head, "tensor parallelism sends", "Trilby sends, mean"], rows)
+    return shown([*head, "tensor parallelism sends", "Trilby sends, mean"], rows, 2)
 
 
 def grouped(records: Records) -> str:
@@ -182,7 +182,7 @@ def grouped(records: Records) -> str:
         sent = records.marked(cell, f"{sent_by(records, cell):.0f}")
         plan = records.marked(cell, str((records.get(cell) or {}).get("plan")))
         rows.append([METHODS[method][0], plan, sent, against_one(records, cell)])
-    return table(["method", "layers", "bytes a device and layer", "against one device"], rows)
+    return shown(["method", "layers", "bytes a device and layer", "against one device"], rows, 1)
 
 
 def bf16(records: Records) -> str:
@@ -193,7 +193,7 @@ def bf16(records: Records) -> str:
         rows.append(
             [METHODS[method][0], against_one(records, Cell("six", "gpt2", method, 6)), against_one(records, cell)]
         )
-    return table(["GPT-2", "fp32, against one device in fp32", "bf16, against one device in bf16"], rows)
+    return shown(["GPT-2", "fp32, against one device in fp32", "bf16, against one device in bf16"], rows, 1)
 
 
 def breakdown(records: Records) -> str:

@@ -129,3 +129,22 @@ def test_points_are_drawn_the_same_every_time(tmp_path: Path) -> None:
     for name in ("one.png", "other.png"):
         draw({"BERT-large": {"voltage": [(2.0, 0.7), (6.0, 0.5)]}}, "devices", "time", tmp_path / name)
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "other.png").read_bytes()
+
+
+def test_a_row_is_met_where_every_baseline_is_as_far_behind_as_in_the_paper() -> None:
+    """One that is nearer is named, and so is one whose figure is no result."""
+    ours = Cell("A", "bert-large", "joint", 4)
+    barrier = ours.calibration()
+
+    def against(sequence_s: float, periods: float = 20.0) -> str:
+        times = {"tensor": 19.0, "sequence": sequence_s, "edgeshard": 36.0, "galaxy": 12.5}
+        cells = {Cell("A", "bert-large", method, 4): seconds for method, seconds in times.items()}
+        found = [(cell, record(cell, seconds)) for cell, seconds in cells.items()]
+        found[0][1]["periods"] = periods
+        return galaxy.verdict(
+            of((barrier, record(barrier, 4.0)), (ours, record(ours, 10.0)), *found), "A", "bert-large"
+        )
+
+    assert against(14.0) == "**met**"
+    assert against(13.0) == "**missed**: sequence parallelism"
+    assert against(13.0, periods=5.0) == "**missed**: sequence parallelism; in doubt: tensor parallelism"

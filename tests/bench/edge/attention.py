@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from bench.edge import tables
 from bench.edge.shapes import SHAPES
 from bench.edge.weights import RandomCheckpoint
-from bench.page import machine, table
+from bench.page import machine
 
 from device_agent.group.reordered import attend_reordered
 from device_agent.group.step_rows import GroupStretch, StepRows
@@ -98,4 +99,4 @@ def shown(found: Sequence[Mapping[str, Any]]) -> str:
                 faster = whole[heads, count]
                 cells.append(f"{faster / naive:.1f} → {faster / chosen:.1f} ({naive / chosen:.1f}×)")
             rows.append([f"{heads}, {size}", f"{count}", *cells])
-    return table(["heads, size", "rows", *(f"{parts} parts" for parts in PARTS[1:])], rows)
+    return tables.shown(["heads, size", "rows", *(f"{parts} parts" for parts in PARTS[1:])], rows, 2)

@@ -13,6 +13,15 @@ from bench.page import table
 BY = ("compute", "wait", "link", "ends")
 
 
+NOTHING = "*Not measured yet.*"
+
+
+def shown(head: Sequence[str], rows: Iterable[Sequence[str]], labels: int) -> str:
+    """A table of the rows in which something was measured, besides so many labels; a line where there is none."""
+    known = [row for row in rows if any(each not in ("–", "") for each in row[labels:])]
+    return table(head, known) if known else NOTHING
+
+
 def cells_of(records: Records) -> Iterator[Cell]:
     """Of all records, by name."""
     for _, record in sorted(records.found.items()):
@@ -37,10 +46,10 @@ def where(records: Records, cells: Iterable[Cell]) -> str:
             continue
         layer = record["layers_s"] / cell.depth
         link = link_s(record)
-        shown = [layer, record["compute_s"], record["wait_s"], link, record["ends_s"]]
+        times = [layer, record["compute_s"], record["wait_s"], link, record["ends_s"]]
         words = [title(cell), f"{cell.environment} {cell.devices}", f"{cell.mbit:g}", METHODS[cell.method][0]]
-        rows.append([*words, *(f"{each * 1e3:.0f}" for each in shown), f"{record['periods']:.1f}"])
-    return table(head, rows)
+        rows.append([*words, *(f"{each * 1e3:.0f}" for each in times), f"{record['periods']:.1f}"])
+    return shown(head, rows, 4)
 
 
 def link_s(record: Record) -> float:
@@ -98,7 +107,7 @@ def products(records: Records, cells: Sequence[Cell]) -> str:
             ]
         )
     head = ["", "devices", "a layer on one device, ms", "the model, s", "Mb/s that stand for 500", "calibration"]
-    return table(head, rows)
+    return shown(head, rows, 2)
 
 
 def depth(records: Records) -> str:
@@ -110,7 +119,7 @@ def depth(records: Records) -> str:
         if ratio is not None:
             pair = f"{records.seconds(cell):.2f}", f"{records.seconds(short):.2f}"
             rows.append([title(cell), METHODS[cell.method][0], *pair, f"{(ratio - 1) * 100:+.1f} %"])
-    return table(["", "method", "full depth, s", "from a part, s", "difference"], rows)
+    return shown(["", "method", "full depth, s", "from a part, s", "difference"], rows, 2)
 
 
 def generation(records: Records) -> str:
@@ -122,4 +131,4 @@ def generation(records: Records) -> str:
             whole = cell.model.layers / cell.depth
             said = record["step_s"] * whole, record["predicted_step_s"] * whole
             rows.append([title(cell), METHODS[cell.method][0], *(f"{each * 1e3:.0f}" for each in said)])
-    return table(["", "method", "a token, ms (labelled: short work)", "predicted, ms"], rows)
+    return shown(["", "method", "a token, ms (short work)", "predicted, ms"], rows, 2)
