@@ -99,6 +99,9 @@ class DeviceConfig(
         if self.join or MODES[self.mode].group:
             if not self.group_key:
                 raise ValueError("a group needs a key that all its members know: set TRILBY_GROUP_KEY to it")
-            check_secret(self.group_key)
+            try:
+                check_secret(self.group_key)
+            except ValueError as error:
+                raise ValueError(f"--group-key (TRILBY_GROUP_KEY): {error}") from None
             if host_and_port("--group-listen", self.group_listen)[0] in ANY:
                 raise ValueError("--group-listen names an address of this machine that the other devices reach")

@@ -104,5 +104,7 @@ class Roster:
             return errors.other_task(wish.task, (served or models[0]).tasks, wish.model)
         if reason is Reason.NO_SUCH_DRAFTER and served is not None and not has_drafter(served, wish.draft):
             return errors.drafter_not_found(wish.draft, drafters_of(served))
-        text = "the device agents that serve this model are stopping or cannot reach their cloud server; see GET /state"
+        text = (
+            "the device agents that serve this model are stopping, or have no cloud server or group now; see GET /state"
+        )
         return RequestError(503, text, code="agents_unavailable", retry_s=5.0)

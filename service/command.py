@@ -18,6 +18,7 @@ Examples:
   trilby serve                                      the demo model, everything on this machine
   trilby chat                                       talk to it
   trilby serve --model Qwen/Qwen3-0.6B --split 2    any Llama-family checkpoint
+  trilby serve --mode galaxy --devices 3            no cloud: several processes share the layers
   trilby distill --model DIR --split 2 --text FILE  train a drafter for a model, so that it answers faster
 
 \b
@@ -26,13 +27,19 @@ On several machines (the same --model, --split and --tail on cloud and device):
   trilby gateway --host 0.0.0.0
   trilby cloud   --model DIR --split 2 --host 0.0.0.0
   trilby device  --model DIR --split 2 --gateway ws://… --cloud ws://…
+
+\b
+Without a cloud (the same --model and key on all devices):
+  export TRILBY_GROUP_KEY=…
+  trilby device --model DIR --mode galaxy --devices 3 --gateway ws://… --group-listen ADDRESS:PORT
+  trilby device --model DIR --join ADDRESS:PORT
 """
 
 
 @click.group(epilog=EPILOG, context_settings={"max_content_width": 110})
 @click.version_option(VERSION, package_name="trilby")
 def main() -> None:
-    """Serve language models over an OpenAI-compatible API, split between your devices and a cloud.
+    """Serve language models over an OpenAI-compatible API, split between your devices and a cloud, or among devices.
 
     Text, tokenizer, the first layers and the head stay on the device; the cloud runs the middle layers and sees
     hidden states only (which hide no text from someone determined: see docs/threat-model.md).

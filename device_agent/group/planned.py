@@ -69,7 +69,7 @@ class ModePlanner:
             if faster:
                 times = f"{task.seconds(better):.2f} s instead of {task.seconds(plan):.2f}"
                 self.remark = f"{', '.join(better.members)} alone would be faster: {times}"
-            log.warning("fewer devices would do", mode=self._mode, members=list(plan.members), why=self.remark)
+            log.info("fewer devices would do", mode=self._mode, members=list(plan.members), why=self.remark)
         chosen = better if better is not None and self._fewer else plan
         self._task, self._plan = task, chosen
         self._expected.clear()

@@ -54,8 +54,17 @@ def test_a_group_has_all_layers_unless_told_otherwise(mode: str) -> None:
     assert (config.devices, config.split, config.whole_prompts) == (2, 0, True)
     assert config.wanted_drafters == ("lookup",) and ServeConfig(mode=mode, split=2).wanted_drafters == ()
     assert ServeConfig(mode=mode, draft=("none",)).wanted_drafters == ("none",)
-    with pytest.raises(ValueError, match="TRILBY_GROUP_KEY"):
-        DeviceConfig("m", mode=mode)
+    for key in ("", "short"):
+        with pytest.raises(ValueError, match="TRILBY_GROUP_KEY"):
+            DeviceConfig("m", mode=mode, group_key=key)
+
+
+@pytest.mark.parametrize("where", ["0.0.0.0:1", "nowhere", "10.0.0.1:", "10.0.0.1:70000", ":8003"])
+def test_a_group_listens_where_others_reach_it(where: str) -> None:
+    """An address of this machine and a port, and no wildcard."""
+    with pytest.raises(ValueError, match="--group-listen"):
+        DeviceConfig("m", mode="galaxy", group_key="k" * 16, group_listen=where)
+    assert DeviceConfig("m", mode="galaxy", group_key="k" * 16, group_listen="[fe80::1]:0").devices == 2
 
 
 def test_devices_are_a_groups() -> None:
