@@ -1,0 +1,64 @@
+"""A device's group before it begins: what it is planned for, what is said of it, and what cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from checkpoints import DEMO
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_agent.build import build
+from device_agent.build_group import PortalGroup, build_group, usual_work
+from device_agent.config import DeviceConfig
+from split_model.checkpoint import Checkpoint
+from split_model.slices import middle_slice
+
+KEY = "a key of these tests"
+
+
+@given(st.integers(1, 10_000))
+def test_what_it_is_planned_for_fits_the_model(positions: int) -> None:
+    """However few positions it has: a prompt and an answer, or one text whose rows are all wanted."""
+    writing, reading = usual_work(positions, reads=False), usual_work(positions, reads=True)
+    assert writing.rows + writing.new <= positions and writing.wanted == 1
+    assert reading.rows == reading.wanted <= positions and reading.new == 0
+    assert positions < 384 or (writing.rows, writing.new, reading.rows) == (256, 128, 256)
+
+
+async def group(**settings: Any) -> PortalGroup:
+    """The group of the demo model's layers from 1 on."""
+    config = DeviceConfig(str(DEMO), mode="tensor", group_key=KEY, group="kitchen", split=1, **settings)
+    checkpoint = Checkpoint.open(DEMO)
+    return build_group(config, "portal", checkpoint, middle_slice(checkpoint.spec, 1, 0))
+
+
+async def test_what_is_said_of_it() -> None:
+    """Before it listens it has no address, and takes no request before it has formed; then there is one, of the
+    portal alone where nobody else is wanted."""
+    portal = await group(devices=1, shares="even", group_listen="127.0.0.1:0")
+    assert not portal.connected and (portal.report().address, portal.report().formed) == ("", False)
+    running = asyncio.create_task(portal.run())
+    try:
+        while not portal.connected:
+            await asyncio.wait_for(portal.news(), 60)
+        report = portal.report()
+        assert (report.name, report.mode, report.formed) == ("kitchen", "tensor", True)
+        assert report.address == f"127.0.0.1:{portal.host.listens.result()}"
+        assert [(each.name, each.state, each.layers) for each in report.members] == [("portal", "working", "1-11")]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert not portal.connected, "nothing will follow"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [({"device": "cuda"}, "groups compute on CPUs"), ({"tail": 1}, "leave --tail out")],
+)
+async def test_what_no_group_does(settings: dict[str, Any], why: str) -> None:
+    """Said before anything is loaded for it."""
+    with pytest.raises(ValueError, match=why):
+        build(DeviceConfig(str(DEMO), mode="galaxy", group_key=KEY, **settings))
