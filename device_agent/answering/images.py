@@ -115,7 +115,7 @@ class Image:
         channels, height, width = self.to.shape
         try:
             picture = ImageOps.exif_transpose(_opened(self.name, self.data)).convert("RGB" if channels == 3 else "L")
-        except (OSError, ValueError, SyntaxError) as error:
+        except Exception as error:  # Broken EXIF raises whatever its reader stumbles over.
             raise _refused(self.name, "is broken: it cannot be decoded to its end") from error
         if self.to.resample is not None:
             picture = picture.resize((width, height), resample=self.to.resample)

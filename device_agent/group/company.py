@@ -12,7 +12,7 @@ import structlog
 
 from device_agent.group.forming import NotFormed
 from device_agent.group.measures import Measures
-from device_agent.group.notes import Device, Done, Measure, Note, Trial, read, written
+from device_agent.group.notes import Device, Measure, Note, StepsDone, Trial, read, written
 from device_agent.group.roll import Roll
 from peers.group import Group, Guest
 from peers.rendezvous import Rendezvous
@@ -44,7 +44,7 @@ class Company:
         self, rendezvous: Rendezvous, roll: Roll, digest: str, dtype: str, measures: Measures | None = None
     ) -> None:
         self.rendezvous = rendezvous
-        self.done: dict[str, Done] = {}
+        self.done: dict[str, StepsDone] = {}
         self.trials: dict[str, float] = {}
         self._roll = roll
         self._digest, self._dtype, self._measures = digest, dtype, measures
@@ -97,7 +97,7 @@ class Company:
         return self._measures is None or self._measures.knows(name)
 
     def _heard(self, guest: Guest, note: Note) -> None:
-        if isinstance(note, Done):
+        if isinstance(note, StepsDone):
             self.done[guest.name] = note
         elif isinstance(note, Trial):
             self.trials[guest.name] = note.speed

@@ -22,6 +22,7 @@ from device_agent.group.roll import Roll
 from device_agent.group.state import Doing
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.group.watch import Watch
+from device_agent.sharing.telling import tell
 from peers.board import PeerLost
 from peers.group import Group
 from split_model.checkpoint import Checkpoint
@@ -103,7 +104,7 @@ class Living:
         made; raises ``PeerLost``."""
         loop, changed = asyncio.get_running_loop(), self.company.rendezvous.changed
         over: asyncio.Future[PeerLost] = loop.create_future()
-        life.start(lambda why, rank: loop.call_soon_threadsafe(over.set_result, PeerLost(why, rank)))
+        life.start(lambda why, rank: tell(loop, over.set_result, PeerLost(why, rank)))
         ends: list[asyncio.Future[Any]] = [over, group.ended]
         for end in ends:
             end.add_done_callback(lambda _: changed.set())

@@ -21,7 +21,7 @@ from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WI
 from device_agent.group.kept import KeptLayers
 from device_agent.group.lateness import PERIOD_S
 from device_agent.group.measuring import LinksOrder, measure_as_member, read_order
-from device_agent.group.notes import Card, Device, Done, Measure, Note, Trial, read, written
+from device_agent.group.notes import Card, Device, Measure, Note, StepsDone, Trial, read, written
 from device_agent.group.pace import Pace, speed
 from device_agent.profiling.kept import kept_or_measured
 from peers.board import PeerLost
@@ -198,7 +198,7 @@ async def _live(
         await asyncio.wait(both, timeout=PERIOD_S, return_when=asyncio.FIRST_COMPLETED)
         if pace.done != said:
             said = pace.done
-            attendance.note(written(Done(membership.epoch, *said)))
+            attendance.note(written(StepsDone(membership.epoch, *said)))
     if not running.done():
         await asyncio.wait([running], timeout=END_WITHIN_S)
     if not running.done():

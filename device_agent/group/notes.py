@@ -25,7 +25,7 @@ class Card(_Note, frozen=True, tag=1):
     dtype: _Text = ""
 
 
-class Done(_Note, frozen=True, tag=2):
+class StepsDone(_Note, frozen=True, tag=2):
     """A member has computed ``steps`` since its group's ``epoch`` began, in so many seconds of its own: without those
     in which it waited for others."""
 
@@ -54,7 +54,7 @@ class Device(_Note, frozen=True, tag=5):
     profile: DeviceProfile
 
 
-Note = Union[Card, Done, Trial, Measure, Device]
+Note = Union[Card, StepsDone, Trial, Measure, Device]
 
 _decoder = msgspec.msgpack.Decoder(Note)
 

@@ -13,6 +13,7 @@ from device_agent.group.asks import GroupAsk
 from device_agent.group.heads import MAX_TEXTS, ReadHead
 from device_agent.group.record import MAX_LOSSES
 from device_agent.sharing.compute import quiet
+from device_agent.sharing.telling import tell
 from wire.errors import Code, SessionFailed
 
 PART_ROWS: Final = 1024
@@ -104,7 +105,7 @@ class Reads:
     def _taker(self, read: _Read, number: int, rows: range) -> Callable[[torch.Tensor], object]:
         """Takes the outputs of one part, on any thread."""
         loop = asyncio.get_running_loop()
-        return lambda outputs: loop.call_soon_threadsafe(self._answered, read, number, rows, outputs)
+        return lambda outputs: tell(loop, self._answered, read, number, rows, outputs)
 
     def _answered(self, read: _Read, number: int, rows: range, outputs: torch.Tensor) -> None:
         if read not in self._reads or number not in read.left:

@@ -15,6 +15,7 @@ from device_agent.group.life import GroupLife
 from device_agent.group.reads import Reads
 from device_agent.group.record import MAX_LOSSES, Record, Unanswered
 from device_agent.sharing.compute import quiet
+from device_agent.sharing.telling import tell
 from split_model.positions import PlacedRows, PositionTable
 from split_model.sequences import Sequences
 from wire.errors import Code, SessionFailed
@@ -161,7 +162,7 @@ class GroupSubmodel:
 
         def deliver(outputs: torch.Tensor) -> None:
             if forward is not None:
-                loop.call_soon_threadsafe(session.answered, forward, outputs)
+                tell(loop, session.answered, forward, outputs)
 
         self.ask(GroupAsk(head, hidden, deliver if forward is not None else None))
 

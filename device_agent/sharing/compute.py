@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
@@ -14,6 +13,7 @@ from time import perf_counter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from device_agent.sharing.fair_queue import FairQueue
+from device_agent.sharing.telling import tell
 
 Value = TypeVar("Value")
 
@@ -73,8 +73,7 @@ class FairThreads:
             self._executor.shutdown(wait=False, cancel_futures=True)
             left = self._queue.clear()
         for work in left:
-            with suppress(RuntimeError):  # Its event loop has ended.
-                work.loop.call_soon_threadsafe(work.future.cancel)
+            tell(work.loop, work.future.cancel)
 
     def _run(self) -> None:
         with self._lock:
@@ -88,8 +87,7 @@ class FairThreads:
                 self._queue.done(tenant, 0.0 if work.free or cancelled else perf_counter() - began)
                 found = self._next()
             if not cancelled:
-                with suppress(RuntimeError):  # Its event loop has ended.
-                    work.loop.call_soon_threadsafe(_tell, work.future, value, failure)
+                tell(work.loop, _answer, work.future, value, failure)
             del work, value, failure  # Nothing of it is held while the next runs.
 
     def _next(self) -> tuple[str, _Work] | None:
@@ -219,7 +217,7 @@ def _outcome(run: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _tell(future: asyncio.Future[Value], value: Value, failure: BaseException | None) -> None:
+def _answer(future: asyncio.Future[Value], value: Value, failure: BaseException | None) -> None:
     if future.done():  # Nobody waits any more.
         return
     if failure is not None:

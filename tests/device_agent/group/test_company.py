@@ -11,7 +11,7 @@ from group_plans import TINY_CAUSAL, device
 
 from device_agent.group.company import Company
 from device_agent.group.measures import Measures
-from device_agent.group.notes import Card, Device, Done, Measure, Note, Trial, written
+from device_agent.group.notes import Card, Device, Measure, Note, StepsDone, Trial, written
 from device_agent.group.roll import Roll
 from peers.membership import Attendance, attend
 from peers.rendezvous import listening
@@ -45,10 +45,10 @@ async def test_a_guest_says_what_it_has_and_measures_itself() -> None:
         guest.note(written(Device(device("guest", TINY_CAUSAL, 1e9))))
         await until(lambda: company.taking_part() == ("guest",))
         assert measures.knows("guest") and company.measuring == [] and len(heard) == 2
-        guest.note(written(Done(1, 5, 0.5)))
+        guest.note(written(StepsDone(1, 5, 0.5)))
         guest.note(written(Trial(7.0)))
         await until(lambda: company.taking_part() == ("guest",) and company.trials == {"guest": 7.0})
-        assert company.done == {"guest": Done(1, 5, 0.5)}
+        assert company.done == {"guest": StepsDone(1, 5, 0.5)}
 
 
 LIES: dict[str, bytes] = {
