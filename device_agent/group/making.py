@@ -7,17 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import structlog
+
 from device_agent.group.company import Company
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.measures import Measures
 from device_agent.group.measuring import measure_as_portal
 from device_agent.planning.plan import GroupPlan
+from device_agent.profiling.kept import keep
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
 
 Planner = Callable[[Any, Sequence[str]], GroupPlan]
 """From what was measured, a ``Profile`` (None where nothing is), and the names of the members that there are, to a plan
 for the group's layers. Raises ``ValueError`` where there is none."""
+
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,16 @@ class PlanMaker:
         return self.measures is not None and not self.measures.knows_links(self._nodes(names))
 
     async def measure_links(self, company: Company, names: Sequence[str]) -> None:
-        """See ``measure_as_portal``."""
+        """See ``measure_as_portal``; what is known of these devices then is kept on disk, for ``trilby plan``."""
         assert self.measures is not None
-        await measure_as_portal(company, self.portal, self._nodes(names)[1:], self.measures)
+        nodes = self._nodes(names)
+        await measure_as_portal(company, self.portal, nodes[1:], self.measures)
+        try:
+            kept = await asyncio.to_thread(keep, self.measures.profile(nodes))
+        except OSError as error:
+            log.warning("what was measured of the group cannot be kept", why=str(error))
+        else:
+            log.info("what was measured of the group is kept", profile=str(kept))
 
     async def plan(self, names: tuple[str, ...]) -> Planned:
         """Raises ``ValueError`` where there is none, ``DoesNotFit`` for one that says who lacks what."""

@@ -24,8 +24,9 @@ from device_agent.group.state import MemberState
 from device_agent.group.worker import PORTAL as PORTAL_RANK
 from device_agent.group.worker import Worker
 from device_agent.planning.plan import GroupPlan
-from device_agent.planning.profile import Profile
+from device_agent.planning.profile import Profile, read
 from device_agent.planning.task import Work
+from device_agent.profiling.kept import folder
 from device_agent.sharing.compute import Compute
 from peers.frames import Kind, PeerFrame
 from split_model.checkpoint import Checkpoint
@@ -159,7 +160,7 @@ async def test_devices_and_links_are_measured_before_they_are_planned_with(
     mode: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each measures itself while it waits, all measure their links, and the plan is for what was found; one that goes
-    and comes back is not measured again, and a new one is."""
+    and comes back is not measured again, and a new one is. What is known then is kept for ``trilby plan``."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     spec = Checkpoint.open(tiny).spec
     planner = ModePlanner(mode, spec, "float32", PORTAL, Work(32, 8))
@@ -176,6 +177,7 @@ async def test_devices_and_links_are_measured_before_they_are_planned_with(
         await until(host.formed.is_set, 60)
         budgets = {each.name: each.memory_bytes for each in seen[0].devices}
         assert budgets["two"] == 500 * 10**6 and set(budgets) == {PORTAL, "one", "two"} and len(seen[0].links) == 6
+        assert [read(each.read_bytes()) for each in folder().glob("group-*")] == [seen[0]]
         assert await right(host, tiny)
         two.cancel()
         await until(lambda: len(seen) == 2 and host.formed.is_set())
