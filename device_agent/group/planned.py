@@ -19,8 +19,8 @@ log = structlog.get_logger()
 
 
 class ModePlanner:
-    """Plans by a mode's name, for all members as asked; it says where fewer would do, and with ``fewer`` has only those
-    compute.
+    """Plans by a mode's name, for all members as asked; with the first plan it says where fewer would do, and with
+    ``fewer`` has only those compute. Plans that it has made before it makes at once.
 
     Args:
         mode: see ``modes.PLANNERS``.
@@ -49,6 +49,7 @@ class ModePlanner:
         self.remark = ""
         self._mode, self._portal, self._work, self._fewer = mode, portal, work, fewer
         self._shape = replace(shape, layers=shape.layers - first_layer)
+        self._made: dict[tuple[str, ...], tuple[Profile, GroupPlan]] = {}
         self._task: Task | None = None
         self._plan: GroupPlan | None = None
         self._expected: dict[tuple[int, int], tuple[float, ...]] = {}
@@ -60,8 +61,12 @@ class ModePlanner:
         that was not measured.
         """
         task = Task(self._shape, profile, tuple(names), self._portal, self._work)
-        plan = plan_for(self._mode, task)
-        better = fewer_devices(self._mode, task, plan) if len(names) > 1 else None
+        made = self._made.get(tuple(names))
+        plan = made[1] if made is not None and made[0] == profile else plan_for(self._mode, task)
+        # To look for fewer takes as long again, or longer: once a group works, answers wait for its next plan.
+        looks = len(names) > 1 and (self._fewer or not self._made)
+        self._made[tuple(names)] = profile, plan
+        better = fewer_devices(self._mode, task, plan) if looks else None
         self.remark = ""
         if better is not None:
             faster = task.seconds(better) < task.seconds(plan) * (1 - SAME)
