@@ -9,7 +9,6 @@ with Devices(folder) as devices:
 from __future__ import annotations
 
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -64,13 +63,11 @@ class Devices:
             self._hear(60.0)
             for name in self._started:
                 self._spawn(name, log, "bench.edge.member", name, where)
-            self._burning = {name: self._spawn(name, log, "bench.edge.burn") for name in self._started}
-            self._stop(self._started)
+            self._burners = {name: self._spawn(name, log, "bench.edge.burn") for name in self._started}
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._burn(self._started)
         self._stack.close()
 
     def set_quotas(self, quotas: Sequence[float]) -> None:
@@ -93,14 +90,14 @@ class Devices:
         for name, cores in quotas.items():
             self._bed.host(name).set_cores(cores)
         others = [name for name in quotas if name not in names and name in self._started]
-        self._burn(others)
+        self._tell(others, "burn")
         watch = MachineWatch(quotas, lambda: {name: self._bed.usage(name) for name in quotas})
         try:
             with watch:
                 self._say("begin")
                 said = self._hear(RUN_WITHIN_S)
         finally:
-            self._stop(others)
+            self._tell(others, "rest")
         result = msgspec.convert(said, Result)
         if result.failure:
             raise GroupFailed(result.failure)
@@ -110,18 +107,13 @@ class Devices:
         popen: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
         return self._bed.spawn(host, [sys.executable, "-m", *words], env=environment({}), **popen)
 
-    def _burn(self, names: Sequence[str]) -> None:
+    def _tell(self, names: Sequence[str], what: str) -> None:
+        """The burners of these devices "burn" or "rest"."""
         for name in names:
-            self._burning[name].send_signal(signal.SIGCONT)
-
-    def _stop(self, names: Sequence[str]) -> None:
-        for name in names:
-            self._burning[name].send_signal(signal.SIGSTOP)
+            tell(self._burners[name], what)
 
     def _say(self, what: object) -> None:
-        assert self._portal.stdin is not None
-        self._portal.stdin.write(msgspec.json.encode(what).decode() + "\n")
-        self._portal.stdin.flush()
+        tell(self._portal, msgspec.json.encode(what).decode())
 
     def _read(self, lines: IO[str] | None) -> None:
         assert lines is not None
@@ -139,3 +131,10 @@ class Devices:
             raise GroupFailed(f"the portal has ended; see {self._folder}")
         found: dict[str, Any] = msgspec.json.decode(line)
         return found
+
+
+def tell(process: subprocess.Popen[str], line: str) -> None:
+    """A line for a process."""
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()

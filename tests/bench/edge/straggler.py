@@ -8,7 +8,6 @@ smaller one. The load is further processes under the quota of the second device.
 from __future__ import annotations
 
 import json
-import signal
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.edge.groups import SCENARIO, TERMINAL
+from bench.edge.groups import SCENARIO, TERMINAL, tell
 from bench.edge.job import PORT, SECRET
 from bench.page import machine, table
 from bench.random_llama import Shape, write_checkpoint
@@ -55,21 +54,19 @@ def measure(folder: Path) -> dict[str, Any]:
             more = ["--join", f"{where}:{PORT}", "--name", name]
             bed.spawn(name, [*member, *more], env=key, stdout=log, stderr=log)
         for _ in range(LOADS):
-            loads.append(bed.spawn(SLOW, [sys.executable, "-m", "bench.edge.burn"], env=key))
-            loads[-1].send_signal(signal.SIGSTOP)
+            words = [sys.executable, "-m", "bench.edge.burn"]
+            loads.append(bed.spawn(SLOW, words, env=key, stdin=subprocess.PIPE, text=True))
         assert portal.stdout is not None
         series: Series = [json.loads(portal.stdout.readline())]
-        began, sent = time.monotonic(), [signal.SIGCONT, signal.SIGSTOP]
+        began, sent = time.monotonic(), ["burn", "rest"]
         due = [began + QUIET_S, began + QUIET_S + LOADED_S]
         for line in portal.stdout:
             series.append(json.loads(line))
             while sent and time.monotonic() >= due[-len(sent)]:
                 due[-len(sent)] = time.monotonic()
                 for each in loads:
-                    each.send_signal(sent[0])
+                    tell(each, sent[0])
                 sent.pop(0)
-        for each in loads:
-            each.send_signal(signal.SIGCONT)
     for one in series:
         one["at"] -= began
     return {"machine": machine(), "series": series[1:], "loaded": due[0] - began, "free": due[1] - began}
