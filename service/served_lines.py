@@ -10,6 +10,9 @@ import httpx
 from service.model_kinds import READS_IMAGES, undivided
 from service.modes import NO_DRAFT
 
+ANSWERS_WITHIN_S = 10.0
+"""A gateway on a machine whose processes have all just been started."""
+
 
 def drafting_line(drafters: list[str]) -> str:
     """What drafts, the device's own choice being the first of ``drafters``."""
@@ -43,7 +46,7 @@ def agents_of(base: str, keys: tuple[str, ...]) -> Any:
     """The devices that have connected, as the gateway knows them."""
     try:
         headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
-        return httpx.get(f"{base}/state", headers=headers, timeout=2.0, trust_env=False).json()["agents"]
+        return httpx.get(f"{base}/state", headers=headers, timeout=ANSWERS_WITHIN_S, trust_env=False).json()["agents"]
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return []  # It has gone again: whoever waits for its end says so.
 
