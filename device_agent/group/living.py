@@ -22,7 +22,7 @@ from device_agent.group.roll import Roll
 from device_agent.group.state import Doing
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.group.watch import Watch
-from device_agent.sharing.telling import tell
+from device_agent.sharing.compute import tell
 from peers.board import PeerLost
 from peers.group import Group
 from split_model.checkpoint import Checkpoint

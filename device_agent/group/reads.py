@@ -12,8 +12,7 @@ import torch
 from device_agent.group.asks import GroupAsk
 from device_agent.group.heads import MAX_TEXTS, ReadHead
 from device_agent.group.record import MAX_LOSSES
-from device_agent.sharing.compute import quiet
-from device_agent.sharing.telling import tell
+from device_agent.sharing.compute import quiet, tell
 from wire.errors import Code, SessionFailed
 
 PART_ROWS: Final = 1024

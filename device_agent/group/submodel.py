@@ -14,8 +14,7 @@ from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHea
 from device_agent.group.life import GroupLife
 from device_agent.group.reads import Reads
 from device_agent.group.record import MAX_LOSSES, Record, Unanswered
-from device_agent.sharing.compute import quiet
-from device_agent.sharing.telling import tell
+from device_agent.sharing.compute import quiet, tell
 from split_model.positions import PlacedRows, PositionTable
 from split_model.sequences import Sequences
 from wire.errors import Code, SessionFailed

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
@@ -13,7 +14,6 @@ from time import perf_counter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from device_agent.sharing.fair_queue import FairQueue
-from device_agent.sharing.telling import tell
 
 Value = TypeVar("Value")
 
@@ -137,10 +137,10 @@ class Lane:
             steps = work()
             try:
                 while True:
-                    loop.call_soon_threadsafe(stream.put, next(steps))
+                    tell(loop, stream.put, next(steps))
             except StopIteration as end:
                 if end.value is not None:
-                    loop.call_soon_threadsafe(stream.put, end.value)
+                    tell(loop, stream.put, end.value)
 
         stream.work = self.submit(run)
         stream.work.add_done_callback(stream.wake)
@@ -202,6 +202,12 @@ class Outputs(Generic[Value]):
             return self._items.popleft()
         self.work.result()
         raise StopAsyncIteration
+
+
+def tell(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> None:
+    """Have ``call`` made on its loop, from any thread. Where the loop has ended nobody is left to be told."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, *arguments)
 
 
 def quiet(future: asyncio.Future[Value]) -> asyncio.Future[Value]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from device_agent.sharing.compute import Compute, Lane, served_tenant
+from device_agent.sharing.compute import Compute, Lane, served_tenant, tell
 
 LONG = 1_000_000_000
 WITHIN_S = 10.0
@@ -206,3 +206,16 @@ async def test_who_has_read_a_stream_finds_the_thread_idle(compute: Compute) -> 
     """A stream ends with its work, so that nobody takes the end of his own work for somebody else's."""
     assert [item async for item in compute.lane().stream(cast(Any, LetsGoSlowly))] == [7]
     assert compute.idle
+
+
+def test_a_loop_that_has_ended_is_told_nothing() -> None:
+    """A call is made on a loop that runs; afterwards it is left out, and whoever says it learns nothing of it."""
+    said: list[int] = []
+
+    async def live() -> asyncio.AbstractEventLoop:
+        await asyncio.to_thread(tell, asyncio.get_running_loop(), said.append, 1)
+        await asyncio.sleep(0)
+        return asyncio.get_running_loop()
+
+    tell(asyncio.run(live()), said.append, 2)
+    assert said == [1]
