@@ -5,6 +5,7 @@ A short frame is read at once, header and payload together, and its payload copi
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Callable
 from time import monotonic
@@ -15,6 +16,12 @@ from wire.errors import Code, ConnectionFailed
 
 SILENT_S: Final = 10.0
 """A member from which nothing has come for so long is lost: it says some bytes every ``PULSE_EVERY_S``."""
+
+WOKEN_EVERY: Final = 64 * 1024
+"""Of a long payload so many bytes are awaited at once: a thread that is woken for every packet of a slow link takes as
+much of the processor as a product beside it."""
+
+TICK_MS: Final = 100.0
 
 _AT_ONCE: Final = 4096
 _DISCARDED_AT_ONCE: Final = 64 * 1024
@@ -35,6 +42,8 @@ class FrameReader:
         self.heard_at = monotonic()
         self._silent_s = silent_s
         self._socket = connection
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
         self._buffer = memoryview(bytearray(_AT_ONCE))
         self._begin = self._end = 0
         """Of what has been read into the buffer and not been taken out."""
@@ -73,6 +82,24 @@ class FrameReader:
             view[:there] = self._buffer[self._begin : self._begin + there]
             self._begin += there
             view = view[there:]
+        if len(view) <= _AT_ONCE:
+            self._fill_soon(view)
+            return
+        low = 1
+        quiet_from = monotonic()
+        while view:
+            try:
+                view = view[self._counted(self._socket.recv_into(view, 0, socket.MSG_DONTWAIT)) :]
+                quiet_from = self.heard_at
+            except BlockingIOError:
+                self.check_silence(quiet_from)
+                # Never more than what is still to come: nobody would be woken for it.
+                low = self._woken_by(min(len(view), WOKEN_EVERY), low)
+                self._poll.poll(TICK_MS)
+        self._woken_by(1, low)
+
+    def _fill_soon(self, view: memoryview) -> None:
+        """What is little comes at once."""
         quiet_from = monotonic()
         while view:
             try:
@@ -80,6 +107,12 @@ class FrameReader:
                 quiet_from = self.heard_at
             except BlockingIOError:
                 self.check_silence(quiet_from)
+
+    def _woken_by(self, count: int, before: int) -> int:
+        """So many bytes make the socket readable from now on, instead of ``before``."""
+        if count != before:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+        return count
 
     def skip(self, length: int) -> None:
         """So many bytes, for nobody. Raises as ``header`` does."""
