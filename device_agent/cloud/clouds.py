@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 
 from device_agent.cloud.link import CloudLink
+from device_agent.sharing.events import set_within
 from wire.errors import Code, SessionFailed
 from wire.session_messages import DeviceHello
 
@@ -35,8 +35,7 @@ class Clouds:
 
     async def news(self, within_s: float | None = None) -> None:
         """Wait until a connection comes, goes or begins to drain, or for ``within_s`` seconds."""
-        with suppress(TimeoutError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._news.wait(), within_s)
+        await set_within(self._news, within_s)
 
     async def run(self) -> None:
         """Stay connected to all, for ever."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from time import monotonic
 from typing import Final
 
@@ -14,6 +12,7 @@ from device_agent.group.forming import NotFormed
 from device_agent.group.measures import Measures
 from device_agent.group.notes import Device, Measure, Note, StepsDone, Trial, read, written
 from device_agent.group.roll import Roll
+from device_agent.sharing.events import set_within
 from peers.group import Group, Guest
 from peers.rendezvous import Rendezvous
 from wire.errors import REFUSALS, Code
@@ -131,8 +130,7 @@ class Company:
         now = monotonic()
         again = self._roll.next_change(now)
         wait_s = within_s if again is None else min(within_s, again - now)
-        with suppress(TimeoutError, asyncio.TimeoutError):
-            await asyncio.wait_for(self.rendezvous.changed.wait(), max(0.0, wait_s))
+        await set_within(self.rendezvous.changed, wait_s)
         self.rendezvous.changed.clear()
 
     async def freed(self) -> None:
