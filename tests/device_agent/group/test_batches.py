@@ -58,7 +58,7 @@ async def test_sessions_share_steps(
             part = hidden[at : at + new]
             got = await asyncio.wait_for(session.forward(part, min(new, 5)), 60)
             expected = stack.forward(part, [Span(cache, new)])
-            torch.testing.assert_close(got, expected[-min(new, 5) :], atol=1e-5, rtol=0)
+            torch.testing.assert_close(got, expected[-min(new, 5) :], atol=1e-4, rtol=0)
             at += new
         session.close()
 
