@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
+from msgspec.structs import replace
 
 from device_agent.answering.answer import ServedChain, answer
 from device_agent.answering.reading import ServedReader, read
@@ -91,7 +92,7 @@ class Agent:
 
     async def _connection(self) -> None:
         async with dial(self._url, Role.AGENT, GATEWAY_LINK) as stream:
-            stream.post(self._hello)
+            stream.post(replace(self._hello, cloud_connected=self._cloud_connected()))
             welcome = (await stream.receive()).message
             assert isinstance(welcome, GatewayWelcome)
             self._stream = stream

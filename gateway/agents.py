@@ -85,7 +85,7 @@ class AgentLink:
         self._full = False
         self._stopping = False
         self._draining = False
-        self._cloud_connected: bool | None = None
+        self._cloud_connected = hello.cloud_connected
 
     @property
     def busy(self) -> int:

@@ -29,12 +29,14 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AgentHello(Message, frozen=True, tag=30):
-    """An agent introduces itself: the models it serves and the answers it generates at once."""
+    """An agent introduces itself: the models it serves, the answers it generates at once, and ``cloud_connected`` as in
+    ``AgentState``: nobody asks it before its cloud or group is there."""
 
     name: Name
     credential: Name
     models: Annotated[list[ServedModel], msgspec.Meta(min_length=1, max_length=64)]
     capacity: Count
+    cloud_connected: bool | None = None
 
 
 class GatewayWelcome(Message, frozen=True, tag=31):
