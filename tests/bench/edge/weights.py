@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from split_model.checkpoint import Checkpoint
+from split_model.errors import BadCheckpoint
 from split_model.safetensors_file import TensorEntry
 from split_model.spec import ModelSpec
 from split_model.weight_parts import WeightPart
@@ -34,8 +35,8 @@ class RandomCheckpoint(Checkpoint):
         """Every tensor is as the config says."""
 
     def entry(self, name: str) -> TensorEntry:
-        """Only who reads a tensor without a part asks, and nobody does here."""
-        raise NotImplementedError(name)
+        """Raises BadCheckpoint: nothing is stored."""
+        raise BadCheckpoint(f"{name} is stored nowhere")
 
     def digest(self) -> str:
         """One for all."""
