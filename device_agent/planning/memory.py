@@ -81,7 +81,7 @@ def held(shape: ModelShape, plan: GroupPlan, rows: int, positions: int) -> dict[
             if shape.causal or attentions > 1:
                 # Who attends to an encoder keeps the prompt's keys and values of it, and of its own rows the new ones.
                 cache += count * 2 * shape.head_dim * _kept(shape, plan, layer, member, positions)
-            buffers = max(buffers, _passing(shape, plan, layer, member, rows))
+            buffers = max(buffers, _passing(shape, layer, member, rows))
         size = shape.dtype_bytes
         logits = shape.outputs * FLOAT_BYTES if name == plan.portal else 0
         found[name] = Held(
@@ -122,7 +122,7 @@ def _kept(shape: ModelShape, plan: GroupPlan, layer: Layer, member: int, positio
     return len(groups) * positions
 
 
-def _passing(shape: ModelShape, plan: GroupPlan, layer: Layer, member: int, rows: int) -> int:
+def _passing(shape: ModelShape, layer: Layer, member: int, rows: int) -> int:
     """Elements in flight while a layer computes: the rows before and behind a block, and the widest thing between."""
     groups, columns = _weights(shape, layer, member)
     if groups is None:
