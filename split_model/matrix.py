@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from split_model.checkpoint import Checkpoint
+from split_model.few_rows import FewRows, most_rows
 from split_model.weight_parts import WeightPart
 
 TILE_ROWS = 16
@@ -21,7 +22,8 @@ class Matrix:
     """weight [out, in] and perhaps bias [out], called with rows [rows, in]; gives [rows, out], all of one dtype.
 
     A bfloat16 matrix on an x86 CPU is packed by oneDNN once, in its kernels' own order: products of 1 to 64 rows
-    then run up to 1.8 times faster. A packed matrix only multiplies; its elements cannot be read.
+    then run up to 1.8 times faster, and those of few rows as fast as `FewRows` reads the same bytes. A packed matrix
+    only multiplies; its elements cannot be read.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, pack: bool = True) -> None:
@@ -32,9 +34,11 @@ class Matrix:
         self.device = weight.device
         self._weight = weight
         self._packed_product: Callable[..., torch.Tensor] | None = None
+        self._few_rows: FewRows | None = None
         if pack and weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.numel() and can_pack():
             with torch.inference_mode():
                 self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+                self._few_rows = FewRows.of(self._weight, weight, bias)
             self._packed_product = torch.ops.mkldnn._linear_pointwise.default
 
     @classmethod
@@ -53,8 +57,7 @@ class Matrix:
 
         Raises BadCheckpoint where a tensor is missing or has another shape than the config says.
         """
-        present = [part for part in bias_parts if part is not None]
-        bias = read_stacked(checkpoint, present, dtype, device) if present else None
+        bias = load_bias(checkpoint, bias_parts, dtype, device)
         return cls(read_stacked(checkpoint, parts, dtype, device), bias, pack)
 
     @property
@@ -67,6 +70,8 @@ class Matrix:
         if self._packed_product is None:
             return functional.linear(rows, self._weight, self.bias)
         count = rows.shape[0]
+        if self._few_rows is not None and 0 < count <= most_rows():
+            return self._few_rows(rows)
         missing = -count % TILE_ROWS if count > TILE_ROWS else 0
         if missing:
             rows = functional.pad(rows, (0, 0, 0, missing))
@@ -81,6 +86,17 @@ def can_pack() -> bool:
         return False
     names = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
     return all(hasattr(torch.ops.mkldnn, name) for name in names) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def load_bias(
+    checkpoint: Checkpoint,
+    parts: Sequence[WeightPart | None],
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+) -> torch.Tensor | None:
+    """Those parts that there are, one after the other: [out]; None where there are none. Raises BadCheckpoint."""
+    present = [part for part in parts if part is not None]
+    return read_stacked(checkpoint, present, dtype, device) if present else None
 
 
 def read_stacked(
@@ -114,7 +130,11 @@ def read_table(
 
 def empty_for_products(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
     """Room for weights, [out, in] or [out], laid out as few rows are multiplied fastest where they are."""
-    turned = dtype == torch.float32 and len(shape) == 2 and torch.device(device).type == "cpu"
-    if turned:
+    if len(shape) == 2 and lies_turned(dtype, device):
         return torch.empty(shape[::-1], dtype=dtype).t()
     return torch.empty(shape, dtype=dtype, device=device)
+
+
+def lies_turned(dtype: torch.dtype, device: torch.device | str) -> bool:
+    """Whether a matrix of that kind lies in memory as [in, out]."""
+    return dtype == torch.float32 and torch.device(device).type == "cpu"
