@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch.nn import functional
 
 from split_model.checkpoint import Checkpoint
 from split_model.cross import CrossAttention
-from split_model.matrix import Matrix
+from split_model.matrix import Matrix, load_bias
 from split_model.norm import NoNorm, Norm, load_norm
+from split_model.offload.loader import Loader
+from split_model.offload.units import Half, Unit
 from split_model.projection import Projection
 from split_model.weight_parts import WeightPart, layer_parts
 
@@ -34,9 +37,13 @@ Sum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 _ADDED: tuple[Sum, Sum] = (torch.add, torch.Tensor.add_)
 
+_THERE: AbstractContextManager[None] = nullcontext()
+
 
 class Block:
     """Layer `layer`, or a shard of it, with its weights in memory. Only the tensors and ranges it needs are read.
+
+    Halves that are read from the disk at each use are in memory while `using` says so, and cannot be used otherwise.
 
     Attributes:
         input_norm: what comes before `qkv`: [rows, hidden] -> [rows, hidden].
@@ -58,8 +65,10 @@ class Block:
         device: torch.device | str = "cpu",
         apart: bool = False,
         plain: bool = False,
+        loader: Loader | None = None,
     ) -> None:
         """plain: for who multiplies the keys' and values' matrices, loaded apart, by other things than rows.
+        loader: of the units that do not stay in memory, cut as this block is; cross-attention always stays.
 
         Raises BadCheckpoint where a tensor is missing or has another shape than the config says.
         """
@@ -71,6 +80,17 @@ class Block:
 
         def matrix(parts: Sequence[WeightPart], biases: Sequence[WeightPart | None], pack: bool = True) -> Matrix:
             return Matrix.load(checkpoint, parts, biases, dtype, device, pack)
+
+        def matrices(half: Half) -> list[Matrix]:
+            stacked = parts.stacked(half, apart)
+            if loader is None or Unit(layer, half) not in loader.units:
+                *others, last = stacked
+                return [*(matrix(*each, not (plain and half == "attention")) for each in others), matrix(*last)]
+            found = [load_bias(checkpoint, of_each, dtype, device) for _, of_each in stacked]
+            self._loaders[half] = loader
+            return [*loader.matrices(Unit(layer, half), found)]
+
+        self._layer, self._loaders = layer, dict[Half, Loader]()
 
         self.window = spec.windows[layer]
         self.kv_heads = spec.num_kv_heads if kv_groups is None else len(kv_groups)
@@ -84,10 +104,10 @@ class Block:
         self._norm_bytes = sum(each.nbytes for each in norms)
         self.input_norm, self.mlp_norm = norms if spec.norm_place == "before" else (NoNorm(), NoNorm())
         self.after_attention, self.after_mlp = _ADDED if spec.norm_place == "before" else map(_summed, norms)
-        weights, biases = [parts.query, parts.key, parts.value], [parts.query_bias, parts.key_bias, parts.value_bias]
-        cuts = (slice(1), slice(1, 3)) if apart else (slice(3),)
+        *projections, self._output = matrices("attention")
+        self._wide, self._down = matrices("mlp")
         self.qkv = Projection(
-            [matrix(weights[cut], biases[cut], not plain) for cut in cuts],
+            projections,
             self.heads,
             self.kv_heads,
             self.head_dim,
@@ -103,10 +123,24 @@ class Block:
                 Projection(apart_matrices, self.heads, self.kv_heads, self.head_dim, stretch=stretch),
                 matrix([parts.cross_output], []),
             )
-        self._output = matrix([parts.output], [parts.output_bias])
-        wide = [each for each in (parts.gate, parts.up) if each is not None]
-        self._wide = matrix(wide, [parts.gate_bias, parts.up_bias])
-        self._down = matrix([parts.down], [parts.down_bias])
+
+    def using(self, half: Half) -> AbstractContextManager[None]:
+        """While inside, the matrices of that half are there: `qkv` and `attention_output`, or the MLP's.
+
+        Entering waits until they are loaded and raises as `Loader.using`; it does nothing for those that stay.
+        """
+        loader = self._loaders.get(half)
+        return _THERE if loader is None else loader.using(Unit(self._layer, half))
+
+    def stream(self, half: Half, loader: Loader) -> None:
+        """Lets go of the matrices of a half that stayed; from now on they come from `loader`, which has that unit."""
+        held = [*self.qkv.matrices, self._output] if half == "attention" else [self._wide, self._down]
+        lent = loader.matrices(Unit(self._layer, half), [each.bias for each in held])
+        if half == "attention":
+            self.qkv.matrices, self._output = [*lent[:-1]], lent[-1]
+        else:
+            self._wide, self._down = lent
+        self._loaders[half] = loader
 
     def attention_output(self, context: torch.Tensor) -> torch.Tensor:
         """context [rows, heads * head_dim] -> [rows, hidden], a partial sum, without the residual."""

@@ -12,6 +12,7 @@ they are there once and never whole in a second place; rows that cross are copie
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -81,3 +82,8 @@ def fetched(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found[each] = packed[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
         begin += tensor.nbytes
     return tuple(found)
+
+
+def joined_rows(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Rows of several tensors of one device, one after the other; of a single one the tensor itself."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))

@@ -12,6 +12,7 @@ from split_model.batch import Batch
 from split_model.cached_batch import CacheBatch
 from split_model.checkpoint import Checkpoint
 from split_model.encoder_rows import PatchRows, TextRows
+from split_model.offload.loader import Loader
 from split_model.pooling import Pooling
 from split_model.sequences import Sequences
 from split_model.slices import whole
@@ -44,15 +45,19 @@ class Encoder:
 
     @classmethod
     def load(
-        cls, model: Checkpoint | Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+        cls,
+        model: Checkpoint | Path | str,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        loader: Loader | None = None,
     ) -> Encoder:
-        """`model`: a local folder, or one opened already, of a model that writes too. Raises ModelError as Checkpoint
-        does."""
+        """`model`: a local folder, or one opened already, of a model that writes too. `loader`: see `Stack.load`.
+        Raises ModelError as Checkpoint does."""
         checkpoint = model if isinstance(model, Checkpoint) else Checkpoint.open(model, "bidirectional")
         spec = checkpoint.spec
         return cls(
             (TextRows if spec.patches is None else PatchRows).load(checkpoint, dtype, device),
-            Stack.load(checkpoint, whole(spec), dtype, device),
+            Stack.load(checkpoint, whole(spec), dtype, device, loader=loader),
             Pooling.load(checkpoint, dtype, device),
         )
 

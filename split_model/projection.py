@@ -31,7 +31,8 @@ class Projection:
         stretch: float | None = None,
     ) -> None:
         assert len(matrices) in (1, 2)
-        self._matrices = matrices
+        self.matrices = matrices
+        """As given; others of the same shapes may take their place while nothing is computed."""
         self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
         self._rotated, self._all = heads + kv_heads, heads + 2 * kv_heads
         self._query_norm, self._key_norm = query_norm, key_norm
@@ -41,7 +42,7 @@ class Projection:
     def nbytes(self) -> int:
         """Bytes of the weights held."""
         norms = [norm.nbytes for norm in (self._query_norm, self._key_norm) if norm is not None]
-        return sum(norms) + sum(matrix.nbytes for matrix in self._matrices)
+        return sum(norms) + sum(matrix.nbytes for matrix in self.matrices)
 
     def __call__(
         self, normed: torch.Tensor, cos: torch.Tensor | None = None, sin: torch.Tensor | None = None
@@ -51,9 +52,9 @@ class Projection:
 
         Returns q [rows, heads, head_dim], k and v [rows, kv_heads, head_dim].
         """
-        if len(self._matrices) == 2:
+        if len(self.matrices) == 2:
             return self.query(normed, cos, sin), *self.key_value(normed, cos, sin)
-        heads = self._matrices[0](normed).view(normed.shape[0], self._all, self._head_dim)
+        heads = self.matrices[0](normed).view(normed.shape[0], self._all, self._head_dim)
         rotated = heads.narrow(1, 0, self._rotated)
         if self._query_norm is not None and self._key_norm is not None:
             q = self._query_norm(heads.narrow(1, 0, self._heads))
@@ -68,7 +69,7 @@ class Projection:
         self, normed: torch.Tensor, cos: torch.Tensor | None = None, sin: torch.Tensor | None = None
     ) -> torch.Tensor:
         """The queries alone, of matrices that were loaded apart."""
-        query, _ = self._matrices
+        query, _ = self.matrices
         heads = query(normed).view(normed.shape[0], self._heads, self._head_dim)
         rotated = _rotate(heads if self._query_norm is None else self._query_norm(heads), cos, sin)
         return rotated if self._stretch is None else rotated * self._stretch
@@ -77,7 +78,7 @@ class Projection:
         self, normed: torch.Tensor, cos: torch.Tensor | None = None, sin: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values alone, of matrices that were loaded apart."""
-        _, key_value = self._matrices
+        _, key_value = self.matrices
         heads = key_value(normed).view(normed.shape[0], 2 * self._kv_heads, self._head_dim)
         keys, values = heads.split_with_sizes([self._kv_heads, self._kv_heads], 1)
         return _rotate(keys if self._key_norm is None else self._key_norm(keys), cos, sin), values
@@ -95,7 +96,7 @@ class Projection:
         """Rows mixed by scores that sum to one, laid out as `sought` gives them, times their heads' value matrices:
         the context, [rows, heads * head_dim]."""
         found = torch.bmm(mixed, self._key_value_parts()[1].transpose(1, 2))
-        bias = self._matrices[1].bias
+        bias = self.matrices[1].bias
         if bias is not None:
             found += bias.view(2, self._kv_heads, 1, self._head_dim)[1]
         group = self._heads // self._kv_heads
@@ -103,7 +104,7 @@ class Projection:
 
     def _key_value_parts(self) -> torch.Tensor:
         """[2, kv_heads, head_dim, hidden], a view."""
-        return self._matrices[1].weight.view(2, self._kv_heads, self._head_dim, -1)
+        return self.matrices[1].weight.view(2, self._kv_heads, self._head_dim, -1)
 
 
 def _rotate(heads: torch.Tensor, cos: torch.Tensor | None, sin: torch.Tensor | None) -> torch.Tensor:

@@ -77,15 +77,19 @@ class SamplingParams:
 
 @torch.inference_mode()
 def probabilities(
-    logits: torch.Tensor, params: SamplingParams, prompt_ids: Sequence[int] = (), generated_ids: Sequence[int] = ()
+    logits: torch.Tensor,
+    params: SamplingParams,
+    prompt_ids: Sequence[int] = (),
+    generated_ids: Sequence[int] = (),
+    further: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """logits float32 [vocab] of the next position -> probabilities float32 [vocab] to draw from.
 
-    `prompt_ids` and `generated_ids` are what came before, for the penalties. Greedy gives 1 to the highest
-    logit after bias and penalties, the lowest id among equals, and 0 to the rest.
+    `prompt_ids`, `generated_ids` and `further` are what came before, for the penalties, as of `penalised`. Greedy gives
+    1 to the highest logit after bias and penalties, the lowest id among equals, and 0 to the rest.
     Raises BadSampling where `logit_bias` names an id outside the vocabulary.
     """
-    warped = penalised(logits, params, prompt_ids, generated_ids)
+    warped = penalised(logits, params, prompt_ids, generated_ids, further)
     if params.is_greedy:
         return torch.zeros_like(warped).scatter_(0, warped.argmax(0, keepdim=True), 1.0)
     # Less the highest, and by no less than the coldest, or it would leave what a float32 holds.
@@ -103,15 +107,24 @@ def probabilities(
 
 
 def penalised(
-    logits: torch.Tensor, params: SamplingParams, prompt_ids: Sequence[int], generated_ids: Sequence[int]
+    logits: torch.Tensor,
+    params: SamplingParams,
+    prompt_ids: Sequence[int],
+    generated_ids: Sequence[int],
+    further: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The logits after bias and penalties, float32 [vocab]; `logits` itself, unchanged, where there are none."""
+    """The logits after bias and penalties, float32 [vocab]; `logits` itself, unchanged, where there are none.
+
+    further: generated behind `generated_ids`, int64 [tokens] where the logits are, which is not waited for.
+    """
     if params.logit_bias:
         if max(params.logit_bias) >= len(logits):
             raise BadSampling("logit_bias", f"has the key {max(params.logit_bias)}; the vocabulary has {len(logits)}")
         ids = put(torch.tensor(list(params.logit_bias)), logits.device)
         biases = torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype)
         logits = logits.index_add(0, ids, put(biases, logits.device))
+    if further is not None:
+        return _penalised_there(logits, params, prompt_ids, generated_ids, further.clamp(min=0))
     if params.repetition_penalty != 1 and (prompt_ids or generated_ids):
         seen = put(torch.tensor(sorted({*prompt_ids, *generated_ids})), logits.device)
         found = logits.index_select(0, seen)
@@ -123,6 +136,29 @@ def penalised(
         penalty = params.presence_penalty + params.frequency_penalty * times
         ids = put(torch.tensor(list(counts)), logits.device)
         logits = logits.index_add(0, ids, put(-penalty, logits.device))
+    return logits
+
+
+def _penalised_there(
+    logits: torch.Tensor,
+    params: SamplingParams,
+    prompt_ids: Sequence[int],
+    generated_ids: Sequence[int],
+    further: torch.Tensor,
+) -> torch.Tensor:
+    """The same penalties where the host does not know all tokens: over the whole vocabulary, since how many different
+    ones there are would have to be waited for."""
+    ids = put(torch.tensor(list(generated_ids), dtype=torch.int64), logits.device)
+    generated = torch.cat([ids, further])
+    times = torch.zeros_like(logits).index_add(0, generated, torch.ones_like(generated, dtype=logits.dtype))
+    if params.repetition_penalty != 1:
+        before = put(torch.tensor(sorted({*prompt_ids}), dtype=torch.int64), logits.device)
+        seen = (times > 0).index_fill(0, before, True)
+        found = torch.where(logits < 0, logits * params.repetition_penalty, logits / params.repetition_penalty)
+        logits = torch.where(seen, found, logits)
+    if params.presence_penalty or params.frequency_penalty:
+        penalty = params.presence_penalty + params.frequency_penalty * times
+        logits = torch.where(times > 0, logits + -penalty, logits)
     return logits
 
 

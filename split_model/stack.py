@@ -23,6 +23,7 @@ from split_model.entry import RowEntry
 from split_model.kv_cache import CacheFull, KVCache
 from split_model.matrix import Matrix, read_table
 from split_model.norm import Norm, load_norm
+from split_model.offload.loader import Loader
 from split_model.relative import RelativeBias
 from split_model.residence import Blocks
 from split_model.rope import Rope
@@ -81,17 +82,20 @@ class Stack:
         device: torch.device | str = "cpu",
         apart: bool = False,
         resident: bool = True,
+        loader: Loader | None = None,
     ) -> Stack:
         """Reads the layers of a slice, never more than its own bytes and one matrix.
 
         `apart`: for who wants queries, or keys and values, of some rows alone, see `Projection`. `resident`: whether
-        the layers are read now, or each when it is wanted, see `Blocks`.
+        the layers are read now, or each when it is wanted, see `Blocks`. `loader`: of halves of layers that do not
+        stay in memory, see `Block`; it belongs to whoever opened it.
         Ignores `embedding` and `head`. Raises ValueError for a slice past the model, BadCheckpoint.
         """
         held.check(checkpoint.spec)
 
         def read(layer: int) -> Block:
-            return Block(checkpoint, held.first_layer + layer, dtype, held.kv_groups, held.columns, device, apart)
+            number = held.first_layer + layer
+            return Block(checkpoint, number, dtype, held.kv_groups, held.columns, device, apart, loader=loader)
 
         layers = range(held.num_layers)
         blocks = Blocks([read(layer) if resident else None for layer in layers], read)
@@ -153,7 +157,7 @@ class Stack:
         """
         if self.slice.is_shard and combine is whole_sum:
             raise ValueError("a shard's outputs are partial sums: say how they are combined with the other members'")
-        if (memory is None) is (self.spec.attention == "cross"):
+        if self.blocks and (memory is None) is (self.spec.attention == "cross"):
             raise ValueError("rows attend to a memory where the model has cross-attention, and only there")
         if hidden.shape != (batch.rows, self.spec.hidden_size) or hidden.dtype != self.dtype:
             wanted = f"{self.dtype} [{batch.rows}, {self.spec.hidden_size}]"
@@ -163,13 +167,18 @@ class Stack:
                 hidden = self.entry(hidden, batch)
             cos, sin = batch.look_up(self.rope) if self.rope is not None else (None, None)
             for layer, block in enumerate(self.blocks):
-                q, k, v = block.qkv(block.input_norm(hidden), cos, sin)
-                context = batch.attend(layer, block.window, q, k, v)
-                hidden = block.after_attention(hidden, combine(block.attention_output(context)))
+                normed = block.input_norm(hidden)
+                with block.using("attention"):
+                    q, k, v = block.qkv(normed, cos, sin)
+                    partial = block.attention_output(batch.attend(layer, block.window, q, k, v))
+                hidden = block.after_attention(hidden, combine(partial))
                 if block.cross is not None and memory is not None:
                     context = memory.attend(layer, block.cross.projection.query(block.cross.norm(hidden)))
                     hidden = hidden.add_(combine(block.cross.output(context)))
-                hidden = block.after_mlp(hidden, combine(block.mlp(block.mlp_norm(hidden))))
+                normed = block.mlp_norm(hidden)
+                with block.using("mlp"):
+                    partial = block.mlp(normed)
+                hidden = block.after_mlp(hidden, combine(partial))
         batch.advance()
         return hidden
 

@@ -154,6 +154,20 @@ class Submodel(Protocol):
         """
 
 
+class AttendingSubmodel(Protocol):
+    """The layers of a decoder whose rows also attend to what an encoder has read, on other devices."""
+
+    def open_about(self, positions: int, read: torch.Tensor) -> SubmodelSession:
+        """Begin a session with room for ``positions`` positions, about one text; forks of it are about the same.
+
+        Args:
+            read: the encoder's rows of the text, ``[rows, hidden_size]`` in the submodel's dtype, behind its final
+                norm. Nobody may write to them afterwards.
+
+        Raises ``ValueError`` for other rows, or more than are read at once, and what ``Submodel.open`` may.
+        """
+
+
 class ReadingSubmodel(Protocol):
     """All layers of a model that reads whole texts or images at once: here, or in a group. Nothing is kept of them."""
 

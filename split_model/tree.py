@@ -105,9 +105,22 @@ class Tree:
         """The nodes from the trunk to ``node``, itself last; empty for ``TRUNK``."""
         return () if node == TRUNK else self._paths[node]
 
+    def text_of(self, node: int) -> list[int]:
+        """The tokens on the way to ``node``, its own last."""
+        return [self.tokens[each] for each in self.path(node)]
+
     def child(self, node: int, token: int) -> int | None:
         """The node that follows ``node`` with ``token``, the last one that was added so."""
         return self._children.get((node, token))
+
+    def line_of(self, node: int, token: int) -> list[int]:
+        """The nodes that follow ``node`` where ``token`` is the first of them, and of several continuations of it the
+        first, which is the likeliest; none where there is no such node."""
+        line = [] if (first := self.child(node, token)) is None else [first]
+        for number, parent in enumerate(self.parents):
+            if line and parent == line[-1]:
+                line.append(number)
+        return line
 
     def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """The longest path of nodes that begins as ``tokens`` do."""

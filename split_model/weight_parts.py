@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from split_model.offload.units import Half
 from split_model.spec import ModelSpec
 
 
@@ -76,6 +77,18 @@ class LayerParts(Parts):
     cross_key: WeightPart | None = None  # [kv_heads*head_dim, hidden]
     cross_value: WeightPart | None = None  # [kv_heads*head_dim, hidden]
     cross_output: WeightPart | None = None  # [hidden, heads*head_dim]
+
+    def stacked(self, half: Half, apart: bool = False) -> list[tuple[list[WeightPart], list[WeightPart | None]]]:
+        """The matrices of half a layer, in the order of use: what each is made of, stacked by rows, and the biases.
+
+        apart: whether queries are a matrix of their own. Cross-attention's belong to neither half.
+        """
+        if half == "mlp":
+            wide, biases = ([self.gate], [self.gate_bias]) if self.gate is not None else ([], [])
+            return [([*wide, self.up], [*biases, self.up_bias]), ([self.down], [self.down_bias])]
+        weights, biases = [self.query, self.key, self.value], [self.query_bias, self.key_bias, self.value_bias]
+        cuts = (slice(1), slice(1, 3)) if apart else (slice(3),)
+        return [*((weights[cut], biases[cut]) for cut in cuts), ([self.output], [self.output_bias])]
 
 
 def layer_parts(

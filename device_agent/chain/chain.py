@@ -9,7 +9,7 @@ import torch
 
 from device_agent.chain.local import LocalSession, LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
-from device_agent.chain.source import Sources
+from device_agent.chain.source import Source, Sources
 from device_agent.sharing.compute import Compute, quiet
 from device_agent.sharing.prompt_turns import PromptTurns
 from drafting.drafter import Drafter, DraftSession
@@ -27,7 +27,7 @@ class Chain:
         chunk: prompt tokens in one chunk, ``WHOLE_PROMPT`` for no chunks; 0: as the cloud advises.
         download_all: whether every deep hidden state of a prompt comes back, as in a plain U-shape, though none but
             those whose logits are wanted is used; for what that costs.
-        sources: what reads the prompts of a model that reads one text and writes another; all layers are here then.
+        sources: what reads the prompts of a model that reads one text and writes another.
     """
 
     def __init__(
@@ -66,15 +66,20 @@ class Chain:
         prompt: int = 0,
         expected: int = 0,
         drafter: Drafter | None = None,
-        source: ReadSource | None = None,
+        source: Source | None = None,
     ) -> ChainSession:
         """Begin a session with room for ``positions`` positions, of which ``prompt`` come at once and ``expected`` will
         probably be reached; ``drafter`` follows its text, which is about ``source`` where the model has ``sources``.
         Raises what the middle submodel's ``open`` does."""
-        middle = self.middle.open(positions, prompt, expected) if self.middle is not None else None
+        here = source if isinstance(source, ReadSource) else None
+        middle: SubmodelSession | None = None
+        if self.sources is not None and isinstance(source, torch.Tensor):
+            middle = self.sources.open(positions, source)
+        elif self.middle is not None:
+            middle = self.middle.open(positions, prompt, expected)
         back = self.back.open(positions) if self.back is not None else None
         drafts = drafter.open(positions) if drafter is not None else None
-        session = ChainSession(self, self.front.open_with(positions, source), middle, back, positions, drafts)
+        session = ChainSession(self, self.front.open_with(positions, here), middle, back, positions, drafts)
         session.prompt_end = prompt
         return session
 

@@ -46,30 +46,34 @@ class LocalSubmodel:
 
 
 class LocalSession:
-    """One session on a local stack."""
+    """One session on a local stack.
+
+    Who is on the compute thread, while nothing of this session waits, may run rows of ``stack`` over ``cache`` himself.
+
+    Attributes:
+        stack: the layers.
+        cache: its keys and values.
+        sources: what its rows attend to besides, where the model has cross-attention.
+        position: where the next row goes, once all asked for so far is done; whoever runs rows himself moves it.
+    """
 
     hints = None
 
     def __init__(self, stack: Stack, positions: int, compute: Lane, source: ReadSource | None = None) -> None:
-        self._stack = stack
-        self._sources = None if source is None else [source]
+        self.stack = stack
+        self.cache: KVCache | None = stack.new_cache(positions + NODE_ROOM)
+        self.sources = None if source is None else [source]
+        self.position = 0
         self._positions = positions
-        self._cache: KVCache | None = stack.new_cache(positions + NODE_ROOM)
         self._compute = compute
-        self._position = 0
         self._branches: Tree | None = None
         """The nodes of a ``forward_nodes``, once all asked for so far is done."""
 
     @property
-    def position(self) -> int:
-        """Where the next row goes."""
-        return self._position
-
-    @property
     def nbytes(self) -> int:
         """Bytes of keys and values held."""
-        read = sum(source.nbytes for source in self._sources or ())
-        return self._cache.nbytes + read if self._cache is not None else 0
+        read = sum(source.nbytes for source in self.sources or ())
+        return self.cache.nbytes + read if self.cache is not None else 0
 
     @property
     def branching(self) -> LocalSession:
@@ -94,39 +98,12 @@ class LocalSession:
         cache = self._advance(rows, rows)
         return self._compute.submit(lambda: self._run(cache, source(), rows))
 
-    # ---- for callers on the compute thread, while nothing of this session waits ----
-
-    def forward_now(self, hidden: torch.Tensor) -> torch.Tensor:
-        """``forward`` of all rows, at once."""
-        return self._run(self._advance(len(hidden), len(hidden)), hidden, len(hidden))
-
-    def take_back_now(self) -> None:
-        """Forget the last row of ``forward_now``."""
-        self._position -= 1
-        self._open_cache().truncate(self._position)
-
-    def branch_now(self, hidden: torch.Tensor, tree: Tree) -> torch.Tensor:
-        """Run the last nodes of ``tree``, whose rows these are: they count for nothing until kept.
-
-        Its trunk is this session's position, and its other nodes have been run. Raises ``CacheFull`` beyond
-        ``NODE_ROOM``.
-        """
-        return self._run(self._open_cache(), hidden, len(hidden), tree.sees(len(tree) - len(hidden)))
-
-    def keep_now(self, tree: Tree, path: Sequence[int], line: Sequence[int] = ()) -> None:
-        """The nodes of ``path`` become the session's next positions; those of ``line``, which goes on behind it, become
-        nodes 0, 1, … of the next tree; all others are forgotten."""
-        self._open_cache().keep(tree.trunk, tree.slots([*path, *line]))
-        self._position += len(path)
-
-    # ---- for everybody ----
-
     def truncate(self, position: int) -> None:
         """See ``SubmodelSession.truncate``."""
         cache = self._open_cache()
-        if not 0 <= position <= self._position:
-            raise ValueError(f"cannot truncate to {position}, the session is at {self._position}")
-        self._position, self._branches = position, None
+        if not 0 <= position <= self.position:
+            raise ValueError(f"cannot truncate to {position}, the session is at {self.position}")
+        self.position, self._branches = position, None
         self._compute.submit(lambda: cache.truncate(position))
 
     def keep(self, nodes: Sequence[int]) -> None:
@@ -135,19 +112,19 @@ class LocalSession:
         check_path(tree, nodes)
         assert tree is not None
         trunk, slots = tree.trunk, tree.slots(nodes)
-        self._position, self._branches = trunk + len(slots), None
+        self.position, self._branches = trunk + len(slots), None
         self._compute.submit(lambda: cache.keep(trunk, slots))
 
     def fork(self, position: int) -> LocalSession:
         """See ``SubmodelSession.fork``; the keys and values are copied on the compute thread, in order."""
         cache = self._open_cache()
-        if not 0 <= position <= self._position:
-            raise ValueError(f"cannot fork at {position}, the session is at {self._position}")
-        forked = LocalSession(self._stack, self._positions, self._compute)
-        forked._sources = self._sources
+        if not 0 <= position <= self.position:
+            raise ValueError(f"cannot fork at {position}, the session is at {self.position}")
+        forked = LocalSession(self.stack, self._positions, self._compute)
+        forked.sources = self.sources
         # Without room for a row until the copy is there: should it fail, so does every forward.
-        own = forked._cache = self._stack.new_cache(0)
-        forked._position = position
+        own = forked.cache = self.stack.new_cache(0)
+        forked.position = position
         self._compute.submit(lambda: own.begin_as(cache, position))
         return forked
 
@@ -158,17 +135,17 @@ class LocalSession:
 
     def close(self) -> None:
         """Free the cache; what is still queued runs on it first."""
-        self._cache = None
+        self.cache = None
 
     def _advance(self, rows: int, want: int) -> KVCache:
         cache = self._open_cache()
-        self._check_forward(rows, want, self._position + rows)
-        self._position += rows
+        self._check_forward(rows, want, self.position + rows)
+        self.position += rows
         return cache
 
     def _branch(self, rows: int, want: int, parents: Sequence[int]) -> tuple[KVCache, Branches | None]:
         cache = self._open_cache()
-        tree, branching = tree_behind(self._position, parents, rows, MAX_BRANCHING_ROWS)
+        tree, branching = tree_behind(self.position, parents, rows, MAX_BRANCHING_ROWS)
         self._check_forward(rows, want, reach(tree))
         self._branches = tree
         return cache, branching
@@ -185,10 +162,10 @@ class LocalSession:
             raise ValueError("rows branch here: keep some of them, or truncate, before anything else")
 
     def _run(self, cache: KVCache, hidden: torch.Tensor, want: int, branching: Branches | None = None) -> torch.Tensor:
-        rows, hidden = hidden.shape[0], put(hidden, self._stack.device)
-        return self._stack.forward(hidden, [Span(cache, rows, branching)], sources=self._sources)[rows - want :]
+        rows, hidden = hidden.shape[0], put(hidden, self.stack.device)
+        return self.stack.forward(hidden, [Span(cache, rows, branching)], sources=self.sources)[rows - want :]
 
     def _open_cache(self) -> KVCache:
-        if self._cache is None:
+        if self.cache is None:
             raise ValueError("the session is closed")
-        return self._cache
+        return self.cache

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from split_model.checkpoint import Checkpoint
+from split_model.offload.loader import Loader
 from split_model.slices import input_slice, output_slice
 from split_model.spec import ModelSpec
 from split_model.stack import Embedding, Head, Stack
@@ -33,8 +34,11 @@ class DeviceParts:
         tail: int,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
+        loader: Loader | None = None,
     ) -> DeviceParts:
         """Read ``split`` layers at the front, ``tail`` at the end and both ends' matrices, nothing else.
+
+        loader: see ``Stack.load``.
 
         Raises:
             ValueError: the model has fewer layers.
@@ -45,7 +49,7 @@ class DeviceParts:
         return cls(
             spec=spec,
             embedding=embedding,
-            front=Stack.load(checkpoint, input_slice(spec, split), dtype, device),
+            front=Stack.load(checkpoint, input_slice(spec, split), dtype, device, loader=loader),
             back=Stack.load(checkpoint, output_slice(spec, tail), dtype, device),
             head=Head.load(checkpoint, spec, dtype, embedding, device),
         )

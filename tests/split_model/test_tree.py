@@ -81,6 +81,15 @@ def test_a_line_needs_no_branching() -> None:
     assert (branching.rows, branching.length, tree.slots(tree.path(3))) == (2, 10, [5, 6, 8])
 
 
+def test_texts_and_what_follows_them() -> None:
+    """The tokens up to a node; and the nodes that go on from a token, of several continuations the first."""
+    tree = Tree(5)
+    tree.add([TRUNK, 0, 0, 1, TRUNK], [7, 8, 9, 7, 8])
+    assert [tree.text_of(node) for node in (TRUNK, 0, 2, 3)] == [[], [7], [7, 9], [7, 8, 7]]
+    assert tree.line_of(TRUNK, 7) == [0, 1, 3] and tree.line_of(0, 8) == [1, 3]
+    assert tree.line_of(0, 9) == [2] and tree.line_of(TRUNK, 8) == [4] and tree.line_of(3, 7) == []
+
+
 @pytest.mark.parametrize("parents", [[0], [TRUNK, 1], [-2]])
 def test_a_parent_comes_first(parents: list[int]) -> None:
     """A node cannot follow itself, one that is to come, or none; nothing is added then."""

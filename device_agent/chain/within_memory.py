@@ -1,0 +1,76 @@
+"""A model on this machine that has too little memory for all of it: what does not stay is read at each use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import structlog
+import torch
+from rich.console import Console
+
+from device_agent.chain.local import MAX_ROWS, NODE_ROOM
+from drafting.distill.bars import Bars
+from split_model.checkpoint import Checkpoint
+from split_model.offload.budget import BudgetTooSmall, residence
+from split_model.offload.loader import Loader
+
+STREAMED_CHUNK = 1024
+"""Prompt rows that go together where weights are read for each forward, unless somebody says otherwise: so many take
+longer to compute than a disk takes for the weights, on most machines."""
+
+log = structlog.get_logger()
+
+
+def loader_within(
+    checkpoint: Checkpoint, dtype: torch.dtype, budget: int, *, positions: int, rows: int, first_layer: int = 0
+) -> Loader | None:
+    """What reads the halves of layers that have no room, from ``first_layer`` on; None where all have.
+
+    Long for a large model when it is asked for the first time; says on the terminal how far it is.
+
+    Args:
+        budget: bytes for weights, the keys and values of one session of ``positions`` positions, and the rows of a
+            forward, of which there are up to ``rows``.
+
+    Raises:
+        ValueError: not even the least has room.
+        BadCheckpoint, OffloadError: the weights cannot be repacked.
+    """
+    spec, name = checkpoint.spec, str(dtype).removeprefix("torch.")
+    # Nodes that are drafted have room behind the last position.
+    kept = positions + NODE_ROOM if spec.attention == "causal" else 0
+    try:
+        plan = residence(spec, name, budget, positions=kept, rows=min(rows, MAX_ROWS), first_layer=first_layer)
+    except BudgetTooSmall as error:
+        hint = "give more, or less to remember with --max-model-len"
+        raise ValueError(f"--memory is too little: {error}, with room for {positions} positions; {hint}") from error
+    log.info(
+        "what has room stays in memory",
+        halves_read_at_each_use=len(plan.streamed),
+        of=2 * spec.num_layers,
+        ring_megabytes=plan.ring_bytes // 10**6,
+        needed_megabytes=plan.needed // 10**6,
+    )
+    if not plan.streamed:
+        return None
+    with _bar() as progress:
+        return Loader.open(checkpoint, plan.streamed, dtype, plan.ring_bytes, progress=progress)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    """Shown once there is something to repack."""
+    with ExitStack() as stack:
+        told: Callable[[int], None] | None = None
+        shown = 0
+
+        def progress(done: int, of: int) -> None:
+            nonlocal told, shown
+            if told is None:
+                bars = stack.enter_context(Bars(Console(stderr=True)))
+                told = stack.enter_context(bars.bar("repacking", of // 10**6, "MB"))
+            told(done // 10**6 - shown)
+            shown = done // 10**6
+
+        yield progress

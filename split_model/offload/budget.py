@@ -1,0 +1,136 @@
+"""Which halves of a model's layers stay in memory, when there is too little for all of them. Pure.
+
+The others are read from the disk at each use. How long a step takes is then how long their bytes take, or computing, if
+that is longer: so as few bytes as can be are read, and those evenly between what stays, which is computed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from split_model.offload.layout import Cut, unit_matrices
+from split_model.offload.units import Half, Unit
+from split_model.slices import DTYPE_BYTES, held_bytes, whole
+from split_model.spec import ModelSpec
+
+GROWS = 2
+"""A cache of keys and values that grows is in memory twice while it is copied."""
+
+FLOAT_BYTES = 4
+
+
+class BudgetTooSmall(ValueError):
+    """Not even a model of which all is read from the disk has room.
+
+    Attributes:
+        needed, budget: bytes.
+    """
+
+    def __init__(self, needed: int, budget: int) -> None:
+        missing = f"{(needed - budget) / 1e6:.1f} more than the {budget / 1e6:.1f} given"
+        super().__init__(f"{needed / 1e6:.1f} MB are needed at least, {missing}")
+        self.needed, self.budget = needed, budget
+
+
+@dataclass(frozen=True)
+class Residence:
+    """What is read from the disk, and what all takes.
+
+    Attributes:
+        streamed: in the order of use; () where all stays.
+        ring_bytes: of the buffers that it is read into.
+        needed: bytes of everything together.
+    """
+
+    streamed: tuple[Unit, ...]
+    ring_bytes: int
+    needed: int
+
+
+def residence(
+    spec: ModelSpec, dtype: str, budget: int, *, positions: int, rows: int, first_layer: int = 0
+) -> Residence:
+    """What of a whole model stays within `budget` bytes of weights, keys and values, and rows on their way.
+
+    Embedding, head and norms stay, and all layers before `first_layer`.
+
+    Args:
+        dtype: a name of DTYPE_BYTES.
+        positions: whose keys and values are kept; 0 for a model that reads whole texts.
+        rows: most of one step.
+
+    Raises:
+        BudgetTooSmall: it says what is missing.
+    """
+    size = DTYPE_BYTES[dtype]
+    everything = held_bytes(spec, [whole(spec)], dtype)
+    kept = GROWS * 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * positions * size
+    fixed = everything + max(kept + _rows_bytes(spec, rows, size), _largest_matrix(spec, dtype))
+    if fixed <= budget:
+        return Residence((), 0, fixed)
+    layers = range(first_layer, spec.num_layers)
+    of_half = {half: _sizes(spec, Unit(spec.num_layers - 1, half), dtype) for half in ("attention", "mlp")}
+    best: Residence | None = None
+    least_read = 0
+    smallest = fixed
+    for attentions, mlps in product(range(len(layers) + 1), repeat=2):
+        counts: dict[Half, int] = {"attention": attentions, "mlp": mlps}
+        read = sum(count * of_half[half].read for half, count in counts.items())
+        ring = ring_bytes([of_half[half] for half, count in counts.items() if count])
+        needed = fixed + ring - sum(count * of_half[half].kept for half, count in counts.items())
+        smallest = min(smallest, needed)
+        if attentions + mlps and needed <= budget and (best is None or read < least_read):
+            least_read = read
+            streamed = sorted(Unit(layer, half) for half, count in counts.items() for layer in _spread(layers, count))
+            best = Residence(tuple(streamed), ring, needed)
+    if best is None:
+        raise BudgetTooSmall(smallest, budget)
+    return best
+
+
+@dataclass(frozen=True)
+class UnitSizes:
+    """Bytes of a unit in memory, read for a use of it, and of the largest of its matrices when read."""
+
+    kept: int
+    read: int
+    largest: int
+
+
+def ring_bytes(units: Sequence[UnitSizes]) -> int:
+    """Of a ring that always has room for two units of these kinds: one is used while the other is read.
+
+    Units of one kind fill it without a gap; where kinds alternate one matrix may not fit before its end.
+    """
+    if not units:
+        return 0
+    gap = max(each.largest for each in units) if len(set(units)) > 1 else 0
+    return 2 * max(each.read for each in units) + gap
+
+
+def _sizes(spec: ModelSpec, unit: Unit, dtype: str) -> UnitSizes:
+    matrices = unit_matrices(spec, unit, Cut(), dtype, turned=False)
+    rooms = [each.room for each in matrices]
+    return UnitSizes(sum(each.nbytes for each in matrices), sum(rooms), max(rooms))
+
+
+def _spread(layers: range, count: int) -> list[int]:
+    """So many of the layers, as far from one another as can be."""
+    return [layers[(2 * number + 1) * len(layers) // (2 * count)] for number in range(count)]
+
+
+def _rows_bytes(spec: ModelSpec, rows: int, size: int) -> int:
+    """Of one step: residual, its norm and its sum, queries, keys and values, scores of a long text, the MLP's width
+    twice where it is gated, and one row's logits."""
+    heads = (2 * spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
+    wide = (3 if spec.gated_mlp else 2) * spec.intermediate_size
+    return rows * size * (4 * spec.hidden_size + max(2 * heads, wide)) + FLOAT_BYTES * spec.vocab_size * 4
+
+
+def _largest_matrix(spec: ModelSpec, dtype: str) -> int:
+    """While weights are loaded: a bfloat16 matrix is in memory twice while it is packed."""
+    head = spec.vocab_size * (spec.embedding_size or spec.hidden_size)
+    wide = (2 if spec.gated_mlp else 1) * spec.intermediate_size * spec.hidden_size
+    return DTYPE_BYTES[dtype] * max(head, wide)

@@ -1,0 +1,292 @@
+"""Reads units from the disk ahead of their use, into a ring of buffers, on a thread of its own.
+
+    loader = Loader.open(checkpoint, units, torch.bfloat16, ring_bytes=2 << 30)
+    with loader.using(Unit(7, "mlp")):
+        ...                           # matrices of that unit multiply; behind it their buffers are free
+    loader.close()
+
+Units are used in one order, again and again. The reader goes on over its end, so that the first ones are there when
+the next pass begins. It reads with `os.preadv`, which lets go of the interpreter, and runs nothing of torch, unless a
+file that has become unsound is made anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic, perf_counter
+from typing import Final
+
+import torch
+
+from split_model.checkpoint import Checkpoint
+from split_model.offload.buffers import aligned, view_of
+from split_model.offload.errors import DiskSilent, LoaderClosed
+from split_model.offload.layout import Cut
+from split_model.offload.lent import LentMatrix
+from split_model.offload.ring import Ring
+from split_model.offload.slots import Slot, Slots
+from split_model.offload.store import PIECE_BYTES, CutOf, Progress, UnitStore
+from split_model.offload.units import Unit
+
+SILENT_S: Final = 30.0
+"""A disk from which not one piece comes for so long is taken for dead."""
+
+CLOSE_WITHIN_S: Final = 5.0
+"""So long a close waits for the piece that is being read; a disk that hangs keeps the thread, and its buffers."""
+
+
+@dataclass(frozen=True)
+class LoadCounts:
+    """What a loader has done since it was opened; two of them can be subtracted.
+
+    Attributes:
+        bytes_read: from the disk.
+        reading_s: that the reader read.
+        waited_s: that whoever computes waited for it: what was not hidden.
+        uses: of units.
+    """
+
+    bytes_read: int = 0
+    reading_s: float = 0.0
+    waited_s: float = 0.0
+    uses: int = 0
+
+    def __sub__(self, other: LoadCounts) -> LoadCounts:
+        return LoadCounts(
+            self.bytes_read - other.bytes_read,
+            self.reading_s - other.reading_s,
+            self.waited_s - other.waited_s,
+            self.uses - other.uses,
+        )
+
+    @property
+    def hidden(self) -> float:
+        """The share of the reading that nobody waited for, from 0 to 1."""
+        return max(0.0, 1 - self.waited_s / self.reading_s) if self.reading_s else 1.0
+
+
+class Loader:
+    """Of one stack, or one member's layers: one thread at a time uses its units; any may look at its counts."""
+
+    def __init__(
+        self, store: UnitStore, units: Sequence[Unit], dtype: torch.dtype, ring_bytes: int, ahead: bool = True
+    ) -> None:
+        """units: in the order of use, each once. ahead: whether they are read before they are asked for; else who uses
+        one waits for all of it. Raises ValueError unless each fits the ring."""
+        self._store, self._dtype = store, dtype
+        self._check(units, ring_bytes)
+        self._memory = aligned(ring_bytes)
+        self._bytes = self._memory.numpy().data
+        self._slots = Slots(Ring(ring_bytes), units, ahead)
+        self._lent: dict[Unit, list[LentMatrix]] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._alive_at = monotonic()
+        self._counts = LoadCounts()
+        self._thread = threading.Thread(target=self._read_ahead, name="loader", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(
+        cls,
+        checkpoint: Checkpoint,
+        units: Sequence[Unit],
+        dtype: torch.dtype,
+        ring_bytes: int,
+        cut: CutOf = lambda layer: Cut(),
+        progress: Progress | None = None,
+        ahead: bool = True,
+    ) -> Loader:
+        """Repacks what was never read in this way, which is long for a large model, and begins to read.
+
+        Raises BadCheckpoint, DiskFull, ReadFailed; ValueError unless each unit is there once and fits the ring.
+        """
+        store = UnitStore(checkpoint, dtype, cut)
+        store.make(units, progress)
+        return cls(store, units, dtype, ring_bytes, ahead)
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """In the order of use."""
+        return self._slots.order
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return self._slots.ring.size
+
+    @property
+    def counts(self) -> LoadCounts:
+        """See `LoadCounts`."""
+        with self._changed:
+            return self._counts
+
+    def matrices(self, unit: Unit, biases: Sequence[torch.Tensor | None]) -> list[LentMatrix]:
+        """The matrices of a unit, in the order of `LayerParts.stacked`, with these biases. They multiply while it is
+        used; of a unit whose matrices were asked for before, only the new ones do."""
+        shapes = [matrix.shape for matrix in self._store.matrices(unit)]
+        self._lent[unit] = [
+            LentMatrix(f"the {unit.half} of layer {unit.layer}", shape, bias)
+            for shape, bias in zip(shapes, biases, strict=True)
+        ]
+        return self._lent[unit]
+
+    @contextmanager
+    def using(self, unit: Unit) -> Iterator[None]:
+        """While inside, the matrices of `unit` multiply; entering waits until they are there. May be nested.
+
+        Raises ReadFailed, and DiskSilent below it; later uses try again. LoaderClosed; ValueError for a unit that is
+        none of `units`.
+        """
+        slot = self._take(unit)
+        try:
+            yield
+        finally:
+            self._give_back(slot)
+
+    @contextmanager
+    def holding(self, units: Sequence[Unit]) -> Iterator[None]:
+        """While inside, what is used of `units`, which follow one another, stays for further uses.
+
+        Raises ValueError where they have no room together.
+        """
+        rooms = [matrix.room for unit in units for matrix in self._store.matrices(unit)]
+        if sum(rooms) + max(rooms, default=0) > self.nbytes:
+            raise ValueError(f"a ring of {self.nbytes} bytes has no room for {len(units)} units at once")
+        with self._changed:
+            self._slots.held |= set(units)
+        try:
+            yield
+        finally:
+            with self._changed:
+                for slot in self._slots.let_go(units):
+                    self._take_back(slot)
+                self._changed.notify_all()
+
+    def follow(self, units: Sequence[Unit]) -> None:
+        """Another order from the next use on; while none is used. Repacks what is new to the disk.
+
+        Raises as `open`.
+        """
+        self._check(units, self.nbytes)
+        self._store.make(units)
+        with self._changed:
+            self._slots.follow(units)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Reads no more, waits for the reader a few seconds at most, and gives the memory back. Safe to call twice."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(CLOSE_WITHIN_S)
+        if not self._thread.is_alive():
+            self._memory, self._bytes = torch.empty(0, dtype=torch.uint8), memoryview(b"")
+
+    def _check(self, units: Sequence[Unit], ring_bytes: int) -> None:
+        if len(set(units)) != len(units):
+            raise ValueError("a unit is used twice in a pass; name each once")
+        largest = max((sum(each.room for each in self._store.matrices(unit)) for unit in units), default=0)
+        if largest > ring_bytes:
+            raise ValueError(f"a ring of {ring_bytes} bytes has no room for a unit of {largest}")
+
+    # ---- whoever computes ----
+
+    def _take(self, unit: Unit) -> Slot:
+        began = perf_counter()
+        with self._changed:
+            slot = self._slots.next_of(unit)
+            self._changed.notify_all()
+            asked_at = monotonic()
+            while slot is None or slot.state == "reading":
+                if self._closed:
+                    raise LoaderClosed("the loader is closed")
+                left = max(asked_at, self._alive_at) + SILENT_S - monotonic()
+                if left <= 0:
+                    raise DiskSilent(unit, self._store.path(unit), f"nothing has come for {SILENT_S:.0f} s")
+                self._changed.wait(left)
+                slot = self._slots.next_of(unit)
+            if self._closed:
+                raise LoaderClosed("the loader is closed")
+            waited = perf_counter() - began
+            self._counts = LoadCounts(
+                self._counts.bytes_read, self._counts.reading_s, self._counts.waited_s + waited, self._counts.uses + 1
+            )
+            if slot.error is not None:
+                self._slots.drop_ahead()
+                self._changed.notify_all()
+                raise slot.error
+            first = self._slots.take(slot)
+        if first:
+            for lent, stored, start in zip(
+                self._lent.get(unit, ()), self._store.matrices(unit), slot.starts, strict=False
+            ):
+                lent.lend(view_of(self._memory, start, stored, self._dtype))
+        return slot
+
+    def _give_back(self, slot: Slot) -> None:
+        with self._changed:
+            if self._slots.give_back(slot):
+                self._take_back(slot)
+                self._changed.notify_all()
+
+    def _take_back(self, slot: Slot) -> None:
+        for lent in self._lent.get(slot.unit, ()):
+            lent.take_back()
+
+    # ---- the reader ----
+
+    def _read_ahead(self) -> None:
+        try:
+            while (slot := self._begin()) is not None:
+                self._fill(slot)
+        finally:
+            self._store.close()
+
+    def _begin(self) -> Slot | None:
+        """The next slot to fill; None when closed."""
+        with self._changed:
+            while not self._closed:
+                slot = self._slots.begin(self._rooms)
+                if slot is not None:
+                    self._alive_at = monotonic()
+                    return slot
+                self._changed.wait()
+            return None
+
+    def _rooms(self, unit: Unit) -> list[int]:
+        return [matrix.room for matrix in self._store.matrices(unit)]
+
+    def _fill(self, slot: Slot) -> None:
+        error: Exception | None = None
+        try:
+            for start, matrix in zip(slot.starts, self._store.matrices(slot.unit), strict=True):
+                for done in range(0, matrix.room, PIECE_BYTES):
+                    if slot.dropped or self._closed:
+                        break
+                    size = min(PIECE_BYTES, matrix.room - done)
+                    self._read_piece(slot.unit, matrix.start + done, self._bytes[start + done : start + done + size])
+        except Exception as caught:  # Whoever uses the unit has it.
+            error = caught
+        with self._changed:
+            self._slots.filled(slot, error)
+            self._changed.notify_all()
+
+    def _read_piece(self, unit: Unit, offset: int, into: memoryview) -> None:
+        began = perf_counter()
+        self._store.read(unit, offset, into, self._is_alive)
+        seconds = perf_counter() - began
+        with self._changed:
+            self._is_alive()
+            self._counts = LoadCounts(
+                self._counts.bytes_read + len(into),
+                self._counts.reading_s + seconds,
+                self._counts.waited_s,
+                self._counts.uses,
+            )
+
+    def _is_alive(self, done: int = 0, of: int = 0) -> None:
+        self._alive_at = monotonic()

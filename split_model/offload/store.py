@@ -1,0 +1,216 @@
+"""The units of a checkpoint on the disk, repacked so that they can be read straight into the memory they are used in.
+
+Each unit has a file, made when it is first wanted: another plan, with other units, makes only what is new to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from split_model.cache_folder import cache_folder
+from split_model.checkpoint import Checkpoint
+from split_model.hub import identity
+from split_model.matrix import lies_turned
+from split_model.offload.errors import DiskFull, ReadFailed
+from split_model.offload.layout import ALIGNMENT, Cut, UnitMatrix, unit_matrices
+from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, is_sound, making, write
+from split_model.offload.units import Unit
+
+UNITS: Final = "units"
+"""Of Trilby's own folders, the one with the files."""
+
+PIECE_BYTES: Final = 8 << 20
+"""Of one read; with larger ones nothing is gained, and one that is no longer wanted is waited for."""
+
+_DIRECT: Final = getattr(os, "O_DIRECT", 0)
+
+Progress = Callable[[int, int], object]
+"""Called with how many bytes are repacked, of how many."""
+
+CutOf = Callable[[int], Cut]
+"""Which part of a layer."""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    path: Path
+    said: dict[str, object]
+    matrices: list[UnitMatrix]
+
+
+class UnitStore:
+    """Units of one checkpoint, dtype and cut. `make` on any thread, reading on one.
+
+    Attributes:
+        direct: whether reads go past the page cache; where the file system refuses, what was read is dropped from it.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        cut: CutOf,
+        device: torch.device | str = "cpu",
+        folder: Path | None = None,
+    ) -> None:
+        """folder: where the files are, `~/.cache/trilby/units` where nothing is said."""
+        self.direct = bool(_DIRECT)
+        self._checkpoint, self._dtype, self._cut = checkpoint, dtype, cut
+        self._turned = lies_turned(dtype, device)
+        self._digest = identity(checkpoint)
+        digest = hashlib.sha256(self._digest.encode()).hexdigest()[:24]
+        self._folder = (cache_folder(UNITS) if folder is None else folder) / f"{digest}-{self._dtype_name}"
+        self._stored: dict[Unit, _Stored] = {}
+        self._open: dict[Unit, int] = {}
+
+    @property
+    def _dtype_name(self) -> str:
+        return str(self._dtype).removeprefix("torch.")
+
+    def matrices(self, unit: Unit) -> list[UnitMatrix]:
+        """What a unit consists of."""
+        return self._of(unit).matrices
+
+    def make(self, units: Iterable[Unit], progress: Progress | None = None) -> None:
+        """Makes the files that are missing or unsound; long where they are many.
+
+        Raises DiskFull, with nothing left of what was made now; BadCheckpoint; ReadFailed where the folder cannot be
+        used.
+        """
+        missing = [unit for unit in dict.fromkeys(units) if not self._is_there(unit)]
+        if not missing:
+            return
+        made: list[Unit] = []
+        try:
+            with making(self._folder):
+                missing = [unit for unit in missing if not self._is_there(unit)]
+                total = sum(file_bytes(self._of(unit).matrices) for unit in missing)
+                free = os.statvfs(self._folder)
+                lacking = total - free.f_bavail * free.f_frsize
+                if lacking > 0:
+                    raise DiskFull(self._folder, lacking)
+                done = 0
+
+                def written(more: int) -> None:
+                    nonlocal done
+                    done += more
+                    if progress is not None:
+                        progress(done, total)
+
+                for unit in missing:
+                    of = self._of(unit)
+                    made.append(unit)
+                    write(of.path, of.said, self._checkpoint, of.matrices, self._dtype, written)
+        except DiskFull:
+            for unit in made:
+                with suppress(OSError):
+                    self._of(unit).path.unlink()
+            raise
+        except OSError as error:
+            raise ReadFailed(missing[0], self._folder, f"it cannot be written: {error.strerror}") from error
+
+    def read(self, unit: Unit, offset: int, into: memoryview, progress: Progress | None = None) -> None:
+        """Up to `PIECE_BYTES` of a unit from `offset` on. Offset, length and memory lie at multiples of `ALIGNMENT`.
+
+        progress: of making the file anew, where it is gone. Raises ReadFailed, and as `make`.
+        """
+        path, done = self._of(unit).path, 0
+        try:
+            if unit not in self._open:
+                self.make([unit], progress)
+                self._open_file(unit)
+            while done < len(into):
+                count = self._read(unit, HEAD_BYTES + offset + done, into[done:])
+                done += count
+                if not count or (done < len(into) and count % ALIGNMENT):
+                    raise ReadFailed(unit, path, f"the file ends at byte {HEAD_BYTES + offset + done}")
+        except OSError as error:
+            self.forget(unit)
+            raise ReadFailed(unit, path, str(error.strerror)) from error
+        except ReadFailed:
+            self.forget(unit)
+            raise
+
+    def path(self, unit: Unit) -> Path:
+        """Of its file."""
+        return self._of(unit).path
+
+    def forget(self, unit: Unit) -> None:
+        """Closes a unit's file; the next read looks whether it is sound, and makes it anew where it is not."""
+        descriptor = self._open.pop(unit, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Closes all of them; another read opens them again."""
+        for unit in list(self._open):
+            self.forget(unit)
+
+    def _of(self, unit: Unit) -> _Stored:
+        found = self._stored.get(unit)
+        if found is None:
+            cut = self._cut(unit.layer)
+            matrices = unit_matrices(self._checkpoint.spec, unit, cut, self._dtype_name, self._turned)
+            held = [None if each is None else [each.start, each.stop] for each in (cut.kv_groups, cut.columns)]
+            of = {
+                "digest": self._digest,
+                "dtype": self._dtype_name,
+                "unit": [unit.layer, unit.half],
+                "cut": [*held, cut.apart],
+                "turned": self._turned,
+            }
+            said = head(of, matrices)
+            name = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+            path = self._folder / f"{unit.layer}-{unit.half}-{name}.unit"
+            found = self._stored[unit] = _Stored(path, said, matrices)
+        return found
+
+    def _is_there(self, unit: Unit) -> bool:
+        of = self._of(unit)
+        try:
+            descriptor = os.open(of.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return is_sound(descriptor, of.said, of.matrices)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+
+    def _open_file(self, unit: Unit) -> None:
+        flags, path = os.O_RDONLY | os.O_CLOEXEC, self._of(unit).path
+        if self.direct:
+            try:
+                self._open[unit] = os.open(path, flags | _DIRECT)
+                return
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self.direct = False
+        self._open[unit] = os.open(path, flags)
+
+    def _read(self, unit: Unit, offset: int, into: memoryview) -> int:
+        try:
+            count = os.preadv(self._open[unit], [into], offset)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self.direct:
+                raise
+            # Some file systems open a file so and refuse to read it so.
+            self.direct = False
+            self.close()
+            self._open_file(unit)
+            count = os.preadv(self._open[unit], [into], offset)
+        if not self.direct:
+            os.posix_fadvise(self._open[unit], offset, count, os.POSIX_FADV_DONTNEED)
+        return count

@@ -1,0 +1,172 @@
+"""One unit's matrices in a file of their own, as they lie in memory, each where a disk can be read past the page cache.
+
+A file is a head of `HEAD_BYTES`, JSON padded with blanks, and the matrices as `layout` has them. The head says all
+that was asked for, and a hash over windows of what was written: a file of something else, one that is too short, and
+one in which blocks were lost are known by it. It is written beside, brought to the disk and renamed, so that under its
+name there is the whole file or none.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from split_model.checkpoint import Checkpoint
+from split_model.offload.errors import DiskFull
+from split_model.offload.layout import ALIGNMENT, UnitMatrix, some
+
+VERSION: Final = 1
+"""Of the layout: files of another one are other files."""
+
+HEAD_BYTES: Final = ALIGNMENT
+PIECE_BYTES: Final = 32 << 20
+"""Of a matrix that is in memory at once while files are made."""
+
+WINDOW_BYTES: Final = 4096
+"""From both ends of each matrix, for the hash."""
+
+Written = Callable[[int], object]
+"""Called with how many bytes more are on the disk."""
+
+
+def head(of: dict[str, Any], matrices: Sequence[UnitMatrix]) -> dict[str, Any]:
+    """What a file must say of itself but for its hash. of: what was asked for, as JSON has it."""
+    lengths = [[each.start, each.nbytes, *each.shape] for each in matrices]
+    return {"format": "trilby unit", "version": VERSION, "of": of, "matrices": lengths}
+
+
+def file_bytes(matrices: Sequence[UnitMatrix]) -> int:
+    """Of the whole file."""
+    return HEAD_BYTES + sum(each.room for each in matrices)
+
+
+def is_sound(descriptor: int, wanted: dict[str, Any], matrices: Sequence[UnitMatrix]) -> bool:
+    """Whether an open file is the wanted one, and whole. Raises OSError where it cannot be read."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_size != file_bytes(matrices):
+        return False
+    try:
+        said = json.loads(os.pread(descriptor, HEAD_BYTES, 0))
+    except (ValueError, RecursionError):
+        return False
+    return bool(said == wanted | {"hash": _hashed(descriptor, matrices)})
+
+
+def write(
+    path: Path,
+    wanted: dict[str, Any],
+    checkpoint: Checkpoint,
+    matrices: Sequence[UnitMatrix],
+    dtype: torch.dtype,
+    written: Written = lambda more: None,
+) -> None:
+    """Makes the file; whoever reads an earlier one of that name goes on with it. Nothing is left of one that fails.
+
+    Raises DiskFull, BadCheckpoint, OSError.
+    """
+    size = file_bytes(matrices)
+    with _beside(path) as (descriptor, beside), _room(path, size):
+        # On most file systems this takes the room now instead of when all but the end is written.
+        os.posix_fallocate(descriptor, 0, size)
+        at = HEAD_BYTES
+        for matrix in matrices:
+            os.lseek(descriptor, at, os.SEEK_SET)
+            for piece in _pieces(checkpoint, matrix, dtype):
+                _write_all(descriptor, piece)
+                written(len(piece))
+            at += matrix.room
+        os.fsync(descriptor)
+        said = json.dumps(wanted | {"hash": _hashed(descriptor, matrices)}).encode()
+        assert len(said) <= HEAD_BYTES
+        os.pwrite(descriptor, said.ljust(HEAD_BYTES), 0)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.replace(beside, path)
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Makes the folder, and waits for whoever else makes files there, on Linux and macOS by a lock that ends with its
+    process. What another left half-done when it was killed is removed. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in folder.glob(".*.part"):
+            with suppress(OSError):
+                left.unlink()
+        yield
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[tuple[int, str]]:
+    """A new file that is gone afterwards, unless it was renamed."""
+    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        yield descriptor, beside
+    finally:
+        os.close(descriptor)
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+
+
+@contextmanager
+def _room(path: Path, size: int) -> Iterator[None]:
+    free = os.statvfs(path.parent)
+    missing = size - free.f_bavail * free.f_frsize
+    if missing > 0:
+        raise DiskFull(path, missing)
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFull(path, size) from error  # A quota, or somebody else has taken the room meanwhile.
+
+
+def _pieces(checkpoint: Checkpoint, matrix: UnitMatrix, dtype: torch.dtype) -> Iterator[memoryview]:
+    """A matrix's bytes as they lie in memory, from the first on."""
+    outputs, inputs = matrix.shape
+    lines, width = (inputs, outputs) if matrix.turned else (outputs, inputs)
+    if not lines * width:
+        return
+    most = max(1, PIECE_BYTES // (width * dtype.itemsize))
+    room = torch.empty((min(most, lines), width), dtype=dtype)
+    for first in range(0, lines, most):
+        held = range(first, min(first + most, lines))
+        piece = room[: len(held)]
+        ends = list(accumulate(part.shape[0] for part in matrix.parts))
+        for part, end in zip(matrix.parts, ends, strict=True):
+            begin = end - part.shape[0]
+            if matrix.turned:
+                checkpoint.read_into(some(part, True, held), piece[:, begin:end].t())
+            elif mine := range(max(held.start, begin), min(held.stop, end)):
+                of_part = range(mine.start - begin, mine.stop - begin)
+                checkpoint.read_into(some(part, False, of_part), piece[mine.start - first : mine.stop - first])
+        yield piece.view(-1).view(torch.uint8).numpy().data
+
+
+def _write_all(descriptor: int, piece: memoryview) -> None:
+    done = 0
+    while done < len(piece):
+        done += os.write(descriptor, piece[done:])
+
+
+def _hashed(descriptor: int, matrices: Sequence[UnitMatrix]) -> str:
+    state = hashlib.sha256()
+    for each in matrices:
+        length = min(WINDOW_BYTES, each.nbytes)
+        for offset in (each.start, each.start + each.nbytes - length):
+            state.update(os.pread(descriptor, length, HEAD_BYTES + offset))
+    return state.hexdigest()

@@ -1,0 +1,40 @@
+"""Loaders over tiny models, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from split_model.checkpoint import Checkpoint
+from split_model.offload.layout import Cut, unit_bytes
+from split_model.offload.loader import Loader
+from split_model.offload.units import Half, Unit
+
+WHOLE = Cut()
+
+HALVES: tuple[Half, Half] = ("attention", "mlp")
+
+
+def units_of(layers: int) -> list[Unit]:
+    """Both halves of each of the first layers, as they are used."""
+    return [Unit(layer, half) for layer in range(layers) for half in HALVES]
+
+
+@contextmanager
+def loading(
+    checkpoint: Checkpoint,
+    units: Sequence[Unit],
+    dtype: torch.dtype = torch.float32,
+    rings: float = 2,
+    cut: Cut = WHOLE,
+    ahead: bool = True,
+) -> Iterator[Loader]:
+    """rings: the ring's size in units of the largest."""
+    largest = max(unit_bytes(checkpoint.spec, unit, cut, dtype) for unit in units)
+    loader = Loader.open(checkpoint, units, dtype, int(rings * largest), lambda layer: cut, ahead=ahead)
+    try:
+        yield loader
+    finally:
+        loader.close()
