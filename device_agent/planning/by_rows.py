@@ -26,9 +26,9 @@ def run_by_rows(on: HeldRows, number: int, layer: ByRows, wanted: int) -> None:
     on.norm(active)
     for _ in range(on.shape.attentions(number) - 1):
         # An encoder's rows were gathered once and are everywhere.
-        on.course.compute([costs.of(member, "key_value", on.rows, groups) for member in on.members])
+        on.course.compute([costs.of(member, "key_value", on.read, groups) for member in on.members])
         on.course.compute([costs.of(member, "query", active[member], groups) for member in on.members])
-        on.course.compute([costs.of(member, "attend", active[member], on.seen, groups) for member in on.members])
+        on.course.compute([costs.of(member, "attend", active[member], on.source, groups) for member in on.members])
         on.course.compute([costs.of(member, "output", active[member], groups) for member in on.members])
         on.norm(active)
     if layer.pieces > 1:
@@ -51,25 +51,32 @@ def _hidden(on: HeldRows, number: int, layer: ByRows, parts: Sequence[int], acti
     costs, groups = on.costs, on.shape.kv_heads
     reordered = layer.reordered or (False,) * len(on.members)
 
-    def product(member: int, tile: int, rows: int) -> float:
-        own = tile == member
+    def whole_of(member: int) -> float:
         if reordered[member]:
-            if own:
-                return costs.of(member, "reordered", active[member], rows)
-            if on.shape.causal and tile > member:
-                return 0.0
-            # Further positions cost what they add: a member's own projections are made once.
-            more = costs.of(member, "reordered", active[member], parts[member] + rows)
-            return max(more - costs.of(member, "reordered", active[member], parts[member]), 0.0)
-        query = costs.of(member, "query", active[member], groups) if own else 0.0
-        return query + costs.of(member, "key_value", rows, groups)
+            return costs.of(member, "reordered", active[member], ends[member])
+        query = costs.of(member, "query", active[member], groups)
+        return query + costs.of(member, "key_value", on.rows, groups)
+
+    def of_tile(member: int, tile: int, rows: int) -> float:
+        """Piece by piece, as they come."""
+        own = tile == member
+        if not reordered[member]:
+            query = costs.of(member, "query", active[member], groups) if own else 0.0
+            return query + layer.pieces * costs.of(member, "key_value", rows / layer.pieces, groups)
+        if on.shape.causal and tile > member:
+            return 0.0
+        # Further positions cost what they add: a member's own projections are made once.
+        before = 0 if own else parts[member]
+        more = costs.of(member, "reordered", active[member], before + rows)
+        more -= costs.of(member, "reordered", active[member], before) if before else 0.0
+        return max(more, 0.0) + (layer.pieces - own) * _merge(on, member, active[member])
 
     on.to_parts(layer.rows)
     ends = [span.stop if on.shape.causal else on.rows for span in spans(parts)]
-    whole = [product(member, member, ends[member] if reordered[member] else on.rows) for member in on.members]
+    whole = [whole_of(member) for member in on.members]
     tiles = None
     if layer.overlap and isinstance(on.held, tuple):
-        tiles = [[product(member, tile, rows) for tile, rows in enumerate(on.held)] for member in on.members]
+        tiles = [[of_tile(member, tile, rows) for tile, rows in enumerate(on.held)] for member in on.members]
     on.gathered(whole, tiles, layer.pieces if on.held == tuple(parts) else 1)
     on.course.layer = number
     seen = [0.0 if reordered[m] else on.cached + _seen(on, parts, m, on.rows) for m in on.members]
@@ -103,10 +110,14 @@ def _prefix(on: HeldRows, number: int, layer: ByRows, parts: Sequence[int], acti
         if reordered[m]:
             kept.append(0.0)
             before.append(0.0)
-            attend.append(costs.of(m, "reordered", active[m], span.stop))
+            merges = m * _merge(on, m, active[m]) if layer.overlap else 0.0
+            attend.append(costs.of(m, "reordered", active[m], span.stop) + merges)
         else:
-            kept.append(costs.of(m, "key_value", parts[m], groups))
-            before.append(0.0 if layer.keys_values else costs.of(m, "key_value", span.start, groups))
+            together = not layer.overlap and not layer.keys_values
+            kept.append(0.0 if together else costs.of(m, "key_value", parts[m], groups))
+            before.append(costs.of(m, "key_value", span.stop, groups) if together else 0.0)
+            if layer.overlap and not layer.keys_values:
+                before[m] = sum(costs.of(m, "key_value", rows, groups) for rows in parts[:m])
             query = costs.of(m, "query", active[m], groups)
             attend.append(query + costs.of(m, "attend", active[m], _seen(on, parts, m, span.stop), groups))
     if layer.keys_values:
@@ -120,6 +131,12 @@ def _prefix(on: HeldRows, number: int, layer: ByRows, parts: Sequence[int], acti
     on.course.layer = number
     on.course.compute(before)
     on.course.compute(attend)
+
+
+def _merge(on: HeldRows, member: int, rows: float) -> float:
+    """Seconds in which Eq. 8's results for one more tile are added to those before: a hidden state for each row and
+    head, so about what a norm of as many rows takes."""
+    return on.costs.of(member, "norm", on.shape.heads * rows)
 
 
 def _kv_bytes(on: HeldRows) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from device_agent.planning.lan import Lan
 from device_agent.planning.shape import ModelShape
+from split_model.offload.units import HALVES, Half
 
 
 class MemberCosts:
@@ -56,8 +57,24 @@ class MemberCosts:
             + self.of(node, "output", rows, groups)
         )
 
-    def layer(self, node: int, number: int, rows: float, positions: float) -> float:
-        """A whole layer, norms included."""
-        blocks = self._shape.attentions(number)
-        attention = self.attention(node, rows, positions) + self.of(node, "norm", rows)
-        return blocks * attention + self.mlp(node, rows) + self.of(node, "norm", rows)
+    def layer(self, node: int, number: int, rows: float, positions: float, read: float = 0, source: float = 0) -> float:
+        """A whole layer, norms included. Where it also attends to `source` rows of an encoder, keys and values of so
+        many of them as are now `read` are made."""
+        if self._shape.attentions(number) == 1:
+            return sum(self.half(node, number, half, rows, positions) for half in HALVES)
+        found = self.attention(node, rows, positions) + self.mlp(node, rows) + 2 * self.of(node, "norm", rows)
+        groups = self._shape.kv_heads
+        return (
+            found
+            + self.of(node, "key_value", read, groups)
+            + self.of(node, "query", rows, groups)
+            + self.of(node, "attend", rows, source, groups)
+            + self.of(node, "output", rows, groups)
+            + self.of(node, "norm", rows)
+        )
+
+    def half(self, node: int, number: int, half: Half, rows: float, positions: float) -> float:
+        """A whole layer's attention, or its MLP, with its norm."""
+        if half == "mlp":
+            return self.mlp(node, rows) + self.of(node, "norm", rows)
+        return self._shape.attentions(number) * (self.attention(node, rows, positions) + self.of(node, "norm", rows))

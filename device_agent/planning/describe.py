@@ -11,6 +11,7 @@ from device_agent.planning.modes import SAME
 from device_agent.planning.orders import orders
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
 from device_agent.planning.shares import handed_out
+from device_agent.planning.streaming_words import step_drawing, streaming_lines
 from device_agent.planning.task import Task
 from device_agent.planning.timeline import ForwardPass, Prediction, predict
 
@@ -36,6 +37,8 @@ def description(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> 
     if task.work.new:
         lines.append(f"each new token: {_bounded(task, plan, task.work.step)}")
     lines += _order_lines(task, plan)
+    if plan.streams and isinstance(plan.layers[0], Whole) and task.work.new:
+        lines += ["", *streaming_lines(task, plan)]
     if fewer is not None:
         takes = seconds_text(task.prefill(fewer).seconds)
         takes += f", each new token {seconds_text(task.step(fewer).seconds)}" if task.work.new else ""
@@ -55,17 +58,24 @@ def drawing(task: Task, plan: GroupPlan) -> str:
         took = f"{seconds_text(busy)} of {seconds_text(found.seconds)}"
         lines.append(f"{name:<{width}}  computes {_bar(busy, found.seconds)} {took}")
         lines.append(f"{'':<{width}}  memory   {_bar(of.total, budgets[name])} {_megabytes(of.total, budgets[name])}")
+    if plan.streams and isinstance(plan.layers[0], Whole) and task.work.new:
+        lines += ["", step_drawing(task, plan).rstrip()]
     return "\n".join(lines) + "\n"
 
 
 def bound_by(task: Task, plan: GroupPlan, forward: ForwardPass) -> tuple[Prediction, str]:
-    """What a forward takes, and what most of it is: the links, or computing at some device."""
+    """What a forward takes, and what most of it is: the links, disks, or computing at some device."""
     found = predict(task.shape, task.profile, plan, forward)
     links = tuple(changed(link, bytes_s=FREE_BYTES_S, rtt_s=0.0) for link in task.profile.links)
     free = predict(task.shape, changed(task.profile, links=links, collectives=()), plan, forward)
     if free.seconds < COMPUTING * found.seconds:
         return found, f"bound by links: {seconds_text(free.seconds)} without them"
     names = list(dict.fromkeys([*plan.members, plan.portal]))
+    if plan.streams:
+        disks = tuple(changed(device, read_bytes_s=FREE_BYTES_S) for device in task.profile.devices)
+        kept = predict(task.shape, changed(task.profile, devices=disks), plan, forward)
+        if kept.seconds < COMPUTING * found.seconds:
+            return found, f"bound by disks: {seconds_text(kept.seconds)} without them"
     return found, f"bound by computing at {names[found.busy.index(max(found.busy))]}"
 
 
@@ -101,7 +111,13 @@ def _part(task: Task, layer: Layer, member: int) -> tuple[int, int, int] | None:
 
 
 def _layers(plan: GroupPlan) -> Iterable[str]:
-    """Each run of layers that are computed alike."""
+    """Each run of layers that are computed alike; where members come several times, each member's layers."""
+    wholes = [layer.member for layer in plan.layers if isinstance(layer, Whole)]
+    if len(wholes) == len(plan.layers) and len(list(groupby(wholes))) > len(set(wholes)):
+        for member, name in enumerate(plan.members):
+            own = ", ".join(str(number) for number, of in enumerate(wholes) if of == member)
+            yield f"layers {own}: whole, at {name}"
+        return
     number = 0
     for words, run in groupby(_words(plan, layer) for layer in plan.layers):
         last = number + len(list(run)) - 1

@@ -94,15 +94,20 @@ def _layers_s(task: Task, member: int) -> list[float]:
     seconds = []
     for number in range(shape.layers):
         steps = work.new if number >= shape.layers - shape.keeping_layers else 0
-        step_s = costs.layer(member, number, 1, work.rows + work.new // 2 + 1) if steps else 0.0
-        seconds.append(costs.layer(member, number, work.rows, seen) + steps * step_s)
+        step_s = costs.layer(member, number, 1, work.rows + work.new // 2 + 1, source=work.rows) if steps else 0.0
+        rows = shape.passing(number, work.rows, work.wanted)
+        seconds.append(costs.layer(member, number, rows, min(seen, rows), work.rows, work.rows) + steps * step_s)
     return [0.0, *accumulate(seconds)]
 
 
 def _hop_s(task: Task, source: str, target: str, rows: int | None = None) -> float:
     """Seconds that rows, all of the prompt if None, and each step's one take from one device to another."""
+    return hop_s(task, source, target, rows or task.work.rows) + task.work.new * hop_s(task, source, target, 1)
+
+
+def hop_s(task: Task, source: str, target: str, rows: int) -> float:
+    """Seconds that rows take from one device to another, once."""
     if source == target:
         return 0.0
     link = next(link for link in task.profile.links if (link.source, link.target) == (source, target))
-    total = (rows or task.work.rows) + task.work.new
-    return total * task.shape.row_bytes / link.bytes_s + (1 + task.work.new) * link.rtt_s / 2
+    return rows * task.shape.row_bytes / link.bytes_s + link.rtt_s / 2

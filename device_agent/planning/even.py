@@ -49,10 +49,18 @@ def _pipeline(shape: ModelShape, count: int) -> tuple[Layer, ...]:
     return tuple(Whole(member) for member, layers in enumerate(counts) for _ in range(layers))
 
 
+def _lime(shape: ModelShape, count: int) -> tuple[Layer, ...]:
+    """Two segments, as far as there are layers for them; all of it in memory."""
+    halves = handed_out(shape.layers, [1.0] * 2)
+    segments = [handed_out(layers, [1.0] * count) for layers in halves]
+    return tuple(Whole(member) for counts in segments for member, layers in enumerate(counts) for _ in range(layers))
+
+
 _EVEN: dict[str, Callable[[ModelShape, int], tuple[Layer, ...]]] = {
     "voltage": _voltage,
     "galaxy": _galaxy,
     "tensor": _tensor,
     "sequence": _sequence,
     "pipeline": _pipeline,
+    "lime": _lime,
 }

@@ -21,6 +21,8 @@ class HeldRows:
         rows: how many pass.
         held: who has them: each member so many, one behind the other; one node; None: every member has all.
         early: how many seconds ago each member had made the first piece of its rows, where it makes them in pieces.
+        source: rows that an encoder has read, or will have, where layers attend to these.
+        read: how many of them layers make keys and values of in this forward.
     """
 
     def __init__(self, shape: ModelShape, lan: Lan, course: Course, costs: MemberCosts, rows: int, cached: int) -> None:
@@ -34,22 +36,29 @@ class HeldRows:
         self.members = range(lan.members)
         self.held: tuple[int, ...] | int | None = lan.portal
         self.early: list[float] | None = None
+        self.source = cached or rows
+        self.read = 0 if cached else rows
 
     @property
     def seen(self) -> float:
         """Positions that a row attends to, in the mean over all rows."""
         return self.cached + ((self.rows + 1) / 2 if self.shape.causal else self.rows)
 
-    def begin(self, everywhere: bool, id_bytes: int) -> None:
-        """The portal embeds the tokens, or, where all members do, sends them the ids."""
+    def begin(self) -> None:
+        """The portal embeds the tokens."""
+        self.compute_at(self.lan.portal, self.costs.of(self.lan.portal, "embedding", self.rows))
+        self.held = self.lan.portal
+
+    def turn(self, rows: int) -> None:
+        """An encoder's rows come to the portal, which has the norm behind them, and from there to all members, who make
+        keys and values of them; then so many rows begin to be written."""
         portal = self.lan.portal
-        if everywhere:
-            self.course.send(portal, {member: id_bytes for member in self.members if member != portal})
-            self.course.compute([self.costs.of(member, "embedding", self.rows) for member in self.members])
-            self.held = None
-        else:
-            self.compute_at(portal, self.costs.of(portal, "embedding", self.rows))
-            self.held = portal
+        self.to_one(portal, self.rows)
+        self.compute_at(portal, self.costs.of(portal, "norm", self.rows))
+        self.to_parts_or_all()
+        self.gathered([0.0] * len(self.members), None)
+        self.rows, self.early = rows, None
+        self.begin()
 
     def end(self, wanted: int) -> None:
         """The last rows come to the portal, which computes the head."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Whole
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Whole, weights_of
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
-from device_agent.planning.shares import handed_out, spans
+from device_agent.planning.shares import handed_out
 
 FLOAT_BYTES = 4
 """Logits are float32."""
@@ -21,16 +21,18 @@ class Held:
     """Bytes that one device holds for a plan.
 
     Attributes:
-        layers: weights of its layers.
+        layers: weights of its layers that stay in memory.
         ends: weights of what comes before the first layer and behind the last.
         cache: keys and values of all positions.
         buffers: rows on their way through one layer.
+        ring: what weights that do not stay are read into.
     """
 
     layers: int
     ends: int
     cache: int
     buffers: int
+    ring: int = 0
 
     @property
     def growing(self) -> int:
@@ -39,7 +41,7 @@ class Held:
 
     @property
     def total(self) -> int:
-        return self.layers + self.ends + self.cache + self.buffers
+        return self.layers + self.ends + self.cache + self.buffers + self.ring
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def held(shape: ModelShape, plan: GroupPlan, rows: int, positions: int) -> dict[
         for (layer, attentions), count in kinds.items() if member is not None else ():
             assert member is not None
             number = shape.layers - 1 if attentions > 1 else 0
-            groups, columns = _weights(shape, layer, member)
+            groups, columns = weights_of(shape, layer, member)
             if groups is not None:
                 weights += count * shape.layer_elements(number, groups, columns)
             if shape.causal or attentions > 1:
@@ -85,10 +87,11 @@ def held(shape: ModelShape, plan: GroupPlan, rows: int, positions: int) -> dict[
         size = shape.dtype_bytes
         logits = shape.outputs * FLOAT_BYTES if name == plan.portal else 0
         found[name] = Held(
-            weights * size,
+            weights * size - (0 if member is None else _streamed(shape, plan, member)),
             size * _ends(shape, plan, name),
             cache * size,
             (buffers + rows * shape.hidden) * size + logits,
+            plan.ring_bytes[member] if plan.streams and member is not None else 0,
         )
     return found
 
@@ -99,22 +102,18 @@ def lacking(profile: Profile, found: dict[str, Held]) -> list[Lack]:
     return [Lack(name, of.total, budgets[name]) for name, of in found.items() if of.total > budgets[name]]
 
 
-def _weights(shape: ModelShape, layer: Layer, member: int) -> tuple[range | None, range]:
-    """The groups and columns whose weights a member has; None: it has nothing of the layer."""
-    everything = range(shape.kv_heads), range(shape.intermediate)
-    if isinstance(layer, ByRows):
-        return everything
-    if isinstance(layer, Whole):
-        return everything if layer.member == member else (None, range(0))
-    groups = spans(layer.groups)[member]
-    if isinstance(layer, Hybrid) and layer.mlp_by_rows:
-        return groups, everything[1]
-    return groups, spans(layer.columns)[member]
+def _streamed(shape: ModelShape, plan: GroupPlan, member: int) -> int:
+    """Bytes of weights that a member reads at each use instead of keeping them."""
+    elements = 0
+    for unit in plan.streamed[member] if plan.streams else ():
+        groups, columns = weights_of(shape, plan.layers[unit.layer], member)
+        elements += sum(shape.matrices(unit.half, groups if unit.half == "attention" else columns))
+    return shape.dtype_bytes * elements
 
 
 def _kept(shape: ModelShape, plan: GroupPlan, layer: Layer, member: int, positions: int) -> int:
     """Groups times positions whose keys and values a member keeps of one layer."""
-    groups = _weights(shape, layer, member)[0]
+    groups = weights_of(shape, layer, member)[0]
     if groups is None:
         return 0
     if isinstance(layer, ByRows) and layer.prefix and member < len(plan.members) - 1:
@@ -124,7 +123,7 @@ def _kept(shape: ModelShape, plan: GroupPlan, layer: Layer, member: int, positio
 
 def _passing(shape: ModelShape, layer: Layer, member: int, rows: int) -> int:
     """Elements in flight while a layer computes: the rows before and behind a block, and the widest thing between."""
-    groups, columns = _weights(shape, layer, member)
+    groups, columns = weights_of(shape, layer, member)
     if groups is None:
         return 0
     attention, mlp, own = rows, rows, rows
@@ -143,9 +142,7 @@ def _passing(shape: ModelShape, layer: Layer, member: int, rows: int) -> int:
 def _ends(shape: ModelShape, plan: GroupPlan, name: str) -> int:
     """Weights that a device has of what comes before the first layer and behind the last."""
     first = plan.layers[0]
-    elements = shape.embedding_elements if name == plan.portal or plan.embeds_all else 0
-    if name == plan.portal:
-        elements += shape.end_elements
+    elements = shape.embedding_elements + shape.end_elements if name == plan.portal else 0
     if name in plan.members and (not isinstance(first, Whole) or plan.members[first.member] == name):
         elements += shape.entry_elements
     return elements

@@ -12,6 +12,7 @@ from device_agent.planning.edgeshard import plan_edgeshard
 from device_agent.planning.few_rows import with_few_rows
 from device_agent.planning.galaxy import plan_algorithm_1
 from device_agent.planning.joint import plan_jointly
+from device_agent.planning.lime import plan_lime
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.ratios import by_speed
@@ -26,6 +27,7 @@ PLANNERS: dict[str, Planner] = {
     "tensor": lambda task: plan_tensor(task, by_speed(task)),
     "sequence": lambda task: plan_sequence(task, by_speed(task)),
     "pipeline": plan_edgeshard,
+    "lime": plan_lime,
     "local": plan_local,
 }
 
@@ -34,6 +36,9 @@ _QUICK: dict[str, Planner] = {
     "galaxy": plan_algorithm_1,
 }
 """Planners whose plans tell promising sets of devices from others, where the mode's own takes seconds."""
+
+_LEAVES_OUT = frozenset({"lime"})
+"""Modes whose planners leave members out by themselves where that is faster: no sets of devices are tried for them."""
 
 TRIED = 2
 """Only so many promising sets are planned by the mode's own planner."""
@@ -75,7 +80,7 @@ def _with_fewer(mode: str, task: Task, plan: GroupPlan | None) -> list[GroupPlan
     most = len(plan.members if plan else task.members) - 1
     quick = _QUICK.get(mode, PLANNERS[mode])
     promising: list[tuple[float, tuple[str, ...]]] = []
-    for count in range(1, most + 1):
+    for count in range(1, most + 1) if mode not in _LEAVES_OUT else ():
         for members in combinations(task.members, count):
             found = _tried(quick, replace(task, members=members))
             if found is not None:

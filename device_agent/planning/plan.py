@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final, Union
 
 from device_agent.planning.shape import ModelShape
+from device_agent.planning.shares import spans
+from split_model.offload.units import Unit
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,28 @@ def as_run(layer: Layer, rows: int, cached: int, sessions: int = 1) -> Layer:
     return layer
 
 
+def weights_of(shape: ModelShape, layer: Layer, member: int) -> tuple[range | None, range]:
+    """The groups and columns whose weights a member has; None: it has nothing of the layer."""
+    everything = range(shape.kv_heads), range(shape.intermediate)
+    if isinstance(layer, ByRows):
+        return everything
+    if isinstance(layer, Whole):
+        return everything if layer.member == member else (None, range(0))
+    groups = spans(layer.groups)[member]
+    if isinstance(layer, Hybrid) and layer.mlp_by_rows:
+        return groups, everything[1]
+    return groups, spans(layer.columns)[member]
+
+
+ALIGNMENT: Final = 4096
+"""What is read past the system's cache begins and ends at multiples of so many bytes."""
+
+
+def padded(size: int) -> int:
+    """Bytes up to the next multiple of `ALIGNMENT`."""
+    return ceil(size / ALIGNMENT) * ALIGNMENT
+
+
 ONE_SHOT_BYTES: Final = 32 * 1024
 """Where nobody has measured it; as collectives have it."""
 
@@ -127,21 +152,34 @@ class GroupPlan:
         members: names of the devices that compute, in the order of their numbers.
         portal: the device that has tokens and head; it need not be a member.
         layers: one a layer of the model.
-        embeds_all: whether every member has the embedding and gets token ids; else the portal sends hidden states.
         one_shot_bytes: what goes from each to all at once, see `Profile`.
+        streamed: of each member, what it reads from its disk each time it is used instead of keeping it in memory, in
+            the order of use; () where all members keep all that they have.
+        ring_bytes: of each member, what it has for buffers that streamed units are read into; () where nothing is
+            streamed.
+        prefetch: whether units are read ahead as soon as buffers are free; else only when computing has come to them.
+        micro_batches: the rows of one step's sessions pass in so many parts, one behind the other.
     """
 
     mode: str
     members: tuple[str, ...]
     portal: str
     layers: tuple[Layer, ...]
-    embeds_all: bool = False
     one_shot_bytes: int = ONE_SHOT_BYTES
+    streamed: tuple[tuple[Unit, ...], ...] = ()
+    ring_bytes: tuple[int, ...] = ()
+    prefetch: bool = True
+    micro_batches: int = 1
 
     def check(self, shape: ModelShape) -> None:
         """Raises ValueError, naming the layer, unless every group, column and row is handed out exactly once."""
         if not self.members or len(set(self.members)) != len(self.members):
             raise ValueError(f"members are {list(self.members)}; they must be different devices, one or more")
+        for what, said in (("streamed", self.streamed), ("buffered", self.ring_bytes)):
+            if (said or self.streams) and len(said) != len(self.members):
+                raise ValueError(f"what is {what} is said for {len(said)} of {len(self.members)} members")
+        if self.micro_batches < 1:
+            raise ValueError(f"{self.micro_batches} micro-batches cannot be")
         if len(self.layers) != shape.layers:
             raise ValueError(f"the plan has {len(self.layers)} layers, the model {shape.layers}")
         for number, layer in enumerate(self.layers):
@@ -149,6 +187,47 @@ class GroupPlan:
                 self._check_layer(shape, layer)
             except ValueError as error:
                 raise ValueError(f"layer {number}: {error}") from None
+        for member, units in enumerate(self.streamed):
+            self._check_streamed(shape, member, units)
+
+    @property
+    def streams(self) -> bool:
+        """Whether any member reads from its disk what it uses."""
+        return any(self.streamed)
+
+    def _check_streamed(self, shape: ModelShape, member: int, units: Sequence[Unit]) -> None:
+        name = self.members[member]
+        if list(units) != sorted(set(units)):
+            raise ValueError(f"what {name} streams is not in the order of use, each once")
+        for unit in units:
+            needed = self.unit_bytes(shape, member, unit) if 0 <= unit.layer < len(self.layers) else 0
+            if not needed:
+                raise ValueError(f"{name} streams the {unit.half} of layer {unit.layer}, of which it has nothing")
+            if needed > self.ring_bytes[member]:
+                raise ValueError(f"{name} has {self.ring_bytes[member]} bytes of buffers for units of {needed}")
+
+    def unit_bytes(self, shape: ModelShape, member: int, unit: Unit) -> int:
+        """Bytes of what a member reads of half a layer at each use: its matrices, each up to a multiple of `ALIGNMENT`.
+        Norms and biases always stay, and are not in it."""
+        return sum(self.matrices(shape, member, unit))
+
+    def ring_room(self, shape: ModelShape, member: int) -> int:
+        """Bytes of units that surely find room in a member's ring together; one alone always does.
+
+        A matrix lies in one piece, so up to one of them, the largest, may find the ring's end too near; not so where
+        all units are alike, and the ring is cut into places of their length.
+        """
+        units = {tuple(self.matrices(shape, member, unit)) for unit in self.streamed[member]}
+        if len(units) == 1:
+            [alike] = units
+            return self.ring_bytes[member] // sum(alike) * sum(alike)
+        return self.ring_bytes[member] - max((size for unit in units for size in unit), default=0)
+
+    def matrices(self, shape: ModelShape, member: int, unit: Unit) -> list[int]:
+        """Bytes of each of these matrices."""
+        groups, columns = weights_of(shape, self.layers[unit.layer], member)
+        sizes = shape.matrices(unit.half, groups if unit.half == "attention" else columns)
+        return [padded(size * shape.dtype_bytes) for size in sizes]
 
     def _check_layer(self, shape: ModelShape, layer: Layer) -> None:
         if isinstance(layer, Whole):

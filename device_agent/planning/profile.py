@@ -10,7 +10,7 @@ import msgspec
 from device_agent.planning.plan import ONE_SHOT_BYTES
 from device_agent.planning.table import Table
 
-VERSION = 1
+VERSION = 2
 MAX_DEVICES = 64
 MAX_BYTES = 64 << 20
 
@@ -42,6 +42,8 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         disk_bytes: room for weights on its disk.
         seconds: for each part of `AXES` what it takes here; those of `OPTIONAL` may be missing.
         kept_beside: the share of its speed that a product keeps while this device also sends and receives.
+        read_bytes_s: bytes a second of reading weights from its disk, one behind the other and past the system's cache;
+            0: not measured, so nothing can be planned to be read while it is used.
     """
 
     name: str
@@ -49,6 +51,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_bytes: int
     seconds: dict[str, Table]
     kept_beside: float = 1.0
+    read_bytes_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -57,6 +60,8 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"{self.name}: memory_bytes and disk_bytes must be 0 or more")
         if not 0 < self.kept_beside <= 1:
             raise ValueError(f"{self.name}: kept_beside is {self.kept_beside}; it must be over 0 and at most 1")
+        if not 0 <= self.read_bytes_s < float("inf"):
+            raise ValueError(f"{self.name}: read_bytes_s is {self.read_bytes_s}; it must be 0 or more, and finite")
         for part, table in self.seconds.items():
             if part not in AXES:
                 raise ValueError(f"{self.name}: {part!r} is not one of {', '.join(AXES)}")

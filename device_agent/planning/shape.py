@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from split_model.end_parts import embedding_parts, end_parts, entry_parts
+from split_model.offload.units import Half
 from split_model.slices import DTYPE_BYTES
 from split_model.spec import ModelSpec
 from split_model.weight_parts import WeightPart, relative_part
@@ -124,6 +125,11 @@ class ModelShape:
         """How many attention blocks a layer has: 1, or 2 where it also attends to an encoder's rows."""
         return 2 if layer >= self.layers - self.cross_layers else 1
 
+    def passing(self, layer: int, rows: int, wanted: int) -> int:
+        """How many rows pass a layer of the prompt's first forward: of a prompt that an encoder reads, what its decoder
+        writes at once is as many as are wanted."""
+        return wanted if self.attentions(layer) > 1 else rows
+
     @property
     def group_elements(self) -> int:
         """Weights of one group in one attention block: queries, key, value and their columns of the output."""
@@ -151,6 +157,16 @@ class ModelShape:
         if self.mlp_bias and 0 in columns:
             mlp += self.hidden
         return self.attentions(layer) * attention + mlp
+
+    def matrices(self, half: Half, held: range | None) -> tuple[int, ...]:
+        """Weights of each matrix of half a layer, as one product reads it: of the attention some groups, of the MLP
+        some columns. No biases, and nothing of a second attention; () where nothing is held."""
+        if not held:
+            return ()
+        if half == "mlp":
+            return (2 if self.gated else 1) * len(held) * self.hidden, len(held) * self.hidden
+        head = len(held) * self.head_dim * self.hidden
+        return (self.heads_per_group + 2) * head, self.heads_per_group * head
 
     @property
     def norm_elements(self) -> int:

@@ -21,20 +21,27 @@ class Work:
         rows: of the prompt, which is one forward.
         new: tokens generated behind it, each a step of one row; 0 for one-shot work.
         wanted: how many of the prompt's last rows the portal needs: 1, or all for an encoder's hidden states.
+        sessions: how many generate at once. Each has such a prompt; what a step takes is for a token of each.
+        room: positions of a session for whose keys and values there has to be memory, where they are more than these
+            rows and tokens: who is to hold fewer refuses its part.
     """
 
     rows: int
     new: int = 0
     wanted: int = 1
+    sessions: int = 1
+    room: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.wanted <= self.rows or self.new < 0:
             raise ValueError(f"{self.wanted} of {self.rows} rows and {self.new} new tokens are no work")
+        if self.sessions < 1:
+            raise ValueError(f"{self.sessions} sessions are no work")
 
     @property
     def positions(self) -> int:
-        """Room for keys and values that this needs."""
-        return self.rows + self.new if self.new else 0
+        """Of all sessions, room for whose keys and values this needs."""
+        return self.sessions * max(self.rows + self.new, self.room) if self.new else 0
 
     @property
     def prefill(self) -> ForwardPass:
@@ -42,8 +49,8 @@ class Work:
 
     @property
     def step(self) -> ForwardPass:
-        """The step in the middle of what is generated."""
-        return ForwardPass(1, self.rows + self.new // 2)
+        """The step in the middle of what is generated, of all sessions."""
+        return ForwardPass(self.sessions, self.rows + self.new // 2, self.sessions)
 
 
 @dataclass(frozen=True)

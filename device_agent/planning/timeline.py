@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from device_agent.planning.by_heads import run_by_heads
 from device_agent.planning.by_rows import run_by_rows
 from device_agent.planning.costs import MemberCosts
 from device_agent.planning.course import Course
 from device_agent.planning.holding import HeldRows
+from device_agent.planning.interleaved import play_prompt, play_steps
 from device_agent.planning.lan import Lan
 from device_agent.planning.plan import ByRows, GroupPlan, Layer, Whole, as_run
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
-
-ID_BYTES = 8
-"""Of a token on the wire."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,10 @@ class ForwardPass:
     """Rows that pass the whole model at once.
 
     Attributes:
-        rows: how many.
+        rows: how many. Where an encoder reads the prompt: its rows, or with `cached` those of a step of its decoder.
         cached: positions before them, whose keys and values are there.
-        wanted: how many of the last rows the portal needs; the head computes only these.
+        wanted: how many of the last rows the portal needs; the head computes only these. A decoder that attends to the
+            encoder's rows writes so many at once.
     """
 
     rows: int
@@ -69,17 +69,25 @@ def play(
     shape: ModelShape, lan: Lan, plan: GroupPlan, forward: ForwardPass, costs: MemberCosts | None = None
 ) -> Prediction:
     """As `predict`, of a plan that was checked; `costs` of the same shape and links may be used again."""
+    if plan.streams or plan.micro_batches > 1:
+        return _streamed(shape, lan, plan, forward, costs or MemberCosts(shape, lan))
     course = Course(lan, shape.layers)
     on = HeldRows(shape, lan, course, costs or MemberCosts(shape, lan), forward.rows, forward.cached)
-    steps = [as_run(layer, forward.rows, forward.cached) for layer in plan.layers]
+    last, turn = shape.layers - 1, shape.layers - shape.cross_layers
     # What an encoder has read is read: steps are the decoder's.
-    number = shape.layers - shape.cross_layers if forward.cached and shape.cross_layers else 0
-    last = len(steps) - 1
-    on.begin(plan.embeds_all and not isinstance(steps[number], Whole), ID_BYTES * forward.rows)
+    number = turn if forward.cached and shape.cross_layers else 0
+    wanted = forward.rows if forward.cached else forward.wanted
+    steps = [
+        as_run(layer, shape.passing(at, forward.rows, wanted), forward.cached) for at, layer in enumerate(plan.layers)
+    ]
+    on.begin()
     past: list[tuple[Course, tuple[int, ...] | int | None]] = []
     while number <= last:
+        if number == turn and not forward.cached:
+            course.layer = max(number - 1, 0)
+            on.turn(forward.wanted)
         past.append((course.copy(), on.held))
-        _run(on, number, steps[number], forward.wanted if number == last else forward.rows)
+        _run(on, number, steps[number], forward.wanted if number == last else on.rows)
         alike = _alike(shape, steps, number)
         number += 1
         number += _skipped(course, on, past[-lan.members :], alike)
@@ -88,6 +96,17 @@ def play(
     course.layer = last
     on.end(forward.wanted)
     return Prediction(course.at[lan.portal], tuple(course.busy), tuple(tuple(row) for row in course.sent))
+
+
+def _streamed(shape: ModelShape, lan: Lan, plan: GroupPlan, forward: ForwardPass, costs: MemberCosts) -> Prediction:
+    """Where members read what they use, what a forward takes depends on the one before it: of several one behind the
+    other, each with all rows wanted, one; of a prompt the first."""
+    if forward.cached and forward.wanted == forward.rows:
+        rows = ceil(forward.rows / plan.micro_batches)
+        played = play_steps(shape, lan, costs, plan, rows, forward.cached)
+    else:
+        played = play_prompt(shape, lan, costs, plan, forward.rows, forward.cached, forward.wanted)
+    return Prediction(played.seconds, played.busy, played.sent)
 
 
 def _skipped(
@@ -110,7 +129,7 @@ def _run(on: HeldRows, number: int, layer: Layer, wanted: int) -> None:
         on.early = None
     if isinstance(layer, Whole):
         on.to_one(layer.member, on.rows)
-        on.compute_at(layer.member, on.costs.layer(layer.member, number, on.rows, on.seen))
+        on.compute_at(layer.member, on.costs.layer(layer.member, number, on.rows, on.seen, on.read, on.source))
     elif isinstance(layer, ByRows):
         run_by_rows(on, number, layer, wanted)
     else:

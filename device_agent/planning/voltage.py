@@ -98,10 +98,11 @@ def _ways(task: Task) -> list[_Way]:
         step = Whole(len(members) - 1)
         for ordered in dict.fromkeys([members, _portal_last(task)]):
             layers += [
-                (ordered, ByRows((), step, keys_values=keys_values, prefix=True)) for keys_values in (False, True)
+                (ordered, ByRows((), step, keys_values=keys_values, prefix=True, overlap=overlap))
+                for keys_values, overlap in ((False, True), (False, False), (True, True))
             ]
     ways = [_Way(members, layer, by_profile=False) for members, layer in layers]
-    if not task.work.new and not shape.rotary and not shape.key_norm and len(members) > 1:
+    if not task.work.new and not shape.rotary and not shape.key_norm:
         ways += [replace(way, by_profile=True) for way in ways if not way.layer.keys_values]
     return ways
 

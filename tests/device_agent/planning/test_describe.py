@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from group_plans import BERT_LARGE, GPT2, classifier, env_b, layer_of, profile, task
+from group_plans import BERT_LARGE, GPT2, classifier, env_b, layer_of, profile, shape, task
 
 from device_agent.planning.baselines import plan_local, plan_pipeline, plan_tensor
 from device_agent.planning.describe import BAR, bound_by, description, drawing
+from device_agent.planning.facts import plan_facts
 from device_agent.planning.galaxy import plan_algorithm_1
 from device_agent.planning.modes import fewer_devices, plan_for
 from device_agent.planning.task import Task, Work
@@ -102,3 +103,20 @@ def test_bars_are_as_long_as_what_they_show(planner: object) -> None:
         ):
             bar = next(word for word in line.split() if set(word) <= {"#", "."})
             assert len(bar) == BAR and abs(bar.count("#") - part * BAR) <= 0.5 + 1e-9
+
+
+def test_what_is_read_while_it_is_used_is_said_and_drawn() -> None:
+    """Segments, each member's units and ring, a token's time, what bounds it; a picture of one step; all as data."""
+    of = shape(8, 64, 4, 256, 50, kv_heads=2, gated=True, causal=True, norm_first=True, rotary=True, positions=0)
+    layer = 4 * of.layer_elements(0, range(2), range(256))
+    measured = profile(of, [3e7] * 2, 1e8, memory=3.2 * layer + 60_000, disks=1e7)
+    asked = task(of, measured, Work(16, 16))
+    plan = plan_for("lime", asked)
+    said = description(asked, plan)
+    for words in ("segments", "a streams", "ring 0.", "at 10 MB/s", "one session: ", "bound by disks", "ms a token"):
+        assert words in said
+    drawn = drawing(asked, plan).splitlines()
+    assert any(line.startswith("a") and "##" in line for line in drawn) and any("===" in line for line in drawn)
+    facts = plan_facts(asked, plan)
+    assert facts["segments"] >= 1 and len(facts["streamed"]) == len(facts["ring_bytes"]) == len(plan.members)
+    assert facts["sporadic_token_s"] >= facts["bound_s"] * 0.999 and 0 <= facts["hidden"] <= 1

@@ -15,8 +15,8 @@ from device_agent.planning.shares import handed_out
 PLAIN = shape(3, 32, 4, 48, 50, kv_heads=2, causal=True, biases=False)
 
 
-def plan(of: ModelShape, layer: Layer, everywhere: bool = False) -> GroupPlan:
-    return GroupPlan("test", ("a", "b", "c"), "a", (layer,) * of.layers, embeds_all=everywhere)
+def plan(of: ModelShape, layer: Layer) -> GroupPlan:
+    return GroupPlan("test", ("a", "b", "c"), "a", (layer,) * of.layers)
 
 
 def weights(of: ModelShape) -> int:
@@ -52,16 +52,15 @@ def test_by_rows_everybody_has_everything() -> None:
     of = TINY_CAUSAL
     full = of.dtype_bytes * of.layers * 2 * of.kv_size * 100
     shares = (1.0, 1.0, 2.0)
-    found = held(of, plan(of, ByRows(shares, Whole(0)), everywhere=True), 10, 100)
+    found = held(of, plan(of, ByRows(shares, Whole(0))), 10, 100)
     assert {one.layers for one in found.values()} == {weights(of)}
     assert {one.cache for one in found.values()} == {full}
-    found = held(of, plan(of, ByRows(shares, Whole(2), prefix=True), everywhere=True), 10, 100)
+    found = held(of, plan(of, ByRows(shares, Whole(2), prefix=True)), 10, 100)
     assert [one.cache for one in found.values()] == [full / 4, full / 2, full]
 
 
 def test_what_comes_before_and_behind_the_layers() -> None:
-    """Embedding and head at the portal; the embedding at all members where they embed; positions where the first layer
-    is."""
+    """Embedding and head at the portal; positions where the first layer is."""
     of, size = PLAIN, PLAIN.dtype_bytes
     entry, embedding, end = of.entry_elements, of.embedding_elements, of.end_elements
 
@@ -70,11 +69,6 @@ def test_what_comes_before_and_behind_the_layers() -> None:
 
     tensor = Sharded((1, 1, 0), (16, 16, 16))
     assert ends(plan(of, tensor)) == {"a": embedding + entry + end, "b": entry, "c": entry}
-    assert ends(plan(of, tensor, everywhere=True)) == {
-        "a": embedding + entry + end,
-        "b": embedding + entry,
-        "c": embedding + entry,
-    }
     assert ends(plan(of, Whole(1))) == {"a": embedding + end, "b": entry, "c": 0}
     apart = GroupPlan("test", ("a", "b"), "p", (Sharded((1, 1), (24, 24)),) * of.layers)
     assert ends(apart) == {"a": entry, "b": entry, "p": embedding + end}

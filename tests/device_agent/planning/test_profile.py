@@ -59,7 +59,7 @@ def _drop(*path: str | int) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_set("version", to=2), "version is 2"),
+        (_set("version", to=1), "version is 1"),
         (_drop("digest"), "digest"),
         (_set("colour", to="red"), "colour"),
         (_set("devices", to=[]), "devices must be 1 to 64"),

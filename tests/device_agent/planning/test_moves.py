@@ -1,0 +1,99 @@
+"""Rows of keys and values on their way between two members."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_agent.planning.moves import (
+    LEAST_ROWS,
+    Copy,
+    Drop,
+    Moved,
+    arrived,
+    decided,
+    given_up,
+    grown,
+    rows_worth,
+)
+
+HERE, THERE = 120, 60
+
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("grow"), st.integers(1, 20)),
+        st.tuples(st.just("decide"), st.integers(0, 150)),
+        st.tuples(st.just("arrive"), st.just(0)),
+        st.tuples(st.just("lose"), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(events, st.integers(0, 30))
+def test_no_row_is_ever_nowhere_and_nobody_passes_its_memory(steps: list[tuple[str, int]], until: int) -> None:
+    """Beside two sets of rows, to which the orders are given as they come: copies add, and only drops take away."""
+    state = Moved(0)
+    here: set[int] = set()
+    there: set[int] = set()
+    copied: Copy | None = None
+    for what, number in steps:
+        if what == "grow":
+            number = min(number, HERE - state.here)
+            here |= set(range(state.rows, state.rows + number))
+            state = grown(state, number)
+        elif what == "decide":
+            state, order = decided(state, number, HERE - state.here, THERE - state.there, until)
+            if order is not None:
+                assert copied is None, "one transfer at a time"
+                assert set(order.rows) <= (here if order.way == "out" else there)
+                copied = order
+                (there if order.way == "out" else here).update(order.rows)
+        elif what == "arrive" and copied is not None:
+            state, drop = arrived(state)
+            assert drop == Drop("here" if copied.way == "out" else "there", copied.rows)
+            (here if drop.place == "here" else there).difference_update(drop.rows)
+            copied = None
+        elif what == "lose" and copied is not None:
+            state = given_up(state)
+            (there if copied.way == "out" else here).difference_update(copied.rows)
+            copied = None
+        assert here | there == set(range(state.rows))
+        assert len(here) == state.here <= HERE and len(there) == state.there <= THERE
+        assert there == set(range(state.there)), "always the oldest"
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100), st.integers(0, 60))
+def test_it_comes_to_rest(rows: int, away: int, worth: int, room: int) -> None:
+    """With the same worth again and again nothing more is begun after a transfer, and nothing waits for ever."""
+    state = Moved(max(rows, away), away)
+    for _ in range(2):
+        state, order = decided(state, worth, 1000, room, 0)
+        if order is None:
+            break
+        state, _ = arrived(state)
+        room -= len(order.rows) if order.way == "out" else 0
+    assert decided(state, worth, 1000, room, 0)[1] is None
+    assert state.away in (away, min(worth, state.rows)) or room == 0
+
+
+def test_a_drop_is_followed_at_once_and_a_rise_only_near_the_threshold() -> None:
+    """Algorithm 2, lines 11 to 16, and changes of a few rows not at all."""
+    state = Moved(100, 40)
+    assert decided(state, 20, 50, 50, until_threshold=500)[1] == Copy("back", range(20, 40))
+    assert decided(state, 80, 50, 50, until_threshold=500)[1] is None
+    assert decided(state, 80, 50, 50, until_threshold=LEAST_ROWS)[1] == Copy("out", range(40, 80))
+    assert decided(state, 80, 50, 10, until_threshold=0)[1] == Copy("out", range(40, 50))
+    assert decided(state, 80, 50, 0, until_threshold=0)[1] is None
+    assert decided(state, 40 - LEAST_ROWS + 1, 50, 50, until_threshold=0)[1] is None
+    with pytest.raises(ValueError, match="nothing was under way"):
+        arrived(state)
+
+
+@given(st.floats(-10, 10), st.floats(1, 1e9), st.integers(1, 10**6), st.integers(0, 1000))
+def test_what_it_is_worth(uncovered_s: float, bytes_s: float, row_bytes: int, rows: int) -> None:
+    """Eq. 8: whole rows, none where all reads are covered, never more than there are nor than the link carries."""
+    found = rows_worth(uncovered_s, bytes_s, row_bytes, rows)
+    assert 0 <= found <= rows
+    assert found == 0 or (uncovered_s > 0 and found * row_bytes <= uncovered_s * bytes_s * (1 + 1e-9))
