@@ -26,6 +26,7 @@ from bench.testbed.guard import Guard
 from bench.testbed.hierarchy import this_hierarchy
 from bench.testbed.lan import Port
 from bench.testbed.network import Network
+from bench.testbed.own_disk import OwnDisk, make_disk, remove_disks
 from bench.testbed.places import BedHost, BedLink
 from bench.testbed.possible import check_possible
 from bench.testbed.processes import (
@@ -53,6 +54,7 @@ class Testbed:
         self.folder = folder
         self._hosts: dict[str, BedHost] = {}
         self._links: dict[frozenset[str], BedLink] = {}
+        self._disks: dict[str, OwnDisk] = {}
         self._parts: dict[str, Program] = {}
         self._spawned: list[Program] = []
         self._count = 0
@@ -70,6 +72,7 @@ class Testbed:
             names = [each.name for each in self.scenario.hosts]
             self._network = Network.make(self.prefix, names, self.scenario.links, self.scenario.lans)
             stack.callback(self._network.close)
+            stack.callback(remove_disks, self.prefix)
             self._make_places(stack)
             stack.callback(Guard(self._hierarchy.bases["cpu"] / self.prefix).close)
             self._placer = Placer()
@@ -164,6 +167,10 @@ class Testbed:
         self.scenario.lan(host)
         return self._network.port(host)
 
+    def disk(self, host: str) -> Path:
+        """The folder where a host's own disk is. Raises KeyError where it has none."""
+        return self._disks[host].path
+
     def host(self, name: str) -> BedHost:
         """One host."""
         return self._hosts[name]
@@ -180,18 +187,22 @@ class Testbed:
         return any({one, other} <= set(lan.hosts) for lan in self.scenario.lans)
 
     def _make_places(self, stack: ExitStack) -> None:
-        devices = disks()
+        everywhere = disks()
         for number, host in enumerate(self.scenario.hosts, 1):
             group = self._hierarchy.host(self.prefix, str(number))
+            devices = everywhere
+            if host.disk_mb:
+                self._disks[host.name] = made = make_disk(self.prefix, str(number), host.disk_mb)
+                devices = [made.device]
             if host.memory_mb:
                 group.set_memory(host.memory_mb)
             if host.disk_mb_s:
                 group.set_disk(host.disk_mb_s, devices)
             self._hosts[host.name] = BedHost(host, self._network.namespace(host.name), group)
         for seed, link in enumerate(self.scenario.links):
-            made = BedLink(link, self._network.link(link.a, link.b), seed)
-            stack.callback(made.close)
-            self._links[frozenset((link.a, link.b))] = made
+            joined = BedLink(link, self._network.link(link.a, link.b), seed)
+            stack.callback(joined.close)
+            self._links[frozenset((link.a, link.b))] = joined
 
     def _chosen(self, names: Iterable[str]) -> list[Part]:
         found = [part for name in names for part in self.scenario.parts_of(name)] or self.scenario.processes
@@ -221,6 +232,8 @@ class Testbed:
                     return self.address(part.on, rest)
                 if word == "lan":
                     return self.port(rest).address
+                if word == "disk":
+                    return str(self.disk(part.on))
                 if word == "endpoint":
                     host, port = rest.split(":")
                     return self.endpoint(part.on, host, int(port))

@@ -15,6 +15,7 @@ class Host:
         cores: CPU quota it begins with; 0 is none.
         modes: quotas it may change between; () means that it keeps ``cores``.
         memory_mb, disk_mb_s: in 10^6 bytes; 0 is unlimited.
+        disk_mb: of a disk of its own, which ``disk_mb_s`` then holds back alone; 0 for none.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Host:
     modes: tuple[float, ...]
     memory_mb: int
     disk_mb_s: float
+    disk_mb: int = 0
 
     @property
     def most_cores(self) -> float:
@@ -73,12 +75,14 @@ class Lan:
     Attributes:
         hosts: names.
         out_mb_s, in_mb_s: of each port, from and to its host, in 10^6 bytes a second; 0 is unlimited.
+        packet: IP bytes of a full packet; 0: by the bandwidth.
     """
 
     name: str
     hosts: tuple[str, ...]
     out_mb_s: float
     in_mb_s: float
+    packet: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from bench.testbed.iproute import run
 from bench.testbed.shaped_link import counted
 from bench.testbed.shaping import HEADER_BYTES, MOST_PACKET, packet_bytes, reshape, route, shape
 
-MOST_LANS = 200
-
 
 class Port:
     """A host's place in a local network.
@@ -42,6 +40,11 @@ class Port:
         """
         for (namespace, device), mb_s in zip(self._ways, (out_mb_s, in_mb_s), strict=True):
             run(["tc", "-n", namespace, *reshape(device, mb_s, self._packet, self._packet)])
+
+    def plug(self, there: bool) -> None:
+        """Pull the host's cable out of the switch, or put it back; nobody is told. Raises NetworkError."""
+        switch, device = self._ways[1]
+        run(["ip", "-n", switch, "link", "set", device, "up" if there else "down"])
 
     def bytes(self) -> tuple[int, int]:
         """What the host has sent and been sent so far: content of packets, as often as it was sent, without headers.
@@ -72,7 +75,8 @@ class LanPlan:
     def __init__(self, number: int, lan: Lan, spaces: Mapping[str, str], switch: str) -> None:
         self._number, self._lan, self._spaces, self._switch = number, lan, spaces, switch
         # The size of packets is the sender's choice: the slowest port needs it small.
-        self._packet = min(packet_bytes(lan.out_mb_s), packet_bytes(lan.in_mb_s))
+        self._packet = lan.packet or min(packet_bytes(lan.out_mb_s), packet_bytes(lan.in_mb_s))
+        self._most = max(MOST_PACKET, self._packet)
         self.hosts = lan.hosts
 
     def ports(self) -> dict[str, Port]:
@@ -92,8 +96,8 @@ class LanPlan:
         for at, host in enumerate(self.hosts, 1):
             device, port = self._names(at)
             lines += [
-                f"link add {port} mtu {MOST_PACKET} type veth "
-                f"peer name {device} address {self._mac(at)} mtu {MOST_PACKET} netns {self._spaces[host]}",
+                f"link add {port} mtu {self._most} type veth "
+                f"peer name {device} address {self._mac(at)} mtu {self._most} netns {self._spaces[host]}",
                 f"link set {port} master {bridge} addrgenmode none gso_max_segs 1 up",
                 f"link set {port} type bridge_slave learning off flood off mcast_flood on bcast_flood on",
             ]

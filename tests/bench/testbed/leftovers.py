@@ -17,6 +17,8 @@ from pathlib import Path
 from bench.testbed.hierarchy import this_hierarchy
 from bench.testbed.leaf import remove
 from bench.testbed.network import remove_network
+from bench.testbed.own_disk import FOLDER as DISKS
+from bench.testbed.own_disk import remove_disks
 
 STATES = Path("/run/trilby-testbed")
 NAMESPACES = Path("/run/netns")
@@ -69,7 +71,7 @@ def owned(prefix: str, states: Path = STATES) -> bool:
 
 
 def clean(states: Path = STATES) -> list[str]:
-    """Remove every bed whose owner is gone: its processes, cgroups, namespaces and interfaces; their prefixes."""
+    """Remove all of every bed whose owner is gone, processes, cgroups, disks and networks; their prefixes."""
     with _alone(states):
         dead = [prefix for prefix in _beds(states) if not owned(prefix, states)]
         for prefix in dead:
@@ -82,11 +84,12 @@ def remove_bed(prefix: str) -> None:
     """Remove all of one bed: processes first, since they hold on to the rest."""
     for cgroup in this_hierarchy().find(re.compile(prefix)):
         remove(cgroup)
+    remove_disks(prefix)
     remove_network(prefix)
 
 
 def _beds(states: Path) -> list[str]:
-    folders = [folder for folder in (NAMESPACES, INTERFACES, states) if folder.is_dir()]
+    folders = [folder for folder in (NAMESPACES, INTERFACES, DISKS, states) if folder.is_dir()]
     names = [each.name.removesuffix(".json") for folder in folders for each in folder.iterdir()]
     names += [each.name for each in this_hierarchy().find(NAME)]
     return sorted({match[1] for match in map(NAME.fullmatch, names) if match})

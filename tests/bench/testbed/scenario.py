@@ -7,6 +7,8 @@
     count = 2                                # device-1 and device-2, both of the kind "device"
     modes = [0.2, 0.4]                       # quotas it changes between; it begins with the first
     memory_mb = 800
+    disk_mb = 2000                           # a disk of its own, ``{disk}``, which alone disk_mb_s holds back
+    disk_mb_s = 50
     [links.wan]
     between = ["device", "cloud"]            # a link for each pair; up is from the first to the second
     up_mb_s = 1.0                            # 10^6 bytes a second; 0 or nothing: unlimited
@@ -26,7 +28,7 @@
 
 Placeholders that are filled when a process is started: ``{address:HOST}``, ``{endpoint:HOST:PORT}`` (what to dial, with
 the link's delay on the way), ``{lan:HOST}`` (its address in its local network, the same for all, itself too),
-``{self}``, ``{number}``, ``{bind}``, and the variables given then.
+``{disk}`` (the folder where its own disk is), ``{self}``, ``{number}``, ``{bind}``, and the variables given then.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ MOST_MS = 60_000.0
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 _MegaBytes = Annotated[float, Meta(ge=0, le=MOST_MB)]
+MOST_LAN_PACKET = 65000
+
 _Milliseconds = Annotated[float, Meta(ge=0, le=MOST_MS)]
 _Factor = Annotated[float, Meta(ge=0.001, le=1000)]
 
@@ -74,6 +78,7 @@ class _Host(Struct, forbid_unknown_fields=True):
     modes: list[Annotated[float, Meta(ge=LEAST_CORES, le=MOST_CORES)]] = []
     memory_mb: Annotated[int, Meta(ge=0, le=MOST_MB)] = 0
     disk_mb_s: _MegaBytes = 0.0
+    disk_mb: Annotated[int, Meta(ge=0, le=MOST_MB)] = 0
     count: Annotated[int, Meta(ge=0, le=MOST_HOSTS)] = 0
 
 
@@ -96,6 +101,7 @@ class _Lan(Struct, forbid_unknown_fields=True):
     among: list[str]
     out_mb_s: _MegaBytes = 0.0
     in_mb_s: _MegaBytes | None = None
+    packet: Annotated[int, Meta(ge=0, le=MOST_LAN_PACKET)] = 0
 
 
 class _Part(Struct, forbid_unknown_fields=True):
@@ -207,7 +213,7 @@ def _hosts(name: str, where: str, found: _Host) -> list[Host]:
     if 0 < cores < LEAST_CORES:
         raise BadScenario(f"{where}: cores: is 0 for no quota, or at least {LEAST_CORES:g}")
     names = [f"{name}-{number}" for number in range(1, found.count + 1)] or [name]
-    rest = (cores, tuple(found.modes), found.memory_mb, found.disk_mb_s)
+    rest = (cores, tuple(found.modes), found.memory_mb, found.disk_mb_s, found.disk_mb)
     return [Host(each, name, number, *rest) for number, each in enumerate(names, 1)]
 
 
@@ -237,7 +243,8 @@ def _lan(name: str, where: str, found: _Lan, by_name: Mapping[str, list[Host]]) 
     hosts = tuple(host.name for each in found.among for host in by_name[each])
     if len(hosts) < 2:
         raise BadScenario(f"{where}: among: a local network has two hosts or more")
-    return Lan(name, hosts, found.out_mb_s, found.out_mb_s if found.in_mb_s is None else found.in_mb_s)
+    into = found.out_mb_s if found.in_mb_s is None else found.in_mb_s
+    return Lan(name, hosts, found.out_mb_s, into, found.packet)
 
 
 def _check_lans(path: Path, lans: Sequence[Lan], links: Sequence[Link]) -> None:

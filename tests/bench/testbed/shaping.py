@@ -73,4 +73,4 @@ def reshape(device: str, mb_s: float, packet: int, largest: int) -> list[str]:
 
 def route(subnet: str, device: str, packet: int) -> str:
     """The end of ``ip``'s ``route add`` or ``route change``: full packets of so many IP bytes, whatever comes back."""
-    return f"{subnet} dev {device} mtu lock {packet} advmss {MOST_PACKET - 40}"
+    return f"{subnet} dev {device} mtu lock {packet} advmss {max(MOST_PACKET, packet) - 40}"

@@ -1,0 +1,149 @@
+"""The devices of one setting: hosts with a quota, a memory limit, a port and a disk of their own, and their processes.
+
+The processes stay from cell to cell, as a user's would: what was measured of a device, and what was written to its disk
+in the order in which it is streamed, is there from the first cell on.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from bench.edge.job import PORT, SECRET
+from bench.streamed.portal import Job, Result
+from bench.testbed import scenario as scenarios
+from bench.testbed.bed import Testbed
+from bench.testbed.processes import environment
+from bench.testbed.scenario import load
+
+SCENARIO = Path(str(scenarios.__file__)).parent / "scenarios" / "lime.toml"
+READY_WITHIN_S, JOB_WITHIN_S = 120.0, 600.0
+SPARE = 96 << 20
+"""Bytes of the limit for what is in no plan: what is read while layers are loaded, and the products' own buffers."""
+
+IDLE_FOR_S = 2.0
+"""A process that has used no CPU for so long has begun."""
+
+
+class DeviceFailed(RuntimeError):
+    """A device has ended or says nothing; the message says which."""
+
+
+class Setting:
+    """A context manager.
+
+    Args:
+        checkpoint: of the model, which all can read.
+        budgets: bytes of memory for weights, keys and values of each device.
+        cores: the quota of each.
+        disk_mb_s: of each disk, 10^6 bytes a second.
+    """
+
+    def __init__(
+        self, folder: Path, checkpoint: Path, budgets: Sequence[int], cores: Sequence[float], disk_mb_s: float
+    ) -> None:
+        self._folder, self._checkpoint = folder, checkpoint
+        self._budgets, self._cores, self._disk_mb_s = list(budgets), list(cores), disk_mb_s
+        self.names = [f"device-{number}" for number in range(1, len(budgets) + 1)]
+        self.limits: list[int] = []
+        """Bytes of memory that each may have, once it has begun."""
+
+    def __enter__(self) -> Setting:
+        with ExitStack() as stack:
+            variables = {"mb_s": "0", "disk_mb_s": f"{self._disk_mb_s:g}"}
+            self._bed = stack.enter_context(Testbed(load(SCENARIO, variables), self._folder))
+            log = stack.enter_context((self._folder / "devices.log").open("ab"))
+            where = self._bed.port(self.names[0]).address
+            words = ["bench.streamed.portal", where, str(self._checkpoint), str(self._budgets[0])]
+            popen: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            self._portal = self._spawn(self.names[0], words, stderr=log, **popen)
+            self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+            threading.Thread(target=self._read, daemon=True).start()
+            joining = ["device_agent.group.member", "--join", f"{where}:{PORT}", "--model", str(self._checkpoint)]
+            others = [
+                self._spawn(
+                    name,
+                    [*joining, "--name", name, "--threads", "1", "--memory", f"{budget // 10**6}MB"],
+                    stdout=log,
+                    stderr=log,
+                )
+                for name, budget in list(zip(self.names, self._budgets, strict=True))[1:]
+            ]
+            self._hear(READY_WITHIN_S)
+            for process in others:
+                _await_idle(process)
+            for name, process, budget, cores in zip(
+                self.names, [self._portal, *others], self._budgets, self._cores, strict=True
+            ):
+                self.limits.append(_resident(process.pid) + budget + SPARE)
+                host = self._bed.host(name)
+                host.group.set_memory(self.limits[-1] // 10**6)
+                host.set_cores(cores)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def set_ports(self, mb_s: float) -> None:
+        """Of every device, each way, in 10^6 bytes a second; 0: as fast as the machine is."""
+        for name in self.names:
+            self._bed.port(name).set(mb_s, mb_s)
+
+    def run(self, job: Job) -> Result:
+        """One job. Raises DeviceFailed."""
+        assert self._portal.stdin is not None
+        self._portal.stdin.write(msgspec.json.encode(job).decode() + "\n")
+        self._portal.stdin.flush()
+        return msgspec.convert(self._hear(JOB_WITHIN_S), Result)
+
+    def _spawn(self, name: str, words: Sequence[str], **popen: Any) -> subprocess.Popen[str]:
+        home = {"HOME": str(self._bed.disk(name)), "XDG_CACHE_HOME": str(self._bed.disk(name)), "OMP_NUM_THREADS": "1"}
+        more = environment({**home, "TRILBY_GROUP_KEY": SECRET})
+        return self._bed.spawn(name, [sys.executable, "-m", *words], env=more, **popen)
+
+    def _read(self) -> None:
+        assert self._portal.stdout is not None
+        for line in self._portal.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _hear(self, within_s: float) -> dict[str, Any]:
+        try:
+            line = self._lines.get(timeout=within_s)
+        except queue.Empty:
+            raise DeviceFailed(f"the portal has said nothing for {within_s:g} s; see {self._folder}") from None
+        if not line:
+            raise DeviceFailed(f"the portal has ended; see {self._folder}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+def _await_idle(process: subprocess.Popen[str]) -> None:
+    deadline, since, before = time.monotonic() + READY_WITHIN_S, time.monotonic(), -1
+    while time.monotonic() - since < IDLE_FOR_S:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise DeviceFailed("a member has not begun; see its log")
+        spent = _cpu_ticks(process.pid)
+        if spent > before + 5:
+            since, before = time.monotonic(), spent
+        time.sleep(0.1)
+
+
+def _cpu_ticks(pid: int) -> int:
+    words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+    return int(words[11]) + int(words[12])
+
+
+def _resident(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
