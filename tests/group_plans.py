@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
+import msgspec
 from hypothesis import strategies as st
 
-from device_agent.planning.profile import AXES, Collective, DeviceProfile, LinkProfile, Profile
+from device_agent.planning.profile import AXES, VERSION, Collective, DeviceProfile, LinkProfile, Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.table import Table
 from device_agent.planning.task import Task, Work
@@ -135,17 +136,19 @@ def profile(
     overhead_s: float = 0.0,
     one_shot_bytes: int = 32768,
     collectives: tuple[Collective, ...] = (),
+    disks: Sequence[float] | float = 0.0,
 ) -> Profile:
-    """Devices a, b, c … on one LAN."""
+    """Devices a, b, c … on one LAN. disks: bytes a second that each reads; 0: not measured."""
     names = [chr(ord("a") + at) for at in range(len(flops_s))]
     budgets = [memory] * len(names) if isinstance(memory, (int, float)) else list(memory)
+    reads = [disks] * len(names) if isinstance(disks, (int, float)) else list(disks)
     return Profile(
-        version=1,
+        version=VERSION,
         digest="f" * 64,
         dtype="float32",
         devices=tuple(
-            device(name, of, speed, budget, overhead_s)
-            for name, speed, budget in zip(names, flops_s, budgets, strict=True)
+            msgspec.structs.replace(device(name, of, speed, budget, overhead_s), read_bytes_s=float(disk))
+            for name, speed, budget, disk in zip(names, flops_s, budgets, reads, strict=True)
         ),
         links=tuple(LinkProfile(one, two, bytes_s, rtt_s) for one in names for two in names if one != two),
         collectives=collectives,

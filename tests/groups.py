@@ -15,17 +15,21 @@ import torch
 from peers_together import fabrics
 from processes import Process
 
+from device_agent.group.halves import halves_of, readers_of
 from device_agent.group.host import GroupEnded, GroupHost
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import Part
 from device_agent.group.life import GroupLife
 from device_agent.group.member import MemberConfig, serve
+from device_agent.group.pipeline import Pipeline
+from device_agent.group.streaming import HALVES, Streaming
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
 from device_agent.planning.shares import handed_out
 from peers.board import PeerLost
 from split_model.checkpoint import Checkpoint
 from split_model.entry import RowEntry
+from split_model.offload.units import Unit
 from split_model.spec import ModelSpec
 
 KEY = "a secret of these tests"
@@ -46,13 +50,30 @@ def _hybrid(spec: ModelSpec, shares: Sequence[float], mlp_by_rows: bool, overlap
 
 
 def _pipeline(spec: ModelSpec, shares: Sequence[float]) -> list[Layer]:
-    counts = handed_out(spec.num_layers, shares)
+    counts = handed_out(layers_of(spec), shares)
     return [Whole(member) for member, count in enumerate(counts) for _ in range(count)]
+
+
+def layers_of(spec: ModelSpec) -> int:
+    """How many a group has of a model, both halves together."""
+    return sum(len(numbers) for _, numbers in halves_of(spec))
+
+
+def _interleaved(spec: ModelSpec, shares: Sequence[float], segments: int = 2) -> list[Layer]:
+    """A pipeline that comes to each member in each segment."""
+    return [
+        Whole(member)
+        for layers in handed_out(layers_of(spec), [1.0] * segments)
+        for member, count in enumerate(handed_out(layers, shares))
+        for _ in range(count)
+    ]
 
 
 FORMS: dict[str, FormOf] = {
     "tensor": lambda spec, shares: [_tensor(spec, shares)],
     "pipeline": _pipeline,
+    "interleaved": _interleaved,
+    "interleaved-layers": lambda spec, shares: _interleaved(spec, shares, spec.num_layers),
     "galaxy-1": lambda spec, shares: [_hybrid(spec, shares, False)],
     "galaxy-2": lambda spec, shares: [_hybrid(spec, shares, True)],
     "galaxy-no-overlap": lambda spec, shares: [_hybrid(spec, shares, False, False)],
@@ -94,6 +115,7 @@ def plan_of(
     shares: Sequence[float] = (),
     layers: int | None = None,
     few_rows: int = 2,
+    micro_batches: int = 1,
 ) -> GroupPlan:
     """A plan for ``layers`` layers, all of the model's by default, with even shares unless given; three rows are many
     unless ``few_rows`` says otherwise."""
@@ -101,7 +123,18 @@ def plan_of(
         replace(layer, few_rows=few_rows) if isinstance(layer, (ByRows, Hybrid)) else layer
         for layer in {**FORMS, **ONE_SHOT_FORMS}[form](spec, shares or [1.0] * len(names))
     ]
-    return GroupPlan(form, tuple(names), PORTAL, tuple(islice(cycle(forms), layers or spec.num_layers)))
+    made = tuple(islice(cycle(forms), layers or layers_of(spec)))
+    return GroupPlan(form, tuple(names), PORTAL, made, micro_batches=micro_batches)
+
+
+def streamed(plan: GroupPlan, spec: ModelSpec, share: int = 1, ring: int = 1) -> GroupPlan:
+    """The plan with every ``share``-th half layer of each member streamed, into a ring for ``ring`` of the largest."""
+    places = range(len(plan.members))
+    halves = [Unit(layer, half) for layer in range(len(plan.layers)) for half in HALVES]
+    held = [[each for each in halves if plan.layers[each.layer] == Whole(place)] for place in places]
+    made = replace(plan, streamed=tuple(tuple(each[::share]) for each in held), ring_bytes=(1,) * len(places))
+    largest = [Streaming.of(made, 0, place, spec, "float32").ring_bytes for place in places]
+    return replace(made, ring_bytes=tuple(ring * (each + 8192) for each in largest))
 
 
 def submodel_for(checkpoint: Checkpoint, first: int = 0) -> GroupSubmodel:
@@ -125,6 +158,7 @@ def group_here(
     def work(part: Part, fabric: object) -> None:
         with suppress(PeerLost):
             part.worker(part.load(), fabric).serve()  # type: ignore[arg-type]
+        part.kept.close()
 
     with fabrics(size) as links, ExitStack() as stack:
         for rank in range(1, size):
@@ -132,8 +166,11 @@ def group_here(
             member.start()
             stack.callback(member.join)
         mine = Part(joined, checkpoint, 0) if 0 in joined.ranks else None
+        if mine is not None:
+            stack.callback(mine.kept.close)
         worker = mine.worker(mine.load(), links[0]) if mine is not None else None
-        life = GroupLife(links[0], joined.layers(checkpoint.spec), joined.ranks, worker)
+        planned, readers = joined.plan(checkpoint.spec), readers_of(checkpoint.spec)
+        life = GroupLife(links[0], planned.layers, joined.ranks, worker, Pipeline.of(planned, readers), readers)
         group = submodel or submodel_for(checkpoint, first)
         life.start(lambda why, rank: None)
         stack.callback(life.end)
@@ -163,8 +200,8 @@ async def hosted(
     path: Path, form: str, wanted: int | Sequence[str], shares: Sequence[float] = (), first: int = 0, **more: Any
 ) -> AsyncIterator[GroupHost]:
     """A portal that waits for its group; those who are there have the last of the shares."""
-    checkpoint = Checkpoint.open(path)
-    layers = checkpoint.spec.num_layers - first
+    checkpoint = Checkpoint.open(path, None)
+    layers = layers_of(checkpoint.spec) - first
 
     def planner(_: object, there: Sequence[str]) -> GroupPlan:
         return plan_of(checkpoint.spec, form, there, shares[-len(there) :], layers, few_rows=16)

@@ -14,6 +14,7 @@ from functools import reduce
 import torch
 
 from device_agent.group.coming import ComingRows
+from device_agent.group.crossing import crossed
 from device_agent.group.held import HeldLayer, PieceCaches
 from device_agent.group.layout import overlap, parted
 from device_agent.group.reordered import attend_reordered
@@ -53,11 +54,14 @@ def run_by_rows(
     else:
         made = _keys_values(held, on, coming, seen)
         contexts = [
-            on.look(each, on.store(of_piece, k, v), q, needed)
-            for each, of_piece, (k, v), q in zip(held.blocks, caches, made, queries, strict=True)
+            on.look(each, on.store(of_piece, k, v), q, needed, bias)
+            for each, of_piece, (k, v), q, bias in zip(held.blocks, caches, made, queries, held.biases, strict=True)
         ]
     partial = [each.attention_output(context) for each, context in zip(held.blocks, contexts, strict=True)]
     hidden = block.after_attention(own[cut], _sum(partial))
+    if block.cross is not None:
+        pieces = range(len(held.blocks))
+        hidden = hidden.add_(_sum([crossed(held, on, piece, hidden, needed) for piece in pieces]))
     normed = block.mlp_norm(hidden)
     if ahead is None:
         return block.after_mlp(hidden, _sum([each.mlp(normed) for each in held.blocks])), None

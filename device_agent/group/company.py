@@ -21,7 +21,7 @@ from wire.peer_messages import PeerNote
 FREE_WITHIN_S: Final = 5.0
 """When a group has ended its members stop computing within it; others are sent away until they have."""
 
-_REFUSED: Final = frozenset(code.value for code in (*REFUSALS, Code.TOO_LITTLE_MEMORY))
+_REFUSED: Final = frozenset(code.value for code in (*REFUSALS, Code.TOO_LITTLE_MEMORY, Code.DISK_FAILED))
 
 log = structlog.get_logger()
 
@@ -79,6 +79,12 @@ class Company:
                 self.ask_measure(guest)
         here = [guest.name for guest in there if self._measured(guest.name)]
         return self._roll.taking_part(here, monotonic(), working)
+
+    def without(self, name: str, working: Sequence[str]) -> tuple[str, ...]:
+        """Who would take part if somebody of those who are ``working`` were lost."""
+        there = [guest.name for guest in self.rendezvous.guests if guest in self._carded and not guest.gone]
+        here = [each for each in there if each != name and self._measured(each)]
+        return self._roll.taking_part(here, monotonic(), [each for each in working if each != name])
 
     def ask_measure(self, guest: Guest, again: bool = False) -> None:
         """Have somebody who waits measure itself."""

@@ -6,11 +6,13 @@ import asyncio
 from time import monotonic
 from typing import Final
 
+from device_agent.group.halves import readers_of
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part
 from device_agent.group.kept import KeptLayers
 from device_agent.group.life import GroupLife
 from device_agent.group.pace import Pace
+from device_agent.group.pipeline import Pipeline
 from device_agent.group.worker import PORTAL
 from peers.fabric import Fabric
 from peers.group import Group
@@ -70,7 +72,9 @@ async def form(
         Fabric.open, group.board, PORTAL, group.size, address, epoch=group.epoch, silent_s=silent_s
     )
     worker = part.worker(held, fabric, pace) if part is not None else None
-    return GroupLife(fabric, plan.layers(checkpoint.spec), plan.ranks, worker)
+    spec = checkpoint.spec
+    planned, readers = plan.plan(spec), readers_of(spec)
+    return GroupLife(fabric, planned.layers, plan.ranks, worker, Pipeline.of(planned, readers), readers)
 
 
 async def posted(group: Group, seats: dict[int, str], what: str, within_s: float = LOADED_WITHIN_S) -> None:

@@ -111,6 +111,13 @@ class ReadHead(_GroupHead, frozen=True, tag=8):
         return 0
 
 
+class SourceHead(_GroupHead, frozen=True, tag=10):
+    """A session that has begun is about a text: ``rows`` rows of it follow, as an encoder gives them."""
+
+    session: _Session
+    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
+
+
 class TruncateHead(_GroupHead, frozen=True, tag=3):
     """Positions from ``position`` on are forgotten."""
 
@@ -142,9 +149,11 @@ class EndHead(_GroupHead, frozen=True, tag=7):
 
 
 StepHead = Union[RowsHead, BatchHead, ReadHead]
-"""Heads that rows follow."""
+"""Heads that rows follow which go through the layers."""
 
-GroupHead = Union[OpenHead, RowsHead, BatchHead, ReadHead, TruncateHead, ForkHead, CloseHead, IdleHead, EndHead]
+GroupHead = Union[
+    OpenHead, SourceHead, RowsHead, BatchHead, ReadHead, TruncateHead, ForkHead, CloseHead, IdleHead, EndHead
+]
 
 _encode = msgspec.msgpack.encode
 _decoder = msgspec.msgpack.Decoder(GroupHead)

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 import torch
 
+from device_agent.group.halves import readers_of
 from device_agent.group.pieces import LayerPiece, pieces_of
+from device_agent.group.sights import PieceBias
 from device_agent.planning.plan import ByRows, Layer
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.kv_cache import KVCache
+from split_model.offload.loader import Loader
 
 PieceCaches = list[list[KVCache]]
 """Of each piece of a layer, the caches of the sessions whose rows are in a step; none of a step that keeps nothing."""
+
+Stored = list[tuple[torch.Tensor, torch.Tensor]]
+"""Keys and values ``[kv_heads, positions, head_dim]`` each."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +32,38 @@ class HeldLayer:
         pieces: what each of ``blocks`` is.
         blocks: in the order of groups and columns; none where the member has no part in the layer.
         label: under which the bytes of its exchanges are counted.
+        biases: of each of ``pieces``, None where positions are not relative.
     """
 
     layer: Layer
     pieces: tuple[LayerPiece, ...]
     blocks: tuple[Block, ...]
     label: str
+    biases: tuple[PieceBias | None, ...]
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, layer: Layer, number: int, place: int, dtype: torch.dtype) -> HeldLayer:
-        """Read layer ``number`` of the model, as far as the member at ``place`` has it. Raises ``BadCheckpoint``."""
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        layer: Layer,
+        number: int,
+        place: int,
+        dtype: torch.dtype,
+        loader: Loader | None = None,
+    ) -> HeldLayer:
+        """Read layer ``number`` of the model, an encoder's before its decoder's, as far as the member at ``place`` has
+        it, and but for what ``loader`` reads when it is used. Raises ``BadCheckpoint``."""
+        readers = readers_of(checkpoint.spec)
+        half, own = (checkpoint.reader(), number) if number < readers else (checkpoint, number - readers)
         pieces = pieces_of(layer, place, checkpoint.spec)
         apart = isinstance(layer, ByRows)
         plain = isinstance(layer, ByRows) and layer.reorders(place)
         blocks = [
-            Block(checkpoint, number, dtype, each.groups, each.columns, apart=apart, plain=plain) for each in pieces
+            Block(half, own, dtype, each.groups, each.columns, apart=apart, plain=plain, loader=loader)
+            for each in pieces
         ]
-        return cls(layer, tuple(pieces), tuple(blocks), f"layer {number}")
+        biases = tuple(PieceBias.load(half, each.groups, dtype) for each in pieces)
+        return cls(layer, tuple(pieces), tuple(blocks), f"layer {number}", biases)
 
     @property
     def own(self) -> int:
@@ -53,6 +74,11 @@ class HeldLayer:
     def block(self) -> Block:
         """That piece's; norms are the same in all."""
         return self.blocks[self.own]
+
+    @property
+    def bias(self) -> PieceBias | None:
+        """That piece's."""
+        return self.biases[self.own]
 
     @property
     def loaded_bytes(self) -> int:
@@ -70,6 +96,8 @@ class SessionCaches:
         positions: most that the session may reach.
         position: where it is.
         common: of each layer that is computed by rows: positions whose keys and values every member has.
+        sources: of each piece of each layer, keys and values of the text that the session is about; none in most
+            models.
     """
 
     def __init__(self, layers: Sequence[HeldLayer], positions: int, head_dim: int, dtype: torch.dtype) -> None:
@@ -79,6 +107,7 @@ class SessionCaches:
         self.positions = positions
         self.position = 0
         self.common = [0] * len(layers)
+        self.sources: list[Stored] = []
 
     def of(self, layer: int) -> list[KVCache]:
         """Of each piece of a layer, numbered from 0 in the group."""
@@ -87,7 +116,12 @@ class SessionCaches:
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return sum(cache.nbytes for caches in self._of for cache in caches)
+        read = sum(each.nbytes for stored in self.sources for pair in stored for each in pair)
+        return read + sum(cache.nbytes for caches in self._of for cache in caches)
+
+    def attend_to(self, layers: Sequence[HeldLayer], read: torch.Tensor) -> None:
+        """The session is about a text: an encoder's rows of it, ``[rows, hidden]``, become keys and values."""
+        self.sources = [[_keys_values(block, read) for block in held.blocks] for held in layers]
 
     def truncate(self, position: int) -> None:
         """Forget the rows from ``position`` on. Raises ``ValueError`` beyond those that are there."""
@@ -107,8 +141,20 @@ class SessionCaches:
                 cache.begin_as(source, min(source.length, position))
         self.position = position
         self.common = [min(each, position) for each in other.common]
+        self.sources = other.sources  # Nobody writes to them.
 
 
 def caches_of(sessions: Sequence[SessionCaches], layer: int, pieces: int) -> PieceCaches:
     """Of a layer that the member has in so many pieces, for a step with rows of these sessions."""
     return [[session.of(layer)[piece] for session in sessions] for piece in range(pieces)]
+
+
+def sources_of(sessions: Sequence[SessionCaches], layer: int, pieces: int) -> list[Stored]:
+    """Of each piece of a layer what these sessions are about; none where they are about nothing."""
+    return [[session.sources[layer][piece] for session in sessions if session.sources] for piece in range(pieces)]
+
+
+def _keys_values(block: Block, read: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    assert block.cross is not None
+    keys, values = block.cross.projection.key_value(read)
+    return keys.transpose(0, 1), values.transpose(0, 1)

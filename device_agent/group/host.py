@@ -16,7 +16,7 @@ from device_agent.group.forming import NotFormed
 from device_agent.group.joining import LOADED_WITHIN_S
 from device_agent.group.kept import KeptLayers
 from device_agent.group.living import Living
-from device_agent.group.making import PlanMaker, Planned, Planner
+from device_agent.group.making import Ahead, PlanMaker, Planned, Planner
 from device_agent.group.measures import Measures
 from device_agent.group.roll import Roll
 from device_agent.group.state import Doing, GroupState, MemberState, working
@@ -33,6 +33,9 @@ from split_model.load_apart import load_apart
 
 ALONE_WITHIN_S: Final = 30.0
 """Requests wait so long for members without whom there is no plan; then they are refused until there is one again."""
+
+SPARE: Final = "the group is as fast without it"
+"""What is said of a member that has nothing to do; who has, and how much faster that is, the group's ``why`` says."""
 
 _LOOK_EVERY_S: Final = 0.05
 
@@ -63,6 +66,7 @@ class GroupHost:
         group: its name, for those who ask.
         measured: whether devices and links are measured before they are planned with; else the planner gets None.
         profile: what was measured beforehand, which is not measured again.
+        ahead: see ``Ahead``; None: plans are made when they are needed.
         expects: see ``Watch``; None: no member is found to be slow.
         remark: what the planner has to say of its last plan.
         silent_s: a member from which the portal hears nothing for so long is lost.
@@ -87,6 +91,7 @@ class GroupHost:
     group: str = ""
     measured: bool = False
     profile: Profile | None = None
+    ahead: Ahead | None = None
     expects: Expects | None = None
     remark: Callable[[], str] = str
     silent_s: float = SILENT_S
@@ -107,12 +112,14 @@ class GroupHost:
             self.positions,
             self.name,
             self._measures,
+            self.ahead,
         )
         self._roll = Roll(self.wanted, self.name, self.computes)
         self._planned: Planned | None = None
         self._doing: Doing = "joining"
         self._why = ""
         self._company: Company | None = None
+        self._living: Living | None = None
         self._news = asyncio.Event()
 
     async def run(self) -> None:
@@ -127,7 +134,7 @@ class GroupHost:
                 digest = identity(self.checkpoint)
                 company = self._company = Company(rendezvous, self._roll, digest, self.dtype, self._measures)
                 await self._gather(company)
-                living = self._living(company)
+                living = self._living = self._lives(company)
                 following: Planned | None = None
                 while True:
                     self._planned = following or await self._next_plan(company, living)
@@ -138,6 +145,8 @@ class GroupHost:
         finally:
             self.submodel.end(why)
             self._say("joining", why)
+            if self._living is not None:
+                await self._living.close()
 
     async def news(self) -> None:
         """Wait until ``state`` may have changed."""
@@ -161,17 +170,29 @@ class GroupHost:
         planned, spec = self._planned, self.checkpoint.spec
         if planned is not None and name in planned.names and self._doing != "joining":
             plan = planned.plan
-            if self._doing == "working" and name in plan.names:
-                place, layers = plan.names.index(name), plan.layers(spec)
-                state = working(name, layers, plan.first_layer, place, spec, plan.dtype, plan.positions)
-                return replace(state, why=self._roll.why(name))  # Where there is no plan without a slow one.
-            if self._doing == "working":
-                return MemberState(name, "excluded", why="the group is as fast without it")
-            return MemberState(name, self._doing)
+            if self._doing != "working":
+                return MemberState(name, self._doing)
+            if name in plan.names:
+                place, made = plan.names.index(name), plan.plan(spec)
+                state = working(name, made, plan.first_layer, place, spec, plan.dtype, plan.positions)
+                why = self._roll.why(name)  # Where there is no plan without a slow one.
+                return replace(state, why=why, hidden=self._hidden(name))
+            if here:
+                return MemberState(name, "spare", why=SPARE)
         if self._company is not None and name in self._company.measuring:
             return MemberState(name, "measuring")
         doing, why = self._roll.state(name, here, monotonic())
         return MemberState(name, doing, why=why)
+
+    def _hidden(self, name: str) -> float | None:
+        """The share of a member's reading for which it has not waited."""
+        assert self._company is not None and self._living is not None
+        done = self._company.done.get(name)
+        reading_s, waited_s = self._living.pace.loads.reading_s, self._living.pace.loads.waited_s
+        if name != self.name:
+            now = done is not None and done.epoch == self._company.epoch
+            reading_s, waited_s = (done.reading_s, done.waited_s) if done is not None and now else (0.0, 0.0)
+        return round(max(0.0, 1 - waited_s / reading_s), 4) if reading_s else None
 
     def _say(self, doing: Doing, why: str = "") -> None:
         self._doing, self._why = doing, why
@@ -196,7 +217,7 @@ class GroupHost:
     def _measure_portal(self) -> DeviceProfile:
         return kept_or_measured(self.checkpoint, self.dtype, self.name, self.budget, quick=True)
 
-    def _living(self, company: Company) -> Living:
+    def _lives(self, company: Company) -> Living:
         watch = None if self.expects is None else Watch(self._roll, company, self.name, self.expects)
         return Living(
             self.checkpoint,
@@ -211,7 +232,11 @@ class GroupHost:
             self.formed,
             watch,
             self._say,
+            self._is_planned,
         )
+
+    def _is_planned(self, planned: Planned) -> None:
+        self._planned = planned
 
     async def _next_plan(self, company: Company, living: Living) -> Planned:
         """For those who are there, once there is one. Raises ``GroupEnded`` where there is none, and never was."""

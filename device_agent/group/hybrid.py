@@ -11,6 +11,7 @@ from functools import reduce
 
 import torch
 
+from device_agent.group.crossing import cross_context
 from device_agent.group.held import HeldLayer, PieceCaches
 from device_agent.group.layout import Parted, parted
 from device_agent.group.step_rows import StepRows
@@ -25,17 +26,24 @@ def run_hybrid(held: HeldLayer, caches: PieceCaches, on: StepRows, own: torch.Te
     exchange = _RowsAndSums(parted(on.rows, layer.rows), on, layer.overlap, held.label)
     q = on.empty(block.heads, block.head_dim, like=own)
     k, v = (on.empty(block.kv_heads, block.head_dim, like=own) for _ in range(2))
-    for at, normed in exchange.gathered(block.input_norm(own)):
-        q[at], k[at], v[at] = block.qkv(normed, *on.turned(range(on.rows)[at]))
-    context = on.attend(block, caches[held.own], q, k, v)
-    own = block.after_attention(own, exchange.summed(lambda at: block.attention_output(context[at]), own))
+    with block.using("attention"):
+        for at, normed in exchange.gathered(block.input_norm(own)):
+            q[at], k[at], v[at] = block.qkv(normed, *on.turned(range(on.rows)[at]))
+        context = on.attend(block, caches[held.own], q, k, v, held.bias)
+        own = block.after_attention(own, exchange.summed(lambda at: block.attention_output(context[at]), own))
+    if (cross := block.cross) is not None:
+        for at, normed in exchange.gathered(cross.norm(own)):
+            q[at] = cross.projection.query(normed)
+        found = cross_context(on, held.own, q, range(on.rows))
+        own = own.add_(exchange.summed(lambda at: cross.output(found[at]), own))
     normed = block.mlp_norm(own)
     if layer.mlp_by_rows:
         return block.after_mlp(own, reduce(torch.Tensor.add_, [each.mlp(normed) for each in held.blocks]))
     inner = on.empty(block.columns, like=own)
-    for at, part in exchange.gathered(normed):
-        inner[at] = block.mlp_inner(part)
-    return block.after_mlp(own, exchange.summed(lambda at: block.mlp_output(inner[at]), own))
+    with block.using("mlp"):
+        for at, part in exchange.gathered(normed):
+            inner[at] = block.mlp_inner(part)
+        return block.after_mlp(own, exchange.summed(lambda at: block.mlp_output(inner[at]), own))
 
 
 class _RowsAndSums:

@@ -8,13 +8,19 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
+from device_agent.group.streaming import HALVES
 from device_agent.planning.plan import MOST_PIECES, ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
 from device_agent.planning.shape import ModelShape
+from split_model.offload.units import Unit
 from split_model.spec import ModelSpec
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**24)]
 _Numbers = Annotated[tuple[_Number, ...], msgspec.Meta(max_length=64)]
 _Shares = Annotated[tuple[Annotated[float, msgspec.Meta(ge=0, le=1e12)], ...], msgspec.Meta(max_length=64)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+_Unit = Annotated[int, msgspec.Meta(ge=0, lt=2 * 2**24)]
+"""Twice the layer, and one more for its second half."""
+_Units = Annotated[tuple[_Unit, ...], msgspec.Meta(max_length=8192)]
 _Name = Annotated[str, msgspec.Meta(max_length=256)]
 
 
@@ -68,7 +74,8 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
         ranks: of the members that compute, by their place in the plan; the portal has rank 0.
         alike: the layers' forms.
         positions: for how many of one session each member must have room before it loads.
-        mode, names, one_shot_bytes: see ``GroupPlan``.
+        streamed: of each member, units as ``Unit``s are in the plan.
+        mode, names, one_shot_bytes, ring_bytes, micro_batches, prefetch: see ``GroupPlan``.
     """
 
     digest: _Name
@@ -79,7 +86,11 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
     positions: _Number
     mode: _Name
     names: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=64)]
-    one_shot_bytes: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+    one_shot_bytes: _Bytes
+    streamed: Annotated[tuple[_Units, ...], msgspec.Meta(max_length=64)] = ()
+    ring_bytes: Annotated[tuple[_Bytes, ...], msgspec.Meta(max_length=64)] = ()
+    micro_batches: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    prefetch: bool = True
 
     @classmethod
     def of(
@@ -89,7 +100,21 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
         others = iter(range(1, len(plan.members) + 1))
         ranks = tuple(0 if name == plan.portal else next(others) for name in plan.members)
         alike = tuple(_Alike(len(list(same)), _form(layer)) for layer, same in groupby(plan.layers))
-        return cls(digest, dtype, first, ranks, alike, positions, plan.mode, plan.members, plan.one_shot_bytes)
+        return cls(
+            digest,
+            dtype,
+            first,
+            ranks,
+            alike,
+            positions,
+            plan.mode,
+            plan.members,
+            plan.one_shot_bytes,
+            tuple(tuple(2 * unit.layer + HALVES.index(unit.half) for unit in units) for units in plan.streamed),
+            plan.ring_bytes,
+            plan.micro_batches,
+            plan.prefetch,
+        )
 
     def written(self) -> bytes:
         """As ``read`` takes it."""
@@ -105,19 +130,42 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
         """The names of the members beside the portal, by rank."""
         return {rank: name for rank, name in zip(self.ranks, self.names, strict=True) if rank}
 
-    def layers(self, spec: ModelSpec) -> tuple[Layer, ...]:
-        """The group's layers, once they are found to be this model's. Raises ``ValueError``."""
-        if spec.attention == "cross" or spec.positions == "relative":
-            raise ValueError(f"a group runs no {spec.model_type} models")
-        if self.first_layer + sum(each.count for each in self.alike) > spec.num_layers:
-            raise ValueError(f"the plan has more layers than the model's {spec.num_layers}")
-        layers = tuple(layer for each in self.alike for layer in [_layer(each.form)] * each.count)
+    def as_planned(self, portal: str) -> GroupPlan:
+        """What it was made ``of``, where that has nothing that members need not be told. It is not checked."""
+        return GroupPlan(
+            self.mode,
+            self.names,
+            portal,
+            tuple(layer for each in self.alike for layer in [_layer(each.form)] * each.count),
+            one_shot_bytes=self.one_shot_bytes,
+            streamed=tuple(tuple(Unit(each // 2, HALVES[each % 2]) for each in units) for units in self.streamed),
+            ring_bytes=self.ring_bytes,
+            micro_batches=self.micro_batches,
+            prefetch=self.prefetch,
+        )
+
+    def plan(self, spec: ModelSpec) -> GroupPlan:
+        """What was planned, but for the portal's name, once it is found to be for this model. Raises ``ValueError``."""
+        shape, last = ModelShape.of(spec), self.first_layer + sum(each.count for each in self.alike)
+        if last > shape.layers:
+            raise ValueError(f"the plan has more layers than the model's {shape.layers}")
+        if spec.reader is not None and (self.first_layer, last) != (0, shape.layers):
+            raise ValueError(f"a group has both halves of a {spec.model_type} model, all layers of them")
+        if spec.reader is not None and (any(self.streamed) or self.micro_batches > 1):
+            raise ValueError("an encoder and its decoder are neither streamed nor cut into micro-batches")
         if len(set(self.ranks)) != len(self.names) or max(self.ranks, default=0) > len(self.names):
             raise ValueError(f"{len(self.names)} members have the ranks {list(self.ranks)}")
-        GroupPlan(self.mode, self.names, "", layers).check(
-            replace(ModelShape.of(spec), layers=len(layers), cross_layers=0)
-        )
-        return layers
+        plan = self.as_planned("")
+        plan.check(replace(shape, layers=len(plan.layers)))
+        if spec.positions == "relative" and any(
+            isinstance(each, ByRows) and any(each.reordered) for each in plan.layers
+        ):
+            raise ValueError("in Eq. 8's order nothing is added to scores")
+        return plan
+
+    def layers(self, spec: ModelSpec) -> tuple[Layer, ...]:
+        """The group's layers, as ``plan`` has them. Raises ``ValueError``."""
+        return self.plan(spec).layers
 
 
 def _form(layer: Layer) -> _Whole | _Tensor | _Hybrid | _Rows:

@@ -7,11 +7,14 @@ from typing import Final
 
 import torch
 
+from device_agent.group.halves import readers_of
 from device_agent.group.held import HeldLayer
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.kept import KeptLayers
 from device_agent.group.pace import Pace, PacedWorker
 from device_agent.group.pieces import cache_bytes, weight_bytes
+from device_agent.group.pipeline import Pipeline
+from device_agent.group.streaming import Streaming
 from device_agent.planning.plan import Layer
 from peers.collectives import Collectives
 from peers.fabric import Fabric
@@ -64,12 +67,18 @@ class Part:
         if rank not in plan.ranks:
             raise Refused(Code.MODEL_MISMATCH, f"the plan has no part for rank {rank}")
         try:
-            self.layers: tuple[Layer, ...] = plan.layers(spec)
+            self.group_plan = plan.plan(spec)
         except ValueError as error:
             raise Refused(Code.MODEL_MISMATCH, f"the plan is not for this model: {error}") from error
+        self.layers: tuple[Layer, ...] = self.group_plan.layers
         self.place = plan.ranks.index(rank)
         self._plan, self._checkpoint = plan, checkpoint
+        try:
+            self.streaming = Streaming.of(self.group_plan, plan.first_layer, self.place, spec, plan.dtype)
+        except ValueError as error:
+            raise Refused(Code.MODEL_MISMATCH, f"the plan cannot be carried out here: {error}") from error
         needed = weight_bytes(self.layers, plan.first_layer, self.place, spec, plan.dtype)
+        needed += self.streaming.ring_bytes - self.streaming.spared_bytes
         needed += cache_bytes(self.layers, self.place, spec, plan.positions, DTYPE_BYTES[plan.dtype])
         self.kept = kept or KeptLayers()
         free = budget or free_bytes()
@@ -88,16 +97,19 @@ class Part:
 
     def load(self, check: Callable[[], object] = lambda: None) -> list[HeldLayer]:
         """Read what the member has of the group's layers, and nothing else. What it has already it keeps. ``check``:
-        see ``KeptLayers.load``. Raises ``BadCheckpoint``."""
+        see ``KeptLayers.load``. Raises ``BadCheckpoint``, ``OffloadError``."""
         plan, model = self._plan, self._checkpoint
-        return self.kept.load(model, plan.digest, plan.dtype, self.layers, plan.first_layer, self.place, check)
+        of = plan.digest, plan.dtype, self.layers, plan.first_layer, self.place
+        return self.kept.load(model, *of, check, self.streaming)
 
     def worker(self, held: list[HeldLayer], fabric: Fabric, pace: Pace | None = None) -> PacedWorker:
         """What runs the steps, and keeps the pace."""
         ranks = self._plan.ranks
         collectives = Collectives(fabric, ranks, self._plan.one_shot_bytes)
-        worker = PacedWorker(self._checkpoint.spec, held, self.dtype, collectives, ranks, self.place)
-        worker.pace = pace or Pace()
+        pipeline = Pipeline.of(self.group_plan, readers_of(self._checkpoint.spec))
+        place, streams = self.place, (self.streaming, self.kept.loader)
+        worker = PacedWorker(self._checkpoint.spec, held, self.dtype, collectives, ranks, place, pipeline, *streams)
+        worker.begin(pace or Pace())
         return worker
 
 

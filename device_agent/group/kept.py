@@ -1,4 +1,7 @@
-"""The layers that a member has in memory, from one plan to the next: what the next has too is not read again."""
+"""The layers that a member has in memory, from one plan to the next: what the next has too is not read again.
+
+What a plan has read from the disk at each use has a loader, which lives as long as there are plans that want the same.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ import torch
 
 from device_agent.group.held import HeldLayer
 from device_agent.group.pieces import pieces_of
+from device_agent.group.streaming import NOTHING, Streaming
 from device_agent.planning.plan import ByRows, Layer
 from split_model.checkpoint import Checkpoint
+from split_model.offload.loader import Loader
 
 
 class KeptLayers:
@@ -17,17 +22,30 @@ class KeptLayers:
 
     Attributes:
         reused: how many of the layers loaded last were there before.
+        loader: of what the plan loaded last streams, if anything.
     """
 
     def __init__(self) -> None:
         self.reused = 0
+        self.loader: Loader | None = None
         self._model: tuple[str, str] = ("", "")
         self._held: dict[int, HeldLayer] = {}
         self._kinds: dict[int, tuple[bool, bool]] = {}
+        self._streaming = NOTHING
 
     def loaded_bytes(self, digest: str, dtype: str) -> int:
         """Bytes that a plan for this model can use again, or have freed for its own."""
-        return sum(each.loaded_bytes for each in self._held.values()) if self._model == (digest, dtype) else 0
+        if self._model != (digest, dtype):
+            return 0
+        buffers = 0 if self.loader is None else self.loader.nbytes
+        return buffers + sum(each.loaded_bytes for each in self._held.values())
+
+    def close(self) -> None:
+        """Forget all of it, and read nothing more; takes seconds at most. No thread computes with it any more."""
+        self._held, self._kinds, self._streaming = {}, {}, NOTHING
+        if self.loader is not None:
+            self.loader.close()
+            self.loader = None
 
     def load(
         self,
@@ -38,29 +56,51 @@ class KeptLayers:
         first: int,
         place: int,
         check: Callable[[], object] = lambda: None,
+        streaming: Streaming = NOTHING,
     ) -> list[HeldLayer]:
         """The layers of a plan, which are the model's from ``first`` on, as far as the member at ``place`` has them.
 
-        What they have no use for is forgotten first. ``check`` is called before each layer that is read, and may raise
-        what ends it. Raises ``BadCheckpoint``.
+        What they have no use for is forgotten first. ``check`` is called before each layer that is read, and while what
+        is streamed is repacked, once; it may raise what ends it. Raises ``BadCheckpoint``, ``OffloadError``.
         """
         if self._model != (digest, dtype):
-            self._model, self._held = (digest, dtype), {}
+            self.close()
+            self._model = digest, dtype
         same = {
-            number: HeldLayer(layer, held.pieces, held.blocks, held.label)
+            number: HeldLayer(layer, held.pieces, held.blocks, held.label, held.biases)
             for number, layer in enumerate(layers, first)
             if (held := self._held.get(number)) is not None
             and held.pieces == tuple(pieces_of(layer, place, checkpoint.spec))
             and self._kinds[number] == _kind(layer, place)
+            and self._streaming.of_layer(number) <= streaming.of_layer(number)
         }
         self._kinds = {number: _kind(layer, place) for number, layer in enumerate(layers, first)}
         self._held, self.reused = same, sum(bool(each.blocks) for each in same.values())
         of: torch.dtype = getattr(torch, dtype)
+        self._open(checkpoint, of, streaming, check)
         for number, layer in enumerate(layers, first):
             if number not in self._held:
                 check()
-                self._held[number] = HeldLayer.load(checkpoint, layer, number, place, of)
+                self._held[number] = HeldLayer.load(checkpoint, layer, number, place, of, self.loader)
         return [self._held[first + number] for number in range(len(layers))]
+
+    def _open(
+        self, checkpoint: Checkpoint, dtype: torch.dtype, streaming: Streaming, check: Callable[[], object]
+    ) -> None:
+        """The loader of a plan, and what was kept let go of as far as the plan streams it."""
+        if self.loader is None or self._streaming != streaming:
+            if self.loader is not None:
+                self.loader.close()
+            self.loader, self._streaming = None, NOTHING
+            if streaming.units:
+                cut, size = streaming.cuts.__getitem__, streaming.ring_bytes
+                self.loader = Loader.open(
+                    checkpoint, streaming.units, dtype, size, cut, lambda done, of: check(), streaming.ahead
+                )
+                for unit in streaming.units:
+                    for block in self._held[unit.layer].blocks if unit.layer in self._held else ():
+                        block.stream(unit.half, self.loader)
+            self._streaming = streaming
 
 
 def _kind(layer: Layer, place: int) -> tuple[bool, bool]:

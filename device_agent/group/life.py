@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from itertools import groupby
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
@@ -18,12 +17,13 @@ from typing import Final
 import torch
 
 from device_agent.group.asks import GroupAsk, GroupAsks
-from device_agent.group.heads import BatchHead, EndHead, IdleHead, ReadHead, RowsHead, StepHead, written
-from device_agent.group.layout import entry_of, layout_of, senders
+from device_agent.group.heads import BatchHead, EndHead, IdleHead, ReadHead, RowsHead, SourceHead, StepHead, written
+from device_agent.group.layout import Everywhere, entry_of, layout_of, overlap, senders
 from device_agent.group.moves import Tag, send_entry
+from device_agent.group.pipeline import UNCUT, Pipeline
 from device_agent.group.turns import GroupTurns
 from device_agent.group.worker import PORTAL, Worker, nearest
-from device_agent.planning.plan import ByRows, Layer, Whole, as_run
+from device_agent.planning.plan import ByRows, Layer, as_run
 from peers.board import PeerLost
 from peers.collectives import ONE_SHOT_BYTES, Collectives
 from peers.fabric import Fabric
@@ -46,6 +46,8 @@ class GroupLife:
         layers: of the plan, from the first that the group computes on.
         ranks: of the members that compute, by place.
         worker: the portal's own part, where it has one.
+        pipeline: how its steps pass through the members.
+        readers: how many of the layers, the first ones, are an encoder's.
 
     Attributes:
         steps: rows of each step that was asked, and the positions before them; whoever reads them takes them out.
@@ -57,15 +59,19 @@ class GroupLife:
         layers: tuple[Layer, ...],
         ranks: tuple[int, ...],
         worker: Worker | None,
+        pipeline: Pipeline = UNCUT,
+        readers: int = 0,
     ) -> None:
         assert (PORTAL in ranks) == (worker is not None)
-        self._fabric, self._layers, self._ranks, self._worker = fabric, layers, ranks, worker
+        self._fabric, self._ranks, self._worker = fabric, ranks, worker
+        self._layers, self._reading = layers[readers:], layers[:readers] or layers
+        self._pipeline = pipeline
         self._links = Collectives(fabric)
         self.steps: deque[tuple[int, int]] = deque(maxlen=MAX_STEPS)
         self._lost: Callable[[str, int | None], object] = lambda why, rank: None
         self._lock = threading.Lock()
         self._ended = False
-        self._asked = GroupAsks(GroupTurns(*_pace(layers)))
+        self._asked = GroupAsks(GroupTurns(self._pipeline.steps_at_once, _cuts(layers)))
         self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._until_lost, args=(work,), name=name, daemon=True)
@@ -134,10 +140,13 @@ class GroupLife:
             if asked is None:
                 return
             if asked.hidden is not None:
-                first = layout_of(self._runs(asked)[0], len(asked.hidden))
+                about = isinstance(asked.head, SourceHead)
+                first = Everywhere() if about else layout_of(self._runs(asked)[0], len(asked.hidden))
                 little = asked.hidden.nbytes <= ONE_SHOT_BYTES
                 entry = entry_of(first, len(asked.hidden), len(self._ranks), little)
-                send_entry(self._links, asked.hidden, entry, self._ranks, PORTAL)
+                batches = [range(len(asked.hidden))] if about else self._pipeline.cut(_step_of(asked))
+                for rows in batches:
+                    send_entry(self._links, asked.hidden[rows.start : rows.stop], entry, self._ranks, PORTAL)
             mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
             if isinstance(asked.head, (RowsHead, BatchHead, ReadHead)):
                 self.steps.append((asked.head.rows, asked.head.position))
@@ -153,12 +162,14 @@ class GroupLife:
             outputs = torch.empty((want, size), dtype=hidden.dtype)
             coming = []
             for place, found in senders(layout_of(self._runs(asked)[-1], rows), rows, want, nearest(self._ranks)):
-                part = outputs[found.start - (rows - want) : found.stop - (rows - want)]
                 if self._ranks[place] == PORTAL:
                     assert mine is not None
-                    part.copy_(mine)
-                else:
-                    coming.append(self._links.receive(part, self._ranks[place], Tag.RESULT))
+                    outputs[found.start - (rows - want) : found.stop - (rows - want)] = mine
+                    continue
+                for batch in self._pipeline.cut(_step_of(asked)):
+                    if part := overlap(found, batch):
+                        into = outputs[part.start - (rows - want) : part.stop - (rows - want)]
+                        coming.append(self._links.receive(into, self._ranks[place], Tag.RESULT))
             for each in coming:
                 each.wait()
             asked.deliver(outputs)
@@ -166,7 +177,8 @@ class GroupLife:
     def _runs(self, asked: GroupAsk) -> list[Layer]:
         """How the first and the last layer are run."""
         head = _step_of(asked)
-        return [as_run(each, head.rows, head.position, head.sessions) for each in (self._layers[0], self._layers[-1])]
+        layers = self._reading if isinstance(head, ReadHead) else self._layers
+        return [as_run(each, head.rows, head.position, head.sessions) for each in (layers[0], layers[-1])]
 
 
 def _step_of(asked: GroupAsk) -> StepHead:
@@ -174,8 +186,6 @@ def _step_of(asked: GroupAsk) -> StepHead:
     return asked.head
 
 
-def _pace(layers: tuple[Layer, ...]) -> tuple[int, bool]:
-    """How many members work one behind the other, and whether a prompt may be cut into portions."""
-    alone = [layer.member if isinstance(layer, Whole) else None for layer in layers]
-    stages = 1 if None in alone else len(list(groupby(alone)))
-    return stages, not any(isinstance(layer, ByRows) and layer.prefix for layer in layers)
+def _cuts(layers: tuple[Layer, ...]) -> bool:
+    """Whether a prompt may be cut into portions."""
+    return not any(isinstance(layer, ByRows) and layer.prefix for layer in layers)

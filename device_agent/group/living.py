@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
@@ -43,7 +43,9 @@ class Living:
     kept: the portal's own layers.
     watch: who looks at the pace; None: nobody does.
     say: told what the group does now, and why.
+    planned: told where a plan that holds already is one for other members: one that has nothing to do came or went.
     ever: whether it has ever been formed.
+    pace: of the portal's own part, in the life that there is.
     """
 
     checkpoint: Checkpoint
@@ -58,11 +60,18 @@ class Living:
     formed: asyncio.Event
     watch: Watch | None
     say: Callable[[Doing, str], None]
+    planned: Callable[[Planned], None]
     ever: bool = False
+    pace: Pace = field(default_factory=Pace)
+
+    async def close(self) -> None:
+        """Forget the portal's own layers; no life is there."""
+        await _to_the_end(self.kept.close)
 
     async def live(self, planned: Planned) -> Planned | None:
         """One life, from the plan to its end. Returns the next plan, where that was made meanwhile."""
-        plan, address, pace = planned.plan, self.company.rendezvous.address, Pace()
+        plan, address = planned.plan, self.company.rendezvous.address
+        pace = self.pace = Pace()
         self.say("loading", "")
         await self.company.freed()
         try:
@@ -113,6 +122,26 @@ class Living:
         self.ever = True
         self.say("working", "")
         log.info("the group works", mode=planned.plan.mode, members=list(planned.plan.names), epoch=group.epoch)
+        preparing = asyncio.create_task(self._prepare(planned.names))
+        try:
+            following = await self._until_over(group, planned, life, ends)
+        finally:
+            preparing.cancel()
+            await asyncio.gather(preparing, return_exceptions=True)
+        if following is None and any(end.done() for end in ends):
+            raise over.result() if over.done() else PeerLost(group.ended.result(), group.blamed)
+        return following
+
+    async def _prepare(self, names: tuple[str, ...]) -> None:
+        """Have the plans made that are needed next where one of these is lost: answers would wait for them."""
+        for name in names:
+            if name != self.name:
+                await self.maker.prepare(self.company.without(name, names))
+
+    async def _until_over(
+        self, group: Group, planned: Planned, life: GroupLife, ends: list[asyncio.Future[Any]]
+    ) -> Planned | None:
+        """Until one of ``ends`` is done, or it had better be planned anew: see ``_work``."""
         hopeless: frozenset[str] = frozenset()
         looked_at = monotonic()
         told: object = None
@@ -132,11 +161,15 @@ class Living:
                     log.warning("the group goes on as it is", there=list(names), why=str(error))
                     hopeless = frozenset(names)
                     continue
+                if following is not None and following.plan == planned.plan:
+                    planned = following
+                    self.planned(planned)
+                    continue
                 if await self._good_moment(set(planned.names) <= set(names), ends):
                     log.info("the group is planned anew", members=list(names), before=list(planned.names))
                     return following
             await self.company.changed(_LONG_S if self.watch is None else PERIOD_S)
-        raise over.result() if over.done() else PeerLost(group.ended.result(), group.blamed)
+        return None
 
     async def _following(self, names: tuple[str, ...]) -> Planned | None:
         """A plan for these members, made while the group works; None: links have to be measured before. Raises

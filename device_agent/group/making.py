@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ Planner = Callable[[Any, Sequence[str]], GroupPlan]
 """From what was measured, a ``Profile`` (None where nothing is), and the names of the members that there are, to a plan
 for the group's layers. Raises ``ValueError`` where there is none."""
 
+Ahead = Callable[[Any, Sequence[str]], Awaitable[None]]
+"""Of the same, that the planner may remember the plan; on the event loop."""
 
 log = structlog.get_logger()
 
@@ -37,7 +40,7 @@ class Planned:
 @dataclass(frozen=True)
 class PlanMaker:
     """Attributes as those of ``GroupHost``; ``portal`` is its name there. ``measures``: None where nothing is
-    measured."""
+    measured. ``ahead``: has a plan made before it is needed; None: nothing can."""
 
     checkpoint: Checkpoint
     planner: Planner
@@ -46,6 +49,7 @@ class PlanMaker:
     positions: int
     portal: str
     measures: Measures | None
+    ahead: Ahead | None = None
 
     def lacks_links(self, names: Sequence[str]) -> bool:
         """Whether links have to be measured before there can be a plan for these members."""
@@ -72,6 +76,13 @@ class PlanMaker:
         joined = JoinedPlan.of(plan, identity(self.checkpoint), self.dtype, self.first_layer, self.positions)
         joined.layers(self.checkpoint.spec)
         return Planned(names, joined)
+
+    async def prepare(self, names: Sequence[str]) -> None:
+        """Have the plan for these members made beforehand, where that can be, so that ``plan`` has it at once."""
+        if self.ahead is None or self.measures is None or not names or self.lacks_links(names):
+            return
+        with suppress(ValueError):  # Somebody was not measured.
+            await self.ahead(self.measures.profile(self._nodes(names)), names)
 
     def _nodes(self, names: Sequence[str]) -> list[str]:
         return [self.portal, *(name for name in names if name != self.portal)]

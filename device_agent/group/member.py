@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import structlog
 import torch
 
+from device_agent.group.halves import own_slice
 from device_agent.group.heads import BadGroupHead
 from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
 from device_agent.group.kept import KeptLayers
@@ -30,13 +31,15 @@ from peers.membership import Attendance, Membership, attend
 from peers.staying import stay
 from service.logs import configure_logs
 from service.settings import changed, setting, settings_command
-from service.shared_settings import ModelSettings, ProcessSettings
+from service.shared_settings import MemorySettings, ModelSettings, ProcessSettings
+from service.sizes import bytes_of
 from service.stopping import end_at_once
 from split_model.checkpoint import Checkpoint
 from split_model.errors import ModelError
 from split_model.free_memory import free_bytes
 from split_model.hub import identity, resolve
 from split_model.kv_cache import CacheFull
+from split_model.offload.errors import OffloadError
 from split_model.slices import Slice
 from wire.errors import Code, ConnectionFailed
 
@@ -68,7 +71,7 @@ class MemberConfig:
     dtype: Literal["", "float32", "bfloat16", "float16"] = setting(
         "", "the only number format that it computes in; empty: whatever the portal says"
     )
-    memory_mb: int = setting(0, "memory for its part, in MB; 0: what is free", minimum=0)
+    memory: str = changed(MemorySettings, "memory", "")
     threads: int = changed(ModelSettings, "threads", 0)
     redial: bool = setting(True, "wait for the next plan when a group has ended", tunes=True)
     log_level: Literal["debug", "info", "warning", "error"] = changed(ProcessSettings, "log_level", "info")
@@ -91,9 +94,9 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: P
         measure_as_member(plan, membership)
         return
     last = plan.first_layer + sum(each.count for each in plan.alike)
-    path = resolve(config.model, only=lambda _: [Slice(plan.first_layer, last)], attention=None)
+    path = resolve(config.model, only=lambda spec: [own_slice(spec, plan.first_layer, last)], attention=None)
     checkpoint = Checkpoint.open(path, None)
-    part = Part(plan, checkpoint, rank, config.memory_mb * 10**6, kept)
+    part = Part(plan, checkpoint, rank, bytes_of("--memory", config.memory), kept)
     board.post(f"{FITS}{rank}", b"")
     board.get(LOAD, LOADED_WITHIN_S)
     held = part.load(lambda: board.has(()))
@@ -104,7 +107,7 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: P
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
         try:
             part.worker(held, fabric, pace).serve()
-        except (BadGroupHead, CacheFull, MemoryError) as error:
+        except (BadGroupHead, CacheFull, MemoryError, OffloadError) as error:
             raise RuntimeError(f"a step cannot be computed here: {type(error).__name__}: {error}") from error
 
 
@@ -144,7 +147,8 @@ def answer(config: MemberConfig, name: str, kept: KeptLayers, data: bytes) -> No
     asked = read(data)
     if isinstance(asked, Measure):
         checkpoint = Checkpoint.open(resolve(config.model, only=lambda _: [Slice(0, 1)], attention=None), None)
-        memory = config.memory_mb * 10**6 or free_bytes() + kept.loaded_bytes(identity(checkpoint), asked.dtype)
+        kept_bytes = kept.loaded_bytes(identity(checkpoint), asked.dtype)
+        memory = bytes_of("--memory", config.memory) or free_bytes() + kept_bytes
         found = kept_or_measured(checkpoint, asked.dtype, name, memory, quick=True, again=asked.again)
         return Device(found)
     return Trial(speed()) if isinstance(asked, Trial) else None
@@ -175,6 +179,7 @@ async def serve(config: MemberConfig) -> None:
     try:
         await stay(visit, again=config.redial, slowest=SLOWEST, ends=(CannotTakePart,))
     finally:
+        compute.submit(kept.close)  # Behind whatever it still does.
         compute.shutdown(wait=False)
 
 
@@ -198,7 +203,8 @@ async def _live(
         await asyncio.wait(both, timeout=PERIOD_S, return_when=asyncio.FIRST_COMPLETED)
         if pace.done != said:
             said = pace.done
-            attendance.note(written(StepsDone(membership.epoch, *said)))
+            loads = pace.loads
+            attendance.note(written(StepsDone(membership.epoch, *said, loads.reading_s, loads.waited_s)))
     if not running.done():
         await asyncio.wait([running], timeout=END_WITHIN_S)
     if not running.done():
@@ -209,8 +215,8 @@ async def _live(
         membership.leave("the portal has ended it")
     except (ModelError, MemoryError, ValueError) as error:
         code = error.code if isinstance(error, Refused) else Code.MODEL_MISMATCH
-        if isinstance(error, MemoryError):
-            code = Code.TOO_LITTLE_MEMORY
+        if isinstance(error, (MemoryError, OffloadError)):
+            code = Code.TOO_LITTLE_MEMORY if isinstance(error, MemoryError) else Code.DISK_FAILED
         membership.leave(str(error), membership.rank, code.value)
         return CannotTakePart(code, f"it cannot take part: {error}")
     except (RuntimeError, OSError) as error:

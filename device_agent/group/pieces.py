@@ -7,9 +7,10 @@ of shards, so nothing is held twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from device_agent.group.halves import halves_of, readers_of
 from device_agent.planning.plan import Hybrid, Layer, Sharded, Whole
 from device_agent.planning.shares import spans
 from split_model.slices import Slice, held_bytes
@@ -46,18 +47,25 @@ def pieces_of(layer: Layer, place: int, spec: ModelSpec) -> list[LayerPiece]:
 
 def weight_bytes(layers: Sequence[Layer], first: int, place: int, spec: ModelSpec, dtype: str) -> int:
     """Bytes of the weights of the member at ``place``; ``layers`` are the model's from layer ``first`` on."""
-    held: Iterable[Slice] = (
-        Slice(number, number + 1, piece.groups, piece.columns)
-        for number, layer in enumerate(layers, first)
-        for piece in pieces_of(layer, place, spec)
-    )
-    return held_bytes(spec, held, dtype)
+    found = 0
+    for half, numbers in halves_of(spec):
+        held = (
+            Slice(number - numbers.start, number - numbers.start + 1, piece.groups, piece.columns)
+            for number, layer in enumerate(layers, first)
+            if number in numbers
+            for piece in pieces_of(layer, place, spec)
+        )
+        found += held_bytes(half, held, dtype)
+    return found
 
 
 def cache_bytes(layers: Sequence[Layer], place: int, spec: ModelSpec, positions: int, dtype_bytes: int) -> int:
-    """Bytes of the keys and values of one session of so many positions."""
-    groups = sum(len(piece.groups) for layer in layers for piece in pieces_of(layer, place, spec))
-    return 2 * groups * spec.head_dim * positions * dtype_bytes
+    """Bytes of the keys and values of one session of so many positions. A decoder keeps as many again of the text that
+    a session is about, and its encoder none."""
+    keeping = layers[readers_of(spec) :]
+    groups = sum(len(piece.groups) for layer in keeping for piece in pieces_of(layer, place, spec))
+    times = 2 if spec.attention == "cross" else 1
+    return times * 2 * groups * spec.head_dim * positions * dtype_bytes
 
 
 def _shard(layer: Sharded, place: int) -> LayerPiece:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
+from device_agent.group.planning_apart import Wish, made_apart
+from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.modes import SAME, fewer_devices, plan_for
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import Profile
@@ -15,12 +19,27 @@ from device_agent.planning.task import Task, Work
 from device_agent.planning.timeline import ForwardPass, predict
 from split_model.spec import ModelSpec
 
+MAX_MADE: Final = 64
+"""Plans that are remembered."""
+
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What was planned for the same members; None: it does not fit. ``better``: for fewer that would do; None: for
+    nobody, or nobody has looked (``looked``)."""
+
+    profile: Profile
+    plan: GroupPlan | None
+    better: GroupPlan | None
+    looked: bool
 
 
 class ModePlanner:
     """Plans by a mode's name, for all members as asked; with the first plan it says where fewer would do, and with
-    ``fewer`` has only those compute. Plans that it has made before it makes at once.
+    ``fewer`` has only those compute. Plans that it has made before it makes at once. A plan is
+    asked for on one thread at a time.
 
     Args:
         mode: see ``modes.PLANNERS``.
@@ -28,7 +47,7 @@ class ModePlanner:
         portal: its name.
         work: what the group is to be good at.
         first_layer: of the model, the first that the group computes.
-        fewer: whether members without whom it would be as fast do nothing.
+        fewer: whether members without whom it would be as fast, or who have too little memory, do nothing.
 
     Attributes:
         remark: what there is to say of the last plan, "" for nothing.
@@ -49,7 +68,9 @@ class ModePlanner:
         self.remark = ""
         self._mode, self._portal, self._work, self._fewer = mode, portal, work, fewer
         self._shape = replace(shape, layers=shape.layers - first_layer)
-        self._made: dict[tuple[str, ...], tuple[Profile, GroupPlan]] = {}
+        self._made: dict[tuple[str, ...], _Made] = {}
+        self._lock = threading.Lock()
+        """Plans are kept on two threads: where they are asked for, and on the event loop."""
         self._task: Task | None = None
         self._plan: GroupPlan | None = None
         self._expected: dict[tuple[int, int], tuple[float, ...]] = {}
@@ -61,24 +82,66 @@ class ModePlanner:
         that was not measured.
         """
         task = Task(self._shape, profile, tuple(names), self._portal, self._work)
-        made = self._made.get(tuple(names))
-        plan = made[1] if made is not None and made[0] == profile else plan_for(self._mode, task)
         # To look for fewer takes as long again, or longer: once a group works, answers wait for its next plan.
         looks = len(names) > 1 and (self._fewer or not self._made)
-        self._made[tuple(names)] = profile, plan
-        better = fewer_devices(self._mode, task, plan) if looks else None
-        self.remark = ""
-        if better is not None:
-            faster = task.seconds(better) < task.seconds(plan) * (1 - SAME)
-            self.remark = f"{', '.join(better.members)} alone would be as fast"
-            if faster:
-                times = f"{task.seconds(better):.2f} s instead of {task.seconds(plan):.2f}"
-                self.remark = f"{', '.join(better.members)} alone would be faster: {times}"
-            log.info("fewer devices would do", mode=self._mode, members=list(plan.members), why=self.remark)
-        chosen = better if better is not None and self._fewer else plan
+        made = self._known(profile, task.members) or _Made(profile, *self._all(task), False)
+        if looks and not made.looked:
+            made = replace(made, better=fewer_devices(self._mode, task, made.plan), looked=True)
+        self._keep(task.members, made)
+        self.remark = self._remark(task, made)
+        chosen = made.better if made.plan is None or (made.better is not None and self._fewer) else made.plan
+        if chosen is None:
+            plan_for(self._mode, task)  # Says who lacks how much.
+        assert chosen is not None
         self._task, self._plan = task, chosen
         self._expected.clear()
         return replace(chosen, mode=self._mode)
+
+    async def ahead(self, profile: Profile, names: Sequence[str]) -> None:
+        """Have the plan for these members made by another process, to be remembered; nothing where there is none."""
+        members = tuple(names)
+        if self._known(profile, members) is not None:
+            return
+        looks = self._fewer and len(members) > 1
+        wish = Wish(self._mode, self._shape, profile, members, self._portal, self._work, looks)
+        found = await made_apart(wish)
+        if found is not None and self._known(profile, members) is None:
+            self._keep(members, _Made(profile, *found, looks))
+
+    def _known(self, profile: Profile, members: tuple[str, ...]) -> _Made | None:
+        made = self._made.get(members)
+        return made if made is not None and made.profile == profile else None
+
+    def _keep(self, members: tuple[str, ...], made: _Made) -> None:
+        with self._lock:
+            self._made.pop(members, None)
+            while len(self._made) >= MAX_MADE:
+                del self._made[next(iter(self._made))]
+            self._made[members] = made
+
+    def _all(self, task: Task) -> tuple[GroupPlan | None, None]:
+        """The plan for all; None where it does not fit and fewer may do."""
+        try:
+            return plan_for(self._mode, task), None
+        except DoesNotFit:
+            if not self._fewer or len(task.members) == 1:
+                raise
+            return None, None
+
+    def _remark(self, task: Task, made: _Made) -> str:
+        plan, better = made.plan, made.better
+        if better is None:
+            return ""
+        does = "is" if self._fewer else "would be"
+        who = f"{', '.join(better.members)} alone {does}"
+        if plan is None:
+            said = f"{', '.join(better.members)} alone: with all members it does not fit"
+        elif task.seconds(better) < task.seconds(plan) * (1 - SAME):
+            said = f"{who} faster: {task.seconds(better):.2f} s instead of {task.seconds(plan):.2f}"
+        else:
+            said = f"{who} as fast"
+        log.info("fewer devices would do", mode=self._mode, members=list(task.members), why=said)
+        return said
 
     def expects(self, rows: int, position: int) -> tuple[float, ...]:
         """Seconds that each member of the last plan computes, by place, for so many rows behind ``position`` others.

@@ -10,8 +10,11 @@ from typing import Final, Union
 
 import torch
 
-from device_agent.group.heads import MAX_ROWS, OpenHead, RowsHead, TruncateHead
+from device_agent.group.heads import MAX_ROWS, OpenHead, RowsHead, SourceHead, TruncateHead
 from split_model.history import History
+
+SessionHead = Union[OpenHead, SourceHead, RowsHead, TruncateHead]
+"""What a session's life consists of, without its end."""
 
 MAX_LOSSES: Final = 5
 """Lives in a row that ended while something waited for its answer: its rows may be the cause."""
@@ -37,6 +40,7 @@ class Record:
         position: where the next row goes, once all that is pending is done.
         history: the rows that are answered.
         losses: how many lives have ended while it had something pending, since it was last answered.
+        source: rows ``[rows, hidden]`` of the text that it is about, as an encoder gave them; None in most models.
     """
 
     session: int
@@ -44,6 +48,7 @@ class Record:
     position: int = 0
     history: History = field(default_factory=History)
     losses: int = 0
+    source: torch.Tensor | None = None
     _pending: deque[Union[Unanswered, int]] = field(default_factory=deque)
 
     @property
@@ -78,9 +83,11 @@ class Record:
             self._pending.popleft()
         return True
 
-    def again(self) -> Iterator[tuple[OpenHead | RowsHead | TruncateHead, torch.Tensor | None, Unanswered | None]]:
-        """What a life that knows nothing of this session has to be asked: heads, rows of steps, whom they answer."""
+    def again(self) -> Iterator[tuple[SessionHead, torch.Tensor | None, Unanswered | None]]:
+        """What a life that knows nothing of this session has to be asked: heads, rows that follow, whom they answer."""
         yield OpenHead(self.session, self.positions), None, None
+        if self.source is not None:
+            yield SourceHead(self.session, len(self.source)), self.source, None
         for begin in range(0, self.history.length, MAX_ROWS):
             end = min(self.history.length, begin + MAX_ROWS)
             yield RowsHead(self.session, begin, end - begin, 0), self.history.rows(begin, end), None

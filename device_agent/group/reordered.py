@@ -78,14 +78,18 @@ class _Seeker:
             before, total, mixed = self._found
             highest = torch.maximum(before, highest)
             fade = (before - highest).exp_()
-            total, mixed = total * fade, mixed * fade
+            total, mixed = total.mul_(fade), mixed.mul_(fade)
         weights = scores.sub_(highest).exp_()
-        more = weights.sum(-1, keepdim=True), (weights.to(rows.dtype) @ rows).float()
-        self._found = (
-            highest,
-            more[0] if total is None else total.add_(more[0]),
-            more[1] if mixed is None else mixed.add_(more[1]),
-        )
+        more = weights.sum(-1, keepdim=True)
+        total = more if total is None else total.add_(more)
+        if mixed is None:
+            mixed = (weights.to(rows.dtype) @ rows).float()
+        elif rows.dtype == mixed.dtype:
+            # Of all that is done for a tile, one more pass over this takes longest.
+            mixed.flatten(0, 1).addmm_(weights.flatten(0, 1), rows)
+        else:
+            mixed.add_(weights.to(rows.dtype) @ rows)
+        self._found = highest, total, mixed
 
     def context(self) -> torch.Tensor:
         """Of all that was looked at, ``[rows, heads * head_dim]``."""

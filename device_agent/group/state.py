@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from device_agent.group.pieces import cache_bytes, pieces_of, weight_bytes
-from device_agent.planning.plan import ByRows, Hybrid, Layer
+from device_agent.group.streaming import HALVES, Streaming
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer
 from split_model.slices import DTYPE_BYTES
 from split_model.spec import ModelSpec
 
-Doing = Literal["joining", "measuring", "loading", "working", "slow", "lost", "excluded"]
+Doing = Literal["joining", "measuring", "loading", "working", "slow", "spare", "lost", "excluded"]
 """Of a member: it is there and has nothing to do yet; it measures itself, or loads, or computes; it was too slow, and
-is planned without until it is fast again; it is gone; it may not take part, or need not."""
+is planned without until it is fast again; it could compute and has nothing to do, since the group is as fast without
+it; it is gone; it may not take part."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,11 @@ class MemberState:
         layers: which of the model's it computes, as "0-11, 14"; "" for none.
         heads: how many query heads of a layer, as "4" or "4 to 6"; "" for none.
         rows_share: its mean share of a prompt's rows, from 0 to 1; None: its layers are not shared by rows.
-        memory_mb: what weights and one session's keys and values take, in MB.
+        memory_mb: what weights, the buffers that others are read into, and one session's keys and values take, in MB.
+        streamed: which halves of layers it reads from its disk at each use, as "attention 2-5; mlp 0-11"; "" for none.
+        streamed_mb: how much that is, in MB a step.
+        hidden: the share of the time for that, since the plan began, in which nobody waited for it, from 0 to 1; None:
+            nothing was read, or nobody knows.
         why: what there is to say of it, "" where all is well.
     """
 
@@ -34,6 +40,9 @@ class MemberState:
     heads: str = ""
     rows_share: float | None = None
     memory_mb: int = 0
+    streamed: str = ""
+    streamed_mb: int = 0
+    hidden: float | None = None
     why: str = ""
 
 
@@ -58,20 +67,23 @@ class GroupState:
 
 
 def working(
-    name: str, layers: Sequence[Layer], first: int, place: int, spec: ModelSpec, dtype: str, positions: int
+    name: str, plan: GroupPlan, first: int, place: int, spec: ModelSpec, dtype: str, positions: int
 ) -> MemberState:
     """The state of a member that computes its part of a plan.
 
     Args:
-        layers: the group's, which are the model's from layer ``first`` on.
+        plan: its layers are the model's from layer ``first`` on.
         place: of the member in the plan.
         positions: for how many it keeps room.
     """
+    layers, streaming = plan.layers, Streaming.of(plan, first, place, spec, dtype)
     mine = [number for number, layer in enumerate(layers) if pieces_of(layer, place, spec)]
     groups = [_groups(layers[number], place, spec) for number in mine]
     shares = [share for number in mine if (share := _share(layers[number], place)) is not None]
     taken = weight_bytes(layers, first, place, spec, dtype)
     taken += cache_bytes(layers, place, spec, positions, DTYPE_BYTES[dtype])
+    taken += streaming.ring_bytes - streaming.spared_bytes
+    by_half = {half: _spans(each.layer for each in streaming.units if each.half == half) for half in HALVES}
     return MemberState(
         name,
         "working",
@@ -79,6 +91,8 @@ def working(
         _range([count * spec.num_heads // spec.num_kv_heads for count in groups]),
         round(sum(shares) / len(shares), 4) if shares else None,
         round(taken / 1e6),
+        "; ".join(f"{half} {numbers}" for half, numbers in by_half.items() if numbers),
+        round(sum(sum(each) for each in streaming.rooms.values()) / 1e6),
     )
 
 

@@ -7,19 +7,18 @@ from dataclasses import dataclass, field
 
 import torch
 
+from device_agent.group.held import Stored
 from device_agent.group.layout import overlap
+from device_agent.group.sights import PieceBias, sight_of_all, sight_of_new
 from device_agent.planning.shares import spans
 from peers.collectives import Collectives
-from split_model.attention import Sight, attend_in, sight
+from split_model.attention import Sight, attend_in
 from split_model.blocks import Block
 from split_model.kv_cache import KVCache
 from split_model.rope import Rope
 
 Turned = tuple[torch.Tensor | None, torch.Tensor | None]
 """Cosines and sines for some rows; two Nones for a model without rotations."""
-
-Stored = list[tuple[torch.Tensor, torch.Tensor]]
-"""Of each stretch its keys and values ``[kv_heads, positions, head_dim]``, from position 0 on."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,14 @@ class GroupStretch:
         """One behind the other."""
         return tuple(cls(0, rows) for rows in spans(lengths))
 
+    def part(self, rows: range) -> GroupStretch | None:
+        """What of it is among some rows of the step, numbered from the first of these; None: nothing."""
+        found = overlap(self.rows, rows)
+        if not found:
+            return None
+        start = self.start + found.start - self.rows.start
+        return GroupStretch(start, range(found.start - rows.start, found.stop - rows.start))
+
 
 @dataclass
 class StepRows:
@@ -53,6 +60,7 @@ class StepRows:
         all_see_all: whether rows also see what comes behind them; then texts are whole.
         rows: how many there are.
         wanted: of them, those whose output the portal wants, if the layer now is the last one; else all.
+        sources: of each of the member's pieces of the layer now, what the stretches' sessions are about.
     """
 
     collectives: Collectives
@@ -63,9 +71,10 @@ class StepRows:
     all_see_all: bool = False
     rows: int = field(init=False)
     wanted: range = field(init=False)
+    sources: list[Stored] = field(default_factory=list, init=False)
     _stored: list[tuple[KVCache, int]] = field(default_factory=list, init=False)
     _turned: dict[tuple[int, int], Turned] = field(default_factory=dict, init=False)
-    _sights: dict[tuple[int, int, int, int | None], Sight] = field(default_factory=dict, init=False)
+    _sights: dict[tuple[int, int, int, int | None, range | None], Sight] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.rows = self.stretches[-1].rows.stop
@@ -97,7 +106,13 @@ class StepRows:
         return torch.empty((self.rows, *shape), dtype=like.dtype)
 
     def attend(
-        self, block: Block, caches: Sequence[KVCache], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        self,
+        block: Block,
+        caches: Sequence[KVCache],
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        bias: PieceBias | None = None,
     ) -> torch.Tensor:
         """Store the keys and values of all rows and attend from each.
 
@@ -105,14 +120,15 @@ class StepRows:
             caches: of each stretch; none where nothing is kept.
             q: ``[rows, heads, head_dim]``.
             k, v: ``[rows, kv_heads, head_dim]``.
+            bias: what is added to the scores of the block's heads.
 
         Returns:
             the context, ``[rows, heads * head_dim]``.
         """
-        return self.look(block, self.store(caches, k, v), q, range(self.rows))
+        return self.look(block, self.store(caches, k, v), q, range(self.rows), bias)
 
     def store(self, caches: Sequence[KVCache], k: torch.Tensor, v: torch.Tensor) -> Stored:
-        """Keys and values of each stretch's positions so far, those of the step's first rows ``[new, kv_heads,
+        """Of each stretch the keys and values of its positions so far, those of the step's first rows ``[new, kv_heads,
         head_dim]`` behind the others; these count once the step is done."""
         found: Stored = []
         for number, stretch in enumerate(self.stretches):
@@ -126,11 +142,14 @@ class StepRows:
         return found
 
     def advance(self) -> None:
-        """The step is done: what was stored counts."""
+        """What was stored so far counts: the step is done, or one layer of a micro-batch that another follows."""
         for cache, rows in self._stored:
             cache.advance(rows)
+        self._stored.clear()
 
-    def look(self, block: Block, stored: Stored, q: torch.Tensor, rows: range) -> torch.Tensor:
+    def look(
+        self, block: Block, stored: Stored, q: torch.Tensor, rows: range, bias: PieceBias | None = None
+    ) -> torch.Tensor:
         """The context ``[len(rows), heads * head_dim]`` of some rows, whose queries are ``q``, in what is stored, up to
         the last position that one of these rows sees at least."""
         if not rows or not block.heads:
@@ -139,17 +158,21 @@ class StepRows:
         for stretch, (keys, values) in zip(self.stretches, stored, strict=True):
             asked = overlap(stretch.rows, rows)
             if asked:
-                seen = self._sight(stretch, asked, block.window, q)
+                seen = self._sight(stretch, asked, block.window, q, bias)
                 keys, values = (each.narrow(1, seen.first, seen.length) for each in (keys, values))
                 found.append(attend_in(seen, q[asked.start - rows.start : asked.stop - rows.start], keys, values))
         return found[0] if len(found) == 1 else torch.cat(found)
 
-    def _sight(self, stretch: GroupStretch, rows: range, window: int | None, like: torch.Tensor) -> Sight:
+    def _sight(
+        self, stretch: GroupStretch, rows: range, window: int | None, like: torch.Tensor, bias: PieceBias | None
+    ) -> Sight:
         """What some rows of a stretch see of it."""
-        if self.all_see_all:
-            return Sight(0, len(stretch.rows), None, causal=False)
         first = stretch.start + rows.start - stretch.rows.start
-        asked = stretch.rows.start, first, len(rows), window
+        asked = stretch.rows.start, first, len(rows), window, None if bias is None else bias.groups
         if asked not in self._sights:
-            self._sights[asked] = sight(first, len(rows), window, like.dtype, like.device)
+            self._sights[asked] = (
+                sight_of_all(first, len(rows), len(stretch.rows), bias)
+                if self.all_see_all
+                else sight_of_new(first, len(rows), window, like, bias)
+            )
         return self._sights[asked]

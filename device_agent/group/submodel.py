@@ -10,12 +10,13 @@ from itertools import count
 import torch
 
 from device_agent.group.asks import GroupAsk
-from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, OpenHead, RowsHead, TruncateHead
+from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, RowsHead, TruncateHead
 from device_agent.group.life import GroupLife
 from device_agent.group.reads import Reads
-from device_agent.group.record import MAX_LOSSES, Record, Unanswered
+from device_agent.group.record import MAX_LOSSES, Record, SessionHead, Unanswered
+from device_agent.group.sights import GroupRows
 from device_agent.sharing.compute import quiet, tell
-from split_model.positions import PlacedRows, PositionTable
+from split_model.positions import PlacedRows
 from split_model.sequences import Sequences
 from wire.errors import Code, SessionFailed
 
@@ -62,12 +63,22 @@ class GroupSubmodel:
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> GroupSession:
         """Begin a session with room for ``positions`` positions. Raises ``SessionFailed`` where the group has ended for
         good."""
+        return self._opened(positions, None)
+
+    def open_about(self, positions: int, read: torch.Tensor) -> GroupSession:
+        """See ``AttendingSubmodel.open_about``. Raises as ``open``."""
+        rows = read.shape[0]
+        if read.shape[1:] != (self.hidden_size,) or read.dtype != self.dtype or not 0 < rows <= MAX_ROWS:
+            raise ValueError(f"a text's rows are {read.dtype} {list(read.shape)}; 1 to {MAX_ROWS} of this group can be")
+        return self._opened(positions, read.detach().contiguous())
+
+    def _opened(self, positions: int, source: torch.Tensor | None) -> GroupSession:
         if self._over is not None:
             raise SessionFailed(Code.STAGE_LOST, self._over)
         if not 0 <= positions <= self.max_positions:
             raise SessionFailed(Code.TOKEN_LIMIT, f"this group allows {self.max_positions} positions, not {positions}")
-        session = GroupSession(self, Record(next(self._numbers), positions))
-        self.ask(GroupAsk(OpenHead(session.record.session, positions)))
+        session = GroupSession(self, Record(next(self._numbers), positions, source=source))
+        self._replay(session)
         return session
 
     def read(self, hidden: torch.Tensor, lengths: Sequence[int]) -> asyncio.Future[torch.Tensor]:
@@ -90,8 +101,7 @@ class GroupSubmodel:
         self._life, self._over = life, None
         self._reads.again()
         for session in self._open.values():
-            for head, hidden, forward in session.record.again():
-                self._send(session, head, hidden, forward)
+            self._replay(session)
 
     @property
     def busy(self) -> bool:
@@ -122,7 +132,8 @@ class GroupSubmodel:
 
     def fork(self, source: Record, position: int) -> GroupSession:
         """A session that begins as another one's first ``position`` rows."""
-        record = Record(next(self._numbers), source.positions, position, source.history.fork(position))
+        history = source.history.fork(position)
+        record = Record(next(self._numbers), source.positions, position, history, source=source.source)
         session = GroupSession(self, record)
         self.ask(GroupAsk(ForkHead(record.session, source.session, position, record.positions)))
         return session
@@ -147,15 +158,19 @@ class GroupSubmodel:
         if self._open.pop(session.record.session, None) is not None:
             self.ask(GroupAsk(CloseHead(session.record.session)))
 
+    def _replay(self, session: GroupSession) -> None:
+        """To a life that knows nothing of it."""
+        for head, hidden, forward in session.record.again():
+            self._send(session, head, hidden, forward)
+
     def _send(
         self,
         session: GroupSession,
-        head: OpenHead | RowsHead | TruncateHead,
+        head: SessionHead,
         hidden: torch.Tensor | None,
         forward: Unanswered | None,
     ) -> None:
-        if hidden is not None and self._entry is not None:
-            assert isinstance(head, RowsHead)
+        if hidden is not None and self._entry is not None and isinstance(head, RowsHead):
             hidden = self._entry(hidden, GroupRows(head.position, head.rows))
         loop = asyncio.get_running_loop()
 
@@ -164,19 +179,6 @@ class GroupSubmodel:
                 tell(loop, session.answered, forward, outputs)
 
         self.ask(GroupAsk(head, hidden, deliver if forward is not None else None))
-
-
-class GroupRows:
-    """Where the rows of a step stand, as tables of positions ask for it."""
-
-    branching = None
-
-    def __init__(self, start: int, rows: int) -> None:
-        self.start, self.rows = start, rows
-
-    def look_up(self, table: PositionTable) -> tuple[torch.Tensor, ...]:
-        """See ``PlacedRows``."""
-        return table.span(self.start, self.rows)
 
 
 class GroupSession:
@@ -200,7 +202,8 @@ class GroupSession:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows that are kept."""
-        return self.record.history.nbytes
+        source = self.record.source
+        return self.record.history.nbytes + (0 if source is None else source.nbytes)
 
     def expect(self, prompt: int, expected: int) -> None:
         """See ``SubmodelSession.expect``; caches grow with the rows that come."""

@@ -15,6 +15,7 @@ from device_agent.group.by_layer import run_alone
 from device_agent.group.by_rows import catch_up, run_by_rows
 from device_agent.group.by_tensor import run_by_tensor
 from device_agent.group.coming import ComingRows
+from device_agent.group.halves import readers_of
 from device_agent.group.heads import (
     HEAD_BYTES,
     BadGroupHead,
@@ -27,18 +28,24 @@ from device_agent.group.heads import (
     OpenHead,
     ReadHead,
     RowsHead,
+    SourceHead,
     StepHead,
     TruncateHead,
     read,
 )
-from device_agent.group.held import HeldLayer, SessionCaches, caches_of
+from device_agent.group.held import HeldLayer, SessionCaches, caches_of, sources_of
 from device_agent.group.hybrid import run_hybrid
-from device_agent.group.layout import At, Layout, entry_of, layout_of, senders
+from device_agent.group.layout import At, Everywhere, Layout, entry_of, layout_of, senders
+from device_agent.group.microbatches import cut
 from device_agent.group.moves import Tag, move, take_entry
+from device_agent.group.pipeline import UNCUT, Pipeline
+from device_agent.group.pipelined import PipelinedMember
 from device_agent.group.step_rows import GroupStretch, StepRows
+from device_agent.group.streaming import NOTHING, Streaming
 from device_agent.planning.plan import ByRows, Hybrid, Layer, Sharded, as_run
 from device_agent.planning.shares import spans
 from peers.collectives import ONE_SHOT_BYTES, Collectives
+from split_model.offload.loader import Loader
 from split_model.rope import Rope
 from split_model.spec import ModelSpec
 
@@ -62,6 +69,8 @@ class Worker:
         collectives: of the members that compute.
         ranks: of these, by place.
         place: this member's.
+        pipeline: how its steps pass through the members.
+        streaming, loader: what this member does not keep in memory, and what reads it.
     """
 
     def __init__(
@@ -72,11 +81,20 @@ class Worker:
         collectives: Collectives,
         ranks: tuple[int, ...],
         place: int,
+        pipeline: Pipeline = UNCUT,
+        streaming: Streaming = NOTHING,
+        loader: Loader | None = None,
     ) -> None:
-        self._spec, self._layers = spec, layers
+        readers = readers_of(spec)
+        self._spec, self._layers, self._reading = spec, layers[readers:], layers[:readers] or layers
         self._collectives, self._ranks, self._place = collectives, ranks, place
         self._rope = Rope(spec.rope, dtype) if spec.positions == "rotary" else None
         self._none = torch.empty((0, spec.hidden_size), dtype=dtype)
+        self._pipeline, self.loader = pipeline, loader
+        self._member: PipelinedMember | None = None
+        if pipeline.stages:
+            stages = pipeline.stages, place, ranks, PORTAL
+            self._member = PipelinedMember(*stages, layers, self._none, streaming, loader)
         self._sessions: dict[int, SessionCaches] = {}
 
     def serve(self) -> None:
@@ -97,7 +115,7 @@ class Worker:
         """One head.
 
         Args:
-            given: the step's rows ``[rows, hidden]``, where this is the portal's own part.
+            given: the rows ``[rows, hidden]`` that follow it, where this is the portal's own part.
 
         Returns:
             of the outputs that are wanted those that this member has, in the portal; None elsewhere, where they are
@@ -109,6 +127,8 @@ class Worker:
             return self._run(GroupStretch.whole_texts(head.lengths), head, (), given)
         if isinstance(head, OpenHead):
             self._begin(head.session, head.positions)
+        elif isinstance(head, SourceHead):
+            self._attend_to(head, given)
         elif isinstance(head, CloseHead):
             self._sessions.pop(head.session, None)
         elif not isinstance(head, (IdleHead, EndHead)):
@@ -132,8 +152,18 @@ class Worker:
             raise BadGroupHead(f"there is no session {number}")
         return self._sessions[number]
 
+    def _attend_to(self, head: SourceHead, given: torch.Tensor | None) -> None:
+        """All members get all rows: each has heads, or rows, that attend to all of them."""
+        session = self._session(head.session)
+        if self._spec.attention != "cross" or session.position or session.sources:
+            raise BadGroupHead(f"session {head.session} cannot be about a text")
+        on = StepRows(self._collectives, self._ranks, self._place, GroupStretch.whole_texts([head.rows]), None)
+        layout = self._entry_of(Everywhere(), on.rows)
+        rows = move(take_entry(layout, on, PORTAL, self._none, given), layout, Everywhere(), on)
+        session.attend_to(self._layers, rows)
+
     def _step(self, head: RowsHead | BatchHead, given: torch.Tensor | None) -> torch.Tensor | None:
-        if self._spec.attention != "causal":
+        if self._spec.attention == "bidirectional":
             raise BadGroupHead("rows that see what comes behind them are read whole")
         sessions, stretches = [], []
         parts = head.parts if isinstance(head, BatchHead) else (head,)
@@ -141,6 +171,8 @@ class Worker:
             session = self._session(part.session)
             if part.position != session.position or part.position + part.rows > session.positions:
                 raise BadGroupHead(f"{part} are not the next rows of a session at {session.position}")
+            if self._spec.attention == "cross" and not session.sources:
+                raise BadGroupHead(f"nobody has said what session {part.session} is about")
             sessions.append(session)
             stretches.append(GroupStretch(part.position, rows))
         outputs = self._run(tuple(stretches), head, sessions, given)
@@ -156,18 +188,24 @@ class Worker:
         given: torch.Tensor | None,
     ) -> torch.Tensor | None:
         """Rows through all layers; of sessions, or of whole texts of which nothing is kept."""
-        all_see_all = self._spec.attention == "bidirectional"
+        reads, attention = isinstance(head, ReadHead), self._spec.attention
+        layers = self._reading if reads else self._layers
+        all_see_all = attention == "bidirectional" or (reads and attention == "cross")
+        if self._member is not None:
+            links, rope, ranges = self._collectives, self._rope, self._pipeline.cut(head)
+            batches = cut(ranges, stretches, sessions, links, self._ranks, self._place, rope, all_see_all)
+            return self._member.run(batches, range(head.rows - head.want, head.rows), given)
         on = StepRows(self._collectives, self._ranks, self._place, stretches, self._rope, all_see_all)
-        runs = [as_run(each.layer, head.rows, head.position, head.sessions) for each in self._layers]
-        little = on.rows * self._none.shape[1] * self._none.element_size() <= ONE_SHOT_BYTES
-        layout = entry_of(layout_of(runs[0], on.rows), on.rows, len(self._ranks), little)
+        runs = [as_run(each.layer, head.rows, head.position, head.sessions) for each in layers]
+        layout = self._entry_of(layout_of(runs[0], on.rows), on.rows)
         hidden = take_entry(layout, on, PORTAL, self._none, given)
         coming: ComingRows | None = None
-        for number, (held, run) in enumerate(zip(self._layers, runs, strict=True)):
+        for number, (held, run) in enumerate(zip(layers, runs, strict=True)):
             hidden, layout = move(hidden, layout, layout_of(run, on.rows), on), layout_of(run, on.rows)
             if number == len(runs) - 1:
                 on.wanted = range(on.rows - head.want, on.rows)
             caches = caches_of(sessions, number, len(held.pieces))
+            on.sources = sources_of(sessions, number, len(held.pieces))
             if isinstance(run, Sharded):
                 hidden = run_by_tensor(held, caches, on, hidden)
             elif isinstance(run, Hybrid):
@@ -175,7 +213,7 @@ class Worker:
             elif isinstance(run, ByRows):
                 for session in sessions:  # One, or none.
                     catch_up(held, caches, on, session.common[number])
-                ahead = self._goes_on(runs, number, on.rows)
+                ahead = layers[number + 1] if self._goes_on(runs, number, on.rows) else None
                 hidden, coming = run_by_rows(held, caches, on, hidden, coming, ahead)
                 for session in sessions if not run.prefix else ():
                     session.common[number] = on.start + on.rows
@@ -184,13 +222,18 @@ class Worker:
         on.advance()
         return self._give(layout, on.rows, head.want, hidden, given is not None)
 
-    def _goes_on(self, runs: Sequence[Layer], number: int, rows: int) -> HeldLayer | None:
-        """The layer behind one that is computed by rows, where the same rows go on to it and may be given in parts."""
+    def _entry_of(self, first: Layout, rows: int) -> Layout:
+        """How so many rows come from the portal."""
+        little = rows * self._none.shape[1] * self._none.element_size() <= ONE_SHOT_BYTES
+        return entry_of(first, rows, len(self._ranks), little)
+
+    def _goes_on(self, runs: Sequence[Layer], number: int, rows: int) -> bool:
+        """Whether to the layer behind one that is computed by rows the same rows go on, and may be given in parts."""
         if number + 1 == len(runs):
-            return None
+            return False
         this, behind = runs[number], runs[number + 1]
         alike = isinstance(behind, ByRows) and not behind.prefix and behind.overlap
-        return self._layers[number + 1] if alike and layout_of(this, rows) == layout_of(behind, rows) else None
+        return alike and layout_of(this, rows) == layout_of(behind, rows)
 
     def _give(self, layout: Layout, rows: int, want: int, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
         """The outputs that the portal wants, and this member has, are the last of its rows."""

@@ -20,6 +20,7 @@ from device_agent.group.heads import (
     OpenHead,
     ReadHead,
     RowsHead,
+    SourceHead,
     TruncateHead,
     read,
     written,
@@ -35,6 +36,7 @@ NUMBER, POSITION = 2**32 - 1, MAX_POSITIONS
         RowsHead(NUMBER, POSITION, MAX_ROWS, MAX_ROWS),
         ReadHead((MAX_ROWS // MAX_TEXTS,) * MAX_TEXTS),
         ReadHead((MAX_ROWS,)),
+        SourceHead(NUMBER, MAX_ROWS),
         TruncateHead(1, 0),
         ForkHead(NUMBER, NUMBER - 1, POSITION, POSITION),
         CloseHead(7),
@@ -64,13 +66,15 @@ def test_anything_else_is_refused(data: bytes) -> None:
         RowsHead(1, 0, 0, 0),
         RowsHead(1, 0, MAX_ROWS + 1, 0),
         OpenHead(1, POSITION + 1),
+        SourceHead(1, 0),
+        SourceHead(1, MAX_ROWS + 1),
         ReadHead(()),
         ReadHead((3, 0)),
         ReadHead((MAX_ROWS, 1)),
         ReadHead((1,) * (MAX_TEXTS + 1)),
     ],
 )
-def test_numbers_out_of_range_are_refused(head: RowsHead | ReadHead | OpenHead) -> None:
+def test_numbers_out_of_range_are_refused(head: RowsHead | ReadHead | OpenHead | SourceHead) -> None:
     """More rows are wanted than there are, none or too many come, a session is too long, or a text has no rows."""
     with pytest.raises(BadGroupHead):
         read(written(head))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from clouds import chain_over, greedy, until
-from groups import PORTAL, hosted, member_here
+from groups import PORTAL, hosted, member_here, plan_of
 from oracle import oracle_tokens, prompt_for
 from tiny_models import build_tiny
 
@@ -140,7 +140,7 @@ async def test_who_cannot_take_part_is_planned_without(tiny: Path, tiny_folder: 
         answers = asyncio.gather(*(right(host, tiny) for _ in range(3)))
         wrong = await stack.enter_async_context(member_here(other, "wrong", port))
         half = await stack.enter_async_context(member_here(tiny, "half", port, dtype="bfloat16"))
-        small = await stack.enter_async_context(member_here(tiny, "small", port, memory_mb=1))
+        small = await stack.enter_async_context(member_here(tiny, "small", port, memory="1MB"))
         for task, name, code, why in (
             (wrong, "wrong", Code.DIGEST_MISMATCH, "not the portal's"),
             (half, "half", Code.DTYPE_MISMATCH, "computes in bfloat16"),
@@ -173,7 +173,7 @@ async def test_devices_and_links_are_measured_before_they_are_planned_with(
     async with hosted(tiny, "tensor", 3, planner=planned, measured=True) as host, AsyncExitStack() as stack:
         port = host.listens.result()
         one = await stack.enter_async_context(member_here(tiny, "one", port))
-        two = await stack.enter_async_context(member_here(tiny, "two", port, memory_mb=500))
+        two = await stack.enter_async_context(member_here(tiny, "two", port, memory="500"))
         await until(host.formed.is_set, 60)
         budgets = {each.name: each.memory_bytes for each in seen[0].devices}
         assert budgets["two"] == 500 * 10**6 and set(budgets) == {PORTAL, "one", "two"} and len(seen[0].links) == 6
@@ -191,6 +191,62 @@ async def test_devices_and_links_are_measured_before_they_are_planned_with(
         await stack.enter_async_context(member_here(tiny, "three", port))
         await until(lambda: "three" in [each.name for each in seen[-1].devices] and host.formed.is_set(), 60)
         assert len(seen[-1].links) == 6 and await right(host, tiny)
+
+
+async def test_plans_for_each_loss_are_wanted_beforehand(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as a life has formed, one after the other, for whoever would be there then; with the life that ends."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wanted: list[tuple[str, ...]] = []
+    given_up: list[tuple[str, ...]] = []
+
+    async def ahead(profile: Profile, names: Sequence[str]) -> None:
+        assert {each.name for each in profile.devices} == {PORTAL, *names}
+        wanted.append(tuple(names))
+        if len(names) == 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                given_up.append(tuple(names))
+                raise
+
+    async with hosted(tiny, "tensor", 3, measured=True, ahead=ahead) as host, AsyncExitStack() as stack:
+        port = host.listens.result()
+        one = await stack.enter_async_context(member_here(tiny, "one", port))
+        await stack.enter_async_context(member_here(tiny, "two", port))
+        await until(lambda: len(wanted) == 2, 60)
+        first, second = sorted(set(working(host)) - {PORTAL}, key=working(host).index)
+        assert wanted == [(PORTAL, second), (PORTAL, first)]
+        one.cancel()
+        await until(lambda: (PORTAL,) in wanted, 60)
+        assert given_up == [] and await right(host, tiny)
+    assert given_up == [(PORTAL,)]
+
+
+async def test_a_spare_member_has_nothing_to_do_until_another_is_lost(tiny: Path) -> None:
+    """The planner leaves it out, and the group says so; it comes and goes and disturbs nobody. Then it is needed."""
+    spec = Checkpoint.open(tiny).spec
+
+    def planned(_: object, names: Sequence[str]) -> GroupPlan:
+        return plan_of(spec, "tensor", [name for name in names if name != "two" or "one" not in names])
+
+    async with hosted(tiny, "", 3, planner=planned) as host, AsyncExitStack() as stack:
+        port = host.listens.result()
+        one = await stack.enter_async_context(member_here(tiny, "one", port))
+        two = await stack.enter_async_context(member_here(tiny, "two", port))
+        await until(host.formed.is_set)
+        epoch = host.state().epoch
+        assert working(host) == [PORTAL, "one"]
+        assert (of(host, "two").state, of(host, "two").why) == ("spare", "the group is as fast without it")
+        two.cancel()
+        await until(lambda: of(host, "two").state == "lost")
+        await stack.enter_async_context(member_here(tiny, "two", port))
+        await until(lambda: of(host, "two").state == "spare")
+        assert await right(host, tiny) and host.state().epoch == epoch
+        one.cancel()
+        await until(lambda: working(host) == [PORTAL, "two"])
+        assert await right(host, tiny) and host.state().epoch == epoch + 1
 
 
 @pytest.mark.parametrize("lie", ["a tile of no collective", "outputs of another shape", "a head that cannot be"])
@@ -262,6 +318,32 @@ async def test_a_slow_member_is_planned_without_until_it_is_fast(tiny: Path, mon
         slow.clear()
         await until(lambda: working(host) == ["one", "two", "three"])
         assert await right(host, tiny)
+
+
+async def test_a_slow_portal_keeps_its_part(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens and head are its own whoever computes the layers: it is not planned without."""
+    do, asked = Worker.do, 0
+
+    def slow_at_the_portal(worker: Worker, head: GroupHead, given: torch.Tensor | None = None) -> torch.Tensor | None:
+        nonlocal asked
+        if worker._place == 0 and isinstance(head, RowsHead):
+            asked += 1
+            time.sleep(0.05)
+        return do(worker, head, given)
+
+    monkeypatch.setattr(Worker, "do", slow_at_the_portal)
+    for module in ("living", "member"):
+        monkeypatch.setattr(f"device_agent.group.{module}.PERIOD_S", 0.2)
+    async with (
+        hosted(tiny, "tensor", 3, expects=lambda rows, position: (0.01,) * 3) as host,
+        member_here(tiny, "one", port := host.listens.result()),
+        member_here(tiny, "two", port),
+    ):
+        await until(host.formed.is_set)
+        epoch = host.state().epoch
+        while asked < 80:
+            assert await right(host, tiny)
+        assert len(working(host)) == 3 and host.state().epoch == epoch
 
 
 async def test_members_outlive_their_portal(tiny: Path) -> None:

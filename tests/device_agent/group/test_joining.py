@@ -8,14 +8,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from groups import FORMS, PORTAL, plan_of
+from groups import FORMS, PORTAL, plan_of, streamed
 from tiny_models import build_tiny
 
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import Part, Refused
+from device_agent.group.streaming import Streaming
 from device_agent.planning.plan import ByRows, Whole
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
+from split_model.offload.units import Unit
 
 NAMES = ("one", "two", "three")
 
@@ -89,9 +91,64 @@ def test_refusals_say_why(checkpoint: Checkpoint) -> None:
             Part(msgspec.structs.replace(plan, **change), checkpoint, rank, budget)
 
 
-@pytest.mark.parametrize("change", [{"attention": "cross"}, {"positions": "relative"}], ids=str)
-def test_models_that_no_group_runs_are_refused(change: dict[str, str], checkpoint: Checkpoint) -> None:
-    """Rows that attend to an encoder's, or know distances alone, are refused by name, not computed wrongly."""
-    plan = JoinedPlan.of(plan_of(checkpoint.spec, "tensor", NAMES), "", "float32", 0, 0)
-    with pytest.raises(ValueError, match="runs no"):
-        plan.layers(replace(checkpoint.spec, **change))  # type: ignore[arg-type]
+def test_what_is_streamed_travels_and_is_checked(checkpoint: Checkpoint) -> None:
+    """Units, rings, micro-batches and whether they are read ahead come out as they went in; no member streams what it
+    does not have, twice, out of order, or into nothing, and no plan has more of it than a plan can have."""
+    spec = checkpoint.spec
+    plan = streamed(plan_of(spec, "interleaved", ("one", PORTAL), micro_batches=3), spec, share=2, ring=2)
+    plan = replace(plan, prefetch=False)
+    joined = JoinedPlan.read(JoinedPlan.of(plan, "", "float32", 0, 0).written())
+    found = joined.plan(spec)
+    assert (found.streamed, found.ring_bytes, found.micro_batches) == (plan.streamed, plan.ring_bytes, 3)
+    assert not found.prefetch and not Streaming.of(found, 0, 0, spec, "float32").ahead
+    lies: list[dict[str, Any]] = [
+        {"streamed": joined.streamed[:1]},
+        {"streamed": joined.streamed[::-1]},
+        {"streamed": ((2 * spec.num_layers,), ())},
+        {"streamed": (joined.streamed[0][::-1], ())},
+        {"streamed": (joined.streamed[0] + joined.streamed[0][-1:], ())},
+        {"ring_bytes": (0, 0)},
+        {"ring_bytes": ()},
+    ]
+    for change in lies:
+        with pytest.raises(ValueError):
+            msgspec.structs.replace(joined, **change).plan(spec)
+    fields = msgspec.to_builtins(joined)
+    for change in ({"streamed": [[-1]]}, {"streamed": [list(range(9000))]}, {"ring_bytes": [-1]}, {"micro_batches": 0}):
+        with pytest.raises(ValueError):
+            JoinedPlan.read(msgspec.msgpack.encode({**fields, **change}))
+
+
+def test_what_is_streamed_needs_no_memory_but_the_ring(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has room for the ring and what stays takes part, and holds no more than was said; a byte less is refused
+    before anything is read."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    spec = checkpoint.spec
+    whole = JoinedPlan.of(plan_of(spec, "pipeline", ("one",)), "", "float32", 0, 10)
+    planned = streamed(plan_of(spec, "pipeline", ("one",)), spec)
+    joined = JoinedPlan.of(planned, "", "float32", 0, 10)
+    caches = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * 10 * 4
+    norms = 2 * spec.num_layers * spec.hidden_size * 4
+    needed = caches + norms + planned.ring_bytes[0]
+    with pytest.raises(Refused, match="MB are needed"):
+        Part(joined, checkpoint, 1, needed - 1)
+    with pytest.raises(Refused, match="MB are needed"):
+        Part(whole, checkpoint, 1, needed)
+    assert not list(tmp_path.iterdir())
+    part = Part(joined, checkpoint, 1, needed)
+    held = part.load()
+    assert sum(each.loaded_bytes for each in held) == norms
+    assert part.kept.loaded_bytes("", "float32") == norms + planned.ring_bytes[0]
+    part.kept.close()
+
+
+@pytest.mark.parametrize("form", ["voltage", "galaxy-2"])
+def test_what_is_held_in_pieces_is_not_streamed(form: str, checkpoint: Checkpoint) -> None:
+    """It is refused by name."""
+    plan = replace(
+        plan_of(checkpoint.spec, form, NAMES), streamed=((Unit(0, "mlp"),), (), ()), ring_bytes=(10**6, 0, 0)
+    )
+    with pytest.raises(Refused, match="pieces"):
+        Part(JoinedPlan.of(plan, "", "float32", 0, 0), checkpoint, 1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from groups import plan_of
+from groups import plan_of, streamed
 
 from device_agent.group.kept import KeptLayers
+from device_agent.group.streaming import Streaming
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 
@@ -45,3 +46,35 @@ def test_what_is_held_otherwise_is_read_again(before: str, after: str, tiny: Pat
     assert kept.reused == 0
     load(kept, checkpoint, after, 2, 0)
     assert kept.reused > 0
+
+
+def test_what_is_streamed_from_plan_to_plan(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same plan keeps its loader and its layers; one that streams more lets go of what it streams and keeps the
+    rest; one that streams less reads again what is to stay; and nothing is streamed where nobody says so."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checkpoint, kept = Checkpoint.open(tiny), KeptLayers()
+    spec = checkpoint.spec
+    plain = plan_of(spec, "pipeline", ["one"])
+
+    def load_streamed(share: int) -> list[Block]:
+        plan = streamed(plain, spec, share) if share else plain
+        streaming = Streaming.of(plan, 0, 0, spec, "float32")
+        held = kept.load(checkpoint, "d", "float32", plan.layers, 0, 0, streaming=streaming)
+        return [each.block for each in held]
+
+    resident = load_streamed(0)
+    whole = kept.loaded_bytes("d", "float32")
+    assert kept.loader is None
+    half = load_streamed(2)
+    loader = kept.loader
+    assert half == resident and kept.reused == 4 and loader is not None
+    assert sum(each.loaded_bytes for each in half) < whole
+    assert load_streamed(2) == half and kept.loader is loader
+    everything = load_streamed(1)
+    assert everything == half and kept.loader is not loader
+    again = load_streamed(2)
+    assert not set(again) & set(everything) and kept.reused == 0
+    load_streamed(0)
+    assert kept.loader is None and kept.loaded_bytes("d", "float32") == whole
+    kept.close()
+    assert kept.loaded_bytes("d", "float32") == 0

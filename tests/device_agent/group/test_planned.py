@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
+from clouds import until
 from group_plans import profile
 
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.planned import ModePlanner
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.modes import PLANNERS
+from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.shape import ModelShape
-from device_agent.planning.task import Work
+from device_agent.planning.task import Task, Work
 from split_model.checkpoint import Checkpoint
 from split_model.spec import ModelSpec
 
@@ -44,7 +49,20 @@ def test_fewer_devices_are_named_and_taken_where_that_is_wanted(spec: ModelSpec)
     assert asked(measured, ("a", "b", "c")).members == ("a", "b", "c") and "alone would be faster" in asked.remark
     fewer = ModePlanner("tensor", spec, "float32", "a", WORK, fewer=True)
     assert fewer(measured, ("a", "b", "c")).members == ("a",)
+    assert "alone is faster" in fewer.remark
     assert fewer(measured, ("a",)).members == ("a",) and fewer.remark == ""
+
+
+async def test_who_has_too_little_memory_is_left_out_where_fewer_may_compute(spec: ModelSpec) -> None:
+    """Whether it is planned when it is needed or beforehand; where nothing fits it is said who lacks how much."""
+    measured = profile(ModelShape.of(spec), [1e6] * 3, 1e9, memory=[1e9, 1e3, 1e9])
+    planner = ModePlanner("sequence", spec, "float32", "a", WORK, fewer=True)
+    await planner.ahead(measured, ("a", "b"))
+    assert planner(measured, ("a", "b")).members == ("a",) and "does not fit" in planner.remark
+    plan = planner(measured, ("a", "b", "c"))
+    assert "b" not in plan.members and plan.members
+    with pytest.raises(DoesNotFit, match="b lacks"):
+        planner(profile(ModelShape.of(spec), [1e6] * 2, 1e9, memory=[1e3, 1e3]), ("a", "b"))
 
 
 def test_too_little_memory_is_said_by_name(spec: ModelSpec) -> None:
@@ -62,3 +80,83 @@ def test_what_is_expected_of_each_member(spec: ModelSpec) -> None:
     plan = planner(measured, ("a", "b"))
     few, many = planner.expects(1, 20), planner.expects(50, 20)
     assert len(few) == len(plan.members) and all(0 < one < two for one, two in zip(few, many, strict=True))
+
+
+class PlannedAnew(Exception):
+    """A plan is made that should be known."""
+
+
+def planning() -> list[psutil.Process]:
+    """Processes of this one that plan."""
+    children = psutil.Process().children()
+    return [each for each in children if "device_agent.group.planning_apart" in each.cmdline()]
+
+
+@pytest.mark.parametrize("fewer", [False, True])
+@pytest.mark.parametrize("mode", ["galaxy", "voltage", "sequence", "pipeline"])
+async def test_a_plan_may_be_made_beforehand(
+    mode: str, fewer: bool, spec: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another process, and it is the same plan; it is there at once when it is needed, and no longer once something
+    else was measured."""
+    measured = profile(ModelShape.of(spec), [1e6, 2e6, SLOW], 1e7)
+    planner = ModePlanner(mode, spec, "float32", "a", WORK, fewer=fewer)
+    planner(measured, ("a", "b", "c"))
+    expected = ModePlanner(mode, spec, "float32", "a", WORK, fewer=fewer)(measured, ("a", "c"))
+    await planner.ahead(measured, ("a", "c"))
+    assert planning() == []
+
+    def plan_anew(*_: object) -> None:
+        raise PlannedAnew
+
+    for function in ("plan_for", "fewer_devices"):
+        monkeypatch.setattr(f"device_agent.group.planned.{function}", plan_anew)
+    assert planner(measured, ("a", "c")) == expected
+    with pytest.raises(PlannedAnew):
+        planner(profile(ModelShape.of(spec), [1e6, 2e6, 2e6], 1e7), ("a", "c"))
+
+
+async def test_what_is_streamed_may_be_planned_beforehand(spec: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a plan in which members read some weights from their disks is made by another process, and then there."""
+    of = ModelShape.of(spec)
+    ample = profile(of, [1e7], 1e8)
+    alone = Task(of, ample, ("a",), "a", WORK).held(GroupPlan("", ("a",), "a", (Whole(0),) * of.layers))["a"]
+    little = alone.buffers + alone.cache / 2 + alone.layers * 0.45
+    measured = profile(of, [1e7] * 3, 1e8, memory=[alone.ends + little, little, little], disks=1e8)
+    planner = ModePlanner("lime", spec, "float32", "a", WORK)
+    expected = ModePlanner("lime", spec, "float32", "a", WORK)(measured, ("a", "c"))
+    assert expected.streams
+    await planner.ahead(measured, ("a", "c"))
+
+    def plan_anew(*_: object) -> None:
+        raise PlannedAnew
+
+    monkeypatch.setattr("device_agent.group.planned.plan_for", plan_anew)
+    assert planner(measured, ("a", "c")) == expected
+
+
+async def test_what_does_not_fit_is_not_planned_beforehand(spec: ModelSpec) -> None:
+    """Whoever needs it is told why."""
+    measured = profile(ModelShape.of(spec), [1e6] * 2, 1e9, memory=[1e9, 1e3])
+    planner = ModePlanner("sequence", spec, "float32", "a", WORK)
+    await planner.ahead(measured, ("a", "b"))
+    with pytest.raises(DoesNotFit, match="b lacks"):
+        planner(measured, ("a", "b"))
+
+
+async def test_planning_beforehand_ends_with_who_wants_it(spec: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process stays, whether it is given up, or takes too long, or says what is no plan."""
+    measured = profile(ModelShape.of(spec), [1e6, 2e6, 1e6], 1e7)
+    planner = ModePlanner("galaxy", spec, "float32", "a", WORK)
+    wanted = asyncio.create_task(planner.ahead(measured, ("a", "b")))
+    await until(lambda: bool(planning()))
+    wanted.cancel()
+    await asyncio.gather(wanted, return_exceptions=True)
+    assert wanted.cancelled() and planning() == []
+    with monkeypatch.context() as patched:
+        patched.setattr("device_agent.group.planning_apart.WITHIN_S", 0.0)
+        await planner.ahead(measured, ("a", "b"))
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "/bin/echo")
+        await planner.ahead(measured, ("a", "b"))
+    assert planning() == [] and planner(measured, ("a", "b")).members == ("a", "b")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import transformers
+from group_reads import Read, read_of
 from groups import FORMS, ONE_SHOT_FORMS, PORTAL, group_here, plan_of, submodel_for
 from peers_together import fabrics
 from tiny_models import build_tiny
@@ -20,13 +17,10 @@ from device_agent.group.heads import MAX_ROWS, MAX_TEXTS
 from device_agent.group.life import GroupLife
 from device_agent.group.record import MAX_LOSSES
 from split_model.checkpoint import Checkpoint
-from split_model.encoder_rows import PatchRows, TextRows
 from split_model.slices import whole
-from split_model.spec import ModelSpec
 from split_model.stack import Span, Stack
 from wire.errors import SessionFailed
 
-TOLERANCE = 1e-4
 NAMES = ("one", "two", "three", "four", "five", "six")
 READING = [form for form in (*FORMS, *ONE_SHOT_FORMS) if "prefix" not in form]
 SHARES: dict[int, tuple[float, ...]] = {
@@ -48,46 +42,6 @@ SAMPLE = [
     ("bert", "voltage-reordered", 3),
     ("vit", "voltage-reordered", 2),
 ]
-
-
-@dataclass(frozen=True)
-class Read:
-    """Embedded texts, one behind the other, and what transformers has behind the last layer for each alone."""
-
-    path: Path
-    spec: ModelSpec
-    hidden: torch.Tensor
-    lengths: list[int]
-    wanted: list[torch.Tensor]
-
-    def check(self, got: torch.Tensor) -> None:
-        """Each text's rows."""
-        for mine, expected in zip(got.split_with_sizes(self.lengths), self.wanted, strict=True):
-            torch.testing.assert_close(mine, expected, atol=TOLERANCE, rtol=0)
-
-
-@torch.inference_mode()
-def read_of(name: str, folder: Path, lengths: Sequence[int] = (17, 1, 30)) -> Read:
-    """Texts of so many tokens, or as many images."""
-    path = folder / name
-    checkpoint = Checkpoint.open(path if path.exists() else build_tiny(name, path), "bidirectional")
-    [architecture] = json.loads((path / "config.json").read_text())["architectures"]
-    model: Any = getattr(transformers, architecture).from_pretrained(path, dtype=torch.float32).eval()
-    drawn = torch.Generator().manual_seed(5)
-    if checkpoint.spec.patches is None:
-        texts = [torch.randint(0, 97, (length,), generator=drawn) for length in lengths]
-        rows = TextRows.load(checkpoint, torch.float32)
-        embedded = [rows.forward(text.tolist()) for text in texts]
-        found = [
-            model(text[None], attention_mask=torch.ones_like(text[None]), output_hidden_states=True) for text in texts
-        ]
-    else:
-        images = torch.randn(len(lengths), 3, 12, 20, generator=drawn)
-        patches = PatchRows.load(checkpoint, torch.float32)
-        embedded = [patches.forward(image) for image in images]
-        found = [model(pixel_values=image[None], output_hidden_states=True) for image in images]
-    wanted = [each.hidden_states[-1][0].clone() for each in found]
-    return Read(path, checkpoint.spec, torch.cat(embedded).clone(), [len(each) for each in embedded], wanted)
 
 
 async def check_form(read: Read, form: str, names: Sequence[str], shares: Sequence[float] = ()) -> None:

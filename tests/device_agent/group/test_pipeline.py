@@ -1,0 +1,127 @@
+"""How steps pass through stages: in which micro-batches, and how many steps at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from groups import PORTAL, group_here, plan_of
+from hypothesis import given
+from hypothesis import strategies as st
+from submodel_conformance import check_submodel, rows
+from tiny_models import build_tiny
+
+from device_agent.group.heads import BatchHead, ReadHead, RowsHead
+from device_agent.group.pipeline import LEAST_ROWS, UNCUT, Pipeline
+from device_agent.planning.plan import GroupPlan, Sharded, Whole
+from split_model.checkpoint import Checkpoint
+from split_model.offload.units import Unit
+from split_model.slices import Slice
+from split_model.stack import Span, Stack
+
+SESSIONS, STEPS = 5, 6
+
+
+def plan(*members: int, **more: object) -> GroupPlan:
+    """Whole layers, each at one of some members."""
+    names = tuple(str(each) for each in range(max(members) + 1))
+    return GroupPlan("", names, "portal", tuple(Whole(each) for each in members), **more)  # type: ignore[arg-type]
+
+
+def step_of(sessions: list[int]) -> RowsHead | BatchHead:
+    """Rows of so many sessions."""
+    parts = tuple(RowsHead(number, 7, rows, 1) for number, rows in enumerate(sessions))
+    return parts[0] if len(parts) == 1 else BatchHead(parts)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=12),
+    st.lists(st.integers(1, 100), min_size=1, max_size=15),
+    st.integers(1, 6),
+)
+def test_a_step_is_cut_into_what_it_has(members: list[int], sessions: list[int], micro_batches: int) -> None:
+    """All rows, in order, none empty, never more micro-batches than asked for, and no session of several in two."""
+    pipeline = Pipeline.of(plan(*members, micro_batches=micro_batches))
+    head = step_of(sessions)
+    ranges = pipeline.cut(head)
+    assert [each.start for each in ranges] == [0, *(each.stop for each in ranges[:-1])]
+    assert ranges[-1].stop == sum(sessions) and all(ranges)
+    if len(sessions) > 1:
+        assert len(ranges) == min(micro_batches, len(sessions))
+        ends = {sum(sessions[: number + 1]) for number in range(len(sessions))}
+        assert {each.stop for each in ranges} <= ends
+    else:
+        assert len(ranges) <= pipeline.members
+        assert len(ranges) == 1 or min(len(each) for each in ranges) >= LEAST_ROWS - 1
+
+
+def test_a_prompt_is_cut_where_members_come_twice() -> None:
+    """Into as many parts as there are members, if they are long enough; whole texts never."""
+    twice = Pipeline.of(plan(0, 1, 0, 1))
+    assert twice.interleaved and [len(each) for each in twice.cut(step_of([65]))] == [32, 33]
+    assert [len(each) for each in twice.cut(step_of([2 * LEAST_ROWS - 1]))] == [2 * LEAST_ROWS - 1]
+    assert twice.cut(ReadHead((50, 50))) == [range(100)]
+    assert Pipeline.of(plan(0, 0, 1)).cut(step_of([65])) == [range(65)]
+
+
+def test_steps_follow_one_another_where_each_leaves_a_member_for_good() -> None:
+    """As many as there are stages; one where they come back, are cut, read weights, or share layers."""
+    assert Pipeline.of(plan(0, 0, 1, 2)).steps_at_once == 3
+    assert Pipeline.of(plan(0, 1, 0)).steps_at_once == 1
+    assert Pipeline.of(plan(0, 1, micro_batches=2)).steps_at_once == 1
+    assert Pipeline.of(plan(0, 1, streamed=((Unit(0, "mlp"),), ()), ring_bytes=(10, 0))).steps_at_once == 1
+    assert Pipeline.of(GroupPlan("", ("a",), "a", (Sharded((1,), (1,)), Whole(0)))) == UNCUT
+    assert UNCUT.steps_at_once == 1
+
+
+def tiny(name: str, folder: Path) -> Path:
+    """A tiny model, built where nobody has built it yet."""
+    path = folder / name
+    return path if path.exists() else build_tiny(name, path)
+
+
+@pytest.mark.parametrize(
+    ("form", "names", "shares"),
+    [
+        ("interleaved", ("one", PORTAL), ()),
+        ("interleaved", (PORTAL, "two"), ()),
+        ("interleaved-layers", ("one", "two"), (0.0, 1.0)),
+        ("interleaved-layers", ("one", "two", PORTAL), (1.0, 2.0, 0.0)),
+    ],
+)
+async def test_an_interleaved_pipeline_conforms(
+    form: str, names: tuple[str, ...], shares: tuple[float, ...], tiny_folder: Path
+) -> None:
+    """Prompts, steps, truncations, forks and several sessions, wherever the portal stands: as any other submodel."""
+    path = tiny("llama", tiny_folder)
+    spec = Checkpoint.open(path).spec
+    stack = Stack.load(Checkpoint.open(path), Slice(1, spec.num_layers), torch.float32)
+    with group_here(path, plan_of(spec, form, names, shares, layers=3, micro_batches=3), first=1) as group:
+        await check_submodel(group, stack)
+
+
+@pytest.mark.parametrize("name", ["mistral-window", "gpt2"])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+async def test_sessions_in_micro_batches(name: str, micro_batches: int, tiny_folder: Path) -> None:
+    """Several sessions at once, with prompts that are cut and without, decode rows and drafts: each as if alone."""
+    path = tiny(name, tiny_folder)
+    checkpoint = Checkpoint.open(path)
+    stack = Stack.load(checkpoint, Slice(0, checkpoint.spec.num_layers), torch.float32)
+    size = checkpoint.spec.hidden_size
+
+    async def check(number: int) -> None:
+        lengths = [7 + 31 * number, *(1 + number * (step % 3) for step in range(STEPS))]
+        hidden = rows(sum(lengths), size, number)
+        cache, session = stack.new_cache(len(hidden)), group.open(len(hidden))
+        for begin, end in pairwise([sum(lengths[:count]) for count in range(len(lengths) + 1)]):
+            got = await asyncio.wait_for(session.forward(hidden[begin:end], min(end - begin, 40)), 60)
+            expected = stack.forward(hidden[begin:end], [Span(cache, end - begin)])[-40:]
+            torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
+        session.close()
+
+    made = plan_of(checkpoint.spec, "interleaved", ("one", PORTAL, "three"), micro_batches=micro_batches)
+    with group_here(path, made) as group:
+        await asyncio.gather(*(check(number) for number in range(SESSIONS)))
