@@ -21,7 +21,6 @@ class AdapterDrafter:
     """See ``drafting.drafter.Drafter``."""
 
     tree_nodes = 0
-    reads_tokens = False
 
     def __init__(self, name: str, layer: AdapterLayer, head: Head, parameters: int) -> None:
         self.name = name

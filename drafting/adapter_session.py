@@ -16,7 +16,7 @@ from drafting.adapter_layer import AdapterLayer
 from drafting.drafter import NODE_SLOTS, Guess, new_nodes
 from drafting.waiting_rows import BATCH_ROWS, WaitingRows
 from split_model.attention import Sight, sight_of
-from split_model.device import put
+from split_model.device import joined_rows, put
 from split_model.stack import Head, Span
 from split_model.tree import TRUNK, Tree
 
@@ -79,7 +79,7 @@ class AdapterSession:
         return self._guess
 
     @torch.inference_mode()
-    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor, tokens: torch.Tensor | None = None) -> list[Guess | None]:
         """Raises CacheFull for too many nodes."""
         new = new_nodes(tree, shallow, self._position, len(self._node_outs))
         if shallow.shape[1] != self._layer.hidden_size:
@@ -94,7 +94,7 @@ class AdapterSession:
         for end in self._waves(tree, new):
             outs.append(self._run_nodes(tree, range(first, end), shallow[first - new.start : end - new.start]))
             first = end
-        logits = self._head.forward(_joined(outs))
+        logits = self._head.forward(joined_rows(outs))
         guesses = [Guess(self._source, row) for row in logits.unbind(0)]
         self._node_guesses += guesses
         return list(guesses)
@@ -159,7 +159,7 @@ class AdapterSession:
     def _run_waiting(self) -> None:
         """Runs the first rows that wait, in one batch."""
         pieces = self._waiting.take(BATCH_ROWS)
-        x = self._layer.kept(_joined([shallow for shallow, _ in pieces]))
+        x = self._layer.kept(joined_rows([shallow for shallow, _ in pieces]))
         if any(deep is not None for _, deep in pieces):
             x = self._with_deep(x, pieces)
         rows, start = x.shape[0], self._cache.length
@@ -168,7 +168,7 @@ class AdapterSession:
 
     def _with_deep(self, x: torch.Tensor, pieces: Sequence[tuple[torch.Tensor, torch.Tensor | None]]) -> torch.Tensor:
         """``x`` of all pieces with what the deep rows of some of them add."""
-        added = self._layer.added(_joined([deep for _, deep in pieces if deep is not None]))
+        added = self._layer.added(joined_rows([deep for _, deep in pieces if deep is not None]))
         if len(added) == len(x):
             return x + added
         parts = []
@@ -211,7 +211,7 @@ class AdapterSession:
         known = [(row, out) for row, out in enumerate(outs) if out is not None]
         if not known:
             return x
-        added = self._layer.added(_joined([out for _, out in known]))
+        added = self._layer.added(joined_rows([out for _, out in known]))
         if len(known) == len(outs):
             return x + added
         return x.index_add(0, put(torch.tensor([row for row, _ in known]), x.device), added)
@@ -220,7 +220,3 @@ class AdapterSession:
 def _run_of(path: tuple[int, ...], known: int) -> tuple[int, ...]:
     """As much of ``path`` as is among the first ``known`` nodes."""
     return tuple(node for node in path if node < known)
-
-
-def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -42,7 +42,6 @@ class RoundCosts:
         # Fading sums over verifications of 1, x, x x, y and x y, where x is the rows but one, y the seconds.
         self._sums = [0.0] * 5
         self._draft_s: float | None = None
-        self._waiting = 1.0
         self.link_row_s = 0.0
         self._step_s: float | None = None
 
@@ -72,15 +71,9 @@ class RoundCosts:
         self.link_row_s = sum(row_bytes / each for each in (pace.up_bytes_s, pace.down_bytes_s) if each)
         self._step_s = pace.step_s
 
-    def verified(self, rows: int, seconds: float, waited_s: float | None = None) -> None:
-        """A verification of ``rows`` took ``seconds``.
-
-        Args:
-            waited_s: how long of it the device had nothing to do but to wait; None: all the time.
-        """
+    def verified(self, rows: int, seconds: float) -> None:
+        """A verification of ``rows`` took ``seconds``, from when the last was sent to when the answer came."""
         assert rows > 0 and seconds >= 0
-        if seconds > 0 and waited_s is not None:
-            self._waiting = ALPHA * self._waiting + (1 - ALPHA) * min(waited_s / seconds, 1.0)
         x = rows - 1
         expected = self._round_s + x * self._row_s
         error = seconds - expected
@@ -105,7 +98,7 @@ class RoundCosts:
         """
         if not self._draft_s:
             return 0
-        return int(self._waiting * (self.round_s + (rows - 1) * self.row_s) / self._draft_s)
+        return int((self.round_s + (rows - 1) * self.row_s) / self._draft_s)
 
     def _solve(self) -> None:
         """Least squares of the sums and the anchor; then the anchor follows."""

@@ -65,12 +65,14 @@ class DraftSession(Protocol):
         """About the token after the last one observed; None where the drafter has nothing to say."""
         ...
 
-    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor, tokens: torch.Tensor | None = None) -> list[Guess | None]:
         """The last nodes of ``tree``, as many as there are rows, are new to this session, and no others.
 
         Args:
             tree: with tokens, its trunk being the observed text; the same one until something is observed.
             shallow: the input submodel's rows of the new nodes, ``[new, hidden_size]``.
+            tokens: of the new nodes, int64 ``[new]`` where the layers are, while the tree says ``NOBODY`` of some of
+                them, since the host has not been told yet; None where the tree knows.
 
         Returns:
             what may follow each of them.
@@ -121,12 +123,6 @@ class Drafter(Protocol):
 
         0: the draft is a chain, as it is for all but Medusa.
         """
-        ...
-
-    @property
-    def reads_tokens(self) -> bool:
-        """Whether its sessions look at the tokens of nodes; else their rows are enough, and a draft can be made on a
-        device before the host knows what it says."""
         ...
 
     def apart(self) -> Drafter:

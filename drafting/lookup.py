@@ -39,7 +39,6 @@ class LookupDrafter:
     name = NAME
     parameters = 0
     tree_nodes = 0
-    reads_tokens = True
 
     def apart(self) -> LookupDrafter:
         """Itself: it learns nothing from texts."""
@@ -79,7 +78,7 @@ class LookupSession:
         self._catch_up()
         return self._guess_at(self._index.end)
 
-    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor, tokens: torch.Tensor | None = None) -> list[Guess | None]:
         new = new_nodes(tree, shallow, self.position, len(self._nodes))
         self._catch_up()
         for node in new:

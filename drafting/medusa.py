@@ -53,7 +53,6 @@ class MedusaDrafter:
 
     name = "medusa"
     tree_nodes = TREE_NODES
-    reads_tokens = True
 
     def __init__(self, heads: Sequence[MedusaHead], head: Head, hidden_size: int, parameters: int) -> None:
         self.parameters = parameters
@@ -133,7 +132,7 @@ class MedusaSession:
         return self._said(0)
 
     @torch.inference_mode()
-    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor, tokens: torch.Tensor | None = None) -> list[Guess | None]:
         """Nothing is kept of nodes, so any last ones may be asked about."""
         new = new_nodes(tree, shallow, self._position, len(tree) - len(shallow))
         return [self._said(len(tree.path(node))) for node in new]

@@ -88,35 +88,35 @@ class Proposer:
             ]
         return self._drawn(q, start, len(drafted), count, guess.source)
 
-    @property
-    def looks_back(self) -> bool:
-        """Whether what may follow depends on the tokens before in another way than by the guess: through penalties."""
-        return self._warps_by_text
-
     @torch.inference_mode()
     def pick(
-        self, guess: Guess, generated: int, drafted: int
+        self, guess: Guess, generated: Sequence[int], drafted: Sequence[int], unseen: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """The first of ``candidates`` where ``guess`` has logits and nothing ``looks_back``. Their device is not waited
-        for.
+        """The first of ``candidates`` where ``guess`` has logits. Their device is not waited for.
 
         Args:
-            generated, drafted: how many they are.
+            generated, drafted: see ``candidates``.
+            unseen: the drafted tokens behind them that the host does not know, int64 ``[1]`` each, where the logits
+                are.
 
         Returns:
             token int64 ``[1]``, weight float32 ``[1]``, both where the logits are, and ``Candidate.chances``. The token
             is ``NOBODY``, or the weight no number, where there is none.
         """
-        logits, start = guess.logits, len(self._prompt) + generated
-        assert logits is not None and not self._warps_by_text
+        logits, start, depth = guess.logits, len(self._prompt) + len(generated), len(drafted) + len(unseen)
+        assert logits is not None
+        text = [*generated, *drafted] if self._warps_by_text else ()
+        further = torch.cat(list(unseen)) if unseen and self._warps_by_text else None
         if self._params.is_greedy:
+            if self._warps_by_text:
+                logits = penalised(logits, self._params, self._prompt, text, further)
             ids = logits.argmax(0, keepdim=True)
             return ids, (logits.take(ids) - logits.logsumexp(0)).exp(), None
-        q = probabilities(logits, self._params, self._prompt)
+        q = probabilities(logits, self._params, self._prompt, text, further)
         if self._rule == "keyed":
-            ids = drawn(q, self._seed, start + drafted)
+            ids = drawn(q, self._seed, start + depth)
             return ids, q.take(ids.clamp(min=0)), None
-        return drawn(q, self._seed, start + drafted, 1, stream(DRAFT_STREAM, start)), q.amax(0, keepdim=True), q
+        return drawn(q, self._seed, start + depth, 1, stream(DRAFT_STREAM, start)), q.amax(0, keepdim=True), q
 
     def _likeliest(self, logits: torch.Tensor, text: Sequence[int], count: int, source: str) -> list[Candidate]:
         """By logits; the weight is the probability at temperature 1, as in HAT Eq. 5."""

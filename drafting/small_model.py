@@ -36,9 +36,11 @@ class SmallModel:
         self._vocab_size = vocab_size
         self._own_vocab_size = embedding.weight.shape[0]
 
-    def rows(self, tokens: Sequence[int]) -> torch.Tensor:
+    def rows(self, tokens: Sequence[int] | torch.Tensor) -> torch.Tensor:
         """The embedded tokens; of a token that only the target has, whichever the last of this model's own is."""
         last = self._own_vocab_size - 1
+        if isinstance(tokens, torch.Tensor):
+            return self._embedding.forward(tokens.clamp(0, last))
         return self._embedding.forward([min(token, last) for token in tokens])
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -54,7 +56,6 @@ class SmallModelDrafter:
     """See ``drafting.drafter.Drafter``."""
 
     tree_nodes = 0
-    reads_tokens = True
 
     def __init__(self, name: str, model: SmallModel, parameters: int) -> None:
         self.name = name
@@ -152,7 +153,7 @@ class SmallModelSession:
         return self._guess
 
     @torch.inference_mode()
-    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor, tokens: torch.Tensor | None = None) -> list[Guess | None]:
         """Raises CacheFull for too many nodes."""
         if self.position > self._limit:
             return [None] * len(shallow)
@@ -164,7 +165,8 @@ class SmallModelSession:
         self._cache.reserve(len(new))
         self._tree = tree
         span = Span(self._cache, len(new), tree.sees(new.start))
-        hidden = self._model.stack.forward(self._model.rows(tree.tokens[new.start :]), [span])
+        rows = self._model.rows(tree.tokens[new.start :] if tokens is None else tokens)
+        hidden = self._model.stack.forward(rows, [span])
         guesses = [Guess(self._source, row) for row in self._model.logits(hidden).unbind(0)]
         self._node_guesses += guesses
         return list(guesses)

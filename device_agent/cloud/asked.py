@@ -1,17 +1,50 @@
-"""What a session may ask of the cloud, and the pieces in which its rows go there."""
+"""What a session may ask of the cloud, the pieces in which its rows go there, and where the time of a turn went."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 
-from device_agent.cloud.times import Turn
+from split_model.hints import TimeSpent, TurnSpent
 from split_model.tree import Tree
+from wire.errors import SessionFailed
+from wire.frames import Tensor
 from wire.outbox import Outgoing
+from wire.session_messages import Result
+
+
+@dataclass
+class Turn:
+    """The times of one turn of a session: of its prompt, and from one wanted answer of the cloud behind it to the next.
+    ``attachment.count`` adds to it.
+
+    Attributes:
+        prompt_end: the position at which its prompt ends.
+        at: up to when it is known where the time went, in seconds of the clock that all moments here are of.
+        asked_at: when its first rows were handed over, from which the prompt's time is counted.
+        prompt, decode, answers: as of ``TurnSpent``; no prompt until it is answered.
+    """
+
+    prompt_end: int
+    at: float
+    asked_at: float | None = None
+    prompt: TimeSpent | None = None
+    decode: TimeSpent = field(default_factory=TimeSpent)
+    answers: int = 0
+
+    @property
+    def spent(self) -> TurnSpent | None:
+        """Where the time went so far; None until the prompt is answered."""
+        return None if self.prompt is None else TurnSpent(self.prompt, self.decode, self.answers)
+
+    def fork(self, position: int, now: float) -> Turn:
+        """That of a session which goes on ``now`` where this one was at ``position``, its prompt being answered: the
+        prompt's time is the same, the rest its own."""
+        return Turn(position, now, prompt=self.prompt)
 
 
 @dataclass
@@ -56,3 +89,25 @@ class Piece:
 
 Request: TypeAlias = Asked | int | tuple[int, ...]
 """What may be asked: a forward, to forget all from a position on, or to go on with a path of nodes."""
+
+
+class Attached(Protocol):
+    """A session's place at a cloud server, as its link sees it."""
+
+    def answered(self, result: Result, tensors: tuple[Tensor, ...]) -> None:
+        """A forward's result has come."""
+
+    def advised(self, begin: int, sizes: Sequence[int]) -> None:
+        """How to cut its rows from position ``begin`` on into chunks."""
+
+    def ended(self, failure: SessionFailed) -> None:
+        """The cloud server has ended the session, or is to be left."""
+
+    def lost(self) -> None:
+        """The connection is gone."""
+
+    def pump(self) -> None:
+        """The link has room again for what was held."""
+
+    def look(self, now: float) -> None:
+        """Called every second, to see what is overdue."""

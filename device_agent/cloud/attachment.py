@@ -8,18 +8,22 @@ from contextlib import suppress
 
 import torch
 
-from device_agent.cloud.asked import Piece
+from device_agent.cloud.asked import Piece, Turn
 from device_agent.cloud.chunks import DEFAULT_CHUNK
 from device_agent.cloud.link import CloudLink
 from device_agent.cloud.log import SessionLog
 from device_agent.cloud.recovery import LOSSES, Kept, Recovery
+from split_model.hints import TimeSpent
 from split_model.packed_rows import unpack
 from split_model.tensor_bytes import finite, from_bytes
 from wire.credits import Window
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
+from wire.limits import MAX_TIMES
 from wire.messages import AnyMessage
-from wire.session_messages import Close, CloudWelcome, Forward, Keep, Result, Truncate
+from wire.session_messages import Close, CloudWelcome, Forward, Keep, Result, Timing, Truncate
+
+LONGEST_US = 2**32 - 1
 
 
 class Attachment:
@@ -137,7 +141,7 @@ class Attachment:
                 self._recovery.progressed()
             if piece.last and asked.want:  # The times of what this piece was the last to ask for.
                 at = log.history.length
-                asked.turn.answered(link.times, at, piece.posted, now, result.queue_us, result.step_us)
+                count(asked.turn, link.took, at, piece.posted, now, result.queue_us, result.step_us)
         if log.unsent:
             self.pump()
         return None
@@ -225,3 +229,32 @@ def _fits(piece: Piece, tensors: tuple[Tensor, ...]) -> bool:
     name = str(piece.hidden.dtype).removeprefix("torch.")
     shape = (piece.want, piece.hidden.shape[1])
     return len(tensors) == 1 and tensors[0].shape == shape and tensors[0].dtype == name
+
+
+def count(turn: Turn, took: Timing, position: int, posted: float, now: float, queue_us: int, step_us: int) -> None:
+    """A wanted answer has come ``now``, the rows up to ``position`` being answered: its time is told to ``took``, and
+    where it went to the ``turn``.
+
+    Args:
+        posted: when the last of what it answers was sent. Where that was before the answer before it came, the device
+            took no time of its own.
+        queue_us, step_us: as the cloud says; no more of them counts than there was time.
+    """
+    if turn.asked_at is None or (turn.prompt is None and position < turn.prompt_end):
+        return
+    times_us, since = (took.ttft_us, turn.asked_at) if turn.prompt is None else (took.tbt_us, turn.at)
+    if len(times_us) < MAX_TIMES:
+        times_us.append(min(LONGEST_US, round((now - since) * 1e6)))
+    left = now - turn.at
+    device_s = min(max(0.0, posted - turn.at), left)
+    left -= device_s
+    step_s = min(step_us / 1e6, left)
+    left -= step_s
+    queue_s = min(queue_us / 1e6, left)
+    turn.at = now
+    spent = TimeSpent(device_s, left - queue_s, queue_s, step_s)
+    if turn.prompt is None:
+        turn.prompt = spent
+    else:
+        turn.decode += spent
+        turn.answers += 1

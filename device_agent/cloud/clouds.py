@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from device_agent.cloud.keeping import keep
 from device_agent.cloud.link import CloudLink
 from device_agent.sharing.events import set_within
 from wire.errors import Code, SessionFailed
@@ -39,7 +40,7 @@ class Clouds:
 
     async def run(self) -> None:
         """Stay connected to all, for ever."""
-        tasks = [asyncio.create_task(work) for work in (self._spread(), *(link.run() for link in self.links))]
+        tasks = [asyncio.create_task(work) for work in (self._spread(), *(keep(link) for link in self.links))]
         try:
             await asyncio.gather(*tasks)
         finally:

@@ -1,65 +1,136 @@
-"""The connection to one cloud server: dialled again whenever it ends, with the sessions that are attached there now."""
+"""The link to one cloud server: what goes there and comes back, for the sessions that are attached there, and how fast.
+
+``keeping`` dials it, and again whenever its connection ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
-import structlog
 import torch
 
-from device_agent.cloud.bandwidth import SHORT_BYTES
-from device_agent.cloud.times import LinkPace, Times
-from device_agent.redial import stay_connected
+from device_agent.cloud.asked import Attached
+from device_agent.cloud.bandwidth import ALPHA, SHORT_BYTES, THRESHOLD, LinkMonitor
 from service.sparing_log import SparingLog
+from split_model.hints import Pace
 from split_model.packed_rows import shortest
-from wire.connection import Role, failure_of
-from wire.errors import REFUSALS, Code, ConnectionFailed, SessionFailed
+from wire.connection import failure_of
+from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Frame, Tensor
-from wire.limits import CLOUD_LINK, ITEM_BYTES, MAX_QUEUED_BYTES
+from wire.limits import CLOUD_LINK, ITEM_BYTES, MAX_QUEUED_BYTES, PACK_BELOW_BYTES_S, PACK_BYTES
 from wire.message import Drain, Failed
 from wire.messages import AnyMessage
 from wire.outbox import Outgoing
-from wire.session_messages import Advice, CloudWelcome, DeviceHello, Forward, Result
-from wire.stream import Stream, dial
+from wire.session_messages import Advice, CloudWelcome, DeviceHello, Forward, LinkState, Result, Timing
+from wire.stream import Stream
 
-log = structlog.get_logger()
 often = SparingLog()
 
-LOOK_EVERY_S = 1.0
-"""How often overdue answers are looked for and times are reported."""
+UNPACK_ABOVE = 2.0
+"""Rows go unpacked again where the link seems so many times as fast as where packing begins."""
+
+SHORT_FRAMES = 64
+"""The shortest round trip of so many short frames is one of the link, or little more: some of them waited for none."""
 
 CROWDED_BYTES = MAX_QUEUED_BYTES // 16
 """Bytes waiting to be sent at which long frames wait with their sessions: enough to keep a fast link busy, and far from
 where they are refused."""
 
-ROOM_EVERY_S = 0.005
-"""How often is looked whether there is room again."""
 
+class LinkPace:
+    """How fast one connection and the server behind it are; the next connection begins with nothing known.
 
-class Attached(Protocol):
-    """A session's place at a cloud server, as its link sees it."""
+    Short frames measure the round trip and the step, long ones the bandwidth: nobody computes for a round of a few rows
+    what only a prompt can change.
 
-    def answered(self, result: Result, tensors: tuple[Tensor, ...]) -> None:
-        """A forward's result has come."""
+    Args:
+        row_bytes: of one row; a frame of one is short, however long.
+        may_pack: whether rows may be packed.
 
-    def advised(self, begin: int, sizes: Sequence[int]) -> None:
-        """How to cut its rows from position ``begin`` on into chunks."""
+    Attributes:
+        pace: what is known; of steps a moving mean, of those that had short frames of ours.
+        changed: whether a bandwidth is news since ``news`` was asked last.
+    """
 
-    def ended(self, failure: SessionFailed) -> None:
-        """The cloud server has ended the session, or is to be left."""
+    def __init__(self, row_bytes: int, may_pack: bool) -> None:
+        self.pace = Pace()
+        self.changed = False
+        self._short_bytes = max(SHORT_BYTES, row_bytes)
+        self._bandwidth = LinkMonitor(self._short_bytes)
+        self._round_trips: deque[float] = deque(maxlen=SHORT_FRAMES)
+        self._rtt_s: float | None = None
+        self._may_pack = may_pack
+        self._packing = True
+        self._told_draft_us = 0
 
-    def lost(self) -> None:
-        """The connection is gone."""
+    def packs(self, length: int) -> bool:
+        """Whether rows of so many bytes had better be packed: where the link is slower than packing and unpacking are.
 
-    def pump(self) -> None:
-        """The link has room again for what was held."""
+        What the bandwidth is measured by are the rows' own bytes, so it seems higher where they are packed: that is no
+        reason to stop. While it is not known, those are packed that measure it.
+        """
+        if not self._may_pack or length < PACK_BYTES:
+            return False
+        up_bytes_s = self.pace.up_bytes_s
+        if up_bytes_s is None:
+            return length > self._short_bytes
+        self._packing = up_bytes_s < (UNPACK_ABOVE if self._packing else 1.0) * PACK_BELOW_BYTES_S
+        return self._packing
 
-    def look(self, now: float) -> None:
-        """Called every second, to see what is overdue."""
+    def sent(self, posted: float, up_bytes: int) -> None:
+        """A frame of ``up_bytes`` was given to the link at ``posted``; call it in the order the link sends them."""
+        if up_bytes > self._short_bytes:
+            self._bandwidth.sent(posted, up_bytes)
+
+    def abandoned(self, posted: float, up_bytes: int) -> None:
+        """Nobody waits for the answer to this frame any more."""
+        self._bandwidth.abandoned(posted, up_bytes)
+
+    def answered(
+        self,
+        posted: float,
+        now: float,
+        up_bytes: int,
+        down_bytes: int,
+        queue_s: float,
+        step_s: float,
+        rtt_s: float | None,
+    ) -> None:
+        """A frame that was posted at ``posted`` has been answered ``now``; the rest is as of ``LinkMonitor.answered``.
+
+        rtt_s: round trip of a frame without length as it was measured last, None where it never was. What short frames
+            take is no less, and after enough of them known better.
+        """
+        if rtt_s != self._rtt_s:  # It is newer than all that short frames took so far.
+            self._rtt_s = rtt_s
+            self._round_trips.clear()
+        if up_bytes <= self._short_bytes:
+            mean_s = step_s if self.pace.step_s is None else ALPHA * self.pace.step_s + (1 - ALPHA) * step_s
+            self.pace = replace(self.pace, step_s=mean_s)
+            round_trip_s = now - posted - queue_s - step_s
+            if round_trip_s >= 0:
+                self._round_trips.append(round_trip_s)
+            if down_bytes <= self._short_bytes:
+                return
+        known = list(self._round_trips)
+        if rtt_s is not None and len(known) < SHORT_FRAMES:
+            known.append(rtt_s)
+        self._bandwidth.answered(posted, now, up_bytes, down_bytes, queue_s, step_s, min(known, default=None))
+        self.pace = Pace(self.pace.step_s, self._bandwidth.up_bytes_s, self._bandwidth.down_bytes_s)
+        self.changed = self._bandwidth.changed()
+
+    def news(self, draft_us: int) -> LinkState | None:
+        """What the cloud server is to be told, where enough has changed; it counts as told from now on. ``draft_us`` is
+        what a step of drafting takes here."""
+        if not (self.changed or abs(draft_us - self._told_draft_us) > THRESHOLD * self._told_draft_us):
+            return None
+        self.changed, self._told_draft_us = False, draft_us
+        return LinkState(*self._bandwidth.report(), draft_us)
 
 
 class CloudLink:
@@ -68,17 +139,20 @@ class CloudLink:
     Args:
         url: the cloud server, ``ws://host:port``.
         hello: who this device is and what it expects; the cloud refuses a mismatch.
-        news: set when the connection comes, goes, or begins to drain.
         may_pack: whether rows may be packed.
 
     Attributes:
+        url: where its socket is.
+        news: set when the connection comes, goes, or begins to drain.
         stream, welcome: the connection as it is now, and what the cloud server said when it last welcomed us.
         refusal: why it does not want us, where that is so.
         chunk, first_chunk: rows of a chunk as it advises them for any prompt, and most of a first one; None before it
             has.
         short_rows: rows of a frame that is short enough to be sent always.
-        times: what its answers took.
+        took: times to first token and between tokens since the last report, no more than one message has room for.
         pace: how fast it is, since it was last connected.
+        attached: the sessions here, by their number.
+        held, holding: those that wait for room, in the order in which they get it; whether there are any.
         draft_us: microseconds of a step of drafting here, which the cloud server is told; 0: nothing is drafted.
     """
 
@@ -92,17 +166,16 @@ class CloudLink:
         self.first_chunk: int | None = None
         row_bytes = hello.hidden_size * ITEM_BYTES[hello.dtype]
         self.short_rows = max(1, SHORT_BYTES // row_bytes)
-        self.times = Times()
+        self.took = Timing([], [])
         self._new_pace = partial(LinkPace, row_bytes, may_pack)
         self.pace = self._new_pace()
         self.draft_us = 0
-        self._url = url.rstrip("/") + "/device"
-        self._news = news
-        self._attached: dict[int, Attached] = {}
+        self.url = url.rstrip("/") + "/device"
+        self.news = news
+        self.attached: dict[int, Attached] = {}
         self._numbers = 0
-        self._held: dict[int, None] = {}
-        """Sessions that wait for room, in the order in which they get it."""
-        self._holding = asyncio.Event()
+        self.held: dict[int, None] = {}
+        self.holding = asyncio.Event()
 
     @property
     def ready(self) -> bool:
@@ -112,7 +185,7 @@ class CloudLink:
     @property
     def sessions(self) -> list[Attached]:
         """The sessions attached here."""
-        return list(self._attached.values())
+        return list(self.attached.values())
 
     @property
     def max_rows(self) -> int:
@@ -139,18 +212,18 @@ class CloudLink:
 
     def hold(self, number: int) -> None:
         """Tell session ``number`` when there is room again."""
-        self._held[number] = None
-        self._holding.set()
+        self.held[number] = None
+        self.holding.set()
 
     def attach(self, session: Attached) -> int:
         """A number for ``session`` here, never used before: what still comes for older ones concerns nobody."""
         self._numbers += 1
-        self._attached[self._numbers] = session
+        self.attached[self._numbers] = session
         return self._numbers
 
     def detach(self, number: int) -> bool:
         """Nothing that comes for ``number`` matters any more; False when it was so already."""
-        return self._attached.pop(number, None) is not None
+        return self.attached.pop(number, None) is not None
 
     def post(
         self, message: AnyMessage, tensors: Sequence[Tensor] = (), left: Callable[[], None] | None = None
@@ -166,7 +239,7 @@ class CloudLink:
 
         def left() -> None:
             # Frames of several sessions take turns: the link was free for the next when the last of this one had left.
-            if message.session in self._attached:
+            if message.session in self.attached:
                 pace.sent(now, length)
 
         return self.post(message, [Tensor(*shortest(hidden, pace.packs(length)))], left)
@@ -176,64 +249,42 @@ class CloudLink:
         if self.stream is not None:
             self.stream.withdraw(number)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         """Tell the cloud server how fast it is, where that has changed."""
         news = self.pace.news(self.draft_us)
         if news is not None:
             with suppress(ConnectionFailed):  # Its reader sees to that.
                 self.post(news)
 
-    async def run(self) -> None:
-        """Stay connected, for ever."""
-        await stay_connected("cloud", self._url, self._once)
+    def begin(self, stream: Stream, welcome: CloudWelcome) -> None:
+        """There is a new connection."""
+        self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
+        self.chunk, self.first_chunk, self.pace = None, None, self._new_pace()
+        self.news.set()
 
-    async def _once(self) -> None:
-        try:
-            await self._connection()
-        except ConnectionFailed as failure:
-            self.refusal = failure if failure.code in REFUSALS else None
-            raise
+    def end(self) -> None:
+        """It is gone, and all sessions with it."""
+        self.stream = None
+        self.held.clear()
+        for session in self.sessions:
+            session.lost()
+        self.news.set()
 
-    async def _connection(self) -> None:
-        async with dial(self._url, Role.DEVICE, CLOUD_LINK) as stream:
-            stream.post(self.hello)
-            welcome = (await stream.receive()).message
-            assert isinstance(welcome, CloudWelcome)
-            if not (welcome.max_rows and welcome.window_rows):
-                raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "the cloud server says that it takes no rows at all")
-            self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
-            self.chunk, self.first_chunk, self.pace = None, None, self._new_pace()
-            tasks = [asyncio.create_task(work) for work in (self._read(stream), self._look(), self._make_room())]
-            try:
-                often.info("cloud connected", url=self._url)
-                self._news.set()
-                ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in ended:
-                    task.result()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                self.stream = None
-                self._held.clear()
-                for session in self.sessions:
-                    session.lost()
-                self._news.set()
-                await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _read(self, stream: Stream) -> None:
+    async def read(self, stream: Stream) -> None:
+        """Hand on what comes, until the connection ends."""
         while True:
             self._handle(await stream.receive())
 
     def _handle(self, frame: Frame) -> None:
         message = frame.message
         if isinstance(message, Result):
-            session = self._attached.get(message.session)
+            session = self.attached.get(message.session)
             if session is not None:  # Else it was closed or moved while the answer was on its way.
                 session.answered(message, frame.tensors)
                 if self.pace.changed:
-                    self._tell()
+                    self.tell()
         elif isinstance(message, Failed):
-            session = self._attached.pop(message.subject, None) if message.subject is not None else None
+            session = self.attached.pop(message.subject, None) if message.subject is not None else None
             if session is not None:
                 code, text = failure_of(message)
                 session.ended(SessionFailed(code, text, retry_after_s=message.retry_after_s))
@@ -241,37 +292,9 @@ class CloudLink:
             if message.session is None:
                 self.chunk = max(1, message.sizes[0])
                 self.first_chunk = max(1, message.sizes[1]) if len(message.sizes) > 1 else None
-            elif message.session in self._attached:
-                self._attached[message.session].advised(message.begin, message.sizes)
+            elif message.session in self.attached:
+                self.attached[message.session].advised(message.begin, message.sizes)
         elif isinstance(message, Drain):
             self.draining = True
-            often.info("cloud drains", url=self._url, within_s=message.within_s)
-            self._news.set()
-
-    async def _look(self) -> None:
-        clock = asyncio.get_running_loop().time
-        try:
-            while True:
-                await asyncio.sleep(LOOK_EVERY_S)
-                for session in self.sessions:
-                    session.look(clock())
-                self._tell()
-                timing = self.times.take()
-                if timing is not None:
-                    with suppress(ConnectionFailed):
-                        self.post(timing)
-        except Exception as error:  # Whoever would wait for ever without it must learn of it.
-            log.exception("bug in looking after the sessions of a connection")
-            raise ConnectionFailed(Code.INTERNAL, "the device cannot look after its sessions") from error
-
-    async def _make_room(self) -> None:
-        while True:
-            await self._holding.wait()
-            while self._held:
-                await asyncio.sleep(ROOM_EVERY_S)
-                while self._held and not self.crowded:
-                    number = next(iter(self._held))
-                    del self._held[number]
-                    if number in self._attached:
-                        self._attached[number].pump()
-            self._holding.clear()
+            often.info("cloud drains", url=self.url, within_s=message.within_s)
+            self.news.set()

@@ -98,10 +98,9 @@ class Recovery:
         self._last, self.failure, self._untried = cloud, failure, False
         self._ends[cloud] = max(self._ends.values(), default=0) + 1
         self._losses += suspect
-        wait_s = failure.retry_after_s
-        if wait_s is None and failure.code in NO_ROOM:
-            wait_s = ROOM_AFTER_S
-        if wait_s is not None:
+        # Who says 0 has not said when: to come back at once is neither patience, nor less of an attach than any other.
+        wait_s = failure.retry_after_s or (ROOM_AFTER_S if failure.code in NO_ROOM else 0.0)
+        if wait_s:
             self._not_before[cloud] = now + wait_s * (1 + random / 2)
         elif failure.code not in MOVED:
             self._attaches += 1

@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 import structlog
 import torch
 
-from device_agent.cloud.asked import Asked
+from device_agent.cloud.asked import Asked, Turn
 from device_agent.cloud.attachment import Attachment
 from device_agent.cloud.clouds import Clouds
 from device_agent.cloud.link import CloudLink
 from device_agent.cloud.log import SessionLog
 from device_agent.cloud.recovery import LOSSES, Recovery
-from device_agent.cloud.times import Turn
 from device_agent.sharing.compute import quiet
 from service.sparing_log import SparingLog
 from split_model.hints import Pace, TurnSpent
@@ -133,7 +132,8 @@ class RemoteSession:
         if end > self._positions:
             raise ValueError(f"position {end} is beyond the session's {self._positions}")
         asked = Asked(hidden, want, quiet(self._loop.create_future()), self._turn, tree)
-        self._turn.asked(self._loop.time())
+        if self._turn.asked_at is None:
+            self._turn.asked_at = self._loop.time()
         self._log.forward(asked)
         self._go_on()
         return asked.answer

@@ -1,9 +1,16 @@
-"""Threads that run the work of tenants by turns: one for this device's matrix products, a few that read prompts."""
+"""Threads that run the work of tenants by turns: one for this device's matrix products, a few that read prompts.
+
+Turns are by start-time fair queueing: each tenant has a virtual time, what its work has cost so far. Who has the least
+goes next, and the work of one tenant stays in order. One that comes, or comes back, begins where the least served of
+those who are there stands, so that nobody saves up turns by waiting. So whatever one tenant queues, another's next work
+waits for what runs, and for its share of what follows.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import sys
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,12 +20,88 @@ from threading import Lock
 from time import perf_counter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from device_agent.sharing.fair_queue import FairQueue
+from device_agent.sharing.permit_queue import NOBODY
 
 Value = TypeVar("Value")
+Item = TypeVar("Item")
 
 served_tenant: Final[ContextVar[str]] = ContextVar("served_tenant", default="")
 """Whose request is being served; empty outside any. A session that is opened belongs to this tenant from then on."""
+
+
+class FairQueue(Generic[Item]):
+    """Work of tenants, waiting and running. Pure: what the work is, and what it has cost, is handed in.
+
+    Of one tenant ``most`` may run at once, so that all is never held by one; ``NOBODY`` has no such limit.
+    """
+
+    def __init__(self, most: int = sys.maxsize) -> None:
+        assert most > 0
+        self._most = most
+        self._waiting: dict[str, deque[tuple[int, Item]]] = {}
+        self._running: Counter[str] = Counter()
+        self._times: dict[str, float] = {}
+        self._floor = 0.0
+        """The time at which what runs was begun: nobody who comes now begins below it."""
+        self._added = self._taken = 0
+
+    def __len__(self) -> int:
+        """How much waits."""
+        return self._added - self._taken
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits or runs."""
+        return not (self._waiting or self._running)
+
+    def others_wait(self, tenant: str) -> bool:
+        """Whether anything of another tenant waits."""
+        return len(self._waiting) > (tenant in self._waiting)
+
+    def add(self, tenant: str, item: Item) -> None:
+        """``item`` waits, behind all that this tenant has added before."""
+        line = self._waiting.get(tenant)
+        if line is None:
+            line = self._waiting[tenant] = deque()
+            self._times[tenant] = max(self._times.get(tenant, 0.0), self._floor)
+        self._added += 1
+        line.append((self._added, item))
+
+    def take(self) -> tuple[str, Item] | None:
+        """What runs next, and whose it is; ``done`` must follow. None where nothing may run now."""
+        waiting, times, running = self._waiting, self._times, self._running
+        may = [each for each in waiting if each == NOBODY or running[each] < self._most]
+        if not may:
+            return None
+        # What runs is not in the times yet. Of equals the one that has waited longest.
+        tenant = min(may, key=lambda each: (times[each], running[each], waiting[each][0][0]))
+        _, item = waiting[tenant].popleft()
+        if not waiting[tenant]:
+            del waiting[tenant]
+        self._taken += 1
+        running[tenant] += 1
+        self._floor = max(self._floor, times[tenant])
+        return tenant, item
+
+    def done(self, tenant: str, cost: float) -> None:
+        """What was taken of this tenant is done and has cost so much, 0 or more."""
+        self._times[tenant] += cost
+        self._running[tenant] -= 1
+        if not self._running[tenant]:
+            del self._running[tenant]
+        if self.idle:  # Everybody has had all they asked for.
+            self._times.clear()
+            self._floor = 0.0
+        elif len(self._times) > 2 * (len(self._waiting) + len(self._running)):
+            here = self._waiting.keys() | self._running.keys()
+            self._times = {each: time for each, time in self._times.items() if each in here or time > self._floor}
+
+    def clear(self) -> list[Item]:
+        """Forget all that waits; in the order of their coming."""
+        left = sorted((each for line in self._waiting.values() for each in line), key=lambda each: each[0])
+        self._waiting.clear()
+        self._taken = self._added
+        return [item for _, item in left]
 
 
 class _Work(NamedTuple):
@@ -34,23 +117,14 @@ class FairThreads:
 
     def __init__(self, count: int, name: str) -> None:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._queue: FairQueue[_Work] = FairQueue(max(1, count - 1))
+        self.queue: FairQueue[_Work] = FairQueue(max(1, count - 1))  # What waits and runs; read-only for others.
         self._lock = Lock()
         self._stopped = False
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing runs or waits."""
-        return self._queue.idle
-
-    @property
     def wanted(self) -> bool:
         """Whether what runs had better end: other work waits, or the threads are to stop."""
-        return len(self._queue) > 0 or self._stopped
-
-    def others_wait(self, tenant: str) -> bool:
-        """Whether work of another tenant waits."""
-        return self._queue.others_wait(tenant)
+        return len(self.queue) > 0 or self._stopped
 
     def submit(self, work: Callable[[], Value], tenant: str = "", free: bool = False) -> asyncio.Future[Value]:
         """Run ``work`` in this tenant's turn. The future belongs to the running event loop; where it is cancelled
@@ -63,7 +137,7 @@ class FairThreads:
         future: asyncio.Future[Value] = loop.create_future()
         with self._lock:
             self._executor.submit(self._run)  # For each work, one that takes whichever is next by then.
-            self._queue.add(tenant, _Work(work, future, loop, free))
+            self.queue.add(tenant, _Work(work, future, loop, free))
         return quiet(future)
 
     def stop(self) -> None:
@@ -71,27 +145,28 @@ class FairThreads:
         with self._lock:
             self._stopped = True
             self._executor.shutdown(wait=False, cancel_futures=True)
-            left = self._queue.clear()
+            left = self.queue.clear()
         for work in left:
             tell(work.loop, work.future.cancel)
 
     def _run(self) -> None:
         with self._lock:
-            found = self._next()
+            found = self.queue.take()
         # On to the next at once: its tenant may have had as many running as it may when a thread was free for it.
         while found is not None:
             tenant, work = found
             cancelled, began = work.future.cancelled(), perf_counter()
-            value, failure = (None, None) if cancelled else _outcome(work.run)
+            value = failure = None
+            try:
+                value = None if cancelled else work.run()
+            except BaseException as error:  # As an executor does: whoever waits learns of it.
+                failure = error
             with self._lock:  # Before anybody learns that it is done, and asks whether anything runs.
-                self._queue.done(tenant, 0.0 if work.free or cancelled else perf_counter() - began)
-                found = self._next()
+                self.queue.done(tenant, 0.0 if work.free or cancelled else perf_counter() - began)
+                found = self.queue.take()
             if not cancelled:
                 tell(work.loop, _answer, work.future, value, failure)
             del work, value, failure  # Nothing of it is held while the next runs.
-
-    def _next(self) -> tuple[str, _Work] | None:
-        return None if self._stopped else self._queue.take()
 
 
 class Compute(FairThreads):
@@ -117,12 +192,12 @@ class Lane:
     @property
     def idle(self) -> bool:
         """Whether nothing of anybody's runs or waits."""
-        return self.compute.idle
+        return self.compute.queue.idle
 
     @property
     def others_wait(self) -> bool:
         """Whether work of another tenant waits."""
-        return self.compute.others_wait(self.tenant)
+        return self.compute.queue.others_wait(self.tenant)
 
     def submit(self, work: Callable[[], Value]) -> asyncio.Future[Value]:
         """Run ``work`` after everything this tenant submitted before; the future belongs to the running event loop."""
@@ -214,13 +289,6 @@ def quiet(future: asyncio.Future[Value]) -> asyncio.Future[Value]:
     """The same future, which nobody complains about when it fails after its session was closed."""
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     return future
-
-
-def _outcome(run: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    try:
-        return run(), None
-    except BaseException as error:  # As an executor does: whoever waits learns of it.
-        return None, error
 
 
 def _answer(future: asyncio.Future[Value], value: Value, failure: BaseException | None) -> None:

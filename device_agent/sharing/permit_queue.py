@@ -12,9 +12,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from device_agent.sharing.fair_queue import NOBODY
-
 Ticket = TypeVar("Ticket", bound=Hashable)
+
+NOBODY: Final = ""
+"""The tenant where there are no keys: it is the only one."""
 
 PER_FREE: Final = 3
 """Permits that a tenant may hold for each that is free; where there are no keys, there is nobody to leave any for."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from device_agent.sharing.fair_queue import NOBODY
+from device_agent.sharing.permit_queue import NOBODY
 from device_agent.sharing.permits import Permits
 
 PROMPTS: Final = 4

@@ -6,8 +6,8 @@ that came back to the rows that go out next. That is HAT's section 3.4, head and
 chosen tokens need not wait for it. Plain decoding is a round whose draft is empty.
 
 On a device that is not the CPU a plain round crosses to the host once, with the token and its row. A drafted one
-crosses twice where its drafter needs no tokens: for the verdict, which is not to wait for the draft, and for the draft
-with its rows. With another drafter each token of a chain, or each level of a tree, crosses too.
+crosses twice: for the verdict, which is not to wait for the draft, and for the draft with its rows. Each level of a
+tree crosses too.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import cast
 
 import torch
 
 from device_agent.chain.chain import ChainSession
 from device_agent.chain.prefill import prefill
 from device_agent.sharing.compute import Outputs
-from device_agent.speculative.ahead import Ahead
-from device_agent.speculative.making import DraftMaker, Preparation
+from device_agent.speculative.ahead import Ahead, DraftMaker, Preparation
 from device_agent.speculative.way import DraftingWay, Tally
+from device_agent.speculative.whole_drafts import whole_drafts
 from drafting.choosing import Chooser, Chosen, Verdict
-from drafting.drafter import TreeDraftSession
 from split_model.device import fetched, on_host, put
 from split_model.tree import TRUNK
 
@@ -157,6 +155,7 @@ class Rounds:
         self._way = way
         self._ahead = Ahead(session)
         self._maker = DraftMaker(session, self._ahead, chooser, way)
+        self._whole = whole_drafts(session, self._ahead, self._maker, chooser, way)
         self._preparation: Preparation | None = None
         self._drafts = False
         """Whether a draft is made in this round."""
@@ -179,7 +178,7 @@ class Rounds:
         self._learn(verdict, waited_s)
         kept, line = self._settle(verdict, deep)
         ends = verdict.chosen[-1].reason is not None
-        self._drafts = not ends and self._maker.room > 0 and self._way.length.begins()
+        self._drafts = not ends and self._room > 0 and self._way.length.begins()
         streams = self._drafts and self._streams
         # What a draft is behind goes with it, where rows are not sent one by one.
         last = None if ends or (self._drafts and not streams) else self._ahead.root_row
@@ -189,11 +188,9 @@ class Rounds:
         if not self._drafts:
             return first
         yield first
-        if self._way.tree_nodes:
-            return self._tree()
-        if self._maker.blind:
-            self._sent, rows = self._maker.at_once(line, self._maker.room)
-            return Out(rows=rows)
+        if self._whole is not None:
+            self._sent, rows, parents = self._whole.make(line, self._room)
+            return Out(rows=rows, parents=parents)
         return (yield from self._chain(line, streams))
 
     def prepare(self) -> bool:
@@ -246,20 +243,11 @@ class Rounds:
 
     def _chain(self, line: Sequence[int], streams: bool) -> Generator[Out, None, Out | None]:
         """The rows of a chain, one by one as they are made, or all together behind the last chosen token's."""
-        for node in self._maker.chain(line, self._maker.room):
+        for node in self._maker.chain(line, self._room):
             self._sent.append(node)
             if streams:
                 yield Out(rows=self._session.outward(self._ahead.nodes[node].row))
         return None if streams else Out(rows=self._session.outward(self._ahead.rows(self._sent)))
-
-    def _tree(self) -> Out:
-        """The rows of a tree behind the last chosen token's, which is one of its nodes for the layers to come."""
-        drafts = cast(TreeDraftSession, self._session.drafts)
-        self._sent += self._maker.branches(drafts.levels(), self._maker.room)
-        row_of = {TRUNK: 0} | {node: row for row, node in enumerate(self._sent, 1)}
-        parents = (TRUNK, *(row_of[self._ahead.tree.parents[node]] for node in self._sent))
-        rows = self._session.outward(self._ahead.rows(self._sent))
-        return Out(rows=rows, parents=parents if self._sent else None)
 
     def _learn(self, verdict: Verdict, waited_s: float | None) -> None:
         """What a verdict teaches."""
@@ -272,7 +260,7 @@ class Rounds:
             for node in self._sent[: len(path) + (not complete)]:
                 candidate, sampled = self._ahead.nodes[node].candidate, not self._chooser.params.is_greedy
                 way.calibration.seen(candidate.source, sampled, candidate.weight, node in path)
-        prepared = self._preparation is not None and self._preparation.begun
+        prepared = self._preparation is not None and bool(self._preparation.leaves)
         last = self._ahead.tree.child(path[-1] if path else TRUNK, verdict.chosen[-1].token)
         for tally in (self.tally, way.tally):
             tally.rounds += 1
@@ -283,5 +271,14 @@ class Rounds:
     @property
     def _streams(self) -> bool:
         """Whether a round's rows are sent one by one."""
-        wanted, together = self._way.settings.stream_rows, self._way.tree_nodes or self._maker.blind
-        return not together and (self._way.costs.one_by_one if wanted == "auto" else wanted == "on")
+        wanted = self._way.settings.stream_rows
+        return self._whole is None and (self._way.costs.one_by_one if wanted == "auto" else wanted == "on")
+
+    @property
+    def _room(self) -> int:
+        """Tokens that may be drafted: as many as there are positions, and tokens that are still wanted."""
+        session, nodes, middle = self._session, self._way.tree_nodes, self._session.chain.middle
+        left = session.positions - session.front.position
+        # A tree goes whole or not at all, and takes as many slots as it has nodes.
+        fits = not nodes or (session.branches and left >= nodes and (middle is None or middle.max_rows > nodes))
+        return min(left, self._chooser.left - 1) if self._way.drafter is not None and fits else 0

@@ -118,5 +118,5 @@ def test_steps_while_waiting_are_those_of_the_paper() -> None:
     assert costs.steps_while_waiting(1) == 5
     assert costs.steps_while_waiting(6) == 6
     for _ in range(100):
-        costs.verified(6, 0.060, waited_s=0.030)
+        costs.verified(6, 0.030)
     assert costs.steps_while_waiting(6) == 3

@@ -33,7 +33,6 @@ class Watched:
     """A real drafter and what it was asked for."""
 
     tree_nodes = 0
-    reads_tokens = True
 
     def __init__(self, drafter: Drafter) -> None:
         self.name = drafter.name
@@ -72,10 +71,10 @@ class WatchedSession:
         self._watched.guesses += 1
         return self._session.guess()
 
-    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor, tokens: torch.Tensor | None = None) -> list[Guess | None]:
         first = len(tree) - len(shallow)
         self._watched.extended.append((tree.parents[first:], tree.tokens[first:]))
-        return self._session.extend(tree, shallow)
+        return self._session.extend(tree, shallow, tokens)
 
 
 @pytest.fixture(scope="module", params=["adapter", "fused"])
