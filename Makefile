@@ -6,11 +6,13 @@
 #   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
-#                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric and bench-gpu print
+#                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric, bench-offload and
+#                     bench-gpu print
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux
-#   make bench-voltage, bench-galaxy   the evaluations of two papers on edge groups, in the same way (ARGS=--quick, --list)
+#   make bench-voltage, bench-galaxy, bench-lime   the evaluations of three papers on edge groups, in the same way (ARGS=--quick,
+#                     --list, "--minutes N")
 #   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock and requirements-dev.lock, with hashes, from pyproject.toml and requirements-dev.in
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
@@ -24,7 +26,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow bench bench-greedy bench-fabric bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy: export OMP_NUM_THREADS := 1
+test test-slow bench bench-greedy bench-fabric bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload: export OMP_NUM_THREADS := 1
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools --generate-hashes
 # PyTorch has a file of its own (it says why). It names its own CUDA packages where its build has any; pinning them here would
@@ -32,9 +34,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-
 WITHOUT_TORCH := awk '/^[^ ]/ { left_out = /^(torch|triton|nvidia-|cuda-)/ } !left_out'
 
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
-bench-engine bench-interference bench-drafting bench-drafting-speed: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
+bench-engine bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-BENCHES := bench-greedy bench-fabric bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy
+BENCHES := bench-greedy bench-fabric bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload
 
 .PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
@@ -83,7 +85,7 @@ $(DEV_READY): $(READY) requirements-dev.lock
 	@touch $@
 
 settings: $(DEV_READY)
-	@$(BIN)/python tests/settings_page.py
+	@PYTHONPATH=. $(BIN)/python tests/settings_page.py
 
 lock:
 	@$(MAKE) --no-print-directory $(DEV_READY)

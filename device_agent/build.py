@@ -13,12 +13,13 @@ from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import PortalGroup, build_group
-from device_agent.build_reader import build_reader, check_translates, kind_of
+from device_agent.build_reader import build_reader, check_translates, kind_of, memory_of
 from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.prefill import WHOLE_PROMPT
 from device_agent.chain.source import Sources
+from device_agent.chain.within_memory import STREAMED_CHUNK, loader_within
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.config import DeviceConfig
 from device_agent.device import Device, Elsewhere
@@ -28,10 +29,11 @@ from device_agent.speculative.drafters import KINDS, Drafters, load_drafters
 from device_agent.speculative.way import DraftingWays
 from service.modes import MODES, NO_DRAFT
 from split_model.checkpoint import Checkpoint
-from split_model.device import choose_device
+from split_model.device import AUTO, choose_device
 from split_model.hub import identity, resolve
 from split_model.load_apart import load_apart
 from split_model.names import model_name
+from split_model.offload.loader import Loader
 from split_model.slices import Slice, held_bytes, input_slice, middle_slice, output_slice, slice_bytes
 from split_model.slices import whole as whole_model
 from split_model.spec import ModelSpec
@@ -67,7 +69,8 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         check_translates(config)
     if config.mode == "u-small" and config.draft[0] in KINDS:
         raise ValueError(f"--mode u-small drafts with a small model, and {config.draft[0]} is none")
-    mode, local, drafts = MODES[config.mode], config.mode == "local", config.wanted_drafters
+    mode, local = MODES[config.mode], config.mode == "local"
+    drafts = (NO_DRAFT,) if kind == "translates" else config.wanted_drafters
     whole = local and set(drafts) == {NO_DRAFT}
 
     def held(spec: ModelSpec) -> list[Slice]:
@@ -84,25 +87,31 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
     dtype = getattr(torch, config.dtype)
     reader_bytes = 0 if spec.reader is None else slice_bytes(spec.reader, whole_model(spec.reader), dtype)
     on, most_bytes = "cpu" if mode.group else config.device, held_bytes(spec, held(spec), dtype) + reader_bytes
-    device = choose_device(on, most_bytes)
-    parts = load_apart(lambda: DeviceParts.load(checkpoint, split, tail, dtype, device))
-    loaded_bytes = parts.loaded_bytes
+    memory = memory_of(config)
+    device = choose_device("cpu" if memory and on == AUTO else on, most_bytes)
+    positions = min(config.max_model_len or spec.max_positions, spec.max_positions)
+    chunk = WHOLE_PROMPT if config.whole_prompts else config.chunk or (STREAMED_CHUNK if memory else 0)
+    loader: Loader | None = None
+    if memory:
+        # Layers that draft run far more often than the others, so they stay.
+        first, rows = 0 if whole else split, min(chunk, positions)
+        loader = load_apart(
+            lambda: loader_within(checkpoint, dtype, memory, positions=positions, rows=rows, first_layer=first)
+        )
+    parts = load_apart(lambda: DeviceParts.load(checkpoint, split, tail, dtype, device, loader))
+    loaded_bytes = parts.loaded_bytes + (0 if loader is None else loader.nbytes)
     folder = Path(config.drafters) if config.drafters else path / "drafters"
     if config.drafters and not folder.is_dir():
         raise ValueError(f"--drafters {config.drafters}: there is no such folder")
     drafters = load_apart(lambda: load(drafts, folder, checkpoint, split, dtype, parts))
     compute = Compute()
-    sources: Sources | None = None
-    if kind == "translates":
-        sources, more_bytes = load_apart(lambda: Sources.load(checkpoint, parts.embedding, parts.front, compute))
-        loaded_bytes += more_bytes
     remote: Elsewhere | None = None
     rest: Submodel | None = None
     group: PortalGroup | None = None
     middle = middle_slice(spec, split, tail)
     if local and not whole:
         # A draft is verified here: behind the layers it was drafted with come the others, as they do in the cloud.
-        stack = load_apart(lambda: Stack.load(checkpoint, middle, dtype, device))
+        stack = load_apart(lambda: Stack.load(checkpoint, middle, dtype, device, loader=loader))
         loaded_bytes += stack.loaded_bytes
         rest = LocalSubmodel(stack, compute)
     elif mode.group:
@@ -116,11 +125,14 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
             config.recover_within_s,
             may_pack=config.pack_rows == "auto",
         )
-    chunk = WHOLE_PROMPT if config.whole_prompts else config.chunk
+    sources: Sources | None = None
+    if kind == "translates":
+        sources, more_bytes = load_apart(lambda: _sources(checkpoint, parts, group, dtype, compute))
+        loaded_bytes += more_bytes
     model = ServedChain(
         chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources),
         tokenizer=Tokenizer.load(path, spec.eos_token_ids),
-        max_positions=min(config.max_model_len or spec.max_positions, spec.max_positions),
+        max_positions=positions,
         default_max_tokens=config.default_max_tokens,
         permits=Permits(config.max_num_seqs),
         conversations=Conversations(config.conversations, config.conversation_mb * 2**20, config.conversation_s),
@@ -130,7 +142,16 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
     served = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
     reported = group.report if group is not None else (lambda: None)
     agent = Agent(config.gateway, served, model, lambda: None if remote is None else remote.connected, reported)
-    return Device(config, agent, model, remote, loaded_bytes)
+    return Device(config, agent, model, remote, loaded_bytes, loader)
+
+
+def _sources(
+    checkpoint: Checkpoint, parts: DeviceParts, group: PortalGroup | None, dtype: torch.dtype, compute: Compute
+) -> tuple[Sources, int]:
+    """What reads prompts, here or in a group, and the bytes that it takes here."""
+    if group is None:
+        return Sources.load(checkpoint, parts.embedding, parts.front, compute)
+    return Sources.over(checkpoint, parts.embedding, group.submodel, dtype, compute)
 
 
 def _hello(config: DeviceConfig, name: str, checkpoint: Checkpoint, middle: Slice) -> DeviceHello:

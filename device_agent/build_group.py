@@ -19,6 +19,7 @@ from device_agent.planning.plan import GroupPlan
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Work
 from service.addresses import host_and_port, host_port
+from service.sizes import bytes_of
 from split_model.checkpoint import Checkpoint
 from split_model.entry import RowEntry
 from split_model.load_apart import load_apart
@@ -91,6 +92,9 @@ class PortalGroup:
                 each.rows_share,
                 each.memory_mb,
                 each.why[:MAX_TEXT],
+                each.streamed[:MAX_TEXT],
+                each.streamed_mb,
+                each.hidden,
             )
             for each in state.members[:MAX_MEMBERS]
         ]
@@ -104,7 +108,7 @@ def usual_work(positions: int, *, reads: bool) -> Work:
         rows = min(PROMPT, positions)
         return Work(rows, wanted=rows)
     new = min(ANSWER, positions // 2)
-    return Work(max(1, min(PROMPT, positions - new)), new)
+    return Work(max(1, min(PROMPT, positions - new)), new, room=positions)
 
 
 def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: Slice) -> PortalGroup:
@@ -124,9 +128,12 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
         raise ValueError("a group computes all layers behind those of --split: leave --tail out")
     positions = min(config.max_model_len or spec.max_positions, spec.max_positions)
     work = usual_work(positions, reads=spec.attention == "bidirectional")
-    planner = ModePlanner(config.mode, spec, config.dtype, name, work, first_layer=held.first_layer)
+    planner = ModePlanner(
+        config.mode, spec, config.dtype, name, work, first_layer=held.first_layer, fewer=config.fewest_devices
+    )
     measured = config.shares == "measured"
-    shape = replace(ModelShape.of(spec, config.dtype), layers=held.num_layers, cross_layers=0)
+    shape = ModelShape.of(spec, config.dtype)
+    shape = replace(shape, layers=shape.layers - held.first_layer)
 
     def even(_: object, members: Sequence[str]) -> GroupPlan:
         return plan_evenly(config.mode, shape, members, name)
@@ -145,10 +152,11 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             address=address,
             port=port,
             positions=positions,
-            budget=config.memory_mb * 10**6,
+            budget=bytes_of("--memory", config.memory),
             name=name,
             group=config.group,
             measured=measured,
+            ahead=planner.ahead if measured else None,
             expects=planner.expects if measured else None,
             remark=lambda: planner.remark,
         ),

@@ -11,24 +11,27 @@ import torch
 from device_agent.agent import Agent
 from device_agent.answering.images import Pixels
 from device_agent.answering.inputs import TextLimits
-from device_agent.answering.reading import ServedReader
+from device_agent.answering.reading import AT_ONCE_ROWS, ServedReader
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import build_group
 from device_agent.chain.reader import Reader
 from device_agent.chain.reading import LocalReadingSubmodel
+from device_agent.chain.within_memory import loader_within
 from device_agent.config import DeviceConfig
 from device_agent.device import Device
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from service.modes import MODES, NO_DRAFT
+from service.sizes import bytes_of
 from split_model.checkpoint import Checkpoint
 from split_model.classes import Classes
-from split_model.device import choose_device
+from split_model.device import AUTO, choose_device
 from split_model.encoder import Encoder
 from split_model.encoder_rows import PatchRows, TextRows
 from split_model.hub import described, resolve
 from split_model.load_apart import load_apart
 from split_model.names import model_name
+from split_model.offload.loader import Loader
 from split_model.pooling import Pooling
 from split_model.slices import slice_bytes, whole
 from split_model.spec import ModelSpec
@@ -54,12 +57,30 @@ def kind_of(model: str) -> Kind:
 
 def check_translates(config: DeviceConfig) -> None:
     """Raises ValueError where a model that reads one text and writes another cannot be served with these settings."""
-    if config.mode != "local":
+    mode = MODES[config.mode]
+    if mode.has_cloud:
         raise ValueError(
             f"it reads one text and writes another, which --mode {config.mode} cannot do: say --mode local"
         )
+    if mode.group and config.split:
+        raise ValueError("a group has all layers of a model that reads one text and writes another: leave --split out")
     if set(config.draft) - {NO_DRAFT}:
         raise ValueError("drafts are for models that write on from a text: leave --draft out")
+    if config.memory and not mode.group:
+        raise ValueError("it reads one text and writes another, and all of it stays in memory: leave --memory out")
+
+
+def memory_of(config: DeviceConfig) -> int:
+    """Bytes that all layers, kept here, must do with; 0: nothing was said, or a group's plan sees to it.
+
+    Raises ValueError where ``--memory`` means nothing.
+    """
+    memory, mode = bytes_of("--memory", config.memory), MODES[config.mode]
+    if memory and mode.has_cloud:
+        raise ValueError(f"--memory is for --mode local and for groups, and --mode {config.mode} is neither")
+    if memory and config.device not in ("auto", "cpu"):
+        raise ValueError(f"--memory is for CPUs: leave it or --device {config.device} out")
+    return 0 if mode.group else memory
 
 
 def build_reader(config: DeviceConfig) -> Device:
@@ -87,7 +108,7 @@ def build_reader(config: DeviceConfig) -> Device:
     name = config.name or f"device-{secrets.token_hex(4)}"
     compute = Compute()
     group = build_group(config, name, checkpoint, whole(spec)) if mode.group else None
-    reader, loaded_bytes = _reader(config, checkpoint, compute, group.submodel if group is not None else None)
+    reader, loaded_bytes, loader = _reader(config, checkpoint, compute, group.submodel if group is not None else None)
     longest = min(spec.max_positions, reader.submodel.max_rows, config.max_model_len or spec.max_positions)
     model = ServedReader(
         reader=reader,
@@ -102,23 +123,31 @@ def build_reader(config: DeviceConfig) -> Device:
     hello = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
     reported = group.report if group is not None else (lambda: None)
     agent = Agent(config.gateway, hello, model, lambda: None if group is None else group.connected, reported)
-    return Device(config, agent, model, group, loaded_bytes)
+    return Device(config, agent, model, group, loaded_bytes, loader)
 
 
 def _reader(
     config: DeviceConfig, checkpoint: Checkpoint, compute: Compute, elsewhere: ReadingSubmodel | None
-) -> tuple[Reader, int]:
-    """What reads, and the bytes loaded for it here: its layers where nobody has them ``elsewhere``."""
+) -> tuple[Reader, int, Loader | None]:
+    """What reads, the bytes loaded for it here, and what loads the rest; its layers where nobody has them
+    ``elsewhere``."""
     spec, dtype = checkpoint.spec, getattr(torch, config.dtype)
     if elsewhere is None:
-        device = choose_device(config.device, slice_bytes(spec, whole(spec), dtype))
-        encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device))
+        memory = memory_of(config)
+        on = "cpu" if memory and config.device == AUTO else config.device
+        device = choose_device(on, slice_bytes(spec, whole(spec), dtype))
+        rows = max(AT_ONCE_ROWS, min(config.max_model_len or spec.max_positions, spec.max_positions))
+        loader: Loader | None = None
+        if memory:
+            loader = load_apart(lambda: loader_within(checkpoint, dtype, memory, positions=rows, rows=rows))
+        encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device, loader))
         here = LocalReadingSubmodel(encoder.stack, compute)
-        return Reader(encoder.embedding, here, encoder.pooling, compute), encoder.loaded_bytes
+        loaded_bytes = encoder.loaded_bytes + (0 if loader is None else loader.nbytes)
+        return Reader(encoder.embedding, here, encoder.pooling, compute), loaded_bytes, loader
     kind: type[TextRows] | type[PatchRows] = TextRows if spec.patches is None else PatchRows
     embedding = load_apart(lambda: kind.load(checkpoint, dtype))
     pooling = load_apart(lambda: Pooling.load(checkpoint, dtype))
-    return Reader(embedding, elsewhere, pooling, compute), embedding.loaded_bytes + pooling.loaded_bytes
+    return Reader(embedding, elsewhere, pooling, compute), embedding.loaded_bytes + pooling.loaded_bytes, None
 
 
 def _limits(most: int, spec: ModelSpec, vectors: TextVectors | None) -> TextLimits:

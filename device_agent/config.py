@@ -56,7 +56,6 @@ class MemberSettings:
     """Its part in a group."""
 
     group_key: str = setting("", "secret that the members of a group share, 16 characters or more", secret=True)
-    memory_mb: int = tuning(0, "memory for its part of the group's layers, in MB; 0: what is free", minimum=0)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from device_agent.chain.model_ends import DeviceParts
 from device_agent.config import DeviceConfig
 from device_agent.warm_up import warm_up, warm_up_reader
 from service.stopping import Urgency, stop_signals
+from split_model.offload.loader import Loader
 
 SWEEP_EVERY_S = 5.0
 """How often conversations that are too old are looked for."""
@@ -39,7 +40,8 @@ class Device:
 
     Attributes:
         remote: who has the middle layers; None where all are here.
-        loaded_bytes: of weights, the drafters' left out.
+        loaded_bytes: of weights, the drafters' left out, and of the buffers of those that do not stay.
+        loader: of the weights that do not stay in memory; None where all do.
     """
 
     config: DeviceConfig
@@ -47,6 +49,7 @@ class Device:
     model: ServedChain | ServedReader
     remote: Elsewhere | None
     loaded_bytes: int
+    loader: Loader | None = None
 
     @property
     def writer(self) -> ServedChain:
@@ -118,6 +121,8 @@ class Device:
         holder = self.model.reader if isinstance(self.model, ServedReader) else self.model.chain
         holder.compute.stop()
         self.model.readers.stop()
+        if self.loader is not None:
+            self.loader.close()
 
     async def _serve(self) -> None:
         if isinstance(self.model, ServedReader):

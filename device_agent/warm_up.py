@@ -17,12 +17,12 @@ from device_agent.answering.answer import ServedChain
 from device_agent.chain.chain import Chain
 from device_agent.chain.prefill import prefill
 from device_agent.chain.reader import Reader
+from device_agent.chain.source import Source
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay
 from drafting.choosing import Chooser
 from drafting.hybrid import HybridDrafter
 from service.draft_settings import DraftSettings
-from split_model.cross import ReadSource
 from split_model.sampling import SamplingParams
 from split_model.warming import WARM_UP_S, Warming
 from wire.errors import SessionFailed
@@ -66,7 +66,7 @@ async def warm_up(model: ServedChain, settings: DraftSettings) -> None:
         log.info("warmed up", seconds=round(monotonic() - began, 1), sizes=warming.done)
 
 
-async def _forwards(chain: Chain, warming: Warming, source: ReadSource | None) -> None:
+async def _forwards(chain: Chain, warming: Warming, source: Source | None) -> None:
     """Run prompts of the sizes that occur, one after the other."""
     while (rows := warming.next(monotonic())) is not None:
         session = chain.open(rows, source=source)
@@ -77,7 +77,7 @@ async def _forwards(chain: Chain, warming: Warming, source: ReadSource | None) -
             session.close()
 
 
-async def _answer(chain: Chain, way: DraftingWay, temperature: float, until: float, source: ReadSource | None) -> None:
+async def _answer(chain: Chain, way: DraftingWay, temperature: float, until: float, source: Source | None) -> None:
     if monotonic() > until:
         return
     prompt = [0, 0]

@@ -47,9 +47,9 @@ EXPOSED = ("x-request-id", "retry-after", "openai-processing-ms")
 """Headers that pages of allowed origins may read."""
 
 
-def create_app(config: GatewayConfig, registry: Registry | None = None) -> FastAPI:
+def create_app(config: GatewayConfig) -> FastAPI:
     """Return the application; ``app.state.desk`` holds its dispatcher and counters."""
-    registry = registry if registry is not None else MemoryRegistry()
+    registry: Registry = MemoryRegistry()
     roster = Roster(config, registry)
     desk = Desk(config, roster, Dispatcher(config, roster), GatewayMetrics())
 

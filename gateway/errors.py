@@ -103,7 +103,7 @@ TOLD: Final = {
         (502, "upstream_error"): (
             Code.CREDIT_EXCEEDED, Code.BAD_FRAME, Code.TOO_LARGE, Code.UNEXPECTED_MESSAGE, Code.VERSION_MISMATCH,
             Code.MODEL_MISMATCH, Code.DIGEST_MISMATCH, Code.SPLIT_MISMATCH, Code.DTYPE_MISMATCH, Code.UNAUTHORIZED,
-            Code.NAME_TAKEN, Code.TOO_LITTLE_MEMORY,
+            Code.NAME_TAKEN, Code.TOO_LITTLE_MEMORY, Code.DISK_FAILED,
             Code.SHAPE_MISMATCH, Code.BAD_POSITION, Code.UNKNOWN_SESSION, Code.DUPLICATE_SESSION,
         ),
         (503, "overloaded"): (

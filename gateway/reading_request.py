@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final, Literal, Union
 
 from gateway.errors import RequestError
-from gateway.request import MOST_CHARACTERS, TOKEN_BYTES, bytes_of
+from gateway.request import TOKEN_BYTES, TextSize, bytes_of
 from wire.reading_messages import MAX_INPUTS, Read
 from wire.request_messages import ServedModel
 
@@ -78,10 +78,10 @@ class ReadAsk:
 
     def refused_by(self, model: ServedModel, max_total_tokens: int) -> RequestError | None:
         for at, each in enumerate(self.inputs):
-            if (message := _too_long(each, model)) is not None:
-                param = "input" if self.choices == 1 else f"input[{at}]"
-                return RequestError(400, f"{param} {message}", code="context_length_exceeded", param=param)
-        tokens = sum(min(_least_tokens(each), model.max_positions) for each in self.inputs)
+            param = "input" if self.choices == 1 else f"input[{at}]"
+            if (message := _size(each).too_long(param, model.max_positions, model)) is not None:
+                return RequestError(400, message, code="context_length_exceeded", param=param)
+        tokens = sum(min(_size(each).least_tokens, model.max_positions) for each in self.inputs)
         numbers = self.choices * model.numbers
         if tokens > max_total_tokens or numbers > MAX_NUMBERS:
             what = f"{tokens} tokens or more, and one request may have {max_total_tokens}"
@@ -105,27 +105,10 @@ class ReadAsk:
         return [*cuts, len(self.inputs)]
 
 
-def _too_long(given: Input, model: ServedModel) -> str | None:
-    """Why an input does not fit the model's positions, as far as can be told without its tokenizer."""
+def _size(given: Input) -> TextSize:
     if isinstance(given[0], int):
-        if len(given) <= model.max_positions:
-            return None
-        return f"has {len(given)} tokens; this model reads {model.max_positions} at most"
-    characters = _characters(given)
-    if not model.max_characters or characters <= model.max_characters:
-        return None
-    return (
-        f"has {characters} characters, and the {model.max_positions} tokens that this model reads have "
-        f"{model.max_characters} at most"
-    )
-
-
-def _least_tokens(given: Input) -> int:
-    return len(given) if isinstance(given[0], int) else _characters(given) // MOST_CHARACTERS
-
-
-def _characters(given: Input) -> int:
-    return sum(len(text) for text in given if isinstance(text, str))
+        return TextSize(tokens=len(given))
+    return TextSize(sum(len(text) for text in given if isinstance(text, str)))
 
 
 def _bytes_of(given: Input) -> int:

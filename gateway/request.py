@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, Union
+from typing import Final, Literal, NamedTuple, Protocol, Union
 
 from msgspec.structs import replace
 
@@ -39,6 +39,32 @@ ECHOED_TOKEN: Final = 8
 MOST_CHARACTERS: Final = 32
 """Characters that one token of a text is taken to have, before anybody has counted: ordinary text of any language has
 far fewer, so that what is refused for its length is too long."""
+
+
+class TextSize(NamedTuple):
+    """How long a text is, as far as can be told without its tokenizer: ``tokens`` where they were given themselves."""
+
+    characters: int = 0
+    tokens: int | None = None
+
+    @property
+    def least_tokens(self) -> int:
+        """Tokens that it has at least."""
+        return self.characters // MOST_CHARACTERS if self.tokens is None else self.tokens
+
+    def too_long(self, what: str, most: int, model: ServedModel) -> str | None:
+        """Why it does not fit: it has more than ``most`` tokens, or more characters than a text of the model's length
+        can have, where those who serve the model say how many that is."""
+        if self.tokens is not None:
+            if self.tokens <= most:
+                return None
+            return f"{what} has {self.tokens} tokens; this model reads {most} at most: shorten it"
+        if not model.max_characters or self.characters <= model.max_characters:
+            return None
+        return (
+            f"{what} has {self.characters} characters, and the {model.max_positions} tokens of this model's context "
+            f"have {model.max_characters} at most: shorten it"
+        )
 
 
 class AnyAsk(Protocol):
@@ -178,12 +204,13 @@ def too_large(ask: Ask, model: ServedModel, max_total_tokens: int) -> RequestErr
         max_total_tokens: tokens that one request may have, its prompts counted once for each answer.
     """
     for at, prompt in enumerate(ask.prompts):
-        if (message := _too_long(prompt, model)) is not None:
+        # At least one token of the answer has to fit too.
+        if (message := _size(prompt).too_long("the prompt", model.max_positions - 1, model)) is not None:
             param = "prompt" if len(ask.prompts) == 1 else f"prompt[{at}]"
             param = "messages" if isinstance(prompt, list) else param
             return RequestError(400, message, code="context_length_exceeded", param=param)
     each = min(ask.terms.max_tokens or model.max_positions, model.max_positions)
-    prompts = sum(min(_least_tokens(prompt), model.max_positions) for prompt in ask.prompts)
+    prompts = sum(min(_size(prompt).least_tokens, model.max_positions) for prompt in ask.prompts)
     if ask.choices > 1 and ask.choices * each + ask.terms.n * prompts > max_total_tokens:
         return _refused(
             f"{ask.choices} answers of up to {each} tokens, to prompts of {prompts} or more, are more than the "
@@ -194,29 +221,10 @@ def too_large(ask: Ask, model: ServedModel, max_total_tokens: int) -> RequestErr
     return _too_much_at_once(ask, model.max_positions)
 
 
-def _too_long(prompt: Prompt, model: ServedModel) -> str | None:
-    """Why a prompt does not fit the model's positions: it has too many tokens, or more text than so many tokens can
-    have, where those who serve the model say how much that is."""
+def _size(prompt: Prompt) -> TextSize:
     if isinstance(prompt, tuple):
-        if len(prompt) < model.max_positions:
-            return None
-        return f"the prompt has {len(prompt)} tokens, with the answer there is room for {model.max_positions}"
-    characters = _characters(prompt)
-    if not model.max_characters or characters <= model.max_characters:
-        return None
-    return (
-        f"the prompt has {characters} characters, and the {model.max_positions} tokens of this model's context "
-        f"have {model.max_characters} at most: shorten it"
-    )
-
-
-def _least_tokens(prompt: Prompt) -> int:
-    """Tokens that a prompt has at least."""
-    return len(prompt) if isinstance(prompt, tuple) else _characters(prompt) // MOST_CHARACTERS
-
-
-def _characters(prompt: str | list[ChatTurn]) -> int:
-    return len(prompt) if isinstance(prompt, str) else sum(len(turn.content) for turn in prompt)
+        return TextSize(tokens=len(prompt))
+    return TextSize(len(prompt) if isinstance(prompt, str) else sum(len(turn.content) for turn in prompt))
 
 
 def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:

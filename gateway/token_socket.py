@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -74,8 +75,7 @@ class TokenSocket:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-        await self._websocket.close(IDLE_CODE, "no request for too long")
-        raise ClientGone
+        return await self._leave(IDLE_CODE, "no request for too long")
 
     async def _serve(self, data: bytes, request_id: str) -> None:
         try:
@@ -138,14 +138,18 @@ class TokenSocket:
         text = message.get("text")
         if text is None:
             self._note(self._base_id, RequestError(400, "a message is text", code="invalid_json"))
-            await self._websocket.close(1003)
-            raise ClientGone
+            await self._leave(1003)
         data: bytes = text.encode("utf-8", "surrogatepass")
         if len(data) > self._desk.config.max_body_bytes:
             self._note(self._base_id, RequestError(413, "the message is too large", code="body_too_large"))
-            await self._websocket.close(1009)
-            raise ClientGone
+            await self._leave(1009)
         return data
+
+    async def _leave(self, code: int, reason: str = "") -> NoReturn:
+        """Close the socket; whoever does not take what was sent before is not waited for. Raises ``ClientGone``."""
+        with suppress(asyncio.TimeoutError, WebSocketDisconnect, RuntimeError):  # It may be gone already.
+            await asyncio.wait_for(self._websocket.close(code, reason), self._desk.config.client_within_s)
+        raise ClientGone
 
     def _note(self, request_id: str, error: RequestError) -> None:
         self._desk.metrics.refused(request_id, self._websocket.scope["path"], error)

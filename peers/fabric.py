@@ -9,6 +9,7 @@ it lives: an *epoch* begins, in which nothing of the one before counts any more,
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
@@ -94,13 +95,27 @@ class Fabric:
             raise ValueError(f"no links for member {rank} of {size} in epoch {epoch}, or without a key")
         door = PeerDoor(board.key, epoch, rank, size)
         fabric = cls(board, door)
-        for other, connection in open_links(board, door, address, within_s).items():
-            fabric._links[other] = PeerLink(other, connection, epoch, fabric, silent_s, congestion)
-            fabric._turned[other], fabric._begun[other] = epoch, 0
-        for link in fabric._links.values():
-            link.start()
-        threading.Thread(target=fabric._look_after, name="links", daemon=True).start()
+        connections = open_links(board, door, address, within_s)
+        try:
+            for other, connection in connections.items():
+                fabric._links[other] = _link(other, connection, epoch, fabric, silent_s, congestion)
+                fabric._turned[other], fabric._begun[other] = epoch, 0
+            for link in fabric._links.values():
+                link.start()
+            threading.Thread(target=fabric._look_after, name="links", daemon=True).start()
+        except BaseException:
+            fabric._abandon(connections)
+            raise
         return fabric
+
+    def _abandon(self, connections: Mapping[int, socket.socket]) -> None:
+        """It never was: its links end, those that were never made too."""
+        self._leaving = True
+        for rank, connection in connections.items():
+            if rank in self._links:
+                self._links[rank].abandon()
+            else:
+                connection.close()
 
     def __enter__(self) -> Fabric:
         return self
@@ -273,3 +288,13 @@ class Fabric:
                 link.incoming.leave_to_thread()
                 if rank not in self._left:
                     link.pulse(self._epoch, PULSE_EVERY_S)
+
+
+def _link(
+    rank: int, connection: socket.socket, epoch: int, fabric: Fabric, silent_s: float, congestion: str
+) -> PeerLink:
+    """Raises ``PeerLost`` where that member is gone already."""
+    try:
+        return PeerLink(rank, connection, epoch, fabric, silent_s, congestion)
+    except OSError as error:
+        raise PeerLost(f"no link to member {rank}: {error}", rank) from error

@@ -119,6 +119,11 @@ class Incoming:
         """The socket is about to be shut down: end, and say nothing of it."""
         self._closed = True
 
+    def abandon(self) -> None:
+        """The link's thread never was: end, and let go of what it would have."""
+        self._closed = True
+        self._readable.close()
+
     def run(self) -> None:
         """Read what nobody else reads, until it is closed; the thread's work."""
         parked_from: float | None = None

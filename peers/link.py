@@ -10,6 +10,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final, Protocol
 
+from peers.board import PeerLost
 from peers.frames import Kind, PeerFrame
 from peers.incoming import Incoming
 from peers.outgoing import Sending, SendQueue
@@ -53,7 +54,8 @@ class PeerLink:
         self.incoming = Incoming(
             connection, silent_s, epoch, lambda frame: owner.heard(rank, frame), lambda why: owner.ended(rank, why)
         )
-        self.outgoing = SendQueue(connection, lambda why: owner.ended(rank, why))
+        gone = PeerLost(f"member {rank} has left", rank)
+        self.outgoing = SendQueue(connection, lambda why: owner.ended(rank, why), gone)
         self._parts: dict[tuple[int, int], int] = {}
         self._threads = [
             threading.Thread(target=self._run, args=(work,), name=f"link-{rank}-{name}", daemon=True)
@@ -102,6 +104,15 @@ class PeerLink:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
+    def abandon(self) -> None:
+        """End it where it may not have been started."""
+        self.close()
+        if self._threads[0].ident is None:
+            self.incoming.abandon()
+        for thread in self._threads:
+            if thread.ident is None:
+                self._is_over(thread)
+
     def join(self, within_s: float) -> None:
         """Wait for its threads, after ``close``."""
         for thread in self._threads:
@@ -110,8 +121,11 @@ class PeerLink:
 
     def _run(self, work: Callable[[], None]) -> None:
         work()
+        self._is_over(threading.current_thread())
+
+    def _is_over(self, thread: threading.Thread) -> None:
         with self._lock:
-            self._running.discard(threading.current_thread())
+            self._running.discard(thread)
             last = not self._running
         if last:
             self._socket.close()

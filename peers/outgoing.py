@@ -31,6 +31,9 @@ class Sending(Protocol):
     def release(self) -> None:
         """It may."""
 
+    def fail(self, error: Exception) -> None:
+        """It will never leave."""
+
 
 class SendQueue:
     """Safe on any thread.
@@ -38,11 +41,12 @@ class SendQueue:
     Args:
         connection: a socket that blocks, and gives up now and then (``SO_SNDTIMEO``).
         ended: called with the reason where it cannot go on.
+        gone: what those are told whose payloads have not left when it is closed.
     """
 
-    def __init__(self, connection: socket.socket, ended: Callable[[str], None]) -> None:
+    def __init__(self, connection: socket.socket, ended: Callable[[str], None], gone: Exception) -> None:
         self._socket = connection
-        self._ended = ended
+        self._ended, self._gone = ended, gone
         self._closed = False
         self._spoke = monotonic()
         self._queue: deque[tuple[list[memoryview], Sending | None]] = deque()
@@ -59,6 +63,10 @@ class SendQueue:
         header = memoryview(pack(frame))
         parts = [header] if payload is None else [header, payload]
         with self._changed:
+            if self._closed:
+                if of is not None:
+                    of.fail(self._gone)
+                return
             if not self._queue:
                 with suppress(OSError):  # Full, or over; the thread finds out which.
                     parts = self._send_some(parts, socket.MSG_DONTWAIT)
@@ -79,9 +87,12 @@ class SendQueue:
 
     def closing(self) -> None:
         """The socket is about to be shut down: end, and say nothing of it."""
-        self._closed = True
         with self._changed:
+            self._closed = True
+            left = [of for _, of in self._queue if of is not None]
             self._changed.notify_all()
+        for each in left:
+            each.fail(self._gone)
 
     def run(self) -> None:
         """Send what waits, until it is closed; the thread's work."""

@@ -8,7 +8,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,9 @@ from service.shared_settings import (
     ProcessSettings,
     SplitSettings,
 )
+from service.sizes import for_each
 from service.stopping import stop_signals
+from split_model.host_memory import free_host_bytes
 
 DEMO = Path(__file__).resolve().parents[1] / "models" / "demo"
 """The model that comes with Trilby."""
@@ -52,6 +54,7 @@ trilby serve --model ~/models/Qwen3-0.6B --split 4 --dtype bfloat16
 trilby serve --draft lookup
 trilby serve --mode local --port 9000
 trilby serve --mode galaxy --devices 3
+trilby serve --mode lime --devices 3 --memory 2GiB,1GiB,1GiB
 trilby serve --mode u-sarathi --step-rows 256
 trilby serve --mode u-small --draft ~/models/small
 TRILBY_DEVICE_TOKEN=… trilby serve --host 0.0.0.0 --api-keys-file ~/.trilby-keys
@@ -130,7 +133,10 @@ def _start(config: ServeConfig, children: Children) -> None:
 
     mode = MODES[config.mode]
     computing = config.devices if mode.group else 2
-    shared = replace(config, threads=config.threads or max(1, (os.cpu_count() or 2) // computing))
+    memory = config.memory or (_share(config.devices) if mode.group else "")
+    threads = config.threads or max(1, (os.cpu_count() or 2) // computing)
+    memories = for_each("--memory", memory, computing)
+    shared = replace(config, threads=threads, memory=memories[0])
 
     def start(name: str, module: str, side: type[Any], *more: str) -> None:
         words = [*words_of(shared, side), *words_of(shared, ProcessSettings), *more]
@@ -142,7 +148,7 @@ def _start(config: ServeConfig, children: Children) -> None:
         os.environ["TRILBY_CLOUD_TOKEN"] = os.urandom(16).hex()
         start("cloud", "cloud_server", CloudSide, "--host", "127.0.0.1", "--port", str(cloud_port))
     _await("gateway", children, lambda: _answers(f"{where}/health"))
-    members = _start_members(shared, children, f"127.0.0.1:{join_port}") if mode.group else []
+    members = _start_members(shared, children, f"127.0.0.1:{join_port}", memories[1:]) if mode.group else []
     if mode.has_cloud:
         _await("cloud", children, lambda: _answers(f"http://127.0.0.1:{cloud_port}/health"))
     links = ["--gateway", where.replace("http", "ws", 1), "--cloud", f"ws://127.0.0.1:{cloud_port}"]
@@ -154,15 +160,22 @@ def _start(config: ServeConfig, children: Children) -> None:
     click.echo(f"Ready after {time.monotonic() - began:.0f} s.")
 
 
-def _start_members(config: ServeConfig, children: Children, where: str) -> list[str]:
-    """The other devices of a group, which join it at ``where``; their names."""
+def _share(devices: int) -> str:
+    """For each device of a group on this machine an equal share of the memory that is free before any begins. Each by
+    itself would count all of it as its own."""
+    return f"{max(1, free_host_bytes() // devices // 10**6)}MB"
+
+
+def _start_members(config: ServeConfig, children: Children, where: str, memories: Sequence[str]) -> list[str]:
+    """The other devices of a group, which join it at ``where``, with so much memory each; their names."""
     # For this run only, as the cloud's credential.
     os.environ["TRILBY_GROUP_KEY"] = secrets.token_urlsafe(32)
     names = [f"{DEVICE}-{number}" for number in range(2, config.devices + 1)]
     words = command_line(join=where, model=config.model, threads=config.threads, log_level=config.log_level)
     words += command_line(log_form=config.log_form)
-    for name in names:
-        children.start(name, [sys.executable, "-m", "device_agent.group.member", *words, "--name", name])
+    for name, memory in zip(names, memories, strict=True):
+        own = command_line(name=name, memory=memory)
+        children.start(name, [sys.executable, "-m", "device_agent.group.member", *words, *own])
     return names
 
 

@@ -82,4 +82,6 @@ def _part(member: Mapping[str, Any]) -> str:
     if member["rows_share"] is not None:
         words.append(f"{member['rows_share']:.0%} of a prompt's rows")
     words.append(f"{member['memory_mb']} MB")
+    if member["streamed"]:
+        words.append(f"and {member['streamed_mb']} MB a step from its disk ({member['streamed']})")
     return ", ".join(words)

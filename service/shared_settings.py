@@ -12,6 +12,7 @@ from service.draft_settings import HAT_PAPER, DraftSettings
 from service.modes import MODES, NO_DRAFT
 from service.setting_names import command_line, flag_of
 from service.settings import setting, settle, tuning
+from service.sizes import for_each
 from service.stopping import DRAIN_S
 
 DEVICES: Final = 2
@@ -83,6 +84,9 @@ class DevicesSettings:
         "measured",
         "who computes how much: measured: what is fastest by what devices and links were measured to do, which takes "
         "some seconds at first; even: everybody the same",
+    )
+    fewest_devices: bool = tuning(
+        False, "only so many of them compute as make answers faster; the others are spare until one is lost"
     )
 
 
@@ -176,12 +180,25 @@ class CloudSide(StepSettings, SplitSettings, ModelSettings):
 
 
 @dataclass(frozen=True)
-class DeviceSide(PromptSettings, DraftSettings, DevicesSettings, SplitSettings, ModelSettings):
+class MemorySettings:
+    """Its memory."""
+
+    memory: str = setting(
+        "",
+        "memory for weights, keys and values, as 2GiB or 1.5GB, a number alone being MB; in trilby serve also one for "
+        "each device of a group, by commas; empty: what is free. What of the weights has no room is read from the disk "
+        "at each use (--mode local, lime)",
+    )
+
+
+@dataclass(frozen=True)
+class DeviceSide(PromptSettings, DraftSettings, DevicesSettings, SplitSettings, MemorySettings, ModelSettings):
     """What ``trilby serve`` and ``trilby device`` both have; with the mode and ``--hat-paper`` applied."""
 
     def __post_init__(self) -> None:
         """Raises ValueError where two settings contradict each other; the message says which."""
         self.check_names()
+        for_each("--memory", self.memory, self.devices)
         if not all(self.draft):
             raise ValueError("--draft needs a name, one each time it is given")
         if self.hat_paper:
@@ -192,6 +209,8 @@ class DeviceSide(PromptSettings, DraftSettings, DevicesSettings, SplitSettings, 
         if not mode.group and self.devices != DEVICES:
             names = ", ".join(name for name, each in MODES.items() if each.group)
             raise ValueError(f"--devices is for groups (--mode {names}), and --mode {self.mode} has none")
+        if self.fewest_devices and (not mode.group or self.shares == "even"):
+            raise ValueError("--fewest-devices is for groups whose shares are measured: leave it or --shares out")
         self._fix(f"--mode {self.mode}", mode.device)
         if self.whole_prompts and self.chunk:
             raise ValueError("prompts go whole here (--whole-prompts, or the mode): leave --chunk out")

@@ -79,3 +79,20 @@ def oracle_rows(path: Path, ids: list[int], types: list[int] | None = None) -> t
     mask = torch.ones(1, len(ids), dtype=torch.int64)
     rows: torch.Tensor = model(input_ids=torch.tensor([ids]), attention_mask=mask, **more).last_hidden_state[0]
     return rows
+
+
+@torch.inference_mode()
+def translated(folder: Path, prompt: str, tokens: int) -> str:
+    """What transformers writes greedily of a text, attention mask given."""
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    kind: Any = transformers.AutoModelForSeq2SeqLM
+    model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = model.generate(**_inputs(tokenizer, prompt), max_new_tokens=tokens, do_sample=False)[0, 1:]
+    assert len(ids) == tokens
+    text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
+def _inputs(tokenizer: Any, prompt: str) -> dict[str, torch.Tensor]:
+    found = tokenizer(prompt, return_tensors="pt")
+    return {"input_ids": found.input_ids, "attention_mask": found.attention_mask}

@@ -9,6 +9,7 @@ from typing import Any
 from cloud_server.config import CloudConfig
 from cloud_server.stages.stage import StageConfig
 from device_agent.config import DeviceConfig
+from device_agent.group.member import MemberConfig
 from device_agent.plan import PlanConfig
 from device_agent.profiling.config import ProfileConfig
 from gateway.config import GatewayConfig
@@ -69,6 +70,7 @@ def page() -> str:
         "trilby cloud": CloudConfig,
         "trilby stage": StageConfig,
         "trilby device": DeviceConfig,
+        "python -m device_agent.group.member": MemberConfig,
         "trilby profile": ProfileConfig,
         "trilby plan": PlanConfig,
         "trilby chat": ChatConfig,

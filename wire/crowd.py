@@ -47,8 +47,8 @@ class Crowd(Generic[Member]):
         return self._patience_s + pressed * (min(LEAST_PATIENCE_S, self._patience_s) - self._patience_s)
 
     def enter(self, member: Member, party: str, now: float) -> list[Member] | None:
-        """A place for ``member``, who is idle; returns who has lost theirs by that. None: there is none, and nobody who
-        could lose one is idle."""
+        """Give ``member``, who is idle, a place, and return those who have lost theirs to make room. None where there
+        is no room: all who could lose their place are busy."""
         gone: list[Member] = []
         counts = Counter(self._parties.values())
         full = counts[party] >= self._of_party

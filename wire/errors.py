@@ -28,6 +28,7 @@ class Code(str, Enum):
     UNAUTHORIZED = "unauthorized"
     NAME_TAKEN = "name_taken"
     TOO_LITTLE_MEMORY = "too_little_memory"
+    DISK_FAILED = "disk_failed"
     TIMEOUT = "timeout"
     LOST = "lost"
     # One session or request ends.

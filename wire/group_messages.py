@@ -16,7 +16,9 @@ MAX_MEMBERS = 64
 
 class ReportedMember(msgspec.Struct, frozen=True, array_like=True):
     """One member: what it does, which layers it computes, how many heads and which share of a prompt's rows (None: rows
-    are not shared), the memory that takes, and why it does nothing, where it does not. Texts are for people."""
+    are not shared), the memory that takes, and why it does nothing, where it does not; which halves of layers it reads
+    from its disk at each use, how much that is a step, and the share of the time for it in which nobody waited (None:
+    not known). Texts are for people."""
 
     name: Name
     state: Name
@@ -25,6 +27,9 @@ class ReportedMember(msgspec.Struct, frozen=True, array_like=True):
     rows_share: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     memory_mb: Size = 0
     why: Name = ""
+    streamed: Name = ""
+    streamed_mb: Size = 0
+    hidden: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
 class GroupReport(msgspec.Struct, frozen=True, array_like=True):

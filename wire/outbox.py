@@ -54,7 +54,7 @@ class Outgoing:
         self.withdrawn = False
 
     def release(self) -> bytearray:
-        """Its bytes, which it keeps no longer: who asks whether it has left may ask for long."""
+        """Return its bytes and forget them: ``has_left`` may be asked for long after they have been sent."""
         data, self.data = self.data, _NOTHING
         return data
 
@@ -114,7 +114,7 @@ class Outbox:
         return self.long_bytes + size <= MAX_QUEUED_BYTES and (not waiting or waiting + size <= PARTY_BYTES)
 
     def put(self, entry: Outgoing) -> None:
-        """Have it leave in its turn."""
+        """Queue a frame; ``take`` says when it is its turn."""
         if entry.is_short:
             self.short_bytes += entry.size
         else:
@@ -142,8 +142,10 @@ class Outbox:
         return self._turn(entry)
 
     def withdraw(self, subject: int) -> bool:
-        """Take back what has not left of a subject whose long frame waits, and what was put behind it. Of one that has
-        left in part the peer is told that the rest does not come. True when a frame will never be there."""
+        """Remove what waits of a subject that has a long frame here: that frame, and what was put behind it.
+
+        Where parts of the long frame have left already, the peer is told that no more will come. Returns whether a
+        frame was removed that the peer will now never get."""
         behind = self._behind.pop(subject, None)
         if behind is None:
             return False

@@ -75,7 +75,7 @@ class Unclean:
         return [(NOWHERE, page * self._size, self._size) for page in sorted(taken)]
 
     def failed(self, moves: Sequence[Move]) -> None:
-        """Mark again what a step that was to begin with these moves may not have cleared."""
+        """Mark the pages of these moves again: the step that was to make them has failed, perhaps before it did."""
         self._pages.update(slot // self._size for begin, slot, _ in moves if begin == NOWHERE)
 
 

@@ -70,7 +70,7 @@ def _several(config: ProfileConfig, checkpoint: Checkpoint, told: Told) -> Profi
     each = replace(
         config,
         threads=config.threads or max(1, (os.cpu_count() or 2) // config.devices),
-        memory_mb=config.memory_mb or free_bytes() // 10**6 // config.devices,
+        memory=config.memory or str(free_bytes() // 10**6 // config.devices),
     )
     names = [NAME, *(f"{NAME}-{number}" for number in range(2, config.devices + 1))]
     key = os.environ["TRILBY_GROUP_KEY"] = secrets.token_urlsafe(32)

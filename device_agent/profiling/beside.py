@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, perf_counter, sleep
 from typing import Final
@@ -35,6 +36,27 @@ def measured_beside() -> float:
         alone += _products(rows, matrix, SECONDS / TURNS)
         with _Transfer():
             beside += _products(rows, matrix, SECONDS / TURNS)
+    return min(1.0, max(beside / alone, 0.01)) if alone else 1.0
+
+
+def kept_beside(moving: Callable[[], Callable[[], bool]], begin: Callable[[], object], seconds: float) -> float:
+    """The same beside real transfers, by turns. Computes on this thread.
+
+    moving: begins some, and returns what says whether they are done. begin: called before each turn, as everyone
+        begins together. seconds: of products alone, in all turns.
+    """
+    rows, matrix = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    functional.linear(rows, matrix)
+    alone = beside = 0.0
+    for _ in range(TURNS // 2):
+        begin()
+        alone += _products(rows, matrix, seconds)
+        begin()
+        done, begun, count = moving(), perf_counter(), 0
+        while not done() or not count:
+            functional.linear(rows, matrix)
+            count += 1
+        beside += count / (perf_counter() - begun)
     return min(1.0, max(beside / alone, 0.01)) if alone else 1.0
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from device_agent.config import MemberSettings
 from service.settings import changed, setting
-from service.shared_settings import DevicesSettings, ModelSettings
+from service.shared_settings import DevicesSettings, MemorySettings, ModelSettings
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class MeasureSettings:
     model: str = changed(ModelSettings, "model", MISSING)
     dtype: Literal["float32", "bfloat16"] = changed(ModelSettings, "dtype", "float32")
     threads: int = changed(ModelSettings, "threads", 0)
-    memory_mb: int = changed(MemberSettings, "memory_mb", 0)
+    memory: str = changed(MemorySettings, "memory", "")
     quick: bool = setting(False, "fewer sizes, in some seconds", variable="profile_quick")
     again: bool = setting(False, "measure, though it was measured before", variable="profile_again")
 

@@ -13,7 +13,7 @@ from split_model.spec import ModelSpec
 
 ROWS = (1, 3, 15, 63, 255, 1023)
 POSITIONS = (1, 8, 32, 128, 512, 2048)
-QUICK_ROWS = (1, 15, 127, 511)
+QUICK_ROWS = (1, 15, 17, 33, 127, 511)
 QUICK_POSITIONS = (1, 64, 256, 1024)
 HEAD_ROWS = (1, 3, 15, 63)
 """Of a model that writes text: of a prompt only the last row's logits are wanted, and of a draft's each row's."""

@@ -21,22 +21,26 @@ from device_agent.planning.profile import MAX_BYTES, DeviceProfile, Profile, wri
 from device_agent.planning.table import Table
 from device_agent.profiling.beside import measured_beside
 from device_agent.profiling.compute import Told, measured_seconds
+from device_agent.profiling.disk import measured_read
 from device_agent.profiling.machine import MeasuredOn
+from split_model.cache_folder import cache_folder
 from split_model.checkpoint import Checkpoint
 from split_model.free_memory import free_bytes
 from split_model.hub import identity
+from split_model.offload.store import UNITS
 
-VERSION: Final = 1
+VERSION: Final = 3
 """Of how is measured: what was measured otherwise is measured again."""
 
 log = structlog.get_logger()
 
 
 class MeasuredOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was measured: of which model, in which dtype, where, and how."""
+    """What was measured: of which model, with weights streamed from which folder, in which dtype, where, and how."""
 
     version: int
     digest: str
+    folder: str
     dtype: str
     quick: bool
     where: MeasuredOn
@@ -53,6 +57,7 @@ class KeptProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of: MeasuredOf
     seconds: dict[str, Table]
     kept_beside: float
+    read_bytes_s: float
 
 
 def kept_or_measured(
@@ -84,17 +89,17 @@ def kept_or_measured(
     memory_bytes = memory_bytes or free_bytes()
 
     def of(quick: bool) -> MeasuredOf:
-        return MeasuredOf(VERSION, identity(checkpoint), dtype_name, quick, MeasuredOn.here())
+        return MeasuredOf(VERSION, identity(checkpoint), str(cache_folder(UNITS)), dtype_name, quick, MeasuredOn.here())
 
     def device(found: KeptProfile) -> DeviceProfile:
         disk_bytes = shutil.disk_usage(checkpoint.path).free
-        return DeviceProfile(name, memory_bytes, disk_bytes, found.seconds, found.kept_beside)
+        return DeviceProfile(name, memory_bytes, disk_bytes, found.seconds, found.kept_beside, found.read_bytes_s)
 
     for each in () if again else dict.fromkeys([of(False), of(quick)]):
         with suppress(ValueError, OSError):
             return device(_read(each))
     seconds = measured_seconds(checkpoint, getattr(torch, dtype_name), quick, progress)
-    found = KeptProfile(of(quick), seconds, measured_beside())
+    found = KeptProfile(of(quick), seconds, measured_beside(), _measured_read())
     try:
         _write(found.of.path, msgspec.json.encode(found))
     except OSError as error:
@@ -113,10 +118,16 @@ def keep(profile: Profile) -> Path:
 
 def folder() -> Path:
     """Where profiles are kept."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # A path that is not absolute is to be ignored, says the XDG base directory specification.
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    return root / "trilby" / "profiles"
+    return cache_folder("profiles")
+
+
+def _measured_read() -> float:
+    """As far as the disk lets itself be read: what has been computed is worth keeping without it."""
+    try:
+        return measured_read(cache_folder(UNITS))
+    except OSError as error:
+        log.warning("how fast the disk is cannot be measured", why=str(error))
+        return 0.0
 
 
 def _read(of: MeasuredOf) -> KeptProfile:
@@ -128,7 +139,7 @@ def _read(of: MeasuredOf) -> KeptProfile:
     found = msgspec.json.decode(text, type=KeptProfile)
     if found.of != of:
         raise ValueError(f"{of.path} is of something else")
-    DeviceProfile("device", 0, 0, found.seconds, found.kept_beside)  # Refuses what cannot be.
+    DeviceProfile("device", 0, 0, found.seconds, found.kept_beside, found.read_bytes_s)  # Refuses what cannot be.
     return found
 
 

@@ -17,6 +17,7 @@ import torch
 
 from device_agent.planning.profile import Collective, LinkProfile
 from device_agent.planning.table import Table
+from device_agent.profiling.beside import kept_beside
 from device_agent.profiling.turns import turns
 from peers.board import PeerLost
 from peers.collectives import Collectives
@@ -62,6 +63,9 @@ THOROUGH: Final = _Pace(40, 0.2, (4096, 16384, 65536, 262144, 1048576, 4194304, 
 ONE_SHOT_UPTO: Final = 262144
 """More is never sent in one shot, so it is not measured so either."""
 
+BESIDE_S: Final = 0.2
+"""For so long products are measured alone, and beside gathers, which may take somewhat longer."""
+
 _PING, _HEAD, _PAYLOAD, _DONE = range(8, 12)
 """Tags: none of those that steps use."""
 
@@ -74,35 +78,41 @@ class LinksMeasured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         collectives: among all, by ring; the same in all members.
         one_shot_bytes: what all parts of an exchange have together, at most, where one shot is as fast as a ring; the
             same in all members.
+        kept_beside: the share of its speed that a product keeps in this member while all exchange much.
     """
 
     links: tuple[LinkProfile, ...]
     collectives: tuple[Collective, ...]
     one_shot_bytes: int
+    kept_beside: float = 1.0
 
 
-def measure_links(fabric: Fabric, names: Sequence[str], *, quick: bool = True) -> LinksMeasured:
+def measure_links(
+    fabric: Fabric, names: Sequence[str], *, quick: bool = True, ring: Sequence[int] | None = None
+) -> LinksMeasured:
     """All members call this at the same time, and nothing else meanwhile; blocks, a few seconds at most on a LAN.
 
-    names: of all members, by rank.
+    names: of all members, by rank. ring: ranks of those who call it, in the order of their ring; None: all.
 
     Raises PeerLost, and ValueError where there is not a name for each member.
     """
     if len(names) != fabric.size:
         raise ValueError(f"{len(names)} names are given for {fabric.size} members")
-    if fabric.size == 1:
+    ranks = tuple(range(fabric.size) if ring is None else ring)
+    if len(ranks) == 1:
         return LinksMeasured((), (), 0)
     pace = QUICK if quick else THOROUGH
     links = []
-    for turn in turns(fabric.size):
+    for turn in turns(len(ranks)):
         for pair in turn:
-            if fabric.rank in pair:
-                other = sum(pair) - fabric.rank
+            if fabric.rank in (among := {ranks[place] for place in pair}):
+                other = sum(among) - fabric.rank
                 bytes_s, rtt_s = _Link(fabric, other, pace).measured()
                 links.append(LinkProfile(names[fabric.rank], names[other], bytes_s, rtt_s))
-    together = _Together(fabric, pace)
+    together = _Together(fabric, ranks, pace)
     collectives = tuple(together.by_ring(kind) for kind in ("all_gather", "reduce_scatter", "all_reduce"))
-    return LinksMeasured(tuple(links), collectives, together.one_shot_bytes(collectives))
+    small = together.one_shot_bytes(collectives)
+    return LinksMeasured(tuple(links), collectives, small, together.kept_beside(collectives[0]))
 
 
 class _Link:
@@ -179,11 +189,11 @@ class _Link:
 
 
 class _Together:
-    """All members at once."""
+    """All members of a ring at once."""
 
-    def __init__(self, fabric: Fabric, pace: _Pace) -> None:
-        self._size, self._rank, self._pace = fabric.size, fabric.rank, pace
-        self._ring, self._one_shot = Collectives(fabric, None, 0), Collectives(fabric, None, _ALL)
+    def __init__(self, fabric: Fabric, ranks: Sequence[int], pace: _Pace) -> None:
+        self._size, self._place, self._pace = len(ranks), ranks.index(fabric.rank), pace
+        self._ring, self._one_shot = Collectives(fabric, ranks, 0), Collectives(fabric, ranks, _ALL)
 
     def by_ring(self, kind: str) -> Collective:
         """Seconds of an exchange by ring, of all sizes, or of those up to one that takes long enough."""
@@ -207,6 +217,29 @@ class _Together:
             best = size
         return best
 
+    def kept_beside(self, by_ring: Collective) -> float:
+        """What products keep of their speed beside gathers, which no member waits for."""
+        size = int(by_ring.seconds.axes[0][-1])
+        tensor = torch.zeros(size // 4)
+        shares = evenly(len(tensor), self._size)
+        at_once = max(1, round(BESIDE_S / by_ring.seconds(size)))
+
+        def moving() -> Callable[[], bool]:
+            exchanges = [self._ring.all_gather(tensor, shares) for _ in range(at_once)]
+            deadline = perf_counter() + WITHIN_S
+
+            def done() -> bool:
+                if perf_counter() >= deadline:
+                    for each in exchanges:
+                        each.wait(LEAST_S)
+                return all(each.done for each in exchanges)
+
+            return done
+
+        found = kept_beside(moving, lambda: self._agreed(0.0), BESIDE_S)
+        self._agreed(0.0)
+        return found
+
     def _seconds(self, collectives: Collectives, kind: str, size: int) -> float:
         """What the slowest member takes, in the median; what all agree on."""
         tensor = torch.zeros(size // 4)
@@ -227,6 +260,6 @@ class _Together:
     def _agreed(self, seconds: float) -> float:
         """The most that any member says; nobody goes on before all have said it."""
         said = torch.zeros(self._size, dtype=torch.float64)
-        said[self._rank] = seconds
+        said[self._place] = seconds
         self._one_shot.all_gather(said, [1] * self._size).wait(WITHIN_S)
         return float(said.max())

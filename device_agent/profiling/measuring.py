@@ -10,6 +10,7 @@ from device_agent.profiling.config import MeasureSettings
 from device_agent.profiling.kept import kept_or_measured
 from device_agent.profiling.layer_runs import LAYER
 from device_agent.profiling.together import Measure
+from service.sizes import bytes_of
 from split_model.checkpoint import Checkpoint
 from split_model.hub import resolve
 from split_model.slices import Slice
@@ -31,7 +32,7 @@ def measure_of(config: MeasureSettings, checkpoint: Checkpoint, name: str, told:
             checkpoint,
             config.dtype,
             name,
-            config.memory_mb * 10**6,
+            bytes_of("--memory", config.memory),
             quick=config.quick,
             again=config.again,
             progress=told,

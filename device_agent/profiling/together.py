@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from device_agent.planning.profile import DeviceProfile, Profile
 from device_agent.profiling.assembled import assembled
@@ -98,6 +99,9 @@ async def as_first(
                 lambda: [group.board.get(f"{LINKS}{rank}", MEASURED_WITHIN_S) for rank in range(group.size)]
             )
         measured = [msgspec.json.decode(post, type=LinksMeasured) for post in posts]
-        devices = devices_of(group.board, group.size)
+        devices = [
+            replace(device, kept_beside=min(device.kept_beside, found.kept_beside))
+            for device, found in zip(devices_of(group.board, group.size), measured, strict=True)
+        ]
         links = [link for each in measured for link in each.links]
         return assembled(digest, dtype, devices, links, measured[0].collectives, measured[0].one_shot_bytes)

@@ -39,7 +39,10 @@ def profile_words(profile: Profile, shape: ModelShape, most_rows: int) -> str:
 
 def _device(device: DeviceProfile) -> str:
     kept = f"a product beside a transfer keeps {device.kept_beside:.0%} of its speed"
-    return f"{device.name}: memory {device.memory_bytes / 1e9:.1f} GB, disk {device.disk_bytes / 1e9:.1f} GB; {kept}"
+    disk = f"disk {device.disk_bytes / 1e9:.1f} GB"
+    if device.read_bytes_s:
+        disk += f", read at {device.read_bytes_s / 1e6:.0f} MB/s"
+    return f"{device.name}: memory {device.memory_bytes / 1e9:.1f} GB, {disk}; {kept}"
 
 
 def _parts(device: DeviceProfile, shape: ModelShape, rows: Sequence[int]) -> Iterable[Sequence[str]]:

@@ -124,7 +124,6 @@ class TimedDrafter:
         self.name = drafter.name
         self.parameters = drafter.parameters
         self.tree_nodes = drafter.tree_nodes
-        self.reads_tokens = True
         self.seconds = 0.0
         self.steps = 0
         self._drafter = drafter
@@ -167,9 +166,9 @@ class TimedSession:
         self._took(began)
         return guess
 
-    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor, tokens: torch.Tensor | None = None) -> list[Guess | None]:
         began = perf_counter()
-        guesses = self._session.extend(tree, shallow)
+        guesses = self._session.extend(tree, shallow, tokens)
         self._took(began)
         return guesses
 

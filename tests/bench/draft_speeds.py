@@ -20,8 +20,8 @@ from processes import cloud_process
 from tqdm import tqdm
 
 from device_agent.chain.chain import Chain
+from device_agent.cloud.link import LinkPace
 from device_agent.cloud.remote import RemoteSubmodel
-from device_agent.cloud.times import LinkPace
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.way import AUTO_CAP, PRIOR_ROUND_S, PRIOR_ROW_S, DraftingWay, Tally
 from drafting.costs import RoundCosts
@@ -72,9 +72,9 @@ class SeenCosts(RoundCosts):
         super().__init__(PRIOR_ROUND_S, PRIOR_ROW_S)
         self.waited_s: list[float] = []
 
-    def verified(self, rows: int, seconds: float, waited_s: float | None = None) -> None:
+    def verified(self, rows: int, seconds: float) -> None:
         self.waited_s.append(seconds)
-        super().verified(rows, seconds, waited_s)
+        super().verified(rows, seconds)
 
 
 class Run:

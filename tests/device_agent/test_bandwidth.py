@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.cloud.bandwidth import MAX_BYTES_S, SHORT_BYTES, LinkMonitor
-from device_agent.cloud.times import SHORT_FRAMES, LinkPace
+from device_agent.cloud.link import SHORT_FRAMES, LinkPace
 
 ROW = 8192
 

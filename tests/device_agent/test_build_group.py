@@ -21,9 +21,11 @@ KEY = "a key of these tests"
 
 @given(st.integers(1, 10_000))
 def test_what_it_is_planned_for_fits_the_model(positions: int) -> None:
-    """However few positions it has: a prompt and an answer, or one text whose rows are all wanted."""
+    """However few positions it has: a prompt and an answer, or one text whose rows are all wanted. There is memory for
+    as many keys and values as members must have room for, so that none refuses what was planned."""
     writing, reading = usual_work(positions, reads=False), usual_work(positions, reads=True)
     assert writing.rows + writing.new <= positions and writing.wanted == 1
+    assert writing.positions == (positions if writing.new else 0)
     assert reading.rows == reading.wanted <= positions and reading.new == 0
     assert positions < 384 or (writing.rows, writing.new, reading.rows) == (256, 128, 256)
 

@@ -231,7 +231,7 @@ def kill(remote: RemoteSubmodel, cloud: int) -> None:
     """A cloud server is gone, and does not come back."""
     link = remote.clouds.links[cloud]
     assert link.stream is not None
-    link._url = "ws://127.0.0.1:9/device"
+    link.url = "ws://127.0.0.1:9/device"
     link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
 
 

@@ -30,7 +30,7 @@ async def test_work_runs_in_order(compute: Compute) -> None:
     for number in range(20):
         last = compute.submit(lambda number=number: done.append(number))  # type: ignore[misc]
     await asyncio.wait_for(last, WITHIN_S)
-    assert done == list(range(20)) and compute.idle
+    assert done == list(range(20)) and compute.queue.idle
 
 
 async def test_idle_work_ends_by_itself(compute: Compute) -> None:
@@ -176,7 +176,7 @@ async def test_what_waits_is_cancelled_when_the_thread_stops(compute: Compute) -
     given_up.cancel()
     held.set()
     await asyncio.wait_for(asyncio.gather(first, behind, late), WITHIN_S)
-    assert len(ran) == 2 and compute.idle
+    assert len(ran) == 2 and compute.queue.idle
     held.clear()
     began.clear()
     first = compute.submit(hold, "a")
@@ -205,7 +205,7 @@ class LetsGoSlowly:
 async def test_who_has_read_a_stream_finds_the_thread_idle(compute: Compute) -> None:
     """A stream ends with its work, so that nobody takes the end of his own work for somebody else's."""
     assert [item async for item in compute.lane().stream(cast(Any, LetsGoSlowly))] == [7]
-    assert compute.idle
+    assert compute.queue.idle
 
 
 def test_a_loop_that_has_ended_is_told_nothing() -> None:

@@ -24,7 +24,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 
 SPLIT, TOKENS = 2, 30
-MOST = 12
+MOST = 8
 
 
 class Crossed:
@@ -58,7 +58,7 @@ def profiled(by: Crossed) -> Iterator[None]:
 async def test_a_round_crosses_few_modules(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafted, verified in a cloud server, and prepared for: between two tokens in the middle of an answer. What is
     looked at every second is no part of it."""
-    monkeypatch.setattr("device_agent.cloud.link.LOOK_EVERY_S", 600.0)
+    monkeypatch.setattr("device_agent.cloud.keeping.LOOK_EVERY_S", 600.0)
     crossed, checkpoint = Crossed(), Checkpoint.open(DEMO)
     settings = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=4, prepare=prepare)
     with profiled(crossed):

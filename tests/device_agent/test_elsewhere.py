@@ -38,6 +38,7 @@ CPU = torch.device("cpu")
 SPLIT, TOKENS = 2, 12
 PROMPT = prompt_for(DEMO, 20)
 GREEDY, SAMPLED = SamplingParams(), SamplingParams(temperature=0.9, top_p=0.95, seed=11)
+PENALISED = replace(SAMPLED, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.2, logit_bias={5: 1.0})
 LONG = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=4, prepare="none", stream_rows="off")
 KINDS = ("none", "adapter", "fused", "hybrid", "medusa", str(DEMO))
 
@@ -129,11 +130,13 @@ async def test_answers_are_those_of_the_cpu(kind: str, afar: bool, device: torch
     greedy = oracle_tokens(DEMO, PROMPT, TOKENS)
     async with chain_on(CPU, afar=False) as chain:
         sampled, _ = await answered(chain, plain(), SAMPLED)
+        penalised, _ = await answered(chain, plain(), PENALISED)
     async with chain_on(device, afar) as chain:
         assert chain.parts.head.device == device
         way = way_of(chain, kind, DraftSettings(draft_length="fixed", draft_threshold=0.3, draft_cap=4))
         assert tokens_of((await answered(chain, way, GREEDY))[0]) == greedy
         assert tokens_of((await answered(chain, way, SAMPLED))[0]) == tokens_of(sampled)
+        assert tokens_of((await answered(chain, way, PENALISED))[0]) == tokens_of(penalised)
 
 
 @elsewhere
@@ -164,11 +167,11 @@ async def test_a_plain_round_crosses_once(afar: bool, params: SamplingParams) ->
     assert crossed[1] - crossed[0] == 10
 
 
-@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("kind", ["adapter", "fused", str(DEMO)], ids=lambda kind: Path(kind).name)
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
+@pytest.mark.parametrize("kind", ["adapter", "fused", "lookup", "hybrid", str(DEMO)], ids=lambda kind: Path(kind).name)
 async def test_a_drafted_rounds_rows_cross_once(kind: str, params: SamplingParams) -> None:
-    """Once the verdict, which is not to wait for the draft, and once the draft with all its rows. A model that reads
-    tokens is told them, so each token of its drafts crosses with its chance, on which hangs whether there is more."""
+    """Once the verdict, which is not to wait for the draft, and once the draft with all its rows, whoever drafts, and
+    where penalties look back at drafted tokens that the host does not know."""
     async with chain_on(DEVICE, afar=True) as chain:
         left = []
         for tokens in (6, 26):
@@ -176,20 +179,44 @@ async def test_a_drafted_rounds_rows_cross_once(kind: str, params: SamplingParam
             with watched() as seen:
                 _, generation = await answered(chain, way, params, tokens)
             tally = generation.tally
-            assert tally.proposed > tally.rounds
-            left.append(len(seen.to_host) - 2 * tally.rounds - (tally.proposed if kind == str(DEMO) else 0))
+            assert kind == "lookup" or tally.proposed > tally.rounds
+            left.append(len(seen.to_host) - 2 * tally.rounds)
     assert left[1] == left[0]
 
 
+async def test_the_crossings_of_a_tree_are_its_levels() -> None:
+    """Of Medusa's: the candidates of each level, the verdict, and the rows; however many nodes there are."""
+    async with chain_on(DEVICE, afar=True) as chain:
+        left = []
+        for tokens in (6, 26):
+            way = way_of(chain, "medusa", LONG)
+            with watched() as seen:
+                _, generation = await answered(chain, way, GREEDY, tokens)
+            left.append((len(seen.to_host), generation.tally.rounds))
+        levels = len(_levels(chain))
+        (few, rounds), (many, more) = left
+        assert many - few <= (more - rounds) * (2 + levels)
+
+
+def _levels(chain: Chain) -> Sequence[Any]:
+    """Of a tree of Medusa's, one a head."""
+    drafter: Any = way_of(chain, "medusa", LONG).drafter
+    return list(drafter._heads)
+
+
 @elsewhere
+@pytest.mark.parametrize("kind", ["adapter", "lookup", str(DEMO)], ids=lambda kind: Path(kind).name)
+@pytest.mark.parametrize("params", [SAMPLED, PENALISED], ids=["sampled", "penalised"])
 @pytest.mark.parametrize("rule", ["keyed", "rejection", "block"])
-async def test_drafts_made_at_once_are_those_made_one_by_one(rule: Any, device: torch.device) -> None:
-    """Where no token is left out, all rules draft and accept the same."""
+async def test_drafts_made_at_once_are_those_made_one_by_one(
+    rule: Any, params: SamplingParams, kind: str, device: torch.device
+) -> None:
+    """Where no token is left out, all rules draft and accept the same, whoever drafts and whatever is penalised."""
     found = []
     for place in (CPU, device):
         async with chain_on(place, afar=False) as chain:
-            way = way_of(chain, "adapter", replace(LONG, verify=rule))
-            chosen, generation = await answered(chain, way, SAMPLED, 30)
+            way = way_of(chain, kind, replace(LONG, verify=rule))
+            chosen, generation = await answered(chain, way, params, 30)
             found.append((tokens_of(chosen), generation.tally.proposed, generation.tally.accepted))
     assert found[0] == found[1]
 

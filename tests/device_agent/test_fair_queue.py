@@ -8,7 +8,8 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.sharing.fair_queue import NOBODY, FairQueue
+from device_agent.sharing.compute import FairQueue
+from device_agent.sharing.permit_queue import NOBODY
 
 Item = TypeVar("Item")
 

@@ -47,7 +47,7 @@ async def test_a_tenant_leaves_one_thread_to_others(readers: FairThreads) -> Non
     for each in long:
         each.end.set()
     await asyncio.wait_for(asyncio.gather(*greedy), WITHIN_S)
-    assert readers.idle
+    assert readers.queue.idle
 
 
 async def test_where_there_are_no_keys_all_threads_are_used(readers: FairThreads) -> None:

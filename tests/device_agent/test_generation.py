@@ -243,7 +243,7 @@ async def test_who_reads_no_further_leaves_the_session_usable(
 
 async def test_a_long_draft_makes_way(drafters: dict[str, Drafter], monkeypatch: pytest.MonkeyPatch) -> None:
     """While another tenant's work waits for the thread a draft ends after a moment, and nobody's tokens change."""
-    monkeypatch.setattr("device_agent.speculative.making.DRAFTING_S", 0.0)
+    monkeypatch.setattr("device_agent.speculative.ahead.DRAFTING_S", 0.0)
     async with chain_here() as chain:
         prompt = prompts()[0]
         proposed = []
@@ -291,17 +291,17 @@ async def test_a_tree_drafter_moves_to_a_smaller_cloud(fewer: int, drafters: dic
         remote_middle([large.url, small.url], device_hello(DEMO, SPLIT, 0)) as middle,
     ):
         lost = middle.clouds.links[0]
-        url, session = lost._url, Chain(parts, middle, compute, 0).open(len(prompt) + TOKENS, 0, 0, way.drafter)
+        url, session = lost.url, Chain(parts, middle, compute, 0).open(len(prompt) + TOKENS, 0, 0, way.drafter)
         speculation = Generation(session, Chooser(SamplingParams(), prompt, 0, max_tokens=TOKENS), way)
         found = []
         async for step in speculation.run():
             found.append(step.token)
             if len(found) == 4:
                 assert speculation.tally.proposed > 0 and lost.stream is not None
-                lost._url = "ws://127.0.0.1:9/device"
+                lost.url = "ws://127.0.0.1:9/device"
                 lost.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
             if len(found) == 10:
-                lost._url, before = url, speculation.tally.proposed
+                lost.url, before = url, speculation.tally.proposed
                 await until(lambda: lost.ready)
         assert found == oracle_tokens(DEMO, prompt, TOKENS)
         assert speculation.tally.proposed > before

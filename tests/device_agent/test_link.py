@@ -15,6 +15,7 @@ from submodel_conformance import rows
 
 from device_agent.cloud.bandwidth import SHORT_BYTES
 from device_agent.cloud.chunks import DEFAULT_CHUNK
+from device_agent.cloud.keeping import connection
 from device_agent.cloud.link import CloudLink
 from device_agent.cloud.recovery import MAX_LOSSES
 from device_agent.cloud.remote import RemoteSubmodel
@@ -56,7 +57,7 @@ def cut(link: CloudLink) -> None:
 
 async def away(link: CloudLink) -> str:
     """Cut it for good; its address, to bring it back."""
-    url, link._url = link._url, NOBODY
+    url, link.url = link.url, NOBODY
     cut(link)
     await until(lambda: not link.ready)
     return url
@@ -108,7 +109,7 @@ async def test_a_decode_row_goes_while_long_frames_wait(tiny: Path, monkeypatch:
             crowded.setattr("device_agent.cloud.link.CROWDED_BYTES", -(2**30))
             waits = prefill.forward(rows(300, 32, 1), 1)
             assert (await decode.forward(rows(1, 32, 2), 1)).shape == (1, 32)
-            assert not waits.done() and link._held
+            assert not waits.done() and link.held
         assert (await waits).shape == (1, 32)
         for session in (prefill, decode):
             session.close()
@@ -129,7 +130,7 @@ async def test_history_goes_in_chunks(tiny: Path, monkeypatch: pytest.MonkeyPatc
             assert max(count for _, count in seen) == (advised or DEFAULT_CHUNK)
             assert sum(count for _, count in seen) == 513
             session.close()
-            remote.clouds.links[0]._url = url
+            remote.clouds.links[0].url = url
             await until(lambda: remote.clouds.links[0].ready)
 
 
@@ -141,7 +142,7 @@ async def test_time_for_an_answer_runs_from_when_the_rows_have_left(
         cloud_here(tiny, 1, 1) as cloud,
         remote_middle(cloud.url, device_hello(tiny, 1, 1), reply_within_s=1.0) as remote,
     ):
-        monkeypatch.setattr("device_agent.cloud.link.LOOK_EVERY_S", 0.05)
+        monkeypatch.setattr("device_agent.cloud.keeping.LOOK_EVERY_S", 0.05)
         stream = remote.clouds.links[0].stream
         assert stream is not None
         may_leave, send = asyncio.Event(), stream._transport.send
@@ -169,13 +170,13 @@ async def test_what_fails_in_looking_after_sessions_ends_the_connection(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing would ever be overdue without it; the next connection serves the sessions."""
-    monkeypatch.setattr("device_agent.cloud.link.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("device_agent.cloud.keeping.LOOK_EVERY_S", 0.05)
     async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
         link, session = remote.clouds.links[0], remote.open(4)
         await session.forward(rows(1, 32, 0), 1)
         seen = watched(link, monkeypatch)
         with monkeypatch.context() as broken:
-            broken.setattr(link.times, "take", lambda: 1 / 0)
+            broken.setattr(link, "tell", lambda: 1 / 0)
             await until(lambda: not link.sessions)
         await until(lambda: link.ready)
         assert (await session.forward(rows(1, 32, 1), 1)).shape == (1, 32)
@@ -190,7 +191,7 @@ async def test_a_cloud_that_takes_no_rows_is_refused(tiny: Path, nothing: str) -
         object.__setattr__(cloud.server.engine.ledger.limits, nothing, 0)
         link = CloudLink(cloud.url, device_hello(tiny, 1, 1), asyncio.Event())
         with pytest.raises(ConnectionFailed) as failed:
-            await asyncio.wait_for(link._connection(), 5)
+            await asyncio.wait_for(connection(link), 5)
         assert failed.value.code is Code.UNEXPECTED_MESSAGE and not link.ready
 
 
@@ -211,7 +212,7 @@ async def test_a_session_fits_where_it_goes(tiny: Path, monkeypatch: pytest.Monk
         await until(lambda: remote.max_rows > 7)
         assert (await session.forward(rows(20, 32, 1), 1)).shape == (1, 32)
         assert moved_to(remote) == [0, 0, 1]
-        remote.clouds.links[0]._url = url
+        remote.clouds.links[0].url = url
         await until(lambda: remote.clouds.links[0].ready)
         assert remote.max_rows == 7
         assert (await session.forward(rows(20, 32, 1), 1)).shape == (1, 32), "it is still at the wide one"
@@ -273,7 +274,7 @@ async def test_the_cloud_that_keeps_it_gets_it_back(tiny: Path, monkeypatch: pyt
         url = await away(remote.clouds.links[0])
         session = remote.open(40)
         await session.forward(rows(20, 32, 0), 1)
-        remote.clouds.links[0]._url = url
+        remote.clouds.links[0].url = url
         await until(lambda: remote.clouds.links[0].ready)
         seen = watched(remote.clouds.links[1], monkeypatch)
         cut(remote.clouds.links[1])
@@ -310,7 +311,7 @@ async def test_a_draining_cloud_is_left_when_another_comes(tiny: Path) -> None:
         next(iter(first.server.links.values())).stream.post(Drain(20.0))
         await until(lambda: remote.clouds.links[0].draining)
         assert moved_to(remote) == [1, 0]
-        remote.clouds.links[1]._url = url
+        remote.clouds.links[1].url = url
         await until(lambda: not remote.clouds.links[0].sessions)
         await session.forward(rows(1, 32, 1), 1)
         assert moved_to(remote) == [0, 1]

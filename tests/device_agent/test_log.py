@@ -11,9 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.cloud.asked import Asked, Piece
+from device_agent.cloud.asked import Asked, Piece, Turn
 from device_agent.cloud.log import SessionLog
-from device_agent.cloud.times import Turn
 from split_model.history import GATHERED, WHOLE_ROWS, History
 from split_model.tree import Tree
 from wire.errors import SessionFailed

@@ -61,7 +61,7 @@ class Spy:
 
     def cut_for_good(self) -> None:
         """The same, and nobody answers there any more."""
-        self.link._url = "ws://127.0.0.1:9/device"
+        self.link.url = "ws://127.0.0.1:9/device"
         self.cut()
 
 
@@ -157,7 +157,7 @@ async def test_a_restarted_cloud_gets_everything_again(tiny: Path, monkeypatch: 
         spy = Spy(remote.clouds.links[0], monkeypatch)
 
         def restart() -> None:
-            spy.link._url = second.url + "/device"
+            spy.link.url = second.url + "/device"
             spy.cut()
 
         spy.at[8] = restart
@@ -225,7 +225,7 @@ async def test_a_cloud_that_does_not_answer_is_left_for_another(tiny: Path, monk
         remote_middle([first.url, second.url], device_hello(tiny, 1, 1), reply_within_s=2.0) as remote,
         answering(tiny, remote, prompt) as answer,
     ):
-        monkeypatch.setattr("device_agent.cloud.link.LOOK_EVERY_S", 0.05)
+        monkeypatch.setattr("device_agent.cloud.keeping.LOOK_EVERY_S", 0.05)
         monkeypatch.setattr(first.server.engine.sessions.scheduler, "add", lambda *work: None)
         assert await answer == oracle_tokens(tiny, prompt, TOKENS)
         await until(lambda: nothing_left(first) and nothing_left(second))
@@ -302,7 +302,7 @@ async def test_closing_ends_every_kind_of_wait(tiny: Path, monkeypatch: pytest.M
         lost = remote.open(40)
         for _ in range(5):
             await lost.forward(rows(4, 32, 0), 0)
-        url = spy.link._url
+        url = spy.link.url
         spy.cut_for_good()
         await until(lambda: not remote.connected)
         waits = lost.forward(rows(1, 32, 0), 1)
@@ -311,7 +311,7 @@ async def test_closing_ends_every_kind_of_wait(tiny: Path, monkeypatch: pytest.M
         with pytest.raises(SessionFailed) as closed:
             await waits
         assert closed.value.code is Code.CANCELLED
-        spy.link._url = url
+        spy.link.url = url
         await until(lambda: remote.connected)
 
         replaying = remote.open(40)

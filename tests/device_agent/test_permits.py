@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.sharing.fair_queue import NOBODY
-from device_agent.sharing.permit_queue import PER_FREE, PermitQueue
+from device_agent.sharing.permit_queue import NOBODY, PER_FREE, PermitQueue
 from device_agent.sharing.permits import Permits
 
 Ticket = TypeVar("Ticket", bound=Hashable)

@@ -59,7 +59,7 @@ async def test_what_is_given_up_leaves_nothing_behind(model: ServedReader) -> No
         each.cancel()
     await asyncio.gather(*reading, return_exceptions=True)
     told = len(said)
-    await until(lambda: model.reader.compute.idle)
+    await until(lambda: model.reader.compute.queue.idle)
     assert len(said) == told and not any(isinstance(each, Done) for each in said)
     assert model.permits.waiting == 0
     await read(model, one(9, "t"), said.append)

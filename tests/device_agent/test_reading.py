@@ -46,4 +46,4 @@ async def test_what_is_no_texts_is_refused_before_anything_is_begun(
     reading = LocalReadingSubmodel(Encoder.load(build_tiny("bert", tmp_path)).stack, compute)
     with pytest.raises(ValueError, match="rows"):
         reading.read(torch.zeros(shape), lengths)
-    assert compute.idle
+    assert compute.queue.idle

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from device_agent.cloud.recovery import MAX_ATTACHES, MAX_LOSSES, ROOM_AFTER_S, Kept, Recovery
-from device_agent.cloud.times import LONGEST_US, Times
-from wire.connection import Connection, Role, State
 from wire.errors import Code, SessionFailed
-from wire.limits import CLOUD_LINK, MAX_TIMES
 
 WITHIN_S, ROOM_S = 30.0, 60.0
 
@@ -60,7 +57,7 @@ def test_a_lost_connection_goes_back_to_what_is_kept() -> None:
 
 
 @pytest.mark.parametrize("code", [Code.SESSION_LIMIT, Code.STAGE_LOST, Code.UPSTREAM_LOST])
-@pytest.mark.parametrize("retry_after_s", [None, 1.0])
+@pytest.mark.parametrize("retry_after_s", [None, 0.0, 1.0])
 def test_every_cloud_is_tried_before_one_is_tried_again(code: Code, retry_after_s: float | None) -> None:
     """Two that fail it, or ask it to wait, do not keep it from the third; after new rows the order is as named."""
     recovery = after(code, 0, retry_after_s)
@@ -113,14 +110,14 @@ def test_rows_that_kill_clouds_are_not_taken_to_them_for_ever(code: Code) -> Non
     recovery.began(0.0)
     for _ in range(3):
         for _ in range(MAX_LOSSES - 1):
-            recovery.ended(0, failed(code, 0.0), 1.0, 0.0, suspect=True)
-            recovery.ended(1, failed(code, 0.0), 1.0, 0.0)
+            recovery.ended(0, failed(code, 1.0), 1.0, 0.0, suspect=True)
+            recovery.ended(1, failed(code, 1.0), 1.0, 0.0)
             assert recovery.verdict(1.0) is None
         recovery.progressed()
         recovery.began(1.0)
     for cloud in range(MAX_LOSSES):
         assert recovery.verdict(1.0) is None
-        recovery.ended(cloud, failed(code, 0.0), 1.0, 0.0, suspect=True)
+        recovery.ended(cloud, failed(code, 1.0), 1.0, 0.0, suspect=True)
     last = recovery.verdict(1.0)
     assert last is not None and last.code is code
 
@@ -188,26 +185,14 @@ def test_what_would_come_again_is_final(code: Code) -> None:
     assert verdict is not None and verdict.code is code
 
 
-def test_times_are_told_once_and_never_more_than_fit() -> None:
-    """In microseconds; what is beyond one message is left out."""
-    times = Times()
-    assert times.take() is None
-    times.ttft(0.25)
-    for _ in range(MAX_TIMES + 5):
-        times.tbt(1e9)
-    told = times.take()
-    assert told is not None and told.ttft_us == [250_000]
-    assert told.tbt_us == [LONGEST_US] * MAX_TIMES
-    assert times.take() is None
-
-
-def test_the_longest_times_fit_one_frame() -> None:
-    """As many as are ever gathered, of either kind, each as long as a number can be."""
-    times, connection = Times(), Connection(Role.DEVICE, CLOUD_LINK, 0.0)
-    connection.state = State.OPEN
-    for _ in range(1000):
-        times.ttft(1e9)
-        times.tbt(1e9)
-    told = times.take()
-    assert told is not None
-    assert len(connection.frame(told, (), 0.0)) > 2 * MAX_TIMES
+@pytest.mark.parametrize("retry_after_s", [None, 0.0])
+def test_a_wait_of_nothing_is_as_good_as_none(retry_after_s: float | None) -> None:
+    """A cloud server that says to come back at once is not asked for ever, nor over and over while it has no room."""
+    recovery = after(Code.INTERNAL, 0, retry_after_s)
+    for _ in range(MAX_ATTACHES - 1):
+        assert recovery.verdict(0.0) is None
+        recovery.ended(0, failed(Code.INTERNAL, retry_after_s), 0.0, 0.0)
+    verdict = recovery.verdict(0.0)
+    assert verdict is not None and verdict.code is Code.INTERNAL
+    for code in (Code.PREEMPTED, Code.SESSION_LIMIT):
+        assert after(code, 0, retry_after_s).wait_s(0, 0.0) == ROOM_AFTER_S

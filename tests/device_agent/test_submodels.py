@@ -14,13 +14,16 @@ import torch
 from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, local_middle, remote_middle, until
 from line_submodel import LineSubmodel
 from oracle import oracle_tokens, prompt_for
+from streamed_units import HALVES, loading
 from submodel_conformance import branching, check_submodel, rows
 
 from cloud_server.engine.session import Answered
+from device_agent.chain.local import LocalSubmodel
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
 from split_model.hints import Pace
+from split_model.offload.units import Unit
 from split_model.slices import middle_slice
 from split_model.stack import Span, Stack
 from split_model.submodel import SubmodelSession
@@ -48,6 +51,20 @@ async def test_local_submodel_conforms(tiny: Path) -> None:
     compute = Compute()
     await check_submodel(local_middle(tiny, 1, 1, compute), middle_of(tiny))
     compute.stop()
+
+
+async def test_local_layers_that_are_read_from_the_disk_conform(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All their halves through a ring of two."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checkpoint, compute = Checkpoint.open(tiny), Compute()
+    middle = middle_slice(checkpoint.spec, 1, 1)
+    units = [Unit(layer, half) for layer in range(middle.first_layer, middle.last_layer) for half in HALVES]
+    with loading(checkpoint, units) as loader:
+        stack = Stack.load(checkpoint, middle, torch.float32, loader=loader)
+        await check_submodel(LocalSubmodel(stack, compute), middle_of(tiny))
+        compute.stop()
 
 
 async def test_a_submodel_without_branching_conforms(tiny: Path) -> None:
@@ -88,7 +105,7 @@ async def test_a_small_step_budget_splits_chunks(tiny: Path) -> None:
 @pytest.mark.parametrize("slow", [True, False], ids=["slow link", "fast link"])
 async def test_rows_are_packed_for_a_slow_link(slow: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways, and what comes out is the same; a fast link carries them as they are, and so does one that is told."""
-    monkeypatch.setattr("device_agent.cloud.times.PACK_BELOW_BYTES_S", 1e12 if slow else 1.0)
+    monkeypatch.setattr("device_agent.cloud.link.PACK_BELOW_BYTES_S", 1e12 if slow else 1.0)
     sent = []
     for may_pack in (True, False):
         hello = device_hello(tiny, 1, 1)
@@ -247,12 +264,12 @@ async def test_a_tree_goes_on_where_fewer_rows_fit(tiny: Path, smaller: dict[str
 
         lost = remote.clouds.links[0]
         await both(rows(10, 32, 0), None, 10)
-        url, lost._url = lost._url, "ws://127.0.0.1:9/device"
+        url, lost.url = lost.url, "ws://127.0.0.1:9/device"
         await both(rows(20, 32, 1), parents, fits)
         for each in (session, oracle):
             branching(each).keep([0, 1, 3])
         await both(rows(3, 32, 2), None, 3)
-        lost._url = url
+        lost.url = url
         await until(lambda: lost.ready)
         await both(rows(20, 32, 3), parents, fits)
         for each in (session, oracle):

@@ -17,14 +17,18 @@ from oracle import prompt_for
 from served_chains import LONG_DRAFTS, served
 
 from device_agent.answering.answer import ServedChain, answer, cut
+from device_agent.cloud.asked import Turn
+from device_agent.cloud.attachment import LONGEST_US, count
 from device_agent.cloud.remote import RemoteSubmodel
-from device_agent.cloud.times import Times, Turn
 from device_agent.speculative.drafters import Drafters
 from drafting.small_model import SmallModelDrafter
 from split_model.checkpoint import Checkpoint
+from wire.connection import Connection, Role, State
+from wire.limits import CLOUD_LINK, MAX_TIMES
 from wire.messages import AnyMessage
 from wire.outbox import Outgoing
 from wire.request_messages import Finished, Generate, Sampling, Spent, Timings
+from wire.session_messages import Timing
 
 PROMPT = prompt_for(DEMO, 60)
 TOKENS = 12
@@ -41,14 +45,12 @@ def total(spent: Spent) -> int:
 
 def begun(at: float) -> Turn:
     """A turn of which rows were handed over at once."""
-    turn = Turn(1, at)
-    turn.asked(at)
-    return turn
+    return Turn(1, at, asked_at=at)
 
 
 def answered(turn: Turn, posted: float, now: float, queue_us: int, step_us: int) -> None:
     """A wanted answer behind the prompt's end."""
-    turn.answered(Times(), 1, posted, now, queue_us, step_us)
+    count(turn, Timing([], []), 1, posted, now, queue_us, step_us)
 
 
 @given(
@@ -73,7 +75,7 @@ def test_a_fork_has_its_prompt_and_a_time_of_its_own() -> None:
     answered(times, 1.5, 2.0, 100_000, 200_000)
     answered(times, 2.5, 3.0, 0, 0)
     fork = times.fork(1, 5.0)
-    fork.asked(5.0)
+    fork.asked_at = 5.0
     answered(fork, 5.25, 6.0, 0, 500_000)
     one, other = times.spent, fork.spent
     assert one is not None and other is not None
@@ -93,6 +95,23 @@ def test_one_by_hand() -> None:
     for each, parts in ((spent.prompt, (40, 30, 10, 20)), (spent.decode, (30, 18, 3, 9))):
         found = each.device_s, each.link_s, each.queue_s, each.step_s
         assert found == pytest.approx([part / 1000 for part in parts], abs=2e-6)
+
+
+def test_times_that_are_told_are_never_more_than_fit() -> None:
+    """In microseconds, prompts and rounds apart; what is beyond one message is left out, and one message fits a
+    frame even where each is as long as a number can be."""
+    turn, took = Turn(1, 0.0, asked_at=0.5), Timing([], [])
+    count(turn, took, 0, 0.6, 0.7, 0, 0)
+    assert took == Timing([], [])  # The prompt is not answered yet.
+    count(turn, took, 1, 0.6, 0.75, 0, 0)
+    for number in range(1, MAX_TIMES + 5):
+        count(turn, took, 1, 0.6, number * 1e9, 0, 0)
+    assert took.ttft_us == [250_000] and took.tbt_us == [LONGEST_US] * MAX_TIMES
+    for number in range(1000):
+        count(Turn(1, 0.0, asked_at=0.0), took, 1, 0.0, 1e9 + number, 0, 0)
+    connection = Connection(Role.DEVICE, CLOUD_LINK, 0.0)
+    connection.state = State.OPEN
+    assert len(took.ttft_us) == MAX_TIMES and len(connection.frame(took, (), 0.0)) > 2 * MAX_TIMES
 
 
 def served_over(middle: RemoteSubmodel | None, split: int, **settings: Any) -> AbstractAsyncContextManager[ServedChain]:

@@ -168,7 +168,7 @@ async def test_without_a_cloud_nothing_is_accepted() -> None:
         await ask(model, request(FIRST))
         link = remote.clouds.links[0]
         assert link.stream is not None
-        url, link._url = link._url, "ws://127.0.0.1:9/device"
+        url, link.url = link.url, "ws://127.0.0.1:9/device"
         link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
         await until(lambda: not remote.connected)
         for ids in (second_prompt(), prompt_for(DEMO, 30, seed=12)):
@@ -177,7 +177,7 @@ async def test_without_a_cloud_nothing_is_accepted() -> None:
                 await answer(model, request(ids), said.append)
             assert failed.value.code is Code.UPSTREAM_LOST and said == []
         assert len(model.conversations) == 1
-        link._url = url
+        link.url = url
         await until(lambda: remote.connected)
         text, done = await ask(model, request(second_prompt()))
         assert text == expected(model, second_prompt(), TOKENS) and done.cached_tokens == len(FIRST) + TOKENS - 1
@@ -198,7 +198,7 @@ async def test_a_request_that_waited_fits_the_cloud_that_is_there_then() -> None
             await until(lambda: model.permits.waiting == 1)
             link = remote.clouds.links[0]
             assert link.stream is not None
-            link._url = "ws://127.0.0.1:9/device"
+            link.url = "ws://127.0.0.1:9/device"
             link.stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
             await until(lambda: remote.max_positions == 200)
         text, _ = await waits

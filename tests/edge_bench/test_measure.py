@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,11 @@ def test_cells_leave_records_that_agree_and_are_not_measured_twice(tmp_path: Pat
     times as many; and what has a record is read."""
     cells = [Cell("two", "tiny", method, 2) for method in ("voltage-paper", "tensor", "voltage", "joint")]
     said: list[str] = []
-    with Devices(tmp_path / "logs", 2) as devices:
+    with Devices(tmp_path / "logs", 16_000, 2) as devices:
         measurement = Measurement(tmp_path, devices, lambda shape, task, local_s: 2.0)
-        measurement.all(cells, said.append)
+        measurement.all(cells, math.inf, said.append)
         found = [measurement.record(cell, said.append) for cell in cells]
-    assert len(said) == len(cells) + 1, said
+    assert len(said) == len(cells) + 2, said  # One device, and the calibration.
     checks = [record["check"] for record in found]
     assert checks == pytest.approx([checks[0]] * len(checks), rel=1e-4)
     assert all(record["layers_s"] <= record["total_s"] * 1.1 for record in found)

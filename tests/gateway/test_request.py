@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.reading_request import ReadAsk
 from gateway.replies import ChatShape
 from gateway.reply_schema import Heading
 from gateway.request import MAX_ECHOED, MAX_WHOLE_LOGPROBS, MAX_WHOLE_TOKENS, Ask, too_large
@@ -30,6 +31,7 @@ def param_of(max_positions: int = 2**20, max_total_tokens: int = 2**22, **member
 def test_prompts_and_answers_have_to_fit() -> None:
     """Into the positions of the model, and what one request may ask for."""
     assert param_of(max_positions=3, prompts=((1, 2, 3),)) == "prompt"
+    assert param_of(max_positions=4, prompts=((1, 2, 3),)) is None
     assert param_of(max_positions=3, prompts=((1,), (1, 2, 3))) == "prompt[1]"
     assert param_of(max_total_tokens=31, n=2) == "n"
     assert param_of(max_total_tokens=32, n=2) is None
@@ -66,6 +68,26 @@ def test_text_that_cannot_fit_is_refused_before_it_is_sent(most: int) -> None:
         else:
             assert refused is None
     assert too_large(ask(prompts=("x" * 10, turns, (7,) * 4)), model, 2**22) is None
+
+
+def test_prompts_need_room_for_an_answer_and_inputs_do_not() -> None:
+    """One rule, with a limit for each: as many ids as the model has positions can be read, but not gone on with."""
+    model, ids = ServedModel("model", 5, 1, [], 10), (7,) * 5
+    prompt = too_large(ask(prompts=(ids,)), model, 2**22)
+    assert prompt is not None
+    assert prompt.message == "the prompt has 5 tokens; this model reads 4 at most: shorten it"
+    assert ReadAsk("embeddings", None, (ids,)).refused_by(model, 2**22) is None
+    longer = ReadAsk("embeddings", None, ((*ids, 7),)).refused_by(model, 2**22)
+    assert longer is not None and longer.param == "input"
+    assert longer.message == "input has 6 tokens; this model reads 5 at most: shorten it"
+    for refused, what in (
+        (too_large(ask(prompts=("x" * 11,)), model, 2**22), "the prompt"),
+        (ReadAsk("classify", None, (("x" * 6, "x" * 5),)).refused_by(model, 2**22), "input"),
+    ):
+        assert refused is not None and refused.code == "context_length_exceeded"
+        assert refused.message == (
+            f"{what} has 11 characters, and the 5 tokens of this model's context have 10 at most: shorten it"
+        )
 
 
 def test_log_probabilities_of_one_piece_are_bounded() -> None:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -266,6 +267,22 @@ async def test_who_does_not_read_why_it_is_refused_is_given_up(
         for body in ({"prompt": 5}, chat | {"model": "another"}):
             async with connect(f"{gateway.ws_url}/v1/stream", proxy=None, close_timeout=0.1) as socket:
                 await socket.send(json.dumps(body))
+                await asyncio.wait_for(socket.wait_closed(), 10)
+
+
+async def test_who_does_not_take_its_end_is_given_up(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is idle or has said what is no text: a socket that cannot be closed in time loses its place too."""
+
+    async def stuck(websocket: WebSocket, code: int = 1000, reason: str | None = None) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(WebSocket, "close", stuck)
+    monkeypatch.setattr("gateway.token_socket.IDLE_S", 0.5)
+    async with serving(GatewayConfig(client_within_s=0.2)) as gateway:
+        for said in (None, b"no text"):
+            async with connect(f"{gateway.ws_url}/v1/stream", proxy=None, close_timeout=0.1) as socket:
+                if said is not None:
+                    await socket.send(said)
                 await asyncio.wait_for(socket.wait_closed(), 10)
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
-import torch
 import transformers
 from agents_here import Served
-from reading_models import text_model, translator
+from reading_models import text_model, translated, translator
 from tiny_models import TRANSLATOR_NAMES
 
 from device_agent.build import build
@@ -27,23 +26,6 @@ async def completion(http: httpx.AsyncClient, **members: Any) -> dict[str, Any]:
     return found
 
 
-@torch.inference_mode()
-def written(folder: Path, prompt: str, tokens: int) -> str:
-    """What transformers writes greedily of a text, attention mask given."""
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
-    kind: Any = transformers.AutoModelForSeq2SeqLM
-    model = kind.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = model.generate(**_inputs(tokenizer, prompt), max_new_tokens=tokens, do_sample=False)[0, 1:]
-    assert len(ids) == tokens
-    text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return text
-
-
-def _inputs(tokenizer: Any, prompt: str) -> dict[str, torch.Tensor]:
-    found = tokenizer(prompt, return_tensors="pt")
-    return {"input_ids": found.input_ids, "attention_mask": found.attention_mask}
-
-
 @pytest.mark.parametrize("name", TRANSLATOR_NAMES)
 async def test_what_is_written_is_what_transformers_writes(tmp_path: Path, served: Served, name: str) -> None:
     """64 greedy tokens, of two prompts and two choices each; prompt tokens are counted; a stream says the same."""
@@ -51,7 +33,7 @@ async def test_what_is_written_is_what_transformers_writes(tmp_path: Path, serve
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
     async with served(folder) as http:
         found = await completion(http, prompt=PROMPTS, max_tokens=64, n=2)
-        wanted = [written(folder, prompt, 64) for prompt in PROMPTS for _ in range(2)]
+        wanted = [translated(folder, prompt, 64) for prompt in PROMPTS for _ in range(2)]
         assert [each["text"] for each in found["choices"]] == wanted and len(set(wanted)) == 2
         tokens = sum(len(tokenizer(prompt)["input_ids"]) for prompt in PROMPTS)
         assert (found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]) == (tokens, 4 * 64)
@@ -87,7 +69,7 @@ async def test_prompt_and_answer_have_all_positions_each(tmp_path: Path, served:
         found = await completion(http, prompt=[7] * 39, max_tokens=100)
         assert found["usage"]["completion_tokens"] == 39
         for path, body, why in (
-            ("completions", {"prompt": [7] * 40}, "there is room for 40"),
+            ("completions", {"prompt": [7] * 40}, "this model reads 39 at most"),
             ("completions", {"prompt": "a " * 50}, "the prompt has 52: shorten it"),
             ("chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}, "use /v1/completions"),
             ("embeddings", {"input": "Hi"}, "it serves /v1/completions"),

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -400,3 +400,70 @@ def test_where_the_kernel_has_no_epoll_threads_read_everything(monkeypatch: pyte
         members[1].close()
         with pytest.raises(PeerLost, match="member 1 has left"):
             waiting.wait(20)
+
+
+@pytest.mark.parametrize("what", ["a socket that cannot be set up", "a thread that cannot be started"])
+def test_nothing_stays_of_links_that_are_opened_half_way(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails behind the greeting, and while somebody still has the error: both other members see the end."""
+    boards = boards_of(3)
+    made: list[object] = []
+
+    def fail_once_two_are(*given: object) -> None:
+        made.append(given)
+        if len(made) == 2:
+            raise OSError("a test") if what.startswith("a socket") else RuntimeError("a test")
+
+    if what.startswith("a socket"):
+        monkeypatch.setattr("peers.link._set_up", fail_once_two_are)
+    else:
+        start = threading.Thread.start
+
+        def started(thread: threading.Thread) -> None:
+            if thread.name.startswith("link-2"):
+                fail_once_two_are(thread)
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", started)
+
+    def opened() -> Exception:
+        with pytest.raises((PeerLost, RuntimeError), match="a test") as failed:
+            Fabric.open(boards[0], 0, 3, LOOPBACK)
+        return failed.value
+
+    error, *others = together(
+        [opened, *(partial(open_links, boards[rank], PeerDoor(KEY, 0, rank, 3), LOOPBACK) for rank in (1, 2))]
+    )
+    assert getattr(error, "rank", 2) in (1, 2)
+    for links in others:
+        links[0].settimeout(10)
+        with suppress(ConnectionResetError):
+            assert links[0].recv(1) == b""
+        for each in links.values():
+            each.close()
+    assert not [each for each in threading.enumerate() if each.name.startswith("link-") and joined(each)]
+
+
+def joined(thread: threading.Thread) -> bool:
+    """Whether a thread goes on for seconds."""
+    thread.join(10)
+    return thread.is_alive()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "behind"])
+def test_what_is_sent_to_somebody_who_has_left_ends_at_once(lied_to: tuple[Fabric, Liar], before: bool) -> None:
+    """Named, whether it was on its way when the member left or is sent behind that; as the part of a collective too."""
+    fabric, liar = lied_to
+    collectives, began = Collectives(fabric), time.monotonic()
+    sent = [collectives.send(torch.zeros(16_000_000), 1, 1)] if before else []
+    liar.say(PeerFrame(Kind.LEAVE, 0))
+    liar.connection.shutdown(socket.SHUT_WR)
+    while fabric.link(1).outgoing._closed is False:
+        assert time.monotonic() - began < 20
+        time.sleep(0.01)
+    if not before:
+        sent = [collectives.send(torch.zeros(3), 1, 1), collectives.broadcast(torch.zeros(3), 0)]
+    for each in sent:
+        with pytest.raises(PeerLost, match="member 1 has left") as lost:
+            each.wait(20)
+        assert lost.value.rank == 1
+    assert time.monotonic() - began < 20 and fabric.failure is None

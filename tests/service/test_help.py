@@ -37,7 +37,9 @@ COMMANDS: dict[str, Any] = {
     "profile": profile,
     "plan": plan,
 }
-MOST = {"serve": 14, "device": 20, "cloud": 18, "stage": 8, "gateway": 14, "chat": 9, "profile": 9, "plan": 10}
+MOST = {"serve": 14, "device": 20, "cloud": 18, "stage": 6, "gateway": 14, "chat": 7, "profile": 7, "plan": 8}
+"""Beside those for help itself."""
+HELP = {"--help", "--help-all"}
 CONFIGS: dict[str, Any] = {
     "serve": ServeConfig, "device": DeviceConfig, "cloud": CloudConfig, "stage": StageConfig,
     "gateway": GatewayConfig, "chat": ChatConfig, "profile": ProfileConfig, "plan": PlanConfig,
@@ -55,8 +57,8 @@ def shown(name: str, flag: str) -> list[str]:
 def test_help_shows_what_a_user_decides(name: str) -> None:
     """Few enough to be read; the rest is where it says, and no flag is left out there."""
     few, all_of_them = shown(name, "--help"), shown(name, "--help-all")
-    assert len(few) <= MOST[name], few
-    assert {"--help", "--help-all"} <= set(few) <= set(all_of_them)
+    assert len(set(few) - HELP) <= MOST[name], few
+    assert HELP <= set(few) <= set(all_of_them)
     assert {flag_of(each.name) for each in fields(CONFIGS[name])} <= {flag.partition("/")[0] for flag in all_of_them}
 
 

@@ -71,6 +71,10 @@ def test_devices_are_a_groups() -> None:
     """Elsewhere they would do nothing."""
     with pytest.raises(ValueError, match=r"--devices is for groups .*voltage, galaxy.*, and --mode hat has none"):
         ServeConfig(devices=3)
+    with pytest.raises(ValueError, match="--fewest-devices is for groups whose shares are measured"):
+        ServeConfig(fewest_devices=True)
+    with pytest.raises(ValueError, match="--fewest-devices is for groups whose shares are measured"):
+        ServeConfig(mode="galaxy", fewest_devices=True, shares="even")
 
 
 def test_other_settings_as_flags() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from checkpoints import DEMO
 from installation import wait_until
@@ -81,6 +82,7 @@ def test_voltage(tmp_path: Path) -> None:
     """The same by rows, the same shares for both. Drained it ends in order, with all members."""
     with Serving(tmp_path / "log", "--mode", "voltage", "--shares", "even", "--threads", "1") as serving:
         assert serving.log.read_text().count("50% of a prompt's rows") == 2
+        check_memory(serving)
         check_answers(serving.base)
         check_end(serving, signal.SIGTERM)
 
@@ -95,6 +97,14 @@ def test_every_mode_with_three(mode: str, tmp_path: Path) -> None:
         wait_until(lambda: working(serving.base) == 3)
         check_answers(serving.base)
         check_end(serving, signal.SIGINT)
+
+
+def check_memory(serving: Serving) -> None:
+    """Together the devices count what is free once, as equal shares."""
+    lines = [each.cmdline() for each in serving.children()]
+    shares = [line[line.index("--memory") + 1] for line in lines if "--memory" in line]
+    assert len(shares) == 2 and len(set(shares)) == 1
+    assert 0 < sum(int(share.removesuffix("MB")) for share in shares) * 10**6 <= psutil.virtual_memory().total
 
 
 def check_end(serving: Serving, number: signal.Signals) -> None:

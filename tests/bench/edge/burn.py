@@ -1,5 +1,5 @@
 """Uses up a device's quota while others are measured, as a device that computes beside them would: products, one after
-the other. A line "burn" begins it and "rest" ends it; it ends with its input."""
+the other, on a core if that is named. A line "burn" begins it and "rest" ends it; it ends with its input."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def _listen() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        os.sched_setaffinity(0, {int(sys.argv[1])})
     threading.Thread(target=_listen, daemon=True).start()
     one = numpy.random.default_rng(1).standard_normal((384, 1024), dtype=numpy.float32)
     other = one.T.copy()

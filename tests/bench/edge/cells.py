@@ -13,6 +13,9 @@ GB = 10**9
 FREE_MBIT = 0.0
 """Links as fast as the machine has them."""
 
+STANDARD_RUNS = 3
+"""Of what others are compared with."""
+
 MOST_BYTES = 1 << 40
 
 
@@ -24,22 +27,34 @@ class Environment:
         cores: the quota of each.
         budgets: bytes that a plan may use of each.
         links: the environment whose one device says what its links stand for; "": this one.
+        faster: than that one's devices is the same device here, by its quota; links are as much faster.
     """
 
     title: str
     cores: tuple[float, ...]
     budgets: tuple[int, ...]
     links: str = ""
+    faster: float = 1.0
 
 
 _S, _M, _L = 0.403, 0.825, 1.47
 """GHz of the paper's three settings of a Raspberry Pi."""
 
-_CORES = 0.16 / _M
+_CORES = 0.29 / _M
+
+EQUAL = {2: 0.8, 3: 0.4, 4: 0.4, 5: 0.28, 6: 0.26}
+"""Cores of each of so many equal devices: those that share one of two cores take at most 0.85 of it."""
+
+
+def _equal(count: int) -> Environment:
+    """Links are the paper's of six devices."""
+    links = ("equal-6", EQUAL[count] / EQUAL[6]) if count != 6 else ("", 1.0)
+    return Environment(f"{count} equal devices", (EQUAL[count],) * count, (MOST_BYTES,) * count, *links)
+
 
 ENVIRONMENTS: dict[str, Environment] = {
     "two": Environment("two of tests", (0.5,) * 2, (MOST_BYTES,) * 2),
-    "six": Environment("six equal devices", (0.12,) * 6, (MOST_BYTES,) * 6),
+    **{f"equal-{count}": _equal(count) for count in EQUAL},
     "A": Environment("A, four RPi-M", (_M * _CORES,) * 4, (3 * GB // 2,) * 4),
     "B": Environment(
         "B, 1 : 1 : 0.56 : 0.27",
@@ -101,16 +116,19 @@ class Cell:
 
     def local(self) -> Cell:
         """One device alone, the first."""
-        return Cell(self.environment, self.shape, LOCAL, 1, FREE_MBIT, rows=self.rows, dtype=self.dtype)
+        return Cell(
+            self.environment, self.shape, LOCAL, 1, FREE_MBIT, rows=self.rows, dtype=self.dtype, runs=STANDARD_RUNS
+        )
 
     def reference(self) -> Cell:
         """The one device that links are made by."""
         environment = ENVIRONMENTS[self.environment].links or self.environment
-        return Cell(environment, self.shape, LOCAL, 1, FREE_MBIT)
+        return Cell(environment, self.shape, LOCAL, 1, FREE_MBIT, runs=STANDARD_RUNS)
 
     def calibration(self, devices: int = 0) -> Cell:
         """As many devices, a barrier a layer, and links that cost nothing."""
-        return Cell(self.environment, self.shape, CALIBRATION, devices or self.devices, FREE_MBIT, dtype=self.dtype)
+        count = devices or self.devices
+        return Cell(self.environment, self.shape, CALIBRATION, count, FREE_MBIT, dtype=self.dtype, runs=STANDARD_RUNS)
 
     def as_dict(self) -> dict[str, Any]:
         """For its record."""

@@ -1,6 +1,6 @@
 """The devices that are measured, as processes on a testbed: six hosts with a quota and a port each, and a terminal.
 
-with Devices(folder) as devices:
+with Devices(folder, 16_000) as devices:
     devices.set_quotas([0.12] * 6)
     devices.set_ports(1.7)
     result = devices.run(names, job)
@@ -8,6 +8,7 @@ with Devices(folder) as devices:
 
 from __future__ import annotations
 
+import os
 import queue
 import subprocess
 import sys
@@ -20,19 +21,19 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
-from bench.edge.job import Job, Result
+from bench.edge.job import Job, LinksJob, Result
 from bench.testbed import scenario as scenarios
 from bench.testbed.bed import Testbed
 from bench.testbed.machine import MachineWatch
 from bench.testbed.processes import environment
 from bench.testbed.scenario import load
 
+from device_agent.profiling.links import LinksMeasured
+
 SCENARIO = Path(str(scenarios.__file__)).parent / "scenarios" / "edge.toml"
 TERMINAL = "terminal"
 DEVICES = tuple(f"device-{number}" for number in range(1, 7))
 RUN_WITHIN_S = 900.0
-PACKETS_MB_S = "5"
-"""Ports are made for packets of an ordinary size, whatever they are set to later."""
 
 
 class GroupFailed(RuntimeError):
@@ -44,26 +45,36 @@ class Devices:
 
     Args:
         folder: for logs.
+        packet: bytes of a full packet: what one costs the devices' quotas pay, whatever its size, and an idle port lets
+            one through early.
         count: of devices that are started.
     """
 
-    def __init__(self, folder: Path, count: int = len(DEVICES)) -> None:
-        self._folder, self._started = folder, DEVICES[:count]
+    def __init__(self, folder: Path, packet: int, count: int = len(DEVICES)) -> None:
+        self._folder, self._packet, self._started = folder, packet, DEVICES[:count]
         self._stack = ExitStack()
         self.quotas = [1.0] * len(DEVICES)
 
     def __enter__(self) -> Devices:
         with ExitStack() as stack:
-            self._bed = stack.enter_context(Testbed(load(SCENARIO, {"mb_s": PACKETS_MB_S}), self._folder))
+            for core in sorted(os.sched_getaffinity(0)):
+                words = [sys.executable, "-m", "bench.edge.ticks", f"{core}"]
+                stack.callback(_ended, subprocess.Popen(words, stdin=subprocess.PIPE))
+            self._bed = stack.enter_context(
+                Testbed(load(SCENARIO, {"mb_s": "1", "packet": f"{self._packet}"}), self._folder)
+            )
             log = stack.enter_context((self._folder / "members.log").open("ab"))
             where = self._bed.port(TERMINAL).address
             self._portal = self._spawn(TERMINAL, log, "bench.edge.portal", where)
             self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
             threading.Thread(target=self._read, args=(self._portal.stdout,), daemon=True).start()
             self._hear(60.0)
-            for name in self._started:
-                self._spawn(name, log, "bench.edge.member", name, where)
-            self._burners = {name: self._spawn(name, log, "bench.edge.burn") for name in self._started}
+            cores = sorted(os.sched_getaffinity(0))
+            self._burners = {}
+            for at, name in enumerate(self._started):
+                own = f"{cores[at % len(cores)]}"
+                self._spawn(name, log, "bench.edge.member", name, where, own)
+                self._burners[name] = self._spawn(name, log, "bench.edge.burn", own)
             self._stack = stack.pop_all()
         return self
 
@@ -81,6 +92,18 @@ class Devices:
 
     def run(self, names: Sequence[str], job: Job) -> tuple[Result, dict[str, Any]]:
         """A job on these devices, and how the machine was meanwhile. Raises GroupFailed."""
+        said, watched = self._done(names, job)
+        result = msgspec.convert(said, Result)
+        if result.failure:
+            raise GroupFailed(result.failure)
+        return result, watched
+
+    def links(self, names: Sequence[str]) -> list[LinksMeasured]:
+        """What each of these devices measures of its links, under its quota, while all others use up theirs."""
+        said, _ = self._done(names, LinksJob((TERMINAL, *names)))
+        return msgspec.convert(said, list[LinksMeasured])
+
+    def _done(self, names: Sequence[str], job: Job | LinksJob) -> tuple[Any, dict[str, Any]]:
         for name in DEVICES:
             self._bed.host(name).lift_quota()
         self._say((list(names), job))
@@ -98,10 +121,7 @@ class Devices:
                 said = self._hear(RUN_WITHIN_S)
         finally:
             self._tell(others, "rest")
-        result = msgspec.convert(said, Result)
-        if result.failure:
-            raise GroupFailed(result.failure)
-        return result, asdict(watch.report())
+        return said, asdict(watch.report())
 
     def _spawn(self, host: str, log: IO[bytes], *words: str) -> subprocess.Popen[str]:
         popen: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
@@ -121,7 +141,7 @@ class Devices:
             self._lines.put(line)
         self._lines.put("")
 
-    def _hear(self, within_s: float) -> dict[str, Any]:
+    def _hear(self, within_s: float) -> Any:
         deadline = time.monotonic() + within_s
         try:
             line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -129,8 +149,12 @@ class Devices:
             raise GroupFailed(f"the portal has said nothing for {within_s:g} s") from None
         if not line:
             raise GroupFailed(f"the portal has ended; see {self._folder}")
-        found: dict[str, Any] = msgspec.json.decode(line)
-        return found
+        return msgspec.json.decode(line)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Its input is over, and so is it."""
+    process.communicate(timeout=5.0)
 
 
 def tell(process: subprocess.Popen[str], line: str) -> None:

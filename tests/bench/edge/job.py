@@ -12,8 +12,11 @@ WITHIN_S = 300.0
 LOADED, REPORT = "loaded/", "report/"
 """What members post, each with its rank."""
 
+BEGIN = "begin"
+"""What the portal posts where links are measured."""
 
-class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="plan"):
     """One plan, run some times.
 
     Attributes:
@@ -34,6 +37,16 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str = "float32"
 
 
+class LinksJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="links"):
+    """Measure the links between all members, as the product does.
+
+    Attributes:
+        names: of all by rank, the portal's first.
+    """
+
+    names: tuple[str, ...]
+
+
 class Moment(msgspec.Struct, frozen=True):
     """What one member did for one head, on the one clock of all processes of this machine.
 
@@ -42,6 +55,7 @@ class Moment(msgspec.Struct, frozen=True):
         waits: seconds in which it waited for others or read what they sent, by the kind of exchange.
         exchanges: places at which it waited for them.
         cpu_s: CPU seconds of the thread that computes; of all threads with ``process_s``.
+        stretches: seconds between waits, one after the other.
     """
 
     entered: float
@@ -50,6 +64,7 @@ class Moment(msgspec.Struct, frozen=True):
     exchanges: int
     cpu_s: float
     process_s: float
+    stretches: list[float]
 
 
 class Report(msgspec.Struct, frozen=True):

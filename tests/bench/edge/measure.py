@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, MOST_BYTES, Cell
 from bench.edge.groups import DEVICES, TERMINAL, Devices, GroupFailed
 from bench.edge.job import Job, Moment, Result
 from bench.edge.measured import Tables, profile, tables
-from bench.edge.methods import METHODS, thinned
+from bench.edge.methods import BARRIERS, METHODS, thinned
 from bench.page import machine
 from bench.testbed.cgroups import quota_of
 
@@ -21,6 +24,7 @@ from device_agent.group.joined_plan import JoinedPlan
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.task import Task, Work
+from device_agent.profiling.links import LinksMeasured
 
 Record = dict[str, Any]
 
@@ -29,6 +33,8 @@ Communication = Callable[[str, Task, float], float]
 that stand for 500 Mb/s."""
 
 REFERENCE_MBIT = 500.0
+
+FEW = 5
 
 LAST = ("waits", "computes", "cpu")
 """Of each member, in the last run."""
@@ -47,13 +53,22 @@ class Measurement:
         self._folder, self._devices, self._communication = folder, devices, communication
         folder.mkdir(parents=True, exist_ok=True)
 
-    def all(self, cells: Iterable[Cell], say: Callable[[str], None]) -> None:
-        """Those that have no record yet, and what they stand on before them."""
+    def all(self, cells: Iterable[Cell], until: float, say: Callable[[str], None]) -> None:
+        """Those that have no record yet, and what they stand on before them.
+
+        until: none is begun that would not be done by then, by ``time.monotonic``, if it took as long as the last few.
+        """
+        taken = [0.0]
         for cell in cells:
+            began = time.monotonic()
+            if began + max(taken[-FEW:]) > until:
+                say("the time is over; a later run goes on")
+                return
             try:
                 self.record(cell, say)
             except GroupFailed as error:
                 say(f"{cell.name}: failed: {error}")
+            taken.append(time.monotonic() - began)
 
     def record(self, cell: Cell, say: Callable[[str], None]) -> Record:
         """A cell's record, read or measured. Raises GroupFailed."""
@@ -73,31 +88,46 @@ class Measurement:
     def _measured(self, cell: Cell, say: Callable[[str], None]) -> Record:
         environment, model = ENVIRONMENTS[cell.environment], cell.model
         slower = [1 / cores for cores in environment.cores]
-        base: Record | None = None
+        one: Record = {}
         if cell.method != LOCAL:
-            base = self.record(cell.local(), say)
-            slower = [each * base["slower"] for each in slower]
-        mb_s = self._mb_s(cell.reference(), say) * cell.mbit / REFERENCE_MBIT if cell.mbit else 0.0
+            self.record(cell.local(), say)
+            # This machine is faster now and slower then: one device is measured again, just before.
+            one = self._measured(replace(cell.local(), runs=1), say)
+            slower = [each * one["slower"] for each in slower]
+        if cell.method in BARRIERS:
+            # Cores are faster now and slower then, and who waits for all waits for the slowest.
+            barrier = self.record(cell.calibration(len(environment.cores)), say)
+            slower = [each * barrier["uneven"] for each in slower]
+        mb_s = 0.0
+        if cell.mbit:
+            mb_s = self._mb_s(cell.reference(), say) * environment.faster * cell.mbit / REFERENCE_MBIT
         known = self._known(cell)
         budgets = [MOST_BYTES] * len(slower) if cell.method in (LOCAL, CALIBRATION) else list(environment.budgets)
         work = Work(model.rows, cell.new, model.rows)
-        task = Task(model.model(), profile(known, slower, budgets, mb_s), cell.names, TERMINAL, work)
+        task = Task(
+            model.model(), profile(known, slower, budgets, mb_s, self._links(cell, mb_s)), cell.names, TERMINAL, work
+        )
         try:
             plan = METHODS[cell.method][1](task)
         except DoesNotFit as error:
             return {"refused": str(error), "mb_s": mb_s}
         short = task.shortened(cell.depth)
         run = thinned(plan, cell.depth)
-        predicted = short.prefill(run).seconds
+        predicted, full = short.prefill(run).seconds, task.prefill(plan).seconds
+        # What the terminal's rows take is in both.
+        more = model.layers - cell.depth
+        layers_s = (full - predicted) / more * cell.depth if more else predicted
         self._devices.set_quotas(environment.cores)
         self._devices.set_ports(mb_s)
         joined = JoinedPlan.of(run, "", "float32", 0, 0)
         job = Job(cell.shape, cell.depth, model.rows, joined.written(), cell.runs, cell.new, cell.dtype)
         result, watched = self._devices.run(_ranked(joined), job)
         found = numbers(cell, result, run.members)
-        found |= {"predicted_s": predicted, "predicted_full_s": task.prefill(plan).seconds}
-        if cell.method == LOCAL:
-            found["slower"] = found["layers_s"] / predicted
+        found |= {"predicted_layers_s": layers_s, "predicted_full_s": full}
+        if one:
+            found["one_s"] = one["full_s"]
+        else:
+            found["slower"] = found["layers_s"] / layers_s
         found |= {"mb_s": mb_s, "plan": words(plan), "cores": environment.cores}
         if cell.new:
             found["predicted_step_s"] = short.step(run).seconds
@@ -115,6 +145,17 @@ class Measurement:
         names = DEVICES[: len(slower)]
         task = Task(model.model(), free, names, TERMINAL, Work(model.rows, 0, model.rows))
         return self._communication(reference.shape, task, local_s)
+
+    def _links(self, cell: Cell, mb_s: float) -> list[LinksMeasured]:
+        """Of a cell's devices, measured once for each bandwidth."""
+        if cell.devices == 1:
+            return []
+        file = self._folder / f"{cell.environment}_{cell.devices}_{mb_s:.3g}.links"
+        if not file.is_file():
+            self._devices.set_quotas(ENVIRONMENTS[cell.environment].cores)
+            self._devices.set_ports(mb_s)
+            file.write_bytes(msgspec.json.encode(self._devices.links(cell.names)))
+        return msgspec.json.decode(file.read_bytes(), type=list[LinksMeasured])
 
     def _known(self, cell: Cell) -> Tables:
         """Products of one core, measured once for each shape."""
@@ -182,11 +223,18 @@ def one_run(total_s: float, moments: Sequence[Moment], cell: Cell) -> Record:
         "wait_s": (layers_s - max(computes)) / cell.depth,
         "ends_s": total_s - layers_s,
         "periods": max(computes) / exchanges / quota_s,
+        "uneven": uneven([moment.stretches for moment in moments]),
         "other_threads": statistics.fmean(each.process_s - each.cpu_s for each in moments) / cell.depth,
         "waits": [moment.waits for moment in moments],
         "computes": computes,
         "cpu": [moment.cpu_s for moment in moments],
     }
+
+
+def uneven(stretches: Sequence[Sequence[float]]) -> float:
+    """How many times as long as the mean the slowest member takes between two barriers: by member, in their order."""
+    between = list(zip(*stretches, strict=False))
+    return sum(map(max, between)) / sum(map(statistics.fmean, between)) if between else 1.0
 
 
 def _waited(moment: Moment) -> float:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from device_agent.planning.profile import VERSION, DeviceProfile, LinkProfile, Profile
 from device_agent.planning.table import Table
 from device_agent.profiling.compute import measured_seconds
+from device_agent.profiling.links import LinksMeasured
 
 RTT_S = 1e-3
 """Of a small message, where the processes at both ends have a quota."""
@@ -37,17 +38,31 @@ def tables(shape: Shape, dtype: str, file: Path) -> Tables:
     return found
 
 
-def profile(of: Tables, slower: Sequence[float], budgets: Sequence[int], mb_s: float) -> Profile:
+def profile(
+    of: Tables,
+    slower: Sequence[float],
+    budgets: Sequence[int],
+    mb_s: float,
+    measured: Sequence[LinksMeasured] = (),
+) -> Profile:
     """Of a group: each device takes so many times as long, and the terminal nothing; all ports are alike.
 
-    mb_s: 10^6 bytes a second; 0: free.
+    mb_s: 10^6 bytes a second; 0: free. measured: by devices, of the links between them; the terminal's are as set.
     """
     scaled = [(f"device-{number}", factor) for number, factor in enumerate(slower, 1)]
     devices = [
         DeviceProfile(name, budget, DISK_BYTES, {part: _times(table, factor) for part, table in of.items()})
         for (name, factor), budget in zip([*scaled, ("terminal", 1.0)], [*budgets, DISK_BYTES], strict=True)
     ]
-    return Profile(VERSION, "random", "float32", tuple(devices), _links(devices, mb_s))
+    known = Profile(VERSION, "random", "float32", tuple(devices), _links(devices, mb_s))
+    if not measured:
+        return known
+    between = {(link.source, link.target): link for each in measured for link in each.links}
+    links = tuple(between.get((link.source, link.target), link) for link in known.links)
+    exchanges, small = measured[0].collectives, measured[0].one_shot_bytes
+    beside = {each.links[0].source: each.kept_beside for each in measured}
+    kept = tuple(replace(device, kept_beside=beside.get(device.name, 1.0)) for device in devices)
+    return replace(known, devices=kept, links=links, collectives=exchanges, one_shot_bytes=small)
 
 
 def with_ports(known: Profile, mb_s: float) -> Profile:

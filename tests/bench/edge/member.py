@@ -1,25 +1,28 @@
 """One device of a measured group, for as long as the measurement takes: it does job after job.
 
-python -m bench.edge.member NAME HOST:PORT
+python -m bench.edge.member NAME HOST:PORT CORE
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 import torch
-from bench.edge.job import LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, Report
+from bench.edge.job import BEGIN, LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, LinksJob, Report
 from bench.edge.shapes import SHAPES
 from bench.edge.watched import WatchedCollectives, WatchedWorker
 from bench.edge.weights import RandomCheckpoint
 
 from device_agent.group.held import HeldLayer
 from device_agent.group.joined_plan import JoinedPlan
+from device_agent.profiling.links import measure_links
 from peers.board import PeerLost
 from peers.fabric import Fabric
 from peers.membership import Membership, join
@@ -29,8 +32,28 @@ AGAIN_S = 0.3
 
 
 def work(name: str, membership: Membership) -> None:
-    """One job, from its layers to the report; blocks."""
-    job = msgspec.json.decode(membership.plan, type=Job)
+    """One job, to the report; blocks."""
+    job = msgspec.json.decode(membership.plan, type=Union[Job, LinksJob])
+    if isinstance(job, Job):
+        run(job, name, membership)
+    else:
+        measure(job, membership)
+
+
+def measure(job: LinksJob, membership: Membership) -> None:
+    """What links carry, and exchanges in the ring of all but the portal."""
+    rank, size, board = membership.rank, membership.size, membership.board
+    with Fabric.open(board, rank, size, membership.address, epoch=membership.epoch) as fabric:
+        board.post(f"{LOADED}{rank}", b"")
+        board.get(BEGIN, WITHIN_S)
+        found = measure_links(fabric, job.names, ring=range(1, size))
+        board.post(f"{REPORT}{rank}", msgspec.json.encode(found))
+        with suppress(PeerLost):  # The portal ends it once it has all.
+            board.get("end", WITHIN_S)
+
+
+def run(job: Job, name: str, membership: Membership) -> None:
+    """A plan, from its layers on."""
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # What is free is given back, and the peak is now.
     base = memory_kb("VmRSS")
@@ -65,7 +88,8 @@ def memory_kb(what: str) -> int:
 
 async def main() -> None:
     """Join whatever group is formed, until this process is ended."""
-    name, where = sys.argv[1:]
+    name, where, core = sys.argv[1:]
+    os.sched_setaffinity(0, {int(core)})
     while True:
         try:
             async with join(f"{where}:{PORT}", SECRET, name) as membership:

@@ -33,6 +33,10 @@ METHODS: dict[str, tuple[str, Callable[[Task], GroupPlan]]] = {
 }
 
 
+BARRIERS = frozenset(METHODS) - {LOCAL, CALIBRATION, "edgeshard", "pipeline"}
+"""Those in which members wait for one another in each layer."""
+
+
 def thinned(plan: GroupPlan, layers: int) -> GroupPlan:
     """The plan with so many of its layers, taken evenly from all of them."""
     count = len(plan.layers)

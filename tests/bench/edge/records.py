@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.edge.cells import CALIBRATION, LOCAL, Cell
+from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, Cell
 
 Record = dict[str, Any]
 
@@ -47,19 +47,27 @@ class Records:
         record = self.get(cell)
         return None if record is None or "refused" in record else float(record["full_s"])
 
+    def one_s(self, cell: Cell, took: float) -> float:
+        """Seconds of one device just before a cell; of one that is a device alone what it took."""
+        local = self.seconds(cell.local()) or 1.0
+        return took if cell.method == LOCAL else float((self.get(cell) or {}).get("one_s", local))
+
     def refused(self, cell: Cell) -> bool:
         """Whether the method said that it does not fit."""
         return "refused" in (self.get(cell) or {})
 
     def ratio(self, cell: Cell, to: Cell) -> float | None:
-        """How many times as long one cell takes as another."""
+        """How many times as long one cell takes as another: each over one device just before it, where that is the
+        same device and prompt."""
         one, other = self.seconds(cell), self.seconds(to)
+        if one and other and cell.local() == to.local():
+            one, other = one / self.one_s(cell, one), other / self.one_s(to, other)
         return None if one is None or other is None else one / other
 
     def slower(self, cell: Cell) -> str:
         """Of a group that takes longer than one device: whether its plan had said so; "" where it is faster."""
-        one = self.seconds(cell.local())
-        if one is None or (self.ratio(cell, cell.local()) or 0.0) <= 1:
+        one = self.one_s(cell, 0.0)
+        if self.seconds(cell.local()) is None or (self.ratio(cell, cell.local()) or 0.0) <= 1:
             return ""
         return " (as planned)" if self.value(cell, "predicted_full_s") > one else " (not foreseen)"
 
@@ -83,19 +91,27 @@ class Records:
 
     def calibrated(self, cell: Cell) -> float | None:
         """How many times as long as predicted the layers of its devices take over free links."""
-        most = {"six": 6}.get(cell.environment, 4)
-        record = self.get(replace(cell.calibration(most), rows=0, dtype="float32"))
-        return None if record is None else float(record["layers_s"] / record["predicted_s"])
+        record = self._calibration(cell)
+        return None if record is None else float(record["layers_s"] / record["predicted_layers_s"])
+
+    def uneven(self, cell: Cell) -> float | None:
+        """How many times as long as the mean the slowest of its devices takes between two barriers."""
+        record = self._calibration(cell)
+        return None if record is None else float(record["uneven"])
+
+    def _calibration(self, cell: Cell) -> Record | None:
+        count = len(ENVIRONMENTS[cell.environment].cores)
+        return self.get(replace(cell.calibration(count), rows=0, dtype="float32"))
 
     def value(self, cell: Cell, key: str) -> float:
         """A number of a cell's record; not a number where there is none."""
         return float((self.get(cell) or {}).get(key, math.nan))
 
     def marked(self, cell: Cell, text: str) -> str:
-        """A figure of a cell for a table: marked where it is in doubt, "–" where there is none."""
+        """A figure of a cell for a table; a mark in its place where it is in doubt, "–" where there is none."""
         record = self.get(cell)
         if record is None:
             return "–"
         if "refused" in record:
             return "does not fit"
-        return text + (DOUBTFUL if self.doubts(cell) else "")
+        return DOUBTFUL if self.doubts(cell) else text

@@ -40,7 +40,7 @@ def measure(folder: Path) -> dict[str, Any]:
     model = folder / "straggler-model"
     if not (model / "config.json").is_file():
         write_checkpoint(SHAPE, model)
-    with Testbed(load(SCENARIO, {"mb_s": MB_S}), folder / "logs") as bed:
+    with Testbed(load(SCENARIO, {"mb_s": MB_S, "packet": "16000"}), folder / "logs") as bed:
         where, key = bed.port(TERMINAL).address, environment({"TRILBY_GROUP_KEY": SECRET})
         log = (folder / "logs" / "straggler.log").open("ab")
         lasts = f"{QUIET_S + LOADED_S + AFTER_S:g}"
@@ -69,6 +69,7 @@ def measure(folder: Path) -> dict[str, Any]:
                 sent.pop(0)
     for one in series:
         one["at"] -= began
+        one["noticed"] = {name: at - began for name, at in one["noticed"].items()}
     return {"machine": machine(), "series": series[1:], "loaded": due[0] - began, "free": due[1] - began}
 
 
@@ -85,7 +86,7 @@ def shown(found: Mapping[str, Any]) -> str:
     if not found:
         return table(["phase", "texts a second"], [["not measured", "–"]])
     series, loaded, free = found["series"], found["loaded"], found["free"]
-    noticed = first(series, loaded, lambda one: one[SLOW] != "working")
+    noticed = _noticed(series, loaded)
     back = first(series, free, lambda one: one[SLOW] == "working")
     phases = [
         ("before the load", 0.0, loaded),
@@ -103,6 +104,14 @@ def shown(found: Mapping[str, Any]) -> str:
 def first(series: Sequence[Mapping[str, Any]], since: float, such: Any) -> float | None:
     """Seconds from then until an entry is such."""
     return next((one["at"] - since for one in series if one["at"] >= since and such(one)), None)
+
+
+def _noticed(series: Sequence[Mapping[str, Any]], since: float) -> float | None:
+    """Seconds from then until the portal has said that the device is slow."""
+    times = [at for one in series if (at := one.get("noticed", {}).get(SLOW, 0.0)) >= since]
+    if times:
+        return float(min(times)) - since
+    return first(series, since, lambda one: one[SLOW] != "working")
 
 
 def wrong(series: Sequence[Mapping[str, Any]]) -> int:

@@ -23,6 +23,7 @@ from split_model.checkpoint import Checkpoint
 
 ROWS = 48
 TERMINAL = "terminal"
+LOOK_EVERY_S = 0.1
 
 
 async def main() -> None:
@@ -48,6 +49,8 @@ async def main() -> None:
     )
     running = asyncio.create_task(host.run())
     await host.formed.wait()
+    noticed: dict[str, float] = {}
+    looking = asyncio.create_task(_look(host, noticed))
     hidden = torch.randn(ROWS, spec.hidden_size, generator=torch.Generator().manual_seed(1))
     ends = time.monotonic() + float(seconds)
     while time.monotonic() < ends:
@@ -56,10 +59,24 @@ async def main() -> None:
         state = host.state()
         told = {member.name: member.state for member in state.members}
         check = round(float(outputs.double().abs().sum()), 2)
-        print(json.dumps({"at": time.monotonic(), "s": time.monotonic() - began, "check": check} | told), flush=True)
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+        took = time.monotonic() - began
+        said = {"at": time.monotonic(), "s": took, "check": check, "noticed": dict(noticed)}
+        print(json.dumps(said | told), flush=True)
+    for task in (looking, running):
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _look(host: GroupHost, noticed: dict[str, float]) -> None:
+    """Keep in ``noticed`` since when each member that is slow has been said to be: texts may take long meanwhile."""
+    while True:
+        for member in host.state().members:
+            if member.state == "working" and not member.why:
+                noticed.pop(member.name, None)
+            elif member.state == "slow" or member.why:
+                noticed.setdefault(member.name, time.monotonic())
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bench.edge.cells import LOCAL, Cell
+from bench.edge.cells import CALIBRATION, LOCAL, Cell
 from bench.edge.methods import METHODS
 from bench.edge.records import Record, Records
 from bench.edge.shapes import SHAPES
@@ -12,6 +12,9 @@ from bench.page import table
 
 BY = ("compute", "wait", "link", "ends")
 
+
+UNFORESEEN = (LOCAL, CALIBRATION)
+"""Others are predicted by these."""
 
 NOTHING = "*Not measured yet.*"
 
@@ -63,7 +66,7 @@ def predictions(records: Records) -> str:
     found = []
     for cell in cells_of(records):
         record = records.get(cell)
-        if record and "refused" not in record and cell.method != LOCAL and not records.doubts(cell):
+        if record and "refused" not in record and cell.method not in UNFORESEEN and not records.doubts(cell):
             found.append((record["full_s"] / record["predicted_full_s"], cell))
     if not found:
         return "No row is a result yet."
@@ -95,7 +98,7 @@ def products(records: Records, cells: Sequence[Cell]) -> str:
         others = [each for each in cells_of(records) if each.shape == cell.shape and each.mbit == 500.0]
         mb_s = next((records.found[each.name]["mb_s"] for each in others if each.environment == cell.environment), 0.0)
         layer = record["layers_s"] / cell.depth
-        off = records.calibrated(cell)
+        off, uneven = records.calibrated(cell), records.uneven(cell)
         rows.append(
             [
                 title(cell),
@@ -103,10 +106,19 @@ def products(records: Records, cells: Sequence[Cell]) -> str:
                 f"{layer * 1e3:.0f}",
                 f"{record['full_s']:.2f}",
                 f"{mb_s * 8:.2f}",
+                "–" if uneven is None else f"{uneven:.2f}",
                 "–" if off is None else f"{off:.2f}",
             ]
         )
-    head = ["", "devices", "a layer on one device, ms", "the model, s", "Mb/s that stand for 500", "calibration"]
+    head = [
+        "",
+        "devices",
+        "a layer on one device, ms",
+        "the model, s",
+        "Mb/s that stand for 500",
+        "slowest : mean",
+        "calibration",
+    ]
     return shown(head, rows, 2)
 
 

@@ -5,6 +5,7 @@ The product's own code runs; only when its waits begin and end is written down.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -18,7 +19,11 @@ from device_agent.group.moves import Tag
 from device_agent.group.worker import Worker
 from peers.collectives import Collectives
 from peers.exchange import Exchange
+from peers.gathering import OwnTiles
 from peers.reduction import Reduction
+
+SHORT_S = 0.005
+"""No layer takes less."""
 
 
 class WatchedCollectives(Collectives):
@@ -28,6 +33,7 @@ class WatchedCollectives(Collectives):
         waits: seconds, by kind.
         exchanges: places at which it waited.
         entered: when the rows of this step had come from the portal; 0: not yet.
+        stretches: seconds between two waits, but for what little is done between tiles.
     """
 
     def begin(self) -> None:
@@ -36,9 +42,13 @@ class WatchedCollectives(Collectives):
         self.exchanges = 0
         self._last = "", ""
         self.entered = 0.0
+        self.stretches: list[float] = []
+        self._left = math.inf
 
-    def all_gather(self, whole: torch.Tensor, shares: Sequence[int], **options: Any) -> Exchange:
-        return self._watched(super().all_gather(whole, shares, **options), "all-gather")
+    def all_gather_given(self, whole: torch.Tensor, shares: Sequence[int], **options: Any) -> OwnTiles:
+        found = super().all_gather_given(whole, shares, **options)
+        self._watched(found.exchange, "all-gather")
+        return found
 
     def gather(self, whole: torch.Tensor, shares: Sequence[int], place: int, **options: Any) -> Exchange:
         return self._watched(super().gather(whole, shares, place, **options), "gather")
@@ -69,6 +79,9 @@ class WatchedCollectives(Collectives):
             finally:
                 ended = time.perf_counter()
                 self.waits[kind] += ended - began
+                if began - self._left > SHORT_S:
+                    self.stretches.append(began - self._left)
+                self._left = ended
                 if kind == "entry":
                     self.entered = ended
 
@@ -94,5 +107,7 @@ class WatchedWorker(Worker):
             left = time.perf_counter()
             waits = dict(self.watch.waits)
             spent = time.thread_time() - cpu, time.process_time() - process
-            self.moments.append(Moment(self.watch.entered or began, left, waits, self.watch.exchanges, *spent))
+            self.moments.append(
+                Moment(self.watch.entered or began, left, waits, self.watch.exchanges, *spent, self.watch.stretches)
+            )
         return found

@@ -34,11 +34,12 @@ from tqdm import tqdm
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.chain import Chain, ChainSession
 from device_agent.chain.prefill import prefill
-from device_agent.speculative.making import SIBLINGS
+from device_agent.speculative.ahead import Ahead
+from device_agent.speculative.whole_drafts import SIBLINGS
 from drafting.drafter import Drafter, TreeDraftSession
 from drafting.proposing import Proposer
 from split_model.sampling import SamplingParams
-from split_model.tree import Tree
+from split_model.tree import TRUNK
 from wire.request_messages import ChatTurn
 
 PROMPTS, TOKENS = 24, 128
@@ -61,9 +62,8 @@ class Recorder:
         self.shares: list[tuple[float, ...]] = []
         """Of what the drafted token leaves, what its runners-up have."""
         self._drafts = session.drafts
-        self._front = session.front
-        self._embedding = session.chain.parts.embedding
-        self._tree = Tree(session.front.position)
+        self._session = session
+        self._ahead = Ahead(session)
         self._proposer = Proposer(SamplingParams(), (), 0, "keyed")
         self._truth = truth
         self._deep = deep
@@ -86,19 +86,19 @@ class Recorder:
         return found
 
     def _go_on(self, at: int) -> None:
-        """The text has its next token."""
-        token = self._truth[at]
-        self._front.keep_now(self._tree, [])  # What was drafted behind the text so far is forgotten.
-        row = self._front.forward_now(self._embedding.forward([token]))
-        self._drafts.observe([token], row, self._deep[at : at + 1])
-        self._tree = Tree(self._front.position)
+        """The text has its next token, and what was drafted behind it so far is forgotten."""
+        front = self._session.front
+        assert front.cache is not None
+        front.cache.truncate(front.position)
+        self._ahead = Ahead(self._session)
+        self._ahead.settle((), self._truth[at], self._deep[at : at + 1])
 
     def _chain(self, truth: Sequence[int]) -> Draft:
         weights: list[float] = []
         lookups: list[bool] = []
         drafted: list[int] = []
         right = rank = 0
-        guess = self._drafts.guess()
+        guess = self._ahead.guess(TRUNK)
         while guess is not None and len(drafted) < DEEPEST:
             if len(drafted) >= LEAST_DEEP and likely(weights, lookups) < LEAST_CHANCE:
                 break
@@ -119,9 +119,8 @@ class Recorder:
                 rank = next((at for at, each in enumerate(others, 1) if each.token == truth[right]), 0)
             if right == len(truth):
                 break  # As far as the answer goes; a tape goes on with the next one.
-            self._tree.add([len(drafted) - 2], drafted[-1:])
-            row = self._front.branch_now(self._embedding.forward(drafted[-1:]), self._tree)
-            [guess] = self._drafts.extend(self._tree, row)
+            [node] = self._ahead.add([len(drafted) - 2], found[:1], [found[0].weight])
+            guess = self._ahead.guess(node)
         return Draft(tuple(weights), tuple(lookups), right, rank)
 
     def _heads(self, truth: Sequence[int]) -> Heads:

@@ -43,7 +43,6 @@ class ReplayedDrafter:
         self.name = drafter.name
         self.parameters = drafter.parameters
         self.tree_nodes = drafter.tree_nodes
-        self.reads_tokens = True
         self._drafter = drafter
         self._script = Script(tape, source, vocab)
 
@@ -92,9 +91,9 @@ class ReplayedSession:
         self._session.guess()
         return self._said(TRUNK)
 
-    def extend(self, tree: Tree, shallow: torch.Tensor) -> list[Guess | None]:
+    def extend(self, tree: Tree, shallow: torch.Tensor, tokens: torch.Tensor | None = None) -> list[Guess | None]:
         """The same of nodes."""
-        self._session.extend(tree, shallow)
+        self._session.extend(tree, shallow, tokens)
         first = len(self._nodes)
         for node in range(first, len(tree)):
             token, (place, depth, before) = tree.tokens[node], self._standing(tree.parents[node])

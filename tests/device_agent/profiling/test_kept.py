@@ -18,7 +18,7 @@ from device_agent.planning.baselines import plan_local
 from device_agent.planning.profile import AXES, DeviceProfile, Profile, read
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
-from device_agent.profiling import compute, kept
+from device_agent.profiling import compute, disk, kept
 from device_agent.profiling.assembled import assembled
 from device_agent.profiling.kept import folder, keep, kept_or_measured
 from split_model.checkpoint import Checkpoint
@@ -46,6 +46,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compute, "QUICK_SPEND_S", 0.0)
     monkeypatch.setattr(kept, "measured_beside", lambda: 0.75)
+    monkeypatch.setattr(disk, "SECONDS", 0.01)
     return tmp_path
 
 
@@ -150,6 +151,8 @@ def _lie(*path: Any, to: Any) -> Callable[[str], str]:
         _lie("seconds", to={}),
         _lie("kept_beside", to=0.0),
         _lie("kept_beside", to=7.0),
+        _lie("read_bytes_s", to=-1.0),
+        _lie("of", "version", to=1),
     ],
 )
 def test_a_broken_or_lying_file_is_not_believed(change: Callable[[str], str], tiny: Path, cache: Path) -> None:
@@ -170,6 +173,15 @@ def test_where_nothing_can_be_kept_is_measured_anyway(tiny: Path, cache: Path, m
     """A home that cannot be written to keeps nobody from planning."""
     (cache / "trilby").write_text("a file where the folder should be")
     assert measured(Checkpoint.open(tiny)).seconds["up"]
+
+
+def test_the_disk_is_measured_with_the_rest(tiny: Path) -> None:
+    """And kept with it: bytes a second of the checkpoint's own files; nothing is said of a disk that fails."""
+    first = measured(Checkpoint.open(tiny))
+    assert first.read_bytes_s > 0
+    assert measured(Checkpoint.open(tiny)).read_bytes_s == first.read_bytes_s
+    [file] = folder().iterdir()
+    assert json.loads(file.read_text())["read_bytes_s"] == first.read_bytes_s
 
 
 def test_a_groups_profile_is_kept(cache: Path) -> None:

@@ -34,6 +34,18 @@ def test_all_links_are_measured(size: int) -> None:
         assert all(torch.equal(each, torch.full((3,), float(size))) for each in sums)
 
 
+def test_some_of_a_group_are_measured_by_themselves() -> None:
+    """A portal that computes nothing takes no part in their ring; a product beside their exchanges keeps some of its
+    speed."""
+    with fabrics(3) as links:
+        measured: list[LinksMeasured] = together(
+            [partial(measure_links, each, NAMES[:3], ring=(1, 2)) for each in links[1:]]
+        )
+    assert [[(link.source, link.target) for link in one.links] for one in measured] == [[("b", "c")], [("c", "b")]]
+    assert all(each.devices == 2 for each in measured[0].collectives)
+    assert all(0 < one.kept_beside <= 1 for one in measured)
+
+
 def test_one_member_has_no_links() -> None:
     """And names are asked for in any case."""
     with fabrics(1) as [alone]:
