@@ -43,7 +43,7 @@ BARS = {
 }
 """The least that ours should reach of a rival's tokens a second, by rival and sessions; the others have no bar."""
 
-SLACKS = (CloudConfig.step_slack, 20.0)
+SLACKS = (CloudConfig("").step_slack, 20.0)
 """The cloud's --step-slack as it is by default, and one that is all for throughput."""
 
 SLACKS_FROM = 8
