@@ -135,7 +135,7 @@ def _start(config: ServeConfig, children: Children) -> None:
     computing = config.devices if mode.group else 2
     memory = config.memory or (_share(config.devices) if mode.group else "")
     threads = config.threads or max(1, (os.cpu_count() or 2) // computing)
-    memories = for_each("--memory", memory, computing)
+    memories = for_each("--memory", memory, config.devices if mode.group else 1)
     shared = replace(config, threads=threads, memory=memories[0])
 
     def start(name: str, module: str, side: type[Any], *more: str) -> None:

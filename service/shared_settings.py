@@ -198,14 +198,14 @@ class DeviceSide(PromptSettings, DraftSettings, DevicesSettings, SplitSettings, 
     def __post_init__(self) -> None:
         """Raises ValueError where two settings contradict each other; the message says which."""
         self.check_names()
-        for_each("--memory", self.memory, self.devices)
+        mode = MODES[self.mode]
+        for_each("--memory", self.memory, self.devices if mode.group else 1)
         if not all(self.draft):
             raise ValueError("--draft needs a name, one each time it is given")
         if self.hat_paper:
             if self.mode not in ("hat", "local"):
                 raise ValueError(f"--hat-paper is not for --mode {self.mode}: leave one of them out")
             self._fix("--hat-paper", HAT_PAPER)
-        mode = MODES[self.mode]
         if not mode.group and self.devices != DEVICES:
             names = ", ".join(name for name, each in MODES.items() if each.group)
             raise ValueError(f"--devices is for groups (--mode {names}), and --mode {self.mode} has none")

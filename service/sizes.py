@@ -31,5 +31,7 @@ def for_each(flag: str, text: str, count: int) -> list[str]:
     for size in sizes:
         bytes_of(flag, size)
     if len(sizes) not in (1, count) or (len(sizes) > 1 and not all(sizes)):
-        raise ValueError(f"{flag} says {len(sizes)} sizes for {count} devices; it must be one, or one for each")
+        each = "devices; it must be one, or one for each"
+        allowed = f"{count} {each}" if count > 1 else "one device: leave the others out"
+        raise ValueError(f"{flag} says {len(sizes)} sizes for {allowed}")
     return sizes * count if len(sizes) == 1 else sizes

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
+from device_agent.config import DeviceConfig
+from service.serve import ServeConfig
 from service.sizes import bytes_of, for_each
 
 
@@ -40,3 +45,13 @@ def test_one_for_each_device() -> None:
     for text in ("1GiB,2GiB", "1GiB,x,1GiB", "1GiB,,1GiB"):
         with pytest.raises(ValueError, match="--memory"):
             for_each("--memory", text, 3)
+
+
+@pytest.mark.parametrize("config", [ServeConfig, partial(DeviceConfig, "m")])
+def test_a_device_alone_has_one_size(config: Callable[..., ServeConfig | DeviceConfig]) -> None:
+    """Where there is no group a second size is nobody's, and would go lost; in a group each has its own."""
+    for mode in ("local", "hat"):
+        with pytest.raises(ValueError, match="--memory says 2 sizes for one device"):
+            config(mode=mode, memory="2GiB,1GiB")
+    assert config(mode="local", memory="2GiB").memory == "2GiB"
+    assert ServeConfig(mode="lime", memory="2GiB,1GiB").memory == "2GiB,1GiB"
