@@ -2,6 +2,8 @@
 
 A verification of n rows is taken to last ``round_s + (n - 1) row_s``. Both are learned from every verification by least
 squares whose past fades. What is known already anchors them, so that drafts that are all as long leave the two apart.
+Where verifications take far longer than that, or far shorter, again and again, what was known is of other machines: it
+begins anew. So it is where weights are read from a disk for each of them: a second instead of milliseconds.
 """
 
 from __future__ import annotations
@@ -22,6 +24,12 @@ CLIP = 4.0
 USUAL = (0.25, 0.01)
 """The usual error as a share of the expectation, at first and at least."""
 
+LEAST_S = 1e-6
+"""Nothing is taken to last less."""
+
+LEAP, LEAPS = 2.0, 2
+"""So many times as long, or as short, as expected, so many times in a row: not noise any more."""
+
 ALPHA = 0.9
 """Weight of the past in the moving means of errors, of drafting steps and of waiting."""
 
@@ -41,6 +49,8 @@ class RoundCosts:
         self._usual = USUAL[0]
         # Fading sums over verifications of 1, x, x x, y and x y, where x is the rows but one, y the seconds.
         self._sums = [0.0] * 5
+        self._far: list[tuple[int, float]] = []
+        """The last verifications, by rows but one and seconds, that were all far above what was expected, or below."""
         self._draft_s: float | None = None
         self.link_row_s = 0.0
         self._step_s: float | None = None
@@ -75,6 +85,33 @@ class RoundCosts:
         """A verification of ``rows`` took ``seconds``, from when the last was sent to when the answer came."""
         assert rows > 0 and seconds >= 0
         x = rows - 1
+        if self._far and self._side(*self._far[0]) != self._side(x, seconds):
+            self._learn(*self._far.pop())
+        if not self._side(x, seconds):
+            self._learn(x, seconds)
+            return
+        self._far.append((x, seconds))
+        if len(self._far) >= LEAPS:
+            self._begin_anew()
+
+    def _side(self, x: int, seconds: float) -> int:
+        """Whether a verification took far longer (1) or shorter (-1) than expected, or neither (0)."""
+        expected = self._round_s + x * self._row_s
+        return (seconds > LEAP * expected) - (LEAP * seconds < expected)
+
+    def _begin_anew(self) -> None:
+        """Only what is far counts. Whether it is for the rows nobody knows yet: they cost no more than they did."""
+        count, xs, seconds = len(self._far), sum(x for x, _ in self._far), sum(each for _, each in self._far)
+        expected = count * self._round_s + xs * self._row_s
+        self._anchor_row_s *= min(1.0, seconds / expected)
+        self._anchor_round_s = max((seconds - xs * self._anchor_row_s) / count, LEAST_S)
+        self._round_s, self._row_s = self._anchor_round_s, self._anchor_row_s
+        self._sums, self._usual = [0.0] * 5, USUAL[0]
+        far, self._far = self._far, []
+        for x, each in far:
+            self._learn(x, each)
+
+    def _learn(self, x: int, seconds: float) -> None:
         expected = self._round_s + x * self._row_s
         error = seconds - expected
         most = CLIP * self._usual * expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drafting.costs import RoundCosts
@@ -120,3 +120,30 @@ def test_steps_while_waiting_are_those_of_the_paper() -> None:
     for _ in range(100):
         costs.verified(6, 0.030)
     assert costs.steps_while_waiting(6) == 3
+
+
+@settings(max_examples=40)
+@given(st.floats(0.0005, 5.0), st.floats(0, 0.002), st.lists(st.integers(1, 25), min_size=4, max_size=12))
+def test_another_machine_is_known_after_two_verifications(round_s: float, share: float, lengths: list[int]) -> None:
+    """However far off what was believed is, as where weights are read from a disk for each step: what is expected from
+    the third on is within a third of the truth, and none of a slow round is taken for the price of its rows."""
+    costs, row_s = RoundCosts(0.02, 0.0005), share * round_s
+    for number, rows in enumerate(lengths):
+        if number > 2:
+            expected = costs.round_s + (rows - 1) * costs.row_s
+            assert expected == pytest.approx(round_s + (rows - 1) * row_s, rel=0.35)
+        costs.verified(rows, round_s + (rows - 1) * row_s)
+    assert costs.row_s <= max(0.0006, row_s + 0.05 * round_s)
+
+
+@given(st.lists(st.booleans(), max_size=30), st.floats(3, 100))
+def test_what_is_far_off_but_once_is_noise(spikes: list[bool], times: float) -> None:
+    """It counts as one verification, and not before another says the same."""
+    costs = RoundCosts(0.05, 0.001)
+    for _ in range(50):
+        costs.verified(3, 0.052)
+    before = False
+    for spike in spikes:
+        spike, before = spike and not before, spike and not before
+        costs.verified(3, 0.052 * times if spike else 0.052)
+        assert costs.round_s + 2 * costs.row_s < 2 * 0.052
