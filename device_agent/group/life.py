@@ -71,7 +71,7 @@ class GroupLife:
         self._lost: Callable[[str, int | None], object] = lambda why, rank: None
         self._lock = threading.Lock()
         self._ended = False
-        self._asked = GroupAsks(GroupTurns(self._pipeline.steps_at_once, _cuts(layers)))
+        self._asked = GroupAsks(GroupTurns(self._pipeline.steps_at_once, _cuts(layers), self._pipeline.streams))
         self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._until_lost, args=(work,), name=name, daemon=True)

@@ -3,6 +3,9 @@
 A step costs the latency of its collectives, and the reading of all weights, whatever its rows; so decode rows and
 drafts of several sessions go together. A long prompt goes in portions while others decode, by turns with them. What
 one session asks stays in order, and a fork behind what its source has asked.
+
+Where members read weights from their disks for each step, that takes so much longer than computing rows that drafts of
+any length go together: a step that is saved is all that is read for it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ SHORT_ROWS: Final = 16
 
 BATCH_ROWS: Final = 64
 """Of a step of several sessions; more would cost each of them what they save together."""
+
+SHORT_READ_ROWS: Final = 64
+"""The same where weights are read for each step: the longest draft that may be asked for is one of them."""
 
 PORTION_ROWS: Final = 512
 """Of a long prompt in one step, while others decode."""
@@ -57,6 +63,7 @@ class GroupTurn(Generic[Item]):
 class _Waiting(Generic[Item]):
     item: Item
     head: GroupHead
+    short: bool
     sent: int = 0
 
     @property
@@ -64,10 +71,6 @@ class _Waiting(Generic[Item]):
         """Sessions that it concerns."""
         found = {getattr(self.head, name, None) for name in ("session", "source")}
         return {number for number in found if number is not None}
-
-    @property
-    def short(self) -> bool:
-        return isinstance(self.head, RowsHead) and self.head.rows <= SHORT_ROWS
 
     @property
     def rows(self) -> int:
@@ -81,10 +84,13 @@ class GroupTurns(Generic[Item]):
         stages: members that work one behind the other, each on another step; 1 where all work on one.
         cuts: whether rows may be cut into portions: where members get only what comes before their own rows, all
             portions but the first would be computed by one.
+        reads: whether weights are read from a disk for each step.
     """
 
-    def __init__(self, stages: int = 1, cuts: bool = True) -> None:
+    def __init__(self, stages: int = 1, cuts: bool = True, reads: bool = False) -> None:
         self._stages, self._cuts = stages, cuts
+        self._short_rows = SHORT_READ_ROWS if reads else SHORT_ROWS
+        self._batch_rows = MAX_BATCHED * SHORT_READ_ROWS if reads else BATCH_ROWS
         self._waiting: list[_Waiting[Item]] = []
         self._short, self._long = 0, 0
         """Steps of each kind that are not answered."""
@@ -100,7 +106,7 @@ class GroupTurns(Generic[Item]):
 
     def put(self, item: Item, head: GroupHead, now: float) -> None:
         """Something is asked, behind what was asked before."""
-        waiting = _Waiting(item, head)
+        waiting = _Waiting(item, head, isinstance(head, RowsHead) and head.rows <= self._short_rows)
         if waiting.short and not any(each.short for each in self._waiting):
             self._ready_at = now
         if isinstance(head, (RowsHead, CloseHead)):
@@ -155,7 +161,7 @@ class GroupTurns(Generic[Item]):
         rows, taken = 0, []
         for each in short[:MAX_BATCHED]:
             rows += each.rows
-            if rows > BATCH_ROWS:
+            if rows > self._batch_rows:
                 break
             taken.append(each)
         self._waiting = [each for each in self._waiting if each not in taken]

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.group.heads import MAX_BATCHED, CloseHead, ForkHead, GroupHead, OpenHead, ReadHead, RowsHead
-from device_agent.group.turns import BATCH_ROWS, PATIENCE, PORTION_ROWS, SHORT_ROWS, GroupTurn, GroupTurns
+from device_agent.group.turns import (
+    BATCH_ROWS,
+    PATIENCE,
+    PORTION_ROWS,
+    SHORT_READ_ROWS,
+    SHORT_ROWS,
+    GroupTurn,
+    GroupTurns,
+)
 
 
 def row(session: int, position: int = 0, rows: int = 1) -> RowsHead:
@@ -16,8 +24,8 @@ def row(session: int, position: int = 0, rows: int = 1) -> RowsHead:
 class Asking:
     """Turns whose items are their heads."""
 
-    def __init__(self, stages: int = 1, cuts: bool = True) -> None:
-        self.turns: GroupTurns[GroupHead] = GroupTurns(stages, cuts)
+    def __init__(self, stages: int = 1, cuts: bool = True, reads: bool = False) -> None:
+        self.turns: GroupTurns[GroupHead] = GroupTurns(stages, cuts, reads)
         self.now = 0.0
 
     def put(self, *heads: GroupHead) -> None:
@@ -50,6 +58,16 @@ def test_rows_that_wait_for_a_step_go_together_in_the_next() -> None:
     asking.answered()
     assert [each for each, _ in asking.next()] == [*others[MAX_BATCHED:], *drafts[:3]]
     assert 4 * SHORT_ROWS <= BATCH_ROWS < 5 * SHORT_ROWS
+
+
+@given(st.lists(st.integers(1, SHORT_READ_ROWS), min_size=1, max_size=MAX_BATCHED))
+def test_drafts_share_what_is_read(drafts: list[int]) -> None:
+    """Where weights are read for each step, drafts of all sessions go in one, however long; a prompt does not."""
+    asking = Asking(reads=True)
+    heads = [row(session, rows=rows) for session, rows in enumerate(drafts)]
+    asking.put(*heads, row(99, rows=SHORT_READ_ROWS + 1))
+    assert [each for each, _ in asking.next()] == heads
+    assert asking.turns.next(0.0).short is False
 
 
 def test_one_session_stays_in_order_and_a_fork_behind_its_source() -> None:
