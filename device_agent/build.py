@@ -19,20 +19,23 @@ from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.prefill import WHOLE_PROMPT
 from device_agent.chain.source import Sources
-from device_agent.chain.within_memory import STREAMED_CHUNK, loader_within
+from device_agent.chain.within_memory import STREAMED_CHUNK, loader_of, too_little
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.config import DeviceConfig
 from device_agent.device import Device, Elsewhere
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import KINDS, Drafters, load_drafters
+from device_agent.speculative.short_memory import ShortMemory
 from device_agent.speculative.way import DraftingWays
 from service.modes import MODES, NO_DRAFT
+from service.sizes import bytes_of
 from split_model.checkpoint import Checkpoint
 from split_model.device import AUTO, choose_device
 from split_model.hub import identity, resolve
 from split_model.load_apart import load_apart
 from split_model.names import model_name
+from split_model.offload.budget import BudgetTooSmall
 from split_model.offload.loader import Loader
 from split_model.slices import Slice, held_bytes, input_slice, middle_slice, output_slice, slice_bytes
 from split_model.slices import whole as whole_model
@@ -81,7 +84,10 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
     path = resolve(config.model, only=held, attention=None)
     checkpoint = Checkpoint.open(path, "cross" if kind == "translates" else "causal")
     spec = checkpoint.spec
-    split, tail = (spec.num_layers, 0) if whole else (config.split, config.tail)
+    split, tail = config.split, config.tail
+    folder = Path(config.drafters) if config.drafters else path / "drafters"
+    if config.drafters and not folder.is_dir():
+        raise ValueError(f"--drafters {config.drafters}: there is no such folder")
     # In a cloud the name is part of the tenant: devices that were given none are strangers to each other.
     name = config.name or f"device-{secrets.token_hex(4)}"
     dtype = getattr(torch, config.dtype)
@@ -91,18 +97,26 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
     device = choose_device("cpu" if memory and on == AUTO else on, most_bytes)
     positions = min(config.max_model_len or spec.max_positions, spec.max_positions)
     chunk = WHOLE_PROMPT if config.whole_prompts else config.chunk or (STREAMED_CHUNK if memory else 0)
+    short = ShortMemory(checkpoint, config.dtype, folder, positions)
     loader: Loader | None = None
     if memory:
-        # Layers that draft run far more often than the others, so they stay.
-        first, rows = 0 if whole else split, min(chunk, positions)
-        loader = load_apart(
-            lambda: loader_within(checkpoint, dtype, memory, positions=positions, rows=rows, first_layer=first)
-        )
+        rows = min(chunk, positions)
+        try:
+            if whole and not config.draft and kind == "writes":
+                drafts, split, stays = short.drafted(memory, rows)
+                whole = set(drafts) == {NO_DRAFT}
+            else:
+                # Layers that draft run far more often than the others, so they stay.
+                stays = short.alone(memory, rows, drafts, 0 if whole else split)
+        except BudgetTooSmall as error:
+            raise too_little(error, positions) from error
+        loader = load_apart(lambda: loader_of(checkpoint, dtype, stays))
+    if config.mode == "lime" and not config.draft and not split and kind == "writes":
+        drafts, split = short.beside(bytes_of("--memory", config.memory))
+    if whole:
+        split, tail = spec.num_layers, 0
     parts = load_apart(lambda: DeviceParts.load(checkpoint, split, tail, dtype, device, loader))
     loaded_bytes = parts.loaded_bytes + (0 if loader is None else loader.nbytes)
-    folder = Path(config.drafters) if config.drafters else path / "drafters"
-    if config.drafters and not folder.is_dir():
-        raise ValueError(f"--drafters {config.drafters}: there is no such folder")
     drafters = load_apart(lambda: load(drafts, folder, checkpoint, split, dtype, parts))
     compute = Compute()
     remote: Elsewhere | None = None
@@ -115,7 +129,7 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         loaded_bytes += stack.loaded_bytes
         rest = LocalSubmodel(stack, compute)
     elif mode.group:
-        group = build_group(config, name, checkpoint, middle)
+        group = build_group(config, name, checkpoint, middle, short.front_bytes(split) + short.drafter_bytes(drafts))
         rest, remote = group.submodel, group
     elif mode.has_cloud:
         rest = remote = RemoteSubmodel(

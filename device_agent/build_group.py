@@ -111,8 +111,10 @@ def usual_work(positions: int, *, reads: bool) -> Work:
     return Work(max(1, min(PROMPT, positions - new)), new, room=positions)
 
 
-def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: Slice) -> PortalGroup:
+def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: Slice, beside: int = 0) -> PortalGroup:
     """The group that computes the layers of ``held``, this device, called ``name``, among them. On its event loop.
+
+    beside: bytes of ``--memory`` that are for other things than its part: what drafts, and the layers in front.
 
     Raises:
         NoMdns: the group is to be announced, and what that needs is not installed.
@@ -131,7 +133,7 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
     planner = ModePlanner(
         config.mode, spec, config.dtype, name, work, first_layer=held.first_layer, fewer=config.fewest_devices
     )
-    measured = config.shares == "measured"
+    measured, budget = config.shares == "measured", bytes_of("--memory", config.memory)
     shape = ModelShape.of(spec, config.dtype)
     shape = replace(shape, layers=shape.layers - held.first_layer)
 
@@ -152,7 +154,7 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             address=address,
             port=port,
             positions=positions,
-            budget=bytes_of("--memory", config.memory),
+            budget=max(1, budget - beside) if budget else 0,
             name=name,
             group=config.group,
             measured=measured,

@@ -16,7 +16,7 @@ from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import build_group
 from device_agent.chain.reader import Reader
 from device_agent.chain.reading import LocalReadingSubmodel
-from device_agent.chain.within_memory import loader_within
+from device_agent.chain.within_memory import loader_of, residence_within, too_little
 from device_agent.config import DeviceConfig
 from device_agent.device import Device
 from device_agent.sharing.compute import Compute, FairThreads
@@ -31,6 +31,7 @@ from split_model.encoder_rows import PatchRows, TextRows
 from split_model.hub import described, resolve
 from split_model.load_apart import load_apart
 from split_model.names import model_name
+from split_model.offload.budget import BudgetTooSmall
 from split_model.offload.loader import Loader
 from split_model.pooling import Pooling
 from split_model.slices import slice_bytes, whole
@@ -139,7 +140,11 @@ def _reader(
         rows = max(AT_ONCE_ROWS, min(config.max_model_len or spec.max_positions, spec.max_positions))
         loader: Loader | None = None
         if memory:
-            loader = load_apart(lambda: loader_within(checkpoint, dtype, memory, positions=rows, rows=rows))
+            try:
+                stays = residence_within(spec, config.dtype, memory, positions=rows, rows=rows)
+            except BudgetTooSmall as error:
+                raise too_little(error, rows) from error
+            loader = load_apart(lambda: loader_of(checkpoint, dtype, stays))
         encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device, loader))
         here = LocalReadingSubmodel(encoder.stack, compute)
         loaded_bytes = encoder.loaded_bytes + (0 if loader is None else loader.nbytes)

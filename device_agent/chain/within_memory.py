@@ -12,8 +12,9 @@ from rich.console import Console
 from device_agent.chain.local import MAX_ROWS, NODE_ROOM
 from drafting.distill.bars import Bars
 from split_model.checkpoint import Checkpoint
-from split_model.offload.budget import BudgetTooSmall, residence
+from split_model.offload.budget import BudgetTooSmall, Residence, residence
 from split_model.offload.loader import Loader
+from split_model.spec import ModelSpec
 
 STREAMED_CHUNK = 1024
 """Prompt rows that go together where weights are read for each forward, unless somebody says otherwise: so many take
@@ -22,40 +23,47 @@ longer to compute than a disk takes for the weights, on most machines."""
 log = structlog.get_logger()
 
 
-def loader_within(
-    checkpoint: Checkpoint, dtype: torch.dtype, budget: int, *, positions: int, rows: int, first_layer: int = 0
-) -> Loader | None:
-    """What reads the halves of layers that have no room, from ``first_layer`` on; None where all have.
-
-    Long for a large model when it is asked for the first time; says on the terminal how far it is.
+def residence_within(
+    spec: ModelSpec, dtype: str, budget: int, *, positions: int, rows: int, first_layer: int = 0
+) -> Residence:
+    """What stays in memory of a model on its own. The halves of layers that have no room are read at each use, from
+    ``first_layer`` on.
 
     Args:
         budget: bytes for weights, the keys and values of one session of ``positions`` positions, and the rows of a
             forward, of which there are up to ``rows``.
 
     Raises:
-        ValueError: not even the least has room.
-        BadCheckpoint, OffloadError: the weights cannot be repacked.
+        BudgetTooSmall: not even the least has room.
     """
-    spec, name = checkpoint.spec, str(dtype).removeprefix("torch.")
     # Nodes that are drafted have room behind the last position.
     kept = positions + NODE_ROOM if spec.attention == "causal" else 0
-    try:
-        plan = residence(spec, name, budget, positions=kept, rows=min(rows, MAX_ROWS), first_layer=first_layer)
-    except BudgetTooSmall as error:
-        hint = "give more, or less to remember with --max-model-len"
-        raise ValueError(f"--memory is too little: {error}, with room for {positions} positions; {hint}") from error
+    return residence(spec, dtype, budget, positions=kept, rows=min(rows, MAX_ROWS), first_layer=first_layer)
+
+
+def too_little(error: BudgetTooSmall, positions: int) -> ValueError:
+    """The error for whoever said ``--memory``."""
+    hint = "give more, or less to remember with --max-model-len"
+    return ValueError(f"--memory is too little: {error}, with room for {positions} positions; {hint}")
+
+
+def loader_of(checkpoint: Checkpoint, dtype: torch.dtype, stays: Residence) -> Loader | None:
+    """What reads the halves of layers that have no room; None where all have.
+
+    Long for a large model when it is asked for the first time; says on the terminal how far it is. Raises BadCheckpoint
+    and OffloadError where the weights cannot be repacked.
+    """
     log.info(
         "what has room stays in memory",
-        halves_read_at_each_use=len(plan.streamed),
-        of=2 * spec.num_layers,
-        ring_megabytes=plan.ring_bytes // 10**6,
-        needed_megabytes=plan.needed // 10**6,
+        halves_read_at_each_use=len(stays.streamed),
+        of=2 * checkpoint.spec.num_layers,
+        ring_megabytes=stays.ring_bytes // 10**6,
+        needed_megabytes=stays.needed // 10**6,
     )
-    if not plan.streamed:
+    if not stays.streamed:
         return None
     with _bar() as progress:
-        return Loader.open(checkpoint, plan.streamed, dtype, plan.ring_bytes, progress=progress)
+        return Loader.open(checkpoint, stays.streamed, dtype, stays.ring_bytes, progress=progress)
 
 
 @contextmanager

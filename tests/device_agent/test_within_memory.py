@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import DEMO
-from clouds import greedy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracle import oracle_tokens
 from reading_models import text_model
 
@@ -15,7 +16,14 @@ from device_agent.answering.reading import ServedReader
 from device_agent.build import build
 from device_agent.chain.reader import Reader
 from device_agent.config import DeviceConfig
+from device_agent.device import Device
+from device_agent.speculative.generation import Generation
+from device_agent.speculative.short_memory import ShortMemory
+from device_agent.speculative.way import DraftingWay, Tally
+from drafting.choosing import Chooser
+from service.modes import NO_DRAFT
 from split_model.checkpoint import Checkpoint
+from split_model.sampling import SamplingParams
 from split_model.slices import slice_bytes, whole
 
 PROMPT = [7, 11, 13, 17, 19, 23, 29, 31]
@@ -26,21 +34,69 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("draft", [(), ("lookup",)])
-async def test_tokens_are_transformers_with_two_thirds_of_their_memory(draft: tuple[str, ...]) -> None:
-    """Plainly and with drafts, whose own layers stay; what is loaded is less than the budget."""
+@pytest.mark.parametrize(
+    ("draft", "split", "memory", "drafts"),
+    [
+        ((NO_DRAFT,), 0, 2 / 3, "none"),
+        (("lookup",), 2, 2 / 3, "lookup"),
+        ((), 2, 0.75, "hybrid"),
+        ((), 0, 0.4, "lookup"),
+    ],
+)
+async def test_tokens_are_transformers_with_less_memory_than_they_take(
+    draft: tuple[str, ...], split: int, memory: float, drafts: str
+) -> None:
+    """Plainly and with drafts, whose own layers stay; what is loaded, drafters included, is less than the budget. Where
+    nobody says what drafts, the drafter that was trained for the model does, if it has room, else the text itself."""
     spec = Checkpoint.open(DEMO).spec
-    budget = slice_bytes(spec, whole(spec), torch.float32) * 2 // 3
+    budget = int(slice_bytes(spec, whole(spec), torch.float32) * memory)
     settings = {"mode": "local", "draft": draft, "max_model_len": 64, "memory": f"{budget / 1000:.3f}kB"}
     device = build(DeviceConfig(model=str(DEMO), **settings))  # type: ignore[arg-type]
     try:
-        assert device.loader is not None and device.loader.units and device.loaded_bytes < budget
-        if draft:
-            assert min(unit.layer for unit in device.loader.units) >= device.config.split
-        assert await greedy(device.writer.chain, PROMPT, 20) == oracle_tokens(DEMO, tuple(PROMPT), 20)
-        assert device.loader.counts.uses >= 19 * len(device.loader.units)
+        assert device.loader is not None and device.loader.units
+        assert device.loaded_bytes + 4 * device.writer.ways.drafters.parameters < budget
+        assert device.writer.ways.drafters.default == drafts
+        assert min(unit.layer for unit in device.loader.units) >= split
+        way = device.writer.ways.get("")
+        tokens, tally = await _answered(device, way, 20)
+        assert tokens == oracle_tokens(DEMO, tuple(PROMPT), 20)
+        assert device.loader.counts.uses >= (tally.rounds - 1) * len(device.loader.units)
     finally:
         device.stop()
+
+
+async def _answered(device: Device, way: DraftingWay, tokens: int) -> tuple[list[int], Tally]:
+    session = device.writer.chain.open(len(PROMPT) + tokens, drafter=way.drafter)
+    generation = Generation(session, Chooser(SamplingParams(), PROMPT, 0, max_tokens=tokens), way)
+    try:
+        return [chosen.token async for chosen in generation.run()], generation.tally
+    finally:
+        session.close()
+
+
+def test_where_all_stays_nothing_drafts() -> None:
+    """A step of a small model takes hardly longer than a step of its drafter."""
+    device = build(DeviceConfig(model=str(DEMO), mode="local", memory="1GB", max_model_len=64))
+    assert device.loader is None and device.writer.ways.drafters.default == NO_DRAFT
+    device.stop()
+
+
+@given(st.integers(36_000_000, 80_000_000), st.integers(16, 128))
+@settings(max_examples=12, deadline=None)
+def test_what_drafts_is_taken_off_the_memory(budget: int, positions: int) -> None:
+    """The residence of a model and its drafters together keep to the budget, whichever drafts; its layers are not
+    streamed."""
+    short = ShortMemory(Checkpoint.open(DEMO), "float32", DEMO / "drafters", positions)
+    small = str(DEMO / "drafters" / "small")
+    assert short.drafter_bytes((small,)) > 4 * 487_584 and short.drafter_bytes(("hybrid",)) > 4 * 294_912
+    assert short.drafter_bytes(("none", "lookup")) == 0
+    for words, split in ((("hybrid",), 2), ((small,), 0)):
+        stays = short.alone(budget, 64, words, split)
+        assert stays.needed + short.drafter_bytes(words) <= budget or not stays.streamed
+        assert all(unit.layer >= split for unit in stays.streamed)
+    said, _, stays = short.drafted(budget, 64)
+    assert (said == (NO_DRAFT,)) == (not stays.streamed)
+    assert short.beside(0) == ((), 2) and short.beside(1000) == (("lookup",), 0)
 
 
 async def test_a_model_that_reads_reads_the_same(tmp_path: Path) -> None:
