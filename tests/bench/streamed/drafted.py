@@ -1,0 +1,245 @@
+"""Drafting where disks bound a step: one pass of the weights that are read verifies several tokens.
+
+    python -m bench.streamed.drafted [--repeats 3] [--only lime] [--folder build/bench-drafted]
+
+Random weights say nothing that could be foreseen, so this is measured with the demo model, on disks so slow that
+reading takes many times as long as computing: with ``--mode local --memory`` on one device, and with ``--mode lime`` on
+three. Each cell is a mode, a set of prompts and a ``--draft``; none is what a user gets who says nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import msgspec
+from bench.draft_texts import Text, foreign, held_out
+from bench.edge.job import PORT, SECRET
+from bench.page import ROOT
+from bench.streamed.drafted_portal import Job, Result, Said
+from bench.testbed import scenario as scenarios
+from bench.testbed.bed import Testbed
+from bench.testbed.own_disk import disk_obstacle
+from bench.testbed.possible import obstacle
+from bench.testbed.processes import environment
+from bench.testbed.scenario import load
+from checkpoints import DATA, DEMO
+
+SCENARIO: Final = Path(str(scenarios.__file__)).parent / "scenarios" / "lime.toml"
+NEW: Final = 32
+"""Tokens of an answer at most."""
+
+CORES: Final = 0.5
+DISK_MB_S: Final = {"local": "60", "lime": "20"}
+"""Of each disk, so that a step without drafts takes about 0.4 s, a hundred times what its row takes to compute."""
+
+MEMORY: Final = {"local": ("34MB",), "lime": ("18MB", "8MB", "8MB")}
+"""Of each device, the first of which has the text; the weights take 38 MB in float32."""
+
+POSITIONS: Final = 384
+WITHIN_S: Final = 300.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement.
+
+    Attributes:
+        mode: a key of ``MEMORY``.
+        kind: which prompts: a key of what ``texts`` gives.
+        draft: what ``--draft`` says; '' for nothing.
+        repeat: from 0 on.
+    """
+
+    mode: str
+    kind: str
+    draft: str
+    repeat: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of its record's file."""
+        return f"{self.mode}_{self.kind}_{self.draft or 'default'}_{self.repeat}"
+
+
+def planned(kinds: Sequence[str], repeats: int) -> list[Cell]:
+    """All cells, one whole repeat after the other."""
+    return [
+        Cell(mode, kind, draft, repeat)
+        for mode in MEMORY
+        for repeat in range(repeats)
+        for kind in kinds
+        for draft in ("none", "")
+    ]
+
+
+def texts(each: int = 4) -> dict[str, list[Text]]:
+    """Prompts with transformers' answers: those the demo model was made for, of every skill, and strange ones, where
+    they are at hand (``obstacle_of_strange``)."""
+    found = {"held-out": held_out(NEW, 25)[: 2 * each]}
+    if not obstacle_of_strange():
+        found["spec-bench"] = [text for text in foreign(NEW, each) if text.kind == "spec_bench"]
+    return found
+
+
+def obstacle_of_strange() -> str:
+    """Why there are no strange prompts, and what to do about it; '' where there are."""
+    path = DATA / "prompts" / "spec_bench.jsonl"
+    return "" if path.exists() else f"{path} is missing: put Spec-Bench's questions there"
+
+
+def token_s(answers: Sequence[Said]) -> float:
+    """The median over answers of seconds a token behind the first."""
+    return median(said.seconds / (len(said.tokens) - 1) for said in answers if len(said.tokens) > 1)
+
+
+def wrong(answers: Sequence[Said], truths: Sequence[Text]) -> int:
+    """Tokens that are not transformers'."""
+    pairs = zip(answers, truths, strict=True)
+    return sum(
+        sum(a != b for a, b in zip(said.tokens, text.truth, strict=False)) + abs(len(said.tokens) - len(text.truth))
+        for said, text in pairs
+    )
+
+
+class DraftedDevices:
+    """Devices of a mode, each a process or none: the first one answers jobs."""
+
+    def __init__(self, bed: Testbed, mode: str, folder: Path) -> None:
+        self._mode, self._bed, self._folder = mode, bed, folder
+        self.names = [f"device-{number}" for number in range(1, len(MEMORY[mode]) + 1)]
+        self._log = (folder / f"{mode}.log").open("ab")
+        self._portal = self._spawn(
+            self.names[0], ["bench.streamed.drafted_portal"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+        where = bed.port(self.names[0]).address
+        self._settings: dict[str, Any] = {
+            "model": str(DEMO),
+            "mode": mode,
+            "memory": MEMORY[mode][0],
+            "max_model_len": POSITIONS,
+        }
+        if mode != "local":
+            more = {"group_listen": f"{where}:{PORT}", "group_key": SECRET, "name": self.names[0]}
+            self._settings |= {**more, "devices": len(self.names)}
+            for name, memory in list(zip(self.names, MEMORY[mode], strict=True))[1:]:
+                words = ["device_agent.group.member", "--join", f"{where}:{PORT}", "--model", str(DEMO)]
+                self._spawn(name, [*words, "--name", name, "--threads", "1", "--memory", memory], stdout=self._log)
+        self._hear()
+        for name in self.names:
+            bed.host(name).set_cores(CORES)
+
+    def run(self, cell: Cell, prompts: Sequence[Sequence[int]]) -> Result:
+        """One cell. Raises RuntimeError where the process has ended."""
+        settings = self._settings | ({"draft": [cell.draft]} if cell.draft else {})
+        job = Job(settings, [list(each) for each in prompts], NEW)
+        assert self._portal.stdin is not None
+        self._portal.stdin.write(msgspec.json.encode(job).decode() + "\n")
+        self._portal.stdin.flush()
+        return msgspec.convert(self._hear(), Result)
+
+    def _spawn(self, name: str, words: Sequence[str], **popen: Any) -> subprocess.Popen[str]:
+        home = {"HOME": str(self._bed.disk(name)), "XDG_CACHE_HOME": str(self._bed.disk(name)), "OMP_NUM_THREADS": "1"}
+        more = environment({**home, "TRILBY_GROUP_KEY": SECRET})
+        return self._bed.spawn(name, [sys.executable, "-m", *words], env=more, stderr=self._log, **popen)
+
+    def _read(self) -> None:
+        assert self._portal.stdout is not None
+        for line in self._portal.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _hear(self) -> dict[str, Any]:
+        try:
+            line = self._lines.get(timeout=WITHIN_S)
+        except queue.Empty:
+            raise RuntimeError(f"nothing was said for {WITHIN_S:g} s; see {self._folder}") from None
+        if not line:
+            raise RuntimeError(f"the device has ended; see {self._folder}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+@contextmanager
+def devices(mode: str, folder: Path) -> Iterator[DraftedDevices]:
+    """While inside, the devices of a mode are there."""
+    variables = {"mb_s": "0", "disk_mb_s": DISK_MB_S[mode]}
+    with Testbed(load(SCENARIO, variables), folder) as bed:
+        yield DraftedDevices(bed, mode, folder)
+
+
+def measure(cells: Sequence[Cell], folder: Path, each: int) -> None:
+    """Each cell that has no record yet leaves one in a file of its own, and a line on the terminal."""
+    prompts = texts(each)
+    for mode in MEMORY:
+        missing = [cell for cell in cells if cell.mode == mode and not (folder / f"{cell.name}.json").is_file()]
+        if not missing:
+            continue
+        with devices(mode, folder) as there:
+            for cell in missing:
+                asked = prompts[cell.kind]
+                result = there.run(cell, [text.prompt for text in asked])
+                record = {**vars(cell), **msgspec.to_builtins(result)}
+                if not result.refused:
+                    record |= {"token_s": token_s(result.answers), "wrong": wrong(result.answers, asked)}
+                (folder / f"{cell.name}.json").write_text(json.dumps(record))
+                print(shown(cell, result, record), flush=True)
+
+
+def shown(cell: Cell, result: Result, record: dict[str, Any]) -> str:
+    """A record for people."""
+    if result.refused:
+        return f"{cell.name}: {result.refused}"
+    rounds = sum(said.rounds for said in result.answers)
+    proposed = sum(said.proposed for said in result.answers)
+    accepted = sum(said.accepted for said in result.answers)
+    speeds = sorted((len(said.tokens) - 1) / said.seconds for said in result.answers if len(said.tokens) > 1)
+    return (
+        f"{cell.name}: {1e3 * record['token_s']:.0f} ms a token, {speeds[0]:.1f} to {speeds[-1]:.1f} tokens a second, "
+        f"{record['wrong']} wrong; {result.draft}: {rounds} rounds, {proposed / max(rounds, 1):.1f} drafted and "
+        f"{accepted / max(rounds, 1):.1f} accepted a round; believed: round {result.round_ms:.0f} ms, "
+        f"row {result.row_ms:.2f}, draft {result.draft_ms:.2f}"
+    )
+
+
+def main() -> None:
+    """Measure what has no record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--each", type=int, default=4, help="prompts of a set")
+    parser.add_argument("--only", default="", help="cells whose names contain this")
+    parser.add_argument("--draft", action="append", help="these drafters beside none and the default")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-drafted")
+    arguments = parser.parse_args()
+    if obstacle() or disk_obstacle():
+        raise SystemExit(f"no emulated devices here: {obstacle() or disk_obstacle()}")
+    kinds = ["held-out"]
+    if obstacle_of_strange():
+        print(f"no strange prompts: {obstacle_of_strange()}")
+    else:
+        kinds.append("spec-bench")
+    cells = planned(kinds, arguments.repeats)
+    cells += [
+        Cell(cell.mode, cell.kind, draft, cell.repeat)
+        for cell in cells
+        if not cell.draft
+        for draft in arguments.draft or ()
+    ]
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    measure([cell for cell in cells if arguments.only in cell.name], arguments.folder, arguments.each)
+
+
+if __name__ == "__main__":
+    main()
