@@ -85,10 +85,10 @@ def can_run() -> bool:
         return False
     if not all(hasattr(torch.ops.mkldnn, name) for name in ("data_ptr", "_nbytes")):
         return False
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("flags") and not _FLAGS.issubset(line.split()):
-            return False
     try:
+        processors = Path("/proc/cpuinfo").read_text().splitlines()
+        if not all(_FLAGS.issubset(line.split()) for line in processors if line.startswith("flags")):
+            return False
         _program(1, DEEP, COLUMNS, False)
     except OSError:
         return False

@@ -84,7 +84,7 @@ class ModePlanner:
         task = Task(self._shape, profile, tuple(names), self._portal, self._work)
         # To look for fewer takes as long again, or longer: once a group works, answers wait for its next plan.
         looks = len(names) > 1 and (self._fewer or not self._made)
-        made = self._known(profile, task.members) or _Made(profile, *self._all(task), False)
+        made = self._known(profile, task.members) or _Made(profile, self._for_all(task), None, False)
         if looks and not made.looked:
             made = replace(made, better=fewer_devices(self._mode, task, made.plan), looked=True)
         self._keep(task.members, made)
@@ -119,14 +119,14 @@ class ModePlanner:
                 del self._made[next(iter(self._made))]
             self._made[members] = made
 
-    def _all(self, task: Task) -> tuple[GroupPlan | None, None]:
+    def _for_all(self, task: Task) -> GroupPlan | None:
         """The plan for all; None where it does not fit and fewer may do."""
         try:
-            return plan_for(self._mode, task), None
+            return plan_for(self._mode, task)
         except DoesNotFit:
             if not self._fewer or len(task.members) == 1:
                 raise
-            return None, None
+            return None
 
     def _remark(self, task: Task, made: _Made) -> str:
         plan, better = made.plan, made.better
