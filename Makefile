@@ -6,8 +6,8 @@
 #   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
-#                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric, bench-offload and
-#                     bench-gpu print
+#                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric, bench-few-rows,
+#                     bench-offload and bench-gpu print
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux
@@ -34,9 +34,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-
 WITHOUT_TORCH := awk '/^[^ ]/ { left_out = /^(torch|triton|nvidia-|cuda-)/ } !left_out'
 
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
-bench-engine bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
+bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-BENCHES := bench-greedy bench-fabric bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload
+BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload
 
 .PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
 

@@ -1,6 +1,6 @@
 """Steps of few rows of a whole model, beside the same by oneDNN's products alone.
 
-    GLIBC_TUNABLES=glibc.malloc.hugetlb=1 PYTHONPATH=tests python -m bench.few_rows [--threads 1]
+    make bench-few-rows [ARGS="--threads 1"]
 
 The model is a random Llama in bfloat16. Both take turns in one process: embedding, layers behind 256 positions, head.
 Memory in large pages is what processes that hold layers have.
