@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,7 +15,9 @@ import pytest
 import torch
 from forked import ForkedProcess
 from hypothesis import settings
-from tiny_models import build_tiny
+from tiny_models import built
+
+from device_agent.sharing.compute import Compute
 
 settings.register_profile("trilby", deadline=None, print_blob=True)
 settings.load_profile("trilby")
@@ -49,5 +52,12 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tiny(tiny_folder: Path) -> Path:
     """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
+    return built("llama", tiny_folder)
+
+
+@pytest.fixture
+def compute() -> Iterator[Compute]:
+    """A thread for matrix products, which ends with the test."""
+    compute = Compute()
+    yield compute
+    compute.stop()

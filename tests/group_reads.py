@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import transformers
-from tiny_models import build_tiny
+from tiny_models import built
 
 from split_model.checkpoint import Checkpoint
 from split_model.encoder_rows import PatchRows, TextRows
@@ -38,8 +38,8 @@ class Read:
 @torch.inference_mode()
 def read_of(name: str, folder: Path, lengths: Sequence[int] = (17, 1, 30)) -> Read:
     """Texts of so many tokens, or as many images."""
-    path = folder / name
-    checkpoint = Checkpoint.open(path if path.exists() else build_tiny(name, path), "bidirectional")
+    path = built(name, folder)
+    checkpoint = Checkpoint.open(path, "bidirectional")
     [architecture] = json.loads((path / "config.json").read_text())["architectures"]
     model: Any = getattr(transformers, architecture).from_pretrained(path, dtype=torch.float32).eval()
     drawn = torch.Generator().manual_seed(5)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import transformers
-from tiny_models import build_tiny
 
 from device_agent.chain.chain import Chain
 from device_agent.chain.model_ends import DeviceParts
@@ -24,12 +23,6 @@ from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 
 TOKENS = 24
-
-
-def folder_of(name: str, folder: Path) -> Path:
-    """A tiny model, built where nobody has built it yet."""
-    path = folder / name
-    return path if path.exists() else build_tiny(name, path)
 
 
 def ids(count: int, seed: int = 0) -> list[int]:

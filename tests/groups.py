@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from peers_together import fabrics
-from processes import Process
+from processes import Process, free_port
 
 from device_agent.group.halves import halves_of, readers_of
 from device_agent.group.host import GroupEnded, GroupHost
@@ -35,6 +35,16 @@ from split_model.spec import ModelSpec
 KEY = "a secret of these tests"
 FORMED_WITHIN_S = 60.0
 PORTAL = "portal"
+NAMES = ("one", "two", "three", "four", "five", "six")
+UNEVEN: dict[int, tuple[float, ...]] = {
+    1: (1,),
+    2: (1, 3),
+    3: (2, 0, 3),
+    4: (1, 2, 0, 4),
+    5: (3, 1, 0, 2, 2),
+    6: (1, 2, 0, 4, 1, 1),
+}
+"""Shares of so many members, of whom one of three or more has nothing."""
 
 FormOf = Callable[[ModelSpec, Sequence[float]], list[Layer]]
 """A model and the members' shares to forms, which the layers have by turns."""
@@ -193,6 +203,38 @@ def members(path: Path, names: Sequence[str], port: int, folder: Path, *more: st
             )
             for name in names
         }
+
+
+class Started:
+    """Processes of one model at a time, which join one group after the other.
+
+    Attributes:
+        port: where they look for a portal.
+        processes: those that were started, by name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.processes: dict[str, Process] = {}
+        self._folder = folder
+        self._model: Path | None = None
+        self._stack = ExitStack()
+
+    def have(self, model: Path, count: int) -> Sequence[str]:
+        """The names of so many that run, with this model."""
+        if model != self._model:
+            self.end()
+            self._model = model
+        for name in NAMES[:count]:
+            before = self.processes.get(name)
+            if before is None or before.process is None or before.process.poll() is not None:
+                self.processes |= self._stack.enter_context(members(model, [name], self.port, self._folder))
+        return NAMES[:count]
+
+    def end(self) -> None:
+        """All of them."""
+        self._stack.close()
+        self.processes.clear()
 
 
 @asynccontextmanager

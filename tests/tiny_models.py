@@ -135,6 +135,12 @@ TRANSLATOR_NAMES = tuple(_TRANSLATORS)
 """Models that read one text and write another."""
 
 
+def built(name: str, folder: Path) -> Path:
+    """The model `name` in `folder`, made there where nobody has made it yet."""
+    path = folder / name
+    return path if path.exists() else build_tiny(name, path)
+
+
 def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **changes: Any) -> Path:
     """Saves the model `name` in the folder `path` (float32, the same weights every time) and returns the folder.
 

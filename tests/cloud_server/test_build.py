@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import build_tiny
 
 from cloud_server import build as built
 from cloud_server.build import build
@@ -18,13 +17,6 @@ from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice, slice_bytes
 
 FREE = 2_000_000
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 def test_more_pages_than_memory(tiny: Path) -> None:

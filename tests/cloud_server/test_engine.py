@@ -12,7 +12,6 @@ import pytest
 import torch
 from clouds import until
 from engine_callers import Caller, close, engine_here, expected, hidden
-from tiny_models import build_tiny
 
 from cloud_server.build import build
 from cloud_server.config import CloudConfig
@@ -22,13 +21,6 @@ from wire.errors import Code, SessionFailed
 
 STEP_S = 0.05
 """A step of decoders takes so long at least, of which they are awaited for a quarter."""
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 async def test_sessions_side_by_side_get_what_each_gets_alone(tiny: Path) -> None:

@@ -12,20 +12,12 @@ import pytest
 import torch
 from clouds import until
 from engine_callers import Caller, close, engine_here, expected, hidden
-from tiny_models import build_tiny
 
 from cloud_server.cache.pages import Pages
 from cloud_server.cache.pool import KVPool
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.entries import SessionState
 from wire.errors import Code, SessionFailed
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 def pool_of(engine: Engine) -> KVPool:

@@ -7,16 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 from clouds import cloud_here
-from tiny_models import build_tiny
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 async def test_a_foreign_host_is_answered_at_no_door(tiny: Path) -> None:

@@ -19,7 +19,6 @@ import torch
 from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, remote_middle, until
 from oracle import oracle_tokens, prompt_for
 from structlog.typing import EventDict
-from tiny_models import build_tiny
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
@@ -61,13 +60,6 @@ HIDDEN = 32
 
 TOKENS: WeakKeyDictionary[Stream, str] = WeakKeyDictionary()
 """What each device may resume its sessions with."""
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 @asynccontextmanager

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 import torch
 from clouds import Cloud, cloud_here, device_hello, until
-from tiny_models import build_tiny
 
 from cloud_server.engine.entries import SessionState
 from device_agent.build import build
@@ -27,13 +26,6 @@ from wire.stream import Stream, dial
 
 OPENS = 100
 """As many sessions as the modest tenant opens, one after the other."""
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 @asynccontextmanager

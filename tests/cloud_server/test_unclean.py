@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from clouds import until
-from tiny_models import build_tiny
 
 from cloud_server.build import build
 from cloud_server.cache.moving import NOWHERE, Unclean
@@ -25,13 +24,6 @@ from cloud_server.stages.runner import LocalRunner
 from wire.errors import Code, SessionFailed
 
 HIDDEN = 32
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 @asynccontextmanager

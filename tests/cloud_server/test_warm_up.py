@@ -10,20 +10,12 @@ import pytest
 import torch
 from clouds import chain_over, cloud_here, device_hello, greedy, remote_middle
 from oracle import oracle_tokens, prompt_for
-from tiny_models import build_tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cloud_server.stages.layer_step import StepFailed
 from cloud_server.stages.runner import LocalRunner, warm_up
 from device_agent.sharing.compute import Compute
 from split_model.warming import WARM_ROWS
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 async def test_all_sizes_are_run_before_anybody_is_admitted(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from tiny_models import build_tiny
-
-
-@pytest.fixture
-def tiny(tiny_folder: Path) -> Path:
-    """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return path if path.exists() else build_tiny("llama", path)
 
 
 @pytest.fixture(autouse=True)

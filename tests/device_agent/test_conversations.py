@@ -9,7 +9,7 @@ import pytest
 from clouds import chain_over
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import build_tiny
+from tiny_models import built
 
 from device_agent.answering.conversations import MAX_LOST, MIN_SHARED, Conversations, shared
 from device_agent.chain.chain import Chain, ChainSession
@@ -22,9 +22,8 @@ LONG = list(range(5, 45))
 @pytest.fixture
 def chain(tiny_folder: Path) -> Iterator[Chain]:
     """A tiny Llama, all of it here."""
-    path = tiny_folder / "llama"
     compute = Compute()
-    yield chain_over(path if path.exists() else build_tiny("llama", path), 4, 0, None, compute, 16)
+    yield chain_over(built("llama", tiny_folder), 4, 0, None, compute, 16)
     compute.stop()
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from group_plans import profile as made_up
 from msgspec.structs import replace
-from tiny_models import build_tiny
+from tiny_models import build_tiny, built
 
 from device_agent.plan import main
 from device_agent.planning.modes import PLANNERS
@@ -33,8 +33,8 @@ def plan(tiny_folder: Path, tmp_path: Path) -> Plan:
     def ask(
         *arguments: str, name: str = "llama", memory: float = 1e9, bytes_s: float = 1e8, digest: str = ""
     ) -> Result:
-        path = tiny_folder / name
-        checkpoint = Checkpoint.open(path if path.exists() else build_tiny(name, path), None)
+        path = built(name, tiny_folder)
+        checkpoint = Checkpoint.open(path, None)
         measured = made_up(ModelShape.of(checkpoint.spec, "float32"), SPEEDS, bytes_s, memory=memory)
         file = tmp_path / "profile.json"
         file.write_text(written(replace(measured, digest=digest or identity(checkpoint))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,6 @@ from device_agent.chain.reading import LocalReadingSubmodel
 from device_agent.sharing.compute import Compute
 from split_model.encoder import Encoder
 from split_model.encoder_rows import TextRows
-
-
-@pytest.fixture
-def compute() -> Iterator[Compute]:
-    compute = Compute()
-    yield compute
-    compute.stop()
 
 
 async def test_rows_are_those_of_the_encoder(tmp_path: Path, compute: Compute) -> None:

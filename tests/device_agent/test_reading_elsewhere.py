@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,13 +28,6 @@ from split_model.sampling import SamplingParams
 from split_model.text_vectors import POOLINGS, TextVectors
 
 TEXTS = [[5, 9, 80, 7], [44, 3], [11, 12, 13, 14]]
-
-
-@pytest.fixture
-def compute() -> Iterator[Compute]:
-    compute = Compute()
-    yield compute
-    compute.stop()
 
 
 @elsewhere

@@ -10,7 +10,7 @@ import pytest
 from checkpoints import DEMO, REAL_MODELS, real_model
 from clouds import chain_over, local_middle
 from exactness import CHUNKS, CUTS, check_exact, layers_of
-from tiny_models import TINY_NAMES, build_tiny
+from tiny_models import TINY_NAMES, built
 
 from device_agent.sharing.compute import Compute
 
@@ -56,12 +56,6 @@ def real(name: str) -> Path:
     return DEMO if name == "demo" else real_model(name)
 
 
-def tiny(name: str, folder: Path) -> Path:
-    """A tiny model, built where nobody has built it yet."""
-    path = folder / name
-    return path if path.exists() else build_tiny(name, path)
-
-
 @pytest.mark.parametrize(("name", "cut", "chunk"), [pytest.param(*each, id=said(*each)) for each in REAL_SAMPLES])
 async def test_real_models_split_here(name: str, cut: Cut, chunk: int) -> None:
     """A real model is the same in pieces."""
@@ -71,7 +65,7 @@ async def test_real_models_split_here(name: str, cut: Cut, chunk: int) -> None:
 @pytest.mark.parametrize(("name", "cut", "chunk"), samples())
 async def test_every_architecture_split_here(name: str, cut: Cut, chunk: int, tiny_folder: Path) -> None:
     """Every architecture is the same in pieces."""
-    await check(tiny(name, tiny_folder), cut, [chunk])
+    await check(built(name, tiny_folder), cut, [chunk])
 
 
 @pytest.mark.slow
@@ -87,4 +81,4 @@ async def test_real_models_split_anywhere(name: str, cut: Cut) -> None:
 @pytest.mark.parametrize("name", TINY_NAMES)
 async def test_every_architecture_split_anywhere(name: str, cut: Cut, tiny_folder: Path) -> None:
     """Every cut and chunk size of every architecture."""
-    await check(tiny(name, tiny_folder), cut, CHUNKS)
+    await check(built(name, tiny_folder), cut, CHUNKS)

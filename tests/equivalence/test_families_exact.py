@@ -10,7 +10,7 @@ import torch
 from clouds import chain_over, cloud_here, device_hello, greedy, remote_middle
 from exactness import check_exact
 from oracle import oracle_tokens, prompt_for
-from tiny_models import build_tiny
+from tiny_models import built
 
 from cloud_server import build
 from cloud_server.config import CloudConfig
@@ -29,8 +29,7 @@ POSITIONS = 256
 
 @pytest.fixture(params=["gpt2", "opt-post-norm"])
 def folder(request: pytest.FixtureRequest, tiny_folder: Path) -> Path:
-    path = tiny_folder / str(request.param)
-    return path if path.exists() else build_tiny(request.param, path)
+    return built(str(request.param), tiny_folder)
 
 
 async def drafted(chain: Chain, model: Reference, prompt: list[int], tokens: int) -> list[int]:

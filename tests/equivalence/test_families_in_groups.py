@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from clouds import chain_over, greedy, until
 from group_reads import read_of
-from group_writes import Written, folder_of, ids, oracle_written
-from groups import FORMS, group_of, members
+from group_writes import Written, ids, oracle_written
+from groups import FORMS, UNEVEN, Started, group_of
 from oracle import oracle_tokens, prompt_for
-from processes import Process, free_port
+from tiny_models import built
 
 from device_agent.group.host import GroupHost
 from device_agent.sharing.compute import Compute
 
-NAMES = ("one", "two", "three", "four", "five", "six")
-UNEVEN: dict[int, tuple[float, ...]] = {
-    1: (1,),
-    2: (1, 3),
-    3: (2, 1, 4),
-    4: (1, 2, 0, 4),
-    5: (3, 1, 0, 2, 2),
-    6: (1, 2, 0, 4, 1, 1),
-}
 MODES = ("tensor", "galaxy-1", "galaxy-2", "voltage", "voltage-keys-values", "pipeline")
 """Tensor parallelism, both schemes of Galaxy+, Voltage, sequence parallelism, and whole layers one behind the other."""
 PREFIXES = [form for form in FORMS if "prefix" in form]
@@ -38,46 +28,12 @@ TOKENS = 24
 pytestmark = pytest.mark.system
 
 
-class Started:
-    """Processes of one model at a time, which join one group after the other."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self._folder = folder
-        self._model: Path | None = None
-        self._stack = ExitStack()
-        self.processes: dict[str, Process] = {}
-
-    def have(self, model: Path, count: int) -> Sequence[str]:
-        """The names of so many that run, with this model."""
-        if model != self._model:
-            self.end()
-            self._model = model
-        for name in NAMES[:count]:
-            if name not in self.processes:
-                more: AbstractContextManager[dict[str, Process]] = members(model, [name], self.port, self._folder)
-                self.processes |= self._stack.enter_context(more)
-        return NAMES[:count]
-
-    def end(self) -> None:
-        """All of them."""
-        self._stack.close()
-        self.processes.clear()
-
-
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """Of this file."""
     found = Started(tmp_path_factory.mktemp("members"))
     yield found
     found.end()
-
-
-@pytest.fixture
-def compute() -> Iterator[Compute]:
-    compute = Compute()
-    yield compute
-    compute.stop()
 
 
 async def check(path: Path, name: str, host: GroupHost, compute: Compute) -> None:
@@ -99,17 +55,17 @@ async def check(path: Path, name: str, host: GroupHost, compute: Compute) -> Non
 @pytest.mark.parametrize("form", ["galaxy-2", "voltage"])
 async def test_a_sample(form: str, tiny_folder: Path, started: Started, compute: Compute) -> None:
     """T5 with two processes, one with the more."""
-    path = folder_of("t5", tiny_folder)
+    path = built("t5", tiny_folder)
     async with group_of(path, form, started.have(path, 2), started.port, UNEVEN[2]) as host:
         await check(path, "t5", host, compute)
 
 
 async def test_a_member_is_killed(tiny_folder: Path, started: Started, compute: Compute) -> None:
     """In the middle of an answer: it goes on with the same tokens, by who is left and what was read is not lost."""
-    path, text = folder_of("t5", tiny_folder), ids(25)
+    path, text = built("t5", tiny_folder), ids(25)
     noticed: list[float] = []
     async with group_of(path, "galaxy-1", started.have(path, 2), started.port, UNEVEN[2]) as host:
-        process = started.processes.pop("two").process
+        process = started.processes["two"].process
         assert process is not None
 
         async def look(began: float) -> None:
@@ -141,7 +97,7 @@ async def test_every_family_in_every_mode(
     name: str, form: str, tiny_folder: Path, started: Started, compute: Compute
 ) -> None:
     """Three processes with uneven shares; prefixes are for those whose rows see nothing behind them."""
-    path = folder_of(name, tiny_folder)
+    path = built(name, tiny_folder)
     async with group_of(path, form, started.have(path, 3), started.port, UNEVEN[3]) as host:
         await check(path, name, host, compute)
 
@@ -154,6 +110,6 @@ async def test_t5_with_any_number(
     form: str, count: int, even: bool, tiny_folder: Path, started: Started, compute: Compute
 ) -> None:
     """From 1 to 6 processes."""
-    path = folder_of("t5", tiny_folder)
+    path = built("t5", tiny_folder)
     async with group_of(path, form, started.have(path, count), started.port, () if even else UNEVEN[count]) as host:
         await check(path, "t5", host, compute)

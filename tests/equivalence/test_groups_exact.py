@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from checkpoints import DEMO
 from clouds import chain_over, greedy, until
-from groups import FORMS, PORTAL, group_of, members
+from groups import FORMS, PORTAL, UNEVEN, Started, group_of
 from oracle import oracle_tokens, prompt_for
-from processes import Process, free_port, slowed, stop_all_threads
+from processes import slowed, stop_all_threads
 
 from device_agent.chain.chain import Chain
 from device_agent.group.host import GroupHost
@@ -28,10 +28,8 @@ from peers.reader import SILENT_S
 from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 
-NAMES = ("one", "two", "three", "four")
 TOKENS = 24
 PROMPT = 70
-UNEVEN = {1: (1.0,), 2: (1.0, 3.0), 3: (2.0, 0.0, 3.0), 4: (1.0, 2.0, 0.0, 4.0)}
 SHORT_S = 4.0
 """Of silence; more than the two seconds after which a member says that it lives."""
 GOES_ON_WITHIN_S = 15.0
@@ -39,30 +37,6 @@ GOES_ON_WITHIN_S = 15.0
 SAMPLE = [("tensor", 2), ("voltage", 2), ("galaxy-1", 2), ("mixed", 2)]
 
 pytestmark = pytest.mark.system
-
-
-class Started:
-    """The members' processes, of which later tests may use more, and the port where they look for a portal."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self._folder = folder
-        self._stack: list[object] = []
-        self.processes: dict[str, Process] = {}
-
-    def have(self, count: int) -> Sequence[str]:
-        """The names of so many that run."""
-        for name in NAMES[:count]:
-            if name not in self.processes or self.processes[name].process.poll() is not None:  # type: ignore[union-attr]
-                more = members(DEMO, [name], self.port, self._folder)
-                self.processes |= more.__enter__()
-                self._stack.append(more)
-        return NAMES[:count]
-
-    def end(self) -> None:
-        """All of them."""
-        for each in self._stack:
-            each.__exit__(None, None, None)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +64,7 @@ async def check(host: GroupHost, count: int = 1) -> None:
 @pytest.mark.parametrize(("form", "count"), SAMPLE)
 async def test_a_sample(form: str, count: int, started: Started) -> None:
     """Some ways to share the demo model, two answers at once."""
-    async with group_of(DEMO, form, started.have(count), started.port, UNEVEN[count]) as host:
+    async with group_of(DEMO, form, started.have(DEMO, count), started.port, UNEVEN[count]) as host:
         await check(host, 2)
 
 
@@ -100,7 +74,7 @@ async def test_a_sample(form: str, count: int, started: Started) -> None:
 @pytest.mark.parametrize("form", FORMS)
 async def test_every_way(form: str, count: int, even: bool, started: Started) -> None:
     """All ways to share the demo model, with 1 to 4 members."""
-    async with group_of(DEMO, form, started.have(count), started.port, () if even else UNEVEN[count]) as host:
+    async with group_of(DEMO, form, started.have(DEMO, count), started.port, () if even else UNEVEN[count]) as host:
         await check(host)
 
 
@@ -109,7 +83,7 @@ async def test_drafting_over_a_group(form: str, started: Started) -> None:
     """With an adapter and two layers at the portal the tokens are the same, and drafts are accepted or not."""
     checkpoint = Checkpoint.open(DEMO)
     compute = Compute()
-    async with group_of(DEMO, form, started.have(2), started.port, first=2) as host:
+    async with group_of(DEMO, form, started.have(DEMO, 2), started.port, first=2) as host:
         chain = chain_of(host, compute, split=2)
         drafters = load_drafters(["adapter"], DEMO / "drafters", checkpoint, 2, host.submodel.dtype, chain.parts)
         drafter = drafters.get("adapter")
@@ -140,7 +114,7 @@ async def test_a_member_is_killed_or_stopped(form: str, how: signal.Signals, sil
     on, the member is taken in again."""
     compute = Compute()
     prompt = prompt_for(DEMO, PROMPT)
-    async with group_of(DEMO, form, started.have(3), started.port, silent_s=silent_s) as host:
+    async with group_of(DEMO, form, started.have(DEMO, 3), started.port, silent_s=silent_s) as host:
         chain = chain_of(host, compute)
         session = chain.open(PROMPT + TOKENS)
         chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
@@ -162,7 +136,7 @@ async def test_a_member_is_killed_or_stopped(form: str, how: signal.Signals, sil
         assert 0 < noticed_after < (1 if how is signal.SIGKILL else silent_s + 1)
         assert went_on_after < GOES_ON_WITHIN_S, f"noticed after {noticed_after:.1f} s, went on {went_on_after:.1f}"
         process.send_signal(signal.SIGCONT)
-        started.have(3)
+        started.have(DEMO, 3)
         await until(lambda: [each.state for each in host.state().members] == ["working"] * 3, 60)
         await check(host)
     compute.stop()
@@ -173,7 +147,7 @@ async def test_a_slow_member(started: Started, tmp_path: Path, monkeypatch: pyte
     """By what was measured nobody is slow; a member that takes five times as long is planned without, and with again
     when it is as fast as before. All answers meanwhile are transformers'."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    names = started.have(3)
+    names = started.have(DEMO, 3)
     planner = ModePlanner("tensor", Checkpoint.open(DEMO).spec, "float32", PORTAL, Work(PROMPT, TOKENS))
     async with group_of(DEMO, "", names, started.port, planner=planner, measured=True, expects=planner.expects) as host:
         began = time.monotonic()

@@ -14,7 +14,7 @@ from exactness import CHUNKS, CUTS, PROMPT, check_exact, layers_of
 from forked import ForkedProcess
 from oracle import oracle_tokens, prompt_for
 from processes import cloud_process
-from tiny_models import build_tiny
+from tiny_models import built
 
 from device_agent.sharing.compute import Compute
 
@@ -25,12 +25,6 @@ SAMPLE: dict[tuple[str, int], tuple[int, ...]] = {("2", 0): (1, 64), ("1", 1): (
 ARCHITECTURES = ["llama-llama3-rope", "llama-biases", "mistral-window", "qwen2-windows", "qwen3"]
 BATCHED = 40
 """Tokens of each of eight sessions."""
-
-
-def tiny(name: str, folder: Path) -> Path:
-    """A tiny model, built where nobody has built it yet."""
-    path = folder / name
-    return path if path.exists() else build_tiny(name, path)
 
 
 async def check_over_processes(path: Path, split: int, tail: int, log: Path, chunks: Sequence[int] = CHUNKS) -> None:
@@ -71,14 +65,14 @@ async def test_real_models_over_processes(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["mistral-window", "qwen3"])
 async def test_two_architectures_over_processes(name: str, tiny_folder: Path, tmp_path: Path) -> None:
     """Windows of attention and norms of heads, with layers on both ends of the device."""
-    await check_over_processes(tiny(name, tiny_folder), 1, 1, tmp_path / "cloud.log", (7, 64))
+    await check_over_processes(built(name, tiny_folder), 1, 1, tmp_path / "cloud.log", (7, 64))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
 async def test_architectures_over_processes(name: str, tiny_folder: Path, tmp_path: Path) -> None:
     """One cut of each kind of architecture with layers on both ends of the device, in every chunk size."""
-    await check_over_processes(tiny(name, tiny_folder), 1, 1, tmp_path / "cloud.log")
+    await check_over_processes(built(name, tiny_folder), 1, 1, tmp_path / "cloud.log")
 
 
 async def test_eight_sessions_together_as_alone(tmp_path: Path) -> None:

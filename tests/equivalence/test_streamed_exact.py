@@ -15,7 +15,7 @@ from clouds import chain_over, greedy, until
 from groups import FORMED_WITHIN_S, PORTAL, group_here, hosted, member_here, members, plan_of, streamed
 from oracle import oracle_tokens, prompt_for
 from processes import free_port
-from tiny_models import build_tiny
+from tiny_models import built
 
 from device_agent.group.host import GroupHost
 from device_agent.planning.plan import GroupPlan
@@ -41,12 +41,6 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "trilby" / "units"
 
 
-def tiny(name: str, folder: Path) -> Path:
-    """A tiny model, built where nobody has built it yet."""
-    path = folder / name
-    return path if path.exists() else build_tiny(name, path)
-
-
 async def check(path: Path, submodel: Submodel, count: int = 1, prompt: int = PROMPT) -> None:
     """So many answers at once are transformers'."""
     compute = Compute()
@@ -69,7 +63,7 @@ def planner(path: Path, share: int = 1, ring: int = 1, micro_batches: int = 2) -
 
 def one_family(name: str, count: int, share: int, ring: int, folder: Path) -> tuple[Path, GroupPlan]:
     """A tiny model, and a plan for so many members, the portal the last of them where it is not alone."""
-    path = tiny(name, folder)
+    path = built(name, folder)
     return path, planner(path, share, ring)(None, (*NAMES[: count - 1], PORTAL))
 
 
@@ -165,7 +159,7 @@ def harm_files(folder: Path, harm: str) -> None:
 async def test_a_disk_that_fails_costs_no_token(harm: str, own_cache: Path, tiny_folder: Path) -> None:
     """Files are cut short, or are gone with their folder, in the midst of an answer: whoever cannot read says so and
     which file, the group is formed anew, the files are made again, and the tokens are the same."""
-    path = tiny("llama", tiny_folder)
+    path = built("llama", tiny_folder)
     async with (
         hosted(path, "", ("one", PORTAL), planner=planner(path)) as host,
         member_here(path, "one", host.listens.result()),

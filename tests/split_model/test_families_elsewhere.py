@@ -7,19 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from elsewhere import elsewhere
-from tiny_models import READER_NAMES, TRANSLATOR_NAMES, build_tiny
+from tiny_models import READER_NAMES, TRANSLATOR_NAMES, built
 
 from split_model.encoder import Encoded, Encoder
 from split_model.encoder_decoder import EncoderDecoder
 from split_model.reference import Reference
 
 TEXTS = [[5, 9, 80, 7], [44, 3], [11, 12, 13, 14]]
-
-
-def tiny(name: str, folder: Path) -> Path:
-    """A tiny model, built where nobody has built it yet."""
-    path = folder / name
-    return path if path.exists() else build_tiny(name, path)
 
 
 def encoded(encoder: Encoder) -> Encoded:
@@ -39,7 +33,7 @@ def all_of(found: Encoded) -> list[torch.Tensor]:
 @pytest.mark.parametrize("name", READER_NAMES)
 def test_readers_elsewhere(name: str, tiny_folder: Path, device: torch.device) -> None:
     """Rows, pooled rows and classes are the CPU's."""
-    folder = tiny(name, tiny_folder)
+    folder = built(name, tiny_folder)
     found = encoded(Encoder.load(folder, device=device))
     assert found.rows[0].device == device
     for there, here in zip(all_of(found), all_of(encoded(Encoder.load(folder))), strict=True):
@@ -50,7 +44,7 @@ def test_readers_elsewhere(name: str, tiny_folder: Path, device: torch.device) -
 @pytest.mark.parametrize("name", TRANSLATOR_NAMES)
 def test_texts_are_written_elsewhere(name: str, tiny_folder: Path, device: torch.device) -> None:
     """The tokens are the CPU's."""
-    folder = tiny(name, tiny_folder)
+    folder = built(name, tiny_folder)
     assert EncoderDecoder.load(folder, device=device).generate(TEXTS[0], 12) == EncoderDecoder.load(folder).generate(
         TEXTS[0], 12
     )
@@ -59,7 +53,7 @@ def test_texts_are_written_elsewhere(name: str, tiny_folder: Path, device: torch
 @pytest.mark.parametrize("name", ["gpt2", "opt-post-norm", *READER_NAMES, *TRANSLATOR_NAMES])
 def test_half_precision_is_near(name: str, tiny_folder: Path) -> None:
     """Every part of every family computes in bfloat16, and differs by rounding alone."""
-    folder, found = tiny(name, tiny_folder), []
+    folder, found = built(name, tiny_folder), []
     for dtype in (torch.bfloat16, torch.float32):
         if name in READER_NAMES:
             found.append(torch.cat([each.flatten() for each in all_of(encoded(Encoder.load(folder, dtype)))]))

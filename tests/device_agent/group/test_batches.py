@@ -9,7 +9,7 @@ import pytest
 import torch
 from groups import PORTAL, group_here, plan_of
 from submodel_conformance import rows
-from tiny_models import build_tiny
+from tiny_models import built
 
 from device_agent.group import life
 from device_agent.group.asks import GroupAsk, GroupAsks
@@ -45,8 +45,7 @@ async def test_sessions_share_steps(
         return written(head)
 
     monkeypatch.setattr(life, "written", noted)
-    path = tiny_folder / "mistral-window"
-    path = path if path.exists() else build_tiny("mistral-window", path)
+    path = built("mistral-window", tiny_folder)
     checkpoint = Checkpoint.open(path)
     stack = Stack.load(checkpoint, Slice(0, checkpoint.spec.num_layers), torch.float32)
     size = checkpoint.spec.hidden_size

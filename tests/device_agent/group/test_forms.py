@@ -9,7 +9,7 @@ import pytest
 import torch
 from groups import FORMS, PORTAL, group_here, plan_of
 from submodel_conformance import check_submodel, rows
-from tiny_models import build_tiny
+from tiny_models import built
 
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice
@@ -17,12 +17,6 @@ from split_model.stack import Span, Stack
 
 ATOL = 1e-5
 NAMES = ("one", "two", "three")
-
-
-def tiny(name: str, folder: Path) -> Path:
-    """A tiny model, built where nobody has built it yet."""
-    path = folder / name
-    return path if path.exists() else build_tiny(name, path)
 
 
 def stack_of(path: Path, first: int = 0) -> Stack:
@@ -61,7 +55,7 @@ async def check_turns(path: Path, form: str, names: tuple[str, ...], shares: tup
 @pytest.mark.parametrize("form", FORMS)
 async def test_uneven_shares(form: str, tiny_folder: Path) -> None:
     """Uneven shares, of which one is nothing."""
-    await check_turns(tiny("llama", tiny_folder), form, NAMES, (3.0, 0.0, 5.0))
+    await check_turns(built("llama", tiny_folder), form, NAMES, (3.0, 0.0, 5.0))
 
 
 @pytest.mark.slow
@@ -69,13 +63,13 @@ async def test_uneven_shares(form: str, tiny_folder: Path) -> None:
 @pytest.mark.parametrize("shares", [(1.0,), (1.0, 1.0), (0.0, 2.0)], ids=str)
 async def test_all_forms_with_all_shares(form: str, shares: tuple[float, ...], tiny_folder: Path) -> None:
     """One member, even shares, and one member that has nothing."""
-    await check_turns(tiny("llama", tiny_folder), form, NAMES[: len(shares)], shares)
+    await check_turns(built("llama", tiny_folder), form, NAMES[: len(shares)], shares)
 
 
 @pytest.mark.parametrize("form", ["tensor", "galaxy-2", "voltage-keys-values", "mixed"])
 async def test_the_portal_may_compute_too(form: str, tiny_folder: Path) -> None:
     """The portal in the middle of the members."""
-    await check_turns(tiny("llama", tiny_folder), form, ("one", PORTAL, "three"), (2.0, 1.0, 1.0))
+    await check_turns(built("llama", tiny_folder), form, ("one", PORTAL, "three"), (2.0, 1.0, 1.0))
 
 
 @pytest.mark.parametrize("name", ["llama-biases", "mistral-window", "qwen3", "gpt2", "opt-post-norm"])
@@ -84,13 +78,13 @@ async def test_the_portal_may_compute_too(form: str, tiny_folder: Path) -> None:
 )
 async def test_families(name: str, form: str, tiny_folder: Path) -> None:
     """Biases are added once, windows hide what they should, norms stand where they do, positions are added once."""
-    await check_turns(tiny(name, tiny_folder), form, NAMES[:2], (1.0, 2.0))
+    await check_turns(built(name, tiny_folder), form, NAMES[:2], (1.0, 2.0))
 
 
 @pytest.mark.parametrize("form", ["mixed", pytest.param("voltage", marks=pytest.mark.slow)])
 async def test_a_group_conforms(form: str, tiny_folder: Path) -> None:
     """A group is a submodel as any other."""
-    path = tiny("llama", tiny_folder)
+    path = built("llama", tiny_folder)
     spec = Checkpoint.open(path).spec
     with group_here(path, plan_of(spec, form, NAMES[:2], layers=3), first=1) as group:
         await check_submodel(group, stack_of(path, 1))

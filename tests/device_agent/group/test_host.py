@@ -14,7 +14,7 @@ import torch
 from clouds import chain_over, greedy, until
 from groups import PORTAL, hosted, member_here, plan_of
 from oracle import oracle_tokens, prompt_for
-from tiny_models import build_tiny
+from tiny_models import built
 
 from device_agent.group.heads import BadGroupHead, GroupHead, RowsHead
 from device_agent.group.host import GroupHost
@@ -132,8 +132,7 @@ async def test_a_second_of_a_name_is_refused(tiny: Path) -> None:
 async def test_who_cannot_take_part_is_planned_without(tiny: Path, tiny_folder: Path) -> None:
     """Another model, another dtype or too little memory: both sides say why, the member ends, and what the group
     answers meanwhile is right."""
-    other = tiny_folder / "qwen2"
-    other = other if other.exists() else build_tiny("qwen2", other)
+    other = built("qwen2", tiny_folder)
     async with hosted(tiny, "tensor", 5, positions=200_000, join_within_s=0.1) as host, AsyncExitStack() as stack:
         port = host.listens.result()
         await until(host.formed.is_set)

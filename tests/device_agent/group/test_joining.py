@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from groups import FORMS, PORTAL, plan_of, streamed
-from tiny_models import build_tiny
+from tiny_models import built
 
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import Part, Refused
@@ -25,8 +25,7 @@ NAMES = ("one", "two", "three")
 @pytest.fixture
 def checkpoint(tiny_folder: Path) -> Checkpoint:
     """A tiny Llama."""
-    path = tiny_folder / "llama"
-    return Checkpoint.open(path if path.exists() else build_tiny("llama", path))
+    return Checkpoint.open(built("llama", tiny_folder))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from peers_together import fabrics, together
-from tiny_models import build_tiny
+from tiny_models import built
 
 from device_agent.group.heads import ReadHead
 from device_agent.group.held import HeldLayer
@@ -80,8 +80,7 @@ def read(path: Path, layers: Sequence[Layer], change: Callable[[list[HeldLayer],
 
 @pytest.fixture
 def path(tiny_folder: Path) -> Path:
-    found = tiny_folder / "bert"
-    return found if found.exists() else build_tiny("bert", found)
+    return built("bert", tiny_folder)
 
 
 @pytest.mark.parametrize("part", ["qkv", "mlp_inner"])

@@ -12,7 +12,7 @@ from groups import PORTAL, group_here, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
 from submodel_conformance import check_submodel, rows
-from tiny_models import build_tiny
+from tiny_models import built
 
 from device_agent.group.heads import BatchHead, ReadHead, RowsHead
 from device_agent.group.pipeline import LEAST_ROWS, UNCUT, Pipeline
@@ -77,12 +77,6 @@ def test_steps_follow_one_another_where_each_leaves_a_member_for_good() -> None:
     assert UNCUT.steps_at_once == 1
 
 
-def tiny(name: str, folder: Path) -> Path:
-    """A tiny model, built where nobody has built it yet."""
-    path = folder / name
-    return path if path.exists() else build_tiny(name, path)
-
-
 @pytest.mark.parametrize(
     ("form", "names", "shares"),
     [
@@ -96,7 +90,7 @@ async def test_an_interleaved_pipeline_conforms(
     form: str, names: tuple[str, ...], shares: tuple[float, ...], tiny_folder: Path
 ) -> None:
     """Prompts, steps, truncations, forks and several sessions, wherever the portal stands: as any other submodel."""
-    path = tiny("llama", tiny_folder)
+    path = built("llama", tiny_folder)
     spec = Checkpoint.open(path).spec
     stack = Stack.load(Checkpoint.open(path), Slice(1, spec.num_layers), torch.float32)
     with group_here(path, plan_of(spec, form, names, shares, layers=3, micro_batches=3), first=1) as group:
@@ -107,7 +101,7 @@ async def test_an_interleaved_pipeline_conforms(
 @pytest.mark.parametrize("micro_batches", [1, 3])
 async def test_sessions_in_micro_batches(name: str, micro_batches: int, tiny_folder: Path) -> None:
     """Several sessions at once, with prompts that are cut and without, decode rows and drafts: each as if alone."""
-    path = tiny(name, tiny_folder)
+    path = built(name, tiny_folder)
     checkpoint = Checkpoint.open(path)
     stack = Stack.load(checkpoint, Slice(0, checkpoint.spec.num_layers), torch.float32)
     size = checkpoint.spec.hidden_size

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from group_reads import Read, read_of
-from groups import FORMS, ONE_SHOT_FORMS, PORTAL, group_here, plan_of, submodel_for
+from groups import FORMS, NAMES, ONE_SHOT_FORMS, PORTAL, UNEVEN, group_here, plan_of, submodel_for
 from peers_together import fabrics
-from tiny_models import build_tiny
+from tiny_models import built
 
 from device_agent.group.heads import MAX_ROWS, MAX_TEXTS
 from device_agent.group.life import GroupLife
@@ -21,16 +21,7 @@ from split_model.slices import whole
 from split_model.stack import Span, Stack
 from wire.errors import SessionFailed
 
-NAMES = ("one", "two", "three", "four", "five", "six")
 READING = [form for form in (*FORMS, *ONE_SHOT_FORMS) if "prefix" not in form]
-SHARES: dict[int, tuple[float, ...]] = {
-    1: (1,),
-    2: (1, 3),
-    3: (2, 0, 3),
-    4: (1, 2, 0, 4),
-    5: (3, 1, 0, 2, 2),
-    6: (1, 2, 0, 4, 1, 1),
-}
 SAMPLE = [
     ("bert", "voltage", 3),
     ("bert", "mixed", 2),
@@ -52,7 +43,7 @@ async def check_form(read: Read, form: str, names: Sequence[str], shares: Sequen
 @pytest.mark.parametrize(("name", "form", "count"), SAMPLE)
 async def test_several_texts_at_once(name: str, form: str, count: int, tiny_folder: Path) -> None:
     """Texts of different lengths, one of a single row, with uneven shares of which one is nothing."""
-    await check_form(read_of(name, tiny_folder), form, NAMES[:count], SHARES[count])
+    await check_form(read_of(name, tiny_folder), form, NAMES[:count], UNEVEN[count])
 
 
 @pytest.mark.parametrize("form", ["voltage-pieces", "voltage", "voltage-reordered", "mixed"])
@@ -63,12 +54,12 @@ async def test_rows_go_round_in_tiles(form: str, tiny_folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
-@pytest.mark.parametrize("count", SHARES)
+@pytest.mark.parametrize("count", UNEVEN)
 @pytest.mark.parametrize("form", READING)
 @pytest.mark.parametrize("name", ["bert", "distilbert", "vit"])
 async def test_every_way(name: str, form: str, count: int, even: bool, tiny_folder: Path) -> None:
     """All ways to share a layer, with 1 to 6 members."""
-    await check_form(read_of(name, tiny_folder), form, NAMES[:count], () if even else SHARES[count])
+    await check_form(read_of(name, tiny_folder), form, NAMES[:count], () if even else UNEVEN[count])
 
 
 @pytest.mark.parametrize("form", ["voltage", "galaxy-2"])
@@ -98,8 +89,7 @@ async def test_more_texts_than_one_step_takes(tiny_folder: Path) -> None:
 )
 async def test_causal_models_read_too(name: str, form: str, tiny_folder: Path) -> None:
     """Each text is as it would be alone in a session; sessions go on beside it, also where Eq. 8 is for reading."""
-    path = tiny_folder / name
-    path = path if path.exists() else build_tiny(name, path)
+    path = built(name, tiny_folder)
     checkpoint = Checkpoint.open(path)
     stack = Stack.load(checkpoint, whole(checkpoint.spec), torch.float32)
     lengths = [11, 1, 20]

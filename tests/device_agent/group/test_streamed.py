@@ -11,7 +11,7 @@ import pytest
 import torch
 from groups import PORTAL, group_here, plan_of, streamed
 from submodel_conformance import check_submodel, rows
-from tiny_models import build_tiny
+from tiny_models import built
 
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice
@@ -27,12 +27,6 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def tiny(name: str, folder: Path) -> Path:
-    """A tiny model, built where nobody has built it yet."""
-    path = folder / name
-    return path if path.exists() else build_tiny(name, path)
-
-
 def stack_of(path: Path, first: int = 0) -> Stack:
     """The same layers in one process."""
     checkpoint = Checkpoint.open(path)
@@ -42,7 +36,7 @@ def stack_of(path: Path, first: int = 0) -> Stack:
 @pytest.mark.parametrize(("names", "form"), [(NAMES[:2], "interleaved"), (NAMES, "pipeline"), (NAMES[1:2], "pipeline")])
 async def test_a_group_that_streams_everything_conforms(names: Sequence[str], form: str, tiny_folder: Path) -> None:
     """All halves of all layers, into a ring for one unit: a submodel as any other."""
-    path = tiny("llama", tiny_folder)
+    path = built("llama", tiny_folder)
     spec = Checkpoint.open(path).spec
     plan = streamed(plan_of(spec, form, names, layers=3, micro_batches=2), spec)
     with group_here(path, plan, first=1) as group:
@@ -54,7 +48,7 @@ async def test_a_group_that_streams_everything_conforms(names: Sequence[str], fo
 async def test_sessions_share_what_is_read(name: str, share: int, ring: int, tiny_folder: Path) -> None:
     """Several sessions at once, in micro-batches, whether a stage's units fit the ring together or not: each as if it
     were alone with all weights."""
-    path = tiny(name, tiny_folder)
+    path = built(name, tiny_folder)
     stack = stack_of(path)
     size = stack.spec.hidden_size
 

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 import torch
 import transformers
-from group_writes import Written, folder_of, ids, oracle_written
-from groups import FORMS, PORTAL, group_here, layers_of, plan_of, submodel_for
+from group_writes import Written, ids, oracle_written
+from groups import FORMS, NAMES, PORTAL, UNEVEN, group_here, layers_of, plan_of, submodel_for
 from peers_together import fabrics
-from tiny_models import TRANSLATOR_NAMES
+from tiny_models import TRANSLATOR_NAMES, built
 
 from device_agent.group.halves import readers_of
 from device_agent.group.heads import (
@@ -40,17 +40,8 @@ from split_model.encoder_decoder import EncoderDecoder
 from split_model.stack import Span
 
 ATOL = 1e-4
-NAMES = ("one", "two", "three", "four", "five", "six")
 WRITING = [form for form in FORMS if "prefix" not in form]
 """A row of an encoder sees later ones too."""
-SHARES: dict[int, tuple[float, ...]] = {
-    1: (1,),
-    2: (1, 3),
-    3: (2, 0, 3),
-    4: (1, 2, 0, 4),
-    5: (3, 1, 0, 2, 2),
-    6: (1, 2, 0, 4, 1, 1),
-}
 SAMPLE = [
     ("t5", "tensor", 2),
     ("t5-gated", "tensor", 3),
@@ -62,13 +53,6 @@ SAMPLE = [
     ("t5-gated", "mixed", 4),
     ("t5", "mixed", 6),
 ]
-
-
-@pytest.fixture
-def compute() -> Iterator[Compute]:
-    compute = Compute()
-    yield compute
-    compute.stop()
 
 
 async def check_form(
@@ -85,24 +69,24 @@ async def check_form(
 @pytest.mark.parametrize(("name", "form", "count"), SAMPLE)
 async def test_what_is_written(name: str, form: str, count: int, tiny_folder: Path, compute: Compute) -> None:
     """Of three texts of different lengths at once, with uneven shares of which one is nothing."""
-    await check_form(folder_of(name, tiny_folder), form, NAMES[:count], SHARES[count], compute, 3)
+    await check_form(built(name, tiny_folder), form, NAMES[:count], UNEVEN[count], compute, 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
-@pytest.mark.parametrize("count", SHARES)
+@pytest.mark.parametrize("count", UNEVEN)
 @pytest.mark.parametrize("form", WRITING)
 @pytest.mark.parametrize("name", TRANSLATOR_NAMES)
 async def test_every_way(name: str, form: str, count: int, even: bool, tiny_folder: Path, compute: Compute) -> None:
     """All ways to share layers, with 1 to 6 members."""
-    shares = () if even else SHARES[count]
-    await check_form(folder_of(name, tiny_folder), form, NAMES[:count], shares, compute, 2)
+    shares = () if even else UNEVEN[count]
+    await check_form(built(name, tiny_folder), form, NAMES[:count], shares, compute, 2)
 
 
 @pytest.mark.parametrize("form", ["galaxy-2", "pipeline", "mixed"])
 async def test_the_portal_computes_too(form: str, tiny_folder: Path, compute: Compute) -> None:
     """In the middle of the members."""
-    await check_form(folder_of("t5", tiny_folder), form, ("one", PORTAL, "three"), (2, 1, 1), compute)
+    await check_form(built("t5", tiny_folder), form, ("one", PORTAL, "three"), (2, 1, 1), compute)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +94,7 @@ async def test_the_portal_computes_too(form: str, tiny_folder: Path, compute: Co
 )
 async def test_longer_turns(form: str, tiny_folder: Path) -> None:
     """Many rows of the written text at once, steps behind them, a step back, a fork: as in one process."""
-    path = folder_of("t5-gated", tiny_folder)
+    path = built("t5-gated", tiny_folder)
     model = EncoderDecoder.load(path)
     stack, read, hidden = model.stack, model.encoder.texts([ids(33)]).rows[0], model.embedding.forward(ids(60))
     cache, sources = stack.new_cache(80), [stack.source(read)]
@@ -131,7 +115,7 @@ async def test_longer_turns(form: str, tiny_folder: Path) -> None:
 
 async def test_many_rows_go_round_in_tiles(tiny_folder: Path, compute: Compute) -> None:
     """A text of so many rows that they are handed out in parts, and gathered."""
-    path, text = folder_of("t5", tiny_folder), ids(400)
+    path, text = built("t5", tiny_folder), ids(400)
     for form in ("tensor", "voltage"):
         with group_here(path, plan_of(Checkpoint.open(path, None).spec, form, NAMES[:3], (3, 0, 2))) as group:
             assert await Written.over(path, group, compute).of(text, 8) == oracle_written(path, text, 8)
@@ -139,7 +123,7 @@ async def test_many_rows_go_round_in_tiles(tiny_folder: Path, compute: Compute) 
 
 async def test_an_encoder_alone(tiny_folder: Path) -> None:
     """T5's, read by a group as any encoder."""
-    path = folder_of("t5-encoder", tiny_folder)
+    path = built("t5-encoder", tiny_folder)
     checkpoint, lengths = Checkpoint.open(path, "bidirectional"), [9, 30]
     model: Any = transformers.T5EncoderModel.from_pretrained(path, dtype=torch.float32).eval()
     texts = [torch.tensor([ids(length)]) for length in lengths]
@@ -156,7 +140,7 @@ async def test_an_encoder_alone(tiny_folder: Path) -> None:
 async def test_the_next_life_goes_on(tiny_folder: Path, compute: Compute) -> None:
     """A member is lost in the middle of an answer, of which a copy has been begun too: what was read is made again for
     both, and nobody reads the text a second time."""
-    path = folder_of("t5", tiny_folder)
+    path = built("t5", tiny_folder)
     checkpoint, loop, text = Checkpoint.open(path, None), asyncio.get_running_loop(), ids(30)
     spec, group, gone = checkpoint.spec, submodel_for(checkpoint), asyncio.Event()
     written = Written.over(path, group, compute)
@@ -191,7 +175,7 @@ async def test_the_next_life_goes_on(tiny_folder: Path, compute: Compute) -> Non
 @pytest.mark.parametrize("rows", [torch.zeros(0, 32), torch.zeros(3, 31), torch.zeros(3, 32).half(), torch.zeros(3)])
 async def test_what_is_no_text_is_refused(rows: torch.Tensor, tiny_folder: Path) -> None:
     """No rows, of another width, or other numbers; and more than are read at once."""
-    group = submodel_for(Checkpoint.open(folder_of("t5", tiny_folder), None))
+    group = submodel_for(Checkpoint.open(built("t5", tiny_folder), None))
     for each in (rows, torch.zeros(MAX_ROWS + 1, 32)):
         with pytest.raises(ValueError, match="text's rows"):
             group.open_about(10, each)
@@ -216,7 +200,7 @@ class Alone:
 
 @pytest.fixture
 def alone(tiny_folder: Path) -> Iterator[Alone]:
-    checkpoint = Checkpoint.open(folder_of("t5", tiny_folder), None)
+    checkpoint = Checkpoint.open(built("t5", tiny_folder), None)
     part = Part(JoinedPlan.of(plan_of(checkpoint.spec, "tensor", [PORTAL]), "", "float32", 0, 0), checkpoint, 0)
     with fabrics(1) as [link]:
         yield Alone(part, part.worker(part.load(), link))
@@ -272,7 +256,7 @@ def test_other_models_are_about_nothing(tiny: Path) -> None:
 def test_bytes_of_both_halves(form: str, tiny_folder: Path) -> None:
     """What a member says that it needs is what it loads, but for a table of relative positions that each layer counts;
     room for a session's text is room for as many positions again, at the decoder's layers alone."""
-    checkpoint = Checkpoint.open(folder_of("t5-gated", tiny_folder), None)
+    checkpoint = Checkpoint.open(built("t5-gated", tiny_folder), None)
     spec, names = checkpoint.spec, NAMES[:3]
     plan = plan_of(spec, form, names, (3, 0, 5))
     for place in range(len(names)):
@@ -287,7 +271,7 @@ def test_bytes_of_both_halves(form: str, tiny_folder: Path) -> None:
 
 def test_plans_for_half_a_model_are_refused(tiny_folder: Path) -> None:
     """By name; so is an order in which nothing can be added to scores, and more layers than there are."""
-    spec = Checkpoint.open(folder_of("t5", tiny_folder), None).spec
+    spec = Checkpoint.open(built("t5", tiny_folder), None).spec
     good = JoinedPlan.of(plan_of(spec, "tensor", NAMES[:2]), "", "float32", 0, 0)
     assert len(good.layers(spec)) == layers_of(spec)
     for layers, first, why in ((layers_of(spec) - 1, 0, "both halves"), (spec.num_layers, 3, "both halves")):

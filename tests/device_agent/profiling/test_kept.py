@@ -12,7 +12,7 @@ import pytest
 import torch
 from group_plans import TINY
 from group_plans import profile as made_up
-from tiny_models import build_tiny
+from tiny_models import build_tiny, built
 
 from device_agent.planning.baselines import plan_local
 from device_agent.planning.profile import AXES, DeviceProfile, Profile, read
@@ -52,8 +52,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def opened(name: str, tiny_folder: Path) -> Checkpoint:
     """A tiny model."""
-    path = tiny_folder / name
-    return Checkpoint.open(path if path.exists() else build_tiny(name, path), None)
+    return Checkpoint.open(built(name, tiny_folder), None)
 
 
 def measured(checkpoint: Checkpoint, **more: Any) -> DeviceProfile:
