@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import uvicorn
+from checkpoints import DEMO
 
 from cloud_server.app import create_app
 from cloud_server.build import build
@@ -25,9 +26,11 @@ from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.prefill import prefill
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.sharing.compute import Compute
+from device_agent.speculative.drafters import load_drafters
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftSettings
 from drafting.choosing import Chooser
+from drafting.drafter import Drafter
 from split_model import warming
 from split_model.checkpoint import Checkpoint
 from split_model.names import model_name
@@ -40,6 +43,8 @@ from wire.session_messages import DeviceHello
 
 WAIT_S = 20.0
 START_WITHIN_S = 120.0
+DRAFTED = 32
+"""Positions behind an answer that drafts may take."""
 
 
 @dataclass
@@ -137,12 +142,19 @@ def chain_over(model: Path, split: int, tail: int, middle: Submodel | None, comp
     return Chain(DeviceParts.load(Checkpoint.open(model), split, tail, torch.float32), middle, compute, chunk)
 
 
-async def greedy(chain: Chain, prompt: list[int], tokens: int) -> list[int]:
+def demo_adapter(chain: Chain, split: int) -> Drafter | None:
+    """The demo model's adapter for a chain of it."""
+    checkpoint = Checkpoint.open(DEMO)
+    return load_drafters(["adapter"], DEMO / "drafters", checkpoint, split, torch.float32, chain.parts).get("adapter")
+
+
+async def greedy(chain: Chain, prompt: list[int], tokens: int, drafter: Drafter | None = None) -> list[int]:
     """``tokens`` greedy tokens after ``prompt``."""
-    session = chain.open(len(prompt) + tokens)
+    session = chain.open(len(prompt) + tokens + (DRAFTED if drafter is not None else 0), drafter=drafter)
     try:
         chooser = Chooser(SamplingParams(), prompt, 0, max_tokens=tokens)
-        return [chosen.token async for chosen in Generation(session, chooser, plain()).run()]
+        way = DraftingWay.of(drafter, DraftSettings())
+        return [chosen.token async for chosen in Generation(session, chooser, way).run()]
     finally:
         session.close()
 

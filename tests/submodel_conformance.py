@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 import torch
@@ -327,3 +328,19 @@ async def _hints(submodel: Submodel, stack: Stack) -> None:
     session.expect(0, 6)
     assert hints.take_advice() is None and hints.spent is None
     session.close()
+
+
+async def check_sessions(submodel: Submodel, stack: Stack, sessions: int = 5, steps: int = 6) -> None:
+    """Several sessions at once, with prompts that are cut and without, decode rows and drafts: each as if alone."""
+
+    async def check(number: int) -> None:
+        lengths = [7 + 31 * number, *(1 + number * (step % 3) for step in range(steps))]
+        hidden = rows(sum(lengths), stack.spec.hidden_size, number)
+        cache, session = stack.new_cache(len(hidden)), submodel.open(len(hidden))
+        for begin, end in pairwise([sum(lengths[:count]) for count in range(len(lengths) + 1)]):
+            got = await asyncio.wait_for(session.forward(hidden[begin:end], min(end - begin, 40)), 60)
+            expected = stack.forward(hidden[begin:end], [Span(cache, end - begin)])[-40:]
+            torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
+        session.close()
+
+    await asyncio.gather(*(check(number) for number in range(sessions)))

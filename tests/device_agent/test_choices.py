@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import torch
 from checkpoints import DEMO
 from clouds import Cloud, cloud_here, device_hello, remote_middle, rows_in, until
 from oracle import oracle_tokens, prompt_for
@@ -17,10 +16,6 @@ from served_chains import expected, served
 from device_agent.answering.answer import ServedChain, _seed_of, answer
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.speculative.drafters import Drafters
-from drafting.drafter import Drafter
-from drafting.lookup import LookupDrafter
-from drafting.small_model import SmallModelDrafter
-from split_model.checkpoint import Checkpoint
 from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
 from wire.request_messages import Delta, Done, Finished, Generate, Sampling
@@ -28,17 +23,6 @@ from wire.request_messages import Delta, Done, Finished, Generate, Sampling
 TOKENS = 8
 GREEDY, SAMPLED = Sampling(temperature=0.0), Sampling(temperature=1.0, seed=5)
 PROMPT = prompt_for(DEMO, 60)
-
-
-@pytest.fixture(scope="module")
-def drafters() -> Drafters:
-    """Nothing, suffixes, and the model itself, of which all is accepted."""
-    by_name: dict[str, Drafter | None] = {
-        "none": None,
-        "lookup": LookupDrafter(),
-        "itself": SmallModelDrafter.load(str(DEMO), DEMO, Checkpoint.open(DEMO).spec, torch.float32),
-    }
-    return Drafters(by_name, 0)
 
 
 def request(ids: tuple[int, ...] = PROMPT, **changed: Any) -> Generate:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import torch
 from checkpoints import DEMO
 from clouds import cloud_here, device_hello, local_middle, remote_middle
 from fault_proxy import FaultProxy, Faults
@@ -18,28 +17,13 @@ from served_chains import served
 from device_agent.answering.answer import ServedChain, answer
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.speculative.drafters import Drafters
-from drafting.drafter import Drafter
-from drafting.lookup import LookupDrafter
-from drafting.small_model import SmallModelDrafter
 from service.draft_settings import DraftSettings
-from split_model.checkpoint import Checkpoint
 from split_model.submodel import Submodel
 from wire.messages import AnyMessage
 from wire.request_messages import ChatTurn, Delta, Done, Finished, Generate, Sampling
 
 SPLIT = 2
 STORY = [ChatTurn("user", "Tell me a story about a fox who loses a key.")]
-
-
-@pytest.fixture(scope="module")
-def drafters() -> Drafters:
-    """Nothing, suffixes, and the model itself, of which all is accepted."""
-    by_name: dict[str, Drafter | None] = {
-        "none": None,
-        "lookup": LookupDrafter(),
-        "itself": SmallModelDrafter.load(str(DEMO), DEMO, Checkpoint.open(DEMO).spec, torch.float32),
-    }
-    return Drafters(by_name, 0)
 
 
 def served_by(

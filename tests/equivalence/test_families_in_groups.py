@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,14 +25,6 @@ WRITERS = ("gpt2", "opt", "llama")
 TOKENS = 24
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
-    """Of this file."""
-    found = Started(tmp_path_factory.mktemp("members"))
-    yield found
-    found.end()
 
 
 async def check(path: Path, name: str, host: GroupHost, compute: Compute) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from checkpoints import DEMO
-from clouds import chain_over, greedy, until
+from clouds import chain_over, demo_adapter, greedy, until
 from groups import FORMS, PORTAL, UNEVEN, Started, group_of
 from oracle import oracle_tokens, prompt_for
 from processes import slowed, stop_all_threads
@@ -20,7 +19,6 @@ from device_agent.group.host import GroupHost
 from device_agent.group.planned import ModePlanner
 from device_agent.planning.task import Work
 from device_agent.sharing.compute import Compute
-from device_agent.speculative.drafters import load_drafters
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftSettings
 from drafting.choosing import Chooser
@@ -37,14 +35,6 @@ GOES_ON_WITHIN_S = 15.0
 SAMPLE = [("tensor", 2), ("voltage", 2), ("galaxy-1", 2), ("mixed", 2)]
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
-    """Processes that join one group after the other."""
-    found = Started(tmp_path_factory.mktemp("members"))
-    yield found
-    found.end()
 
 
 def chain_of(host: GroupHost, compute: Compute, split: int = 0) -> Chain:
@@ -81,18 +71,10 @@ async def test_every_way(form: str, count: int, even: bool, started: Started) ->
 @pytest.mark.parametrize("form", ["voltage", pytest.param("galaxy-2", marks=pytest.mark.slow)])
 async def test_drafting_over_a_group(form: str, started: Started) -> None:
     """With an adapter and two layers at the portal the tokens are the same, and drafts are accepted or not."""
-    checkpoint = Checkpoint.open(DEMO)
-    compute = Compute()
+    compute, prompt = Compute(), prompt_for(DEMO, PROMPT)
     async with group_of(DEMO, form, started.have(DEMO, 2), started.port, first=2) as host:
         chain = chain_of(host, compute, split=2)
-        drafters = load_drafters(["adapter"], DEMO / "drafters", checkpoint, 2, host.submodel.dtype, chain.parts)
-        drafter = drafters.get("adapter")
-        prompt = prompt_for(DEMO, PROMPT)
-        session = chain.open(PROMPT + TOKENS + 32, drafter=drafter)
-        chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
-        way = DraftingWay.of(drafter, DraftSettings())
-        tokens = [chosen.token async for chosen in Generation(session, chooser, way).run()]
-        session.close()
+        tokens = await greedy(chain, list(prompt), TOKENS, demo_adapter(chain, 2))
     compute.stop()
     assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from checkpoints import DEMO
-from clouds import chain_over, greedy, until
+from clouds import chain_over, demo_adapter, greedy, until
 from groups import FORMED_WITHIN_S, PORTAL, group_here, hosted, member_here, members, plan_of, streamed
 from oracle import oracle_tokens, prompt_for
 from processes import free_port
@@ -20,7 +20,6 @@ from tiny_models import built
 from device_agent.group.host import GroupHost
 from device_agent.planning.plan import GroupPlan
 from device_agent.sharing.compute import Compute
-from device_agent.speculative.drafters import load_drafters
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftSettings
 from drafting.choosing import Chooser
@@ -125,8 +124,8 @@ async def test_a_member_is_killed(tmp_path: Path) -> None:
 @pytest.mark.system
 async def test_drafts_are_verified(tmp_path: Path) -> None:
     """With the demo model's adapter and two layers at the portal: transformers' tokens."""
-    checkpoint, compute = Checkpoint.open(DEMO), Compute()
-    spec, first = checkpoint.spec, 2
+    compute, prompt = Compute(), prompt_for(DEMO, PROMPT)
+    spec, first = Checkpoint.open(DEMO).spec, 2
 
     def plan(_: object, there: Sequence[str]) -> GroupPlan:
         made = plan_of(spec, "interleaved", there, layers=spec.num_layers - first)
@@ -134,14 +133,7 @@ async def test_drafts_are_verified(tmp_path: Path) -> None:
 
     async with processes(DEMO, tmp_path, 2, first, planner=plan) as (host, _):
         chain = chain_over(DEMO, first, 0, host.submodel, compute, 64)
-        drafters = load_drafters(["adapter"], DEMO / "drafters", checkpoint, first, host.submodel.dtype, chain.parts)
-        drafter = drafters.get("adapter")
-        prompt = prompt_for(DEMO, PROMPT)
-        session = chain.open(PROMPT + TOKENS + 32, drafter=drafter)
-        chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
-        way = DraftingWay.of(drafter, DraftSettings())
-        tokens = [chosen.token async for chosen in Generation(session, chooser, way).run()]
-        session.close()
+        tokens = await greedy(chain, list(prompt), TOKENS, demo_adapter(chain, first))
     compute.stop()
     assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import torch
 from groups import PORTAL, group_here, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
-from submodel_conformance import check_submodel, rows
+from submodel_conformance import check_sessions, check_submodel
 from tiny_models import built
 
 from device_agent.group.heads import BatchHead, ReadHead, RowsHead
@@ -20,9 +18,7 @@ from device_agent.planning.plan import GroupPlan, Sharded, Whole
 from split_model.checkpoint import Checkpoint
 from split_model.offload.units import Unit
 from split_model.slices import Slice
-from split_model.stack import Span, Stack
-
-SESSIONS, STEPS = 5, 6
+from split_model.stack import Stack
 
 
 def plan(*members: int, **more: object) -> GroupPlan:
@@ -104,18 +100,7 @@ async def test_sessions_in_micro_batches(name: str, micro_batches: int, tiny_fol
     path = built(name, tiny_folder)
     checkpoint = Checkpoint.open(path)
     stack = Stack.load(checkpoint, Slice(0, checkpoint.spec.num_layers), torch.float32)
-    size = checkpoint.spec.hidden_size
-
-    async def check(number: int) -> None:
-        lengths = [7 + 31 * number, *(1 + number * (step % 3) for step in range(STEPS))]
-        hidden = rows(sum(lengths), size, number)
-        cache, session = stack.new_cache(len(hidden)), group.open(len(hidden))
-        for begin, end in pairwise([sum(lengths[:count]) for count in range(len(lengths) + 1)]):
-            got = await asyncio.wait_for(session.forward(hidden[begin:end], min(end - begin, 40)), 60)
-            expected = stack.forward(hidden[begin:end], [Span(cache, end - begin)])[-40:]
-            torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
-        session.close()
 
     made = plan_of(checkpoint.spec, "interleaved", ("one", PORTAL, "three"), micro_batches=micro_batches)
     with group_here(path, made) as group:
-        await asyncio.gather(*(check(number) for number in range(SESSIONS)))
+        await check_sessions(group, stack)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 from groups import PORTAL, group_here, plan_of, streamed
-from submodel_conformance import check_submodel, rows
+from submodel_conformance import check_sessions, check_submodel
 from tiny_models import built
 
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice
-from split_model.stack import Span, Stack
+from split_model.stack import Stack
 
 NAMES = ("one", PORTAL, "three")
-SESSIONS, STEPS = 4, 5
 
 
 @pytest.fixture(autouse=True)
@@ -50,18 +47,7 @@ async def test_sessions_share_what_is_read(name: str, share: int, ring: int, tin
     were alone with all weights."""
     path = built(name, tiny_folder)
     stack = stack_of(path)
-    size = stack.spec.hidden_size
-
-    async def check(number: int) -> None:
-        lengths = [7 + 31 * number, *(1 + number * (step % 3) for step in range(STEPS))]
-        hidden = rows(sum(lengths), size, number)
-        cache, session = stack.new_cache(len(hidden)), group.open(len(hidden))
-        for begin, end in pairwise([sum(lengths[:count]) for count in range(len(lengths) + 1)]):
-            got = await asyncio.wait_for(session.forward(hidden[begin:end], min(end - begin, 40)), 60)
-            expected = stack.forward(hidden[begin:end], [Span(cache, end - begin)])[-40:]
-            torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
-        session.close()
 
     plan = streamed(plan_of(stack.spec, "interleaved", NAMES[:2], micro_batches=3), stack.spec, share, ring)
     with group_here(path, plan) as group:
-        await asyncio.gather(*(check(number) for number in range(SESSIONS)))
+        await check_sessions(group, stack)
