@@ -19,7 +19,8 @@ from service.lines import LineStream
 from split_model import warming
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["gateway.__main__", "cloud_server.__main__", "device_agent.__main__", "transformers"])
+_PROGRAMS = ("gateway.__main__", "cloud_server.__main__", "device_agent.__main__", "device_agent.group.member")
+_FORKS.set_forkserver_preload([*_PROGRAMS, "transformers"])
 
 
 class _Child:
@@ -85,9 +86,9 @@ def _run(module: str, arguments: list[str], log: str, environment: dict[str, str
     with open(log, "ab") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    main = importlib.import_module(f"{module}.__main__").main
+    program = importlib.import_module(f"{module}.__main__" if f"{module}.__main__" in _PROGRAMS else module)
     try:
-        main(arguments, prog_name=main.name)
+        program.main(arguments, prog_name=program.main.name)
     except SystemExit as ended:
         if not isinstance(ended.code, str):
             raise

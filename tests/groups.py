@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from forked import ForkedProcess
 from peers_together import fabrics
 from processes import Process, free_port
 
@@ -194,7 +195,7 @@ def members(path: Path, names: Sequence[str], port: int, folder: Path, *more: st
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(
-                Process(
+                ForkedProcess(
                     "device_agent.group.member",
                     *("--join", f"127.0.0.1:{port}", "--model", str(path), "--name", name, *more),
                     log=folder / f"{name}.log",
