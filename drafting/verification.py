@@ -10,17 +10,20 @@ Three rules, all lossless; greedy answers need none of them, for a drafted token
   same, the text of a seed is not.
 - ``block``: the same with the ratios of whole prefixes (Sun et al., arXiv 2403.10444, algorithm 2), which keeps more.
 
+A verdict is made where the logits are and crosses to the host whole: a device that is not the CPU is waited for once.
+
 All p and q have been through the same warpers. A draft without q was chosen, not drawn: its q is 1 for its token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 
-from split_model.sampling import SamplingParams, draw, noise, probabilities
+from split_model.device import on_host
+from split_model.sampling import SamplingParams, checked, draw, drawn_at, noise, probabilities
 
 Rule = Literal["keyed", "rejection", "block"]
 
@@ -75,11 +78,17 @@ def verify(
     def target(row: int) -> torch.Tensor:
         return probabilities(logits[row], params, prompt, text[: len(generated) + row])
 
-    accepted, rates = judge(target, draft, seed, start)
-    if not float(rates.sum()) > 0:
-        rates = target(accepted)  # rounding left nothing, or the logits are not numbers
-    token = draw(rates, seed, start + accepted, stream(RESIDUAL_STREAM, start))
-    return (*tokens[:accepted], token)
+    verdict = judge(target, draft, seed, start)
+    # Where rounding left nothing, or the logits are not numbers.
+    rates = torch.where(verdict.rates.sum() > 0, verdict.rates, verdict.otherwise)
+    after = stream(RESIDUAL_STREAM, start)
+    if logits.is_cpu:
+        accepted = int(verdict.accepted)
+        return (*tokens[:accepted], draw(rates, seed, start + accepted, after))
+    # Which position is drawn for the host does not know yet: the count of tokens that stay crosses with the next one.
+    positions = range(start, start + len(draft) + 1)
+    accepted, ids = on_host(verdict.accepted, drawn_at(rates, seed, positions, verdict.accepted, after))
+    return (*tokens[:accepted], *checked(ids))
 
 
 class _Target(Protocol):
@@ -88,40 +97,79 @@ class _Target(Protocol):
         ...
 
 
-def _reject(target: _Target, draft: Sequence[Drafted], seed: int, start: int) -> tuple[int, torch.Tensor]:
-    """How many tokens stay, and the rates to draw the next one at."""
-    for index, drafted in enumerate(draft):
-        p = target(index)
-        q = 1.0 if drafted.chances is None else float(drafted.chances[drafted.token])
-        if not noise(seed, start + index, stream(ACCEPT_STREAM, start)) * q < float(p[drafted.token]):
-            return index, _residual(p, drafted, 1.0)
-    return len(draft), target(len(draft))
+class _Verdict(NamedTuple):
+    """Where the target's logits are, and known to nobody yet.
+
+    Attributes:
+        accepted: how many tokens stay, int64 without a dimension.
+        rates: to draw the next one at, float32 ``[vocab]``.
+        otherwise: where these are all 0: p.
+    """
+
+    accepted: torch.Tensor
+    rates: torch.Tensor
+    otherwise: torch.Tensor
+
+    def unless(self, goes_on: torch.Tensor, accepted: int, rates: torch.Tensor, otherwise: torch.Tensor) -> _Verdict:
+        """This one, or where it ``goes_on`` another."""
+        return _Verdict(
+            self.accepted.masked_fill(goes_on, accepted),
+            torch.where(goes_on, rates, self.rates),
+            torch.where(goes_on, otherwise, self.otherwise),
+        )
 
 
-def _judge_block(target: _Target, draft: Sequence[Drafted], seed: int, start: int) -> tuple[int, torch.Tensor]:
-    """The same for a block: ``joint`` is p_i of algorithm 2, the chance that at least i tokens stay, given them."""
-    joint, accepted, rates = 1.0, 0, None
+def _reject(target: _Target, draft: Sequence[Drafted], seed: int, start: int) -> _Verdict:
+    """Each token stays or not, and the first that does not ends it."""
+    p = target(0)
+    stays = torch.ones((), dtype=torch.bool, device=p.device)
+    verdict = _Verdict(torch.zeros((), dtype=torch.int64, device=p.device), p, p)
     for index in range(len(draft) + 1):
+        rates = _residual(p, draft[index], 1.0) if index < len(draft) else p
+        verdict = verdict.unless(stays, index, rates, p)
+        if index == len(draft):
+            break
+        token = draft[index].token
+        stays = stays & (
+            noise(seed, start + index, stream(ACCEPT_STREAM, start)) * _q(draft[index], p) < p[token].double()
+        )
+        if p.is_cpu and not stays:  # On another device nobody is waited for, and the rest changes nothing.
+            break
+        p = target(index + 1)
+    return verdict
+
+
+def _judge_block(target: _Target, draft: Sequence[Drafted], seed: int, start: int) -> _Verdict:
+    """The same for a block: ``joint`` is p_i of algorithm 2, the chance that at least i tokens stay, given them."""
+    p = target(0)
+    joint = torch.ones((), dtype=torch.float64, device=p.device)
+    # Nothing drafted is sure to stay: 0 tokens always may.
+    rates = _residual(p, draft[0], joint) if draft else p
+    verdict = _Verdict(torch.zeros((), dtype=torch.int64, device=p.device), rates, p)
+    for index, drafted in enumerate(draft, 1):
+        q = _q(drafted, p)
+        joint = torch.where(q > 0, (joint * p[drafted.token].double() / q).clamp(max=1.0), 1.0)
         p = target(index)
         if index < len(draft):
-            residual = _residual(p, draft[index], joint)
-            left = float(residual.sum())
+            rates = _residual(p, draft[index], joint)
+            left = rates.sum().double()
             # 0 / 0 is where p and q are the same: more will stay for sure.
-            chance = left / (left + (1 - joint)) if left > 0 else 0.0  # 1 - joint first: left may be 1e-17.
+            chance = torch.where(left > 0, left / (left + (1 - joint)), 0.0)  # 1 - joint first: left may be 1e-17.
         else:
-            residual, chance = p, joint
-        # Nothing drafted is sure to stay: 0 tokens always may.
-        if index == 0 or noise(seed, start + index - 1, stream(ACCEPT_STREAM, start)) < chance:
-            accepted, rates = index, residual
-        if index < len(draft):
-            drafted = draft[index]
-            q = 1.0 if drafted.chances is None else float(drafted.chances[drafted.token])
-            joint = min(joint * float(p[drafted.token]) / q, 1.0) if q > 0 else 1.0
-    assert rates is not None
-    return accepted, rates
+            rates, chance = p, joint
+        goes_on = noise(seed, start + index - 1, stream(ACCEPT_STREAM, start)) < chance
+        verdict = verdict.unless(goes_on, index, rates, p)
+    return verdict
 
 
-def _residual(p: torch.Tensor, drafted: Drafted, joint: float) -> torch.Tensor:
+def _q(drafted: Drafted, p: torch.Tensor) -> torch.Tensor:
+    """The chance that a token was drawn with, float64 without a dimension where ``p`` is; 1 where it was chosen."""
+    if drafted.chances is None:
+        return torch.ones((), dtype=torch.float64, device=p.device)
+    return drafted.chances[drafted.token].double()
+
+
+def _residual(p: torch.Tensor, drafted: Drafted, joint: torch.Tensor | float) -> torch.Tensor:
     """``max(joint p - q, 0)``."""
     if drafted.chances is not None:
         return (p * joint - drafted.chances).clamp_(min=0)

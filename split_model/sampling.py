@@ -211,9 +211,7 @@ def drawn(
     """
     if not chances.is_cpu:
         noise = put(torch.from_numpy(_waits(_bits(seed, position, len(chances), stream))), chances.device)
-        waits = (noise / chances.double()).masked_fill_((chances > 0).logical_not_(), math.inf)
-        sooner, ids = waits.topk(min(count, len(waits)), largest=False)
-        return ids.masked_fill_(sooner.isinf().logical_or_((chances.sum() > 0).logical_not_()), NOBODY)
+        return _soonest(noise, chances, count)
     if not float(chances.sum()) > 0:
         return torch.empty(0, dtype=torch.int64)
     possible = chances.nonzero().squeeze(1)
@@ -224,6 +222,23 @@ def drawn(
     waits = noise / chances[possible].double()
     first = waits.argmin(0, keepdim=True) if count == 1 else waits.topk(min(count, len(waits)), largest=False).indices
     return possible[first]
+
+
+def drawn_at(
+    chances: torch.Tensor, seed: int, positions: Sequence[int], at: torch.Tensor, stream: tuple[int, int] = (0, 0)
+) -> torch.Tensor:
+    """The id that `drawn` gives at one of some positions, int64 [1] where `chances` are: at which one, `at`, int64
+    without a dimension, says there, and nobody waits to learn it."""
+    waits = [torch.from_numpy(_waits(_bits(seed, position, len(chances), stream))) for position in positions]
+    noise = put(torch.stack(waits), chances.device).index_select(0, at.reshape(1)).squeeze(0)
+    return _soonest(noise, chances, 1)
+
+
+def _soonest(noise: torch.Tensor, chances: torch.Tensor, count: int) -> torch.Tensor:
+    """noise: how long each id waits at the rate 1, float64 [vocab] where `chances` are."""
+    waits = (noise / chances.double()).masked_fill_((chances > 0).logical_not_(), math.inf)
+    sooner, ids = waits.topk(min(count, len(waits)), largest=False)
+    return ids.masked_fill_(sooner.isinf().logical_or_((chances.sum() > 0).logical_not_()), NOBODY)
 
 
 def noise(seed: int, position: int, stream: tuple[int, int]) -> float:

@@ -184,6 +184,22 @@ async def test_a_drafted_rounds_rows_cross_once(kind: str, params: SamplingParam
     assert left[1] == left[0]
 
 
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("kind", ["fused", "lookup", str(DEMO)], ids=lambda kind: Path(kind).name)
+async def test_a_verdict_on_drawn_tokens_crosses_once(kind: str, rule: Any) -> None:
+    """Under the rules that judge token by token, too: a round crosses twice, however many are judged or stay."""
+    async with chain_on(DEVICE, afar=True) as chain:
+        left = []
+        for tokens in (6, 26):
+            way = way_of(chain, kind, replace(LONG, verify=rule))
+            with watched() as seen:
+                _, generation = await answered(chain, way, PENALISED, tokens)
+            tally = generation.tally
+            assert kind == "lookup" or tally.proposed > tally.rounds
+            left.append(len(seen.to_host) - 2 * tally.rounds)
+    assert left[1] == left[0]
+
+
 async def test_the_crossings_of_a_tree_are_its_levels() -> None:
     """Of Medusa's: the candidates of each level, the verdict, and the rows; however many nodes there are."""
     async with chain_on(DEVICE, afar=True) as chain:

@@ -159,7 +159,10 @@ def test_candidates_and_verdicts_are_the_cpus(params: SamplingParams, rule: Rule
                 assert not seen.to_host and (chances is None) == (draft[-1].chances is None)
                 assert int(token) == draft[-1].token and float(weight) == pytest.approx(draft[-1].weight)
             ranks = proposer.candidates(Guess("any", guesses[0].to(place)), [5], [], 4)
-            verdict = judged(logits.to(place), draft, rule, params, [1, 2], [5], seed)
+            there = logits.to(place)
+            with watched() as seen:
+                verdict = judged(there, draft, rule, params, [1, 2], [5], seed)
+            assert len(seen.to_host) == (place == DEVICE)
             found.append(([(each.token, each.weight) for each in (*draft, *ranks)], verdict))
         assert [each for each, _ in found[1][0]] == [each for each, _ in found[0][0]]
         assert [each for _, each in found[1][0]] == pytest.approx([each for _, each in found[0][0]], abs=1e-6)
