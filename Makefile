@@ -28,6 +28,9 @@ DEV_READY := $(VENV)/.dev-ready
 
 test test-slow bench bench-greedy bench-fabric bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload: export OMP_NUM_THREADS := 1
 
+# Each process that a test starts would compile all that it imports.
+test test-slow: export PYTHONDONTWRITEBYTECODE :=
+
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools --generate-hashes
 # PyTorch has a file of its own (it says why). It names its own CUDA packages where its build has any; pinning them here would
 # pull them in for CPU builds too. A requirement is a line with its hashes behind it, on lines that begin with blanks.

@@ -19,7 +19,7 @@ from tiny_models import built
 
 from device_agent.sharing.compute import Compute
 
-settings.register_profile("trilby", deadline=None, print_blob=True)
+settings.register_profile("trilby", deadline=None, print_blob=True, max_examples=50)
 settings.load_profile("trilby")
 torch.set_num_threads(1)
 

@@ -30,6 +30,8 @@ BODY = {
 }
 STRANGERS = 600
 """Requests for what is not there: with the logs blocked at the first line, 495 of them hung a gateway once."""
+SOME = 60
+"""Where writing fails at once, the first line is lost already."""
 
 
 Way = Callable[[Path], AbstractContextManager[Path]]
@@ -95,17 +97,17 @@ def dropped(installation: Installation) -> tuple[float, float]:
     )
 
 
-def strangers(installation: Installation) -> None:
-    """Hundreds of requests that are refused, each a line of the gateway's."""
+def strangers(installation: Installation, count: int) -> None:
+    """So many requests that are refused, each a line of the gateway's."""
     gateway = f"http://127.0.0.1:{installation.gateway_port}"
     with httpx.Client(base_url=gateway, timeout=20, trust_env=False, verify=False) as client:
-        for number in range(STRANGERS):
+        for number in range(count):
             assert client.get(f"/nothing/{number}").status_code == 404
 
 
-def answer_while_all_talk(installation: Installation) -> Answer:
-    """An answer behind all strangers, during which the cloud is killed and started again."""
-    strangers(installation)
+def answer_while_all_talk(installation: Installation, count: int) -> Answer:
+    """An answer behind so many strangers, during which the cloud is killed and started again."""
+    strangers(installation, count)
 
     def seen(count: int) -> None:
         if count == 10:
@@ -120,15 +122,17 @@ def stop_all(installation: Installation) -> list[int]:
     return [each.end(signal.SIGTERM) for each in (installation.device, installation.cloud, installation.gateway)]
 
 
-@pytest.mark.parametrize(("way", "stages"), [(blocked, "2"), (full, "1")], ids=["blocked", "full"])
-def test_logs_that_cannot_be_written(way: Way, stages: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("way", "stages", "count"), [(blocked, "2", STRANGERS), (full, "1", SOME)], ids=["blocked", "full"]
+)
+def test_logs_that_cannot_be_written(way: Way, stages: str, count: int, tmp_path: Path) -> None:
     """A pipe that nobody reads, and a full disk, from the start: every request is answered, an answer goes on in
     another life of its cloud with the same tokens, a stop is a clean one."""
     settings = ("--stages", stages, "--threads", "1")
     with way(tmp_path) as log, Unheard(tmp_path, log=log, cloud_settings=settings) as installation:
         expected = stream_answer(installation.base, BODY)
         assert expected.done and expected.tokens == 150
-        assert answer_while_all_talk(installation).outcome == expected.outcome
+        assert answer_while_all_talk(installation, count).outcome == expected.outcome
         if way is full:
             wait_until(lambda: min(dropped(installation)) > 0)
         assert stop_all(installation) == [0, 0, 0]
@@ -152,7 +156,7 @@ def test_logs_whose_reader_goes_away(tmp_path: Path) -> None:
                 installation.start_cloud().wait_ready()
                 os.close(again[0])
 
-        strangers(installation)
+        strangers(installation, SOME)
         assert stream_answer(installation.base, BODY, seen).outcome == expected.outcome
         assert again
         with connect(f"ws://127.0.0.1:{installation.cloud_port}/device", proxy=None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,16 @@ def wanted(folder: Path) -> torch.Tensor:
     return torch.stack([oracle_rows(folder, tokenizer(text)["input_ids"]).mean(0) for text in TEXTS])
 
 
-@pytest.mark.parametrize("arguments", [(), ("--mode", "galaxy", "--devices", "2")], ids=["alone", "group"])
+@pytest.mark.parametrize(
+    "arguments", [(), ("--mode", "voltage", "--devices", "2", "--shares", "even")], ids=["alone", "group"]
+)
 def test_embeddings_of_a_served_encoder(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """On one device, which `trilby serve` says it has chosen, and in a group: transformers' numbers, which OpenAI's
-    client asks for in base64 where nobody says otherwise."""
+    client asks for in base64 where nobody says otherwise. Drained it ends in order, with all its processes."""
     folder = text_model("bert", tmp_path / "model")
     with Serving(tmp_path / "log", "--model", str(folder), "--dtype", "float32", *arguments) as serving:
         said = serving.log.read_text()
+        assert said.count("50% of a prompt's rows") == (2 if arguments else 0)
         assert ("reads whole texts, so all its layers run on the device" in said) is (not arguments)
         assert "/v1/embeddings" in said
         client: Any = openai.OpenAI(base_url=serving.base, api_key="none", max_retries=0)
@@ -42,3 +46,5 @@ def test_embeddings_of_a_served_encoder(tmp_path: Path, arguments: tuple[str, ..
             client.chat.completions.create(model="model", messages=[{"role": "user", "content": "Hi"}])
         metrics = httpx.get(f"{serving.base.removesuffix('/v1')}/metrics", trust_env=False).text
         assert 'trilby_request_success_total{finished_reason="stop",model_name="model"} 6.0' in metrics
+        assert serving.stop(signal.SIGTERM) == []
+        assert serving.process.returncode == 0 and "Traceback" not in serving.log.read_text()

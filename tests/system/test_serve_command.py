@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import click
-import httpx
 import pytest
 from checkpoints import DEMO
 from click.testing import CliRunner
@@ -25,19 +22,6 @@ from service.command import main
 from service.serve import command as serve
 
 pytestmark = pytest.mark.system
-
-
-def test_serve(tmp_path: Path) -> None:
-    """Ready, an answer by what it prints, and a parent that is killed and cannot say goodbye leaves no child behind."""
-    with Serving(tmp_path / "log") as serving:
-        printed = serving.log.read_text()
-        base = re.search(r"http://127\.0\.0\.1:\d+/v1", printed)
-        assert base is not None and "trilby chat" in printed
-        body = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 20}
-        reply = httpx.post(base.group() + "/chat/completions", json=body, timeout=60, trust_env=False)
-        assert reply.status_code == 200 and reply.json()["choices"][0]["message"]["content"]
-        assert len(serving.children()) == 3
-        assert serving.stop(signal.SIGKILL) == []
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:

@@ -73,16 +73,17 @@ def check_a_kill(serving: Serving) -> None:
 def test_galaxy(tmp_path: Path) -> None:
     """Two processes share the layers, as they were measured. A parent that is killed leaves nobody behind."""
     with Serving(tmp_path / "log", "--mode", "galaxy", "--devices", "2", "--threads", "1") as serving:
+        check_memory(serving)
         check_answers(serving.base)
         check_a_kill(serving)
         assert serving.stop(signal.SIGKILL) == []
 
 
+@pytest.mark.slow
 def test_voltage(tmp_path: Path) -> None:
     """The same by rows, the same shares for both. Drained it ends in order, with all members."""
     with Serving(tmp_path / "log", "--mode", "voltage", "--shares", "even", "--threads", "1") as serving:
         assert serving.log.read_text().count("50% of a prompt's rows") == 2
-        check_memory(serving)
         check_answers(serving.base)
         check_end(serving, signal.SIGTERM)
 

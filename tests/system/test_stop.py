@@ -65,14 +65,17 @@ def refused(base: str) -> bool:
 
 
 def test_sigterm_lets_open_answers_end(tmp_path: Path) -> None:
-    """A supervisor's SIGTERM in the middle of a stream: it ends complete, as if nothing had happened; who comes
-    meanwhile is sent away; then all processes end, the exit status is 0."""
+    """What a newcomer runs answers where it says. A supervisor's SIGTERM in the middle of a stream: it ends complete,
+    as if nothing had happened; who comes meanwhile is sent away; then all processes end, the exit status is 0."""
     with Serving(tmp_path / "log", "--drain-within-s", "60") as running:
+        printed = running.log.read_text()
+        assert running.base in printed and "trilby chat" in printed
         expected = stream_answer(running.base, LONG)
         assert expected.done and expected.reason == "length"
         asked = Asked(running.base, LONG)
         asked.wait_begun()
         children = running.children()
+        assert len(children) == 3
         running.process.send_signal(signal.SIGTERM)
         wait_until(lambda: refused(running.base), 20)
         assert asked.answer().outcome == expected.outcome
@@ -117,9 +120,10 @@ def test_each_process_drains(tmp_path: Path) -> None:
             getattr(installation, f"start_{which}")()
 
 
-def test_ctrl_c_stops_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [LOCAL, pytest.param((), marks=pytest.mark.slow)], ids=["local", "with a cloud"])
+def test_ctrl_c_stops_at_once(arguments: tuple[str, ...], tmp_path: Path) -> None:
     """Open answers end with an error, and all is over in a moment, without a traceback."""
-    with Serving(tmp_path / "log") as running:
+    with Serving(tmp_path / "log", *arguments) as running:
         asked = Asked(running.base, ENDLESS)
         asked.wait_begun()
         children, began = running.children(), time.monotonic()
