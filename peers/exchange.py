@@ -77,10 +77,6 @@ class Exchange:
         """Until all is done."""
         self._until(lambda: self.done, within_s)
 
-    def wait_for(self, place: int, rows: int = 1, within_s: float = DONE_WITHIN_S) -> None:
-        """Until so many rows of the share of the member at ``place`` are there, or all of it is done."""
-        self._until(lambda: self.done or self._rows_of(place) >= rows, within_s)
-
     def __iter__(self) -> Iterator[Tile]:
         """Tiles in the order in which they come, this member's own first; then it is done."""
         seen = 0
@@ -137,9 +133,6 @@ class Exchange:
             self._woken.set()
         if self._over is not None:
             self._over(self)
-
-    def _rows_of(self, place: int) -> int:
-        return sum(each.end - each.begin for each in self._tiles if each.place == place)
 
     def _until(self, condition: Callable[[], bool], within_s: float) -> None:
         if condition():
