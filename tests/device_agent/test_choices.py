@@ -82,8 +82,13 @@ async def test_eight_choices_have_one_prefill(tail: int, drafters: Drafters, mon
         assert sum(rows) == len(second) - held + 3 * (TOKENS - 1)
 
 
-@pytest.mark.parametrize("draft", ["none", "lookup", "itself"])
-@pytest.mark.parametrize("where", ["cloud", "here"])
+@pytest.mark.parametrize(
+    ("where", "draft"),
+    [
+        *(("cloud", "none"), ("cloud", "lookup"), ("cloud", "itself"), ("here", "itself")),
+        *(pytest.param("here", draft, marks=pytest.mark.slow) for draft in ("none", "lookup")),
+    ],
+)
 async def test_each_choice_is_what_it_is_alone(where: str, draft: str, drafters: Drafters) -> None:
     """Sampled, by its own seed: forked or not, drafted or not, with the middle layers in a cloud or here."""
     async with (
@@ -183,7 +188,7 @@ async def test_a_fork_that_is_refused_is_replayed(
         assert done.prompt_tokens == len(PROMPT)
 
 
-@pytest.mark.parametrize("after", [1, 2, 4, 9, 15])
+@pytest.mark.parametrize("after", [1, 4, 15, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 9))])
 @pytest.mark.parametrize("draft", ["none", "itself"])
 async def test_a_cloud_that_dies_costs_no_choice_a_token(
     draft: str, after: int, drafters: Drafters, monkeypatch: pytest.MonkeyPatch

@@ -173,7 +173,7 @@ async def test_remote_submodel_conforms_with_stages(tiny: Path) -> None:
         await check_submodel(remote, middle_of(tiny))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(each, marks=pytest.mark.slow) for each in range(3, 6))])
 async def test_losses_change_no_row(tiny: Path, seed: int) -> None:
     """Chunks, trees, choices and truncations over two cloud servers while connections are cut and sessions thrown out
     at any moment: every row is what the layers on this machine give."""
@@ -279,7 +279,7 @@ async def test_a_tree_goes_on_where_fewer_rows_fit(tiny: Path, smaller: dict[str
     compute.stop()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))])
 async def test_losses_change_no_row_of_a_fork(tiny: Path, seed: int) -> None:
     """Sessions that fork at any answered row and go on while connections are cut and sessions thrown out: every row is
     what the layers on this machine give."""

@@ -66,7 +66,9 @@ async def ask(model: ServedChain, ids: tuple[int, ...], **changed: Any) -> tuple
     return tokens, done
 
 
-@pytest.mark.parametrize(("form", "split"), [("galaxy-1", 0), ("voltage", 2), ("pipeline", 1)])
+@pytest.mark.parametrize(
+    ("form", "split"), [("galaxy-1", 0), ("voltage", 2), pytest.param("pipeline", 1, marks=pytest.mark.slow)]
+)
 async def test_drafted_or_not(form: str, split: int, drafters: Drafters) -> None:
     """Greedy as transformers, three choices of one prompt; with a seed as one process says it; and the next turn, which
     goes on from what was kept."""

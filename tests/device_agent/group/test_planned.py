@@ -92,8 +92,16 @@ def planning() -> list[psutil.Process]:
     return [each for each in children if "device_agent.group.planning_apart" in each.cmdline()]
 
 
-@pytest.mark.parametrize("fewer", [False, True])
-@pytest.mark.parametrize("mode", ["galaxy", "voltage", "sequence", "pipeline"])
+@pytest.mark.parametrize(
+    ("mode", "fewer"),
+    [
+        *(("galaxy", True), ("voltage", False), ("sequence", True), ("pipeline", False)),
+        *(
+            pytest.param(mode, fewer, marks=pytest.mark.slow)
+            for mode, fewer in (("galaxy", False), ("voltage", True), ("sequence", False), ("pipeline", True))
+        ),
+    ],
+)
 async def test_a_plan_may_be_made_beforehand(
     mode: str, fewer: bool, spec: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
