@@ -22,6 +22,7 @@ from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import Part
 from device_agent.group.life import GroupLife
 from device_agent.group.member import MemberConfig, serve
+from device_agent.group.pieces import pieces_of
 from device_agent.group.pipeline import Pipeline
 from device_agent.group.streaming import HALVES, Streaming
 from device_agent.group.submodel import GroupSubmodel
@@ -142,7 +143,17 @@ def streamed(plan: GroupPlan, spec: ModelSpec, share: int = 1, ring: int = 1) ->
     """The plan with every ``share``-th half layer of each member streamed, into a ring for ``ring`` of the largest."""
     places = range(len(plan.members))
     halves = [Unit(layer, half) for layer in range(len(plan.layers)) for half in HALVES]
-    held = [[each for each in halves if plan.layers[each.layer] == Whole(place)] for place in places]
+    held = [
+        [
+            each
+            for each in halves
+            if any(
+                piece.groups if each.half == "attention" else piece.columns
+                for piece in pieces_of(plan.layers[each.layer], place, spec)
+            )
+        ]
+        for place in places
+    ]
     made = replace(plan, streamed=tuple(tuple(each[::share]) for each in held), ring_bytes=(1,) * len(places))
     largest = [Streaming.of(made, 0, place, spec, "float32").ring_bytes for place in places]
     return replace(made, ring_bytes=tuple(ring * (each + 8192) for each in largest))

@@ -15,13 +15,16 @@ Attends = Literal["own", "read", ""]
 def run_by_heads(on: HeldRows, number: int, layer: Sharded | Hybrid) -> None:
     """Plays layer `number`."""
     costs = on.costs
+    on.reads.begin(on.course, number, "attention")
     _widened(on, "project", layer.groups, layer)
     on.course.layer = number
     _summed(on, "output", layer.groups, layer, attends="own")
+    on.reads.end(on.course, number, "attention")
     for _ in range(on.shape.attentions(number) - 1):
         on.course.compute([costs.of(member, "key_value", on.read, layer.groups[member]) for member in on.members])
         _widened(on, "query", layer.groups, layer)
         _summed(on, "output", layer.groups, layer, attends="read")
+    on.reads.begin(on.course, number, "mlp")
     if isinstance(layer, Hybrid) and layer.mlp_by_rows:
         parts = handed_out(on.rows, layer.rows)
         on.course.compute([costs.mlp(member, parts[member]) for member in on.members])
@@ -29,6 +32,7 @@ def run_by_heads(on: HeldRows, number: int, layer: Sharded | Hybrid) -> None:
     else:
         _widened(on, "up", layer.columns, layer)
         _summed(on, "down", layer.columns, layer)
+    on.reads.end(on.course, number, "mlp")
 
 
 def _widened(on: HeldRows, part: str, units: tuple[int, ...], layer: Sharded | Hybrid) -> None:

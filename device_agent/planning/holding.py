@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from device_agent.planning.costs import MemberCosts
 from device_agent.planning.course import Course
@@ -10,6 +11,27 @@ from device_agent.planning.exchanges import Products
 from device_agent.planning.lan import Lan
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
+from split_model.offload.units import Half
+
+
+class Reads(Protocol):
+    """What members read from their disks to use it."""
+
+    def begin(self, course: Course, number: int, half: Half) -> None:
+        """Half a layer is wanted."""
+
+    def end(self, course: Course, number: int, half: Half) -> None:
+        """It was used."""
+
+
+class NoReads:
+    """All is in memory."""
+
+    def begin(self, course: Course, number: int, half: Half) -> None:
+        """Nobody waits."""
+
+    def end(self, course: Course, number: int, half: Half) -> None:
+        """Nothing is free by it."""
 
 
 class HeldRows:
@@ -23,9 +45,19 @@ class HeldRows:
         early: how many seconds ago each member had made the first piece of its rows, where it makes them in pieces.
         source: rows that an encoder has read, or will have, where layers attend to these.
         read: how many of them layers make keys and values of in this forward.
+        reads: what members wait for besides.
     """
 
-    def __init__(self, shape: ModelShape, lan: Lan, course: Course, costs: MemberCosts, rows: int, cached: int) -> None:
+    def __init__(
+        self,
+        shape: ModelShape,
+        lan: Lan,
+        course: Course,
+        costs: MemberCosts,
+        rows: int,
+        cached: int,
+        reads: Reads | None = None,
+    ) -> None:
         """cached: positions before them, whose keys and values are there."""
         self.shape = shape
         self.lan = lan
@@ -38,6 +70,7 @@ class HeldRows:
         self.early: list[float] | None = None
         self.source = cached or rows
         self.read = 0 if cached else rows
+        self.reads = reads or NoReads()
 
     @property
     def seen(self) -> float:

@@ -20,6 +20,7 @@ from device_agent.planning.lan import Lan
 from device_agent.planning.plan import ByRows, GroupPlan, Layer, Whole, as_run
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
+from device_agent.planning.streamed_shards import play_shards
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ def play(
 def _streamed(shape: ModelShape, lan: Lan, plan: GroupPlan, forward: ForwardPass, costs: MemberCosts) -> Prediction:
     """Where members read what they use, what a forward takes depends on the one before it: of several one behind the
     other, each with all rows wanted, one; of a prompt the first."""
+    if not isinstance(plan.layers[0], Whole):
+        return Prediction(*play_shards(shape, lan, costs, plan, forward.rows, forward.cached, forward.wanted))
     if forward.cached and forward.wanted == forward.rows:
         rows = ceil(forward.rows / plan.micro_batches)
         played = play_steps(shape, lan, costs, plan, rows, forward.cached)

@@ -40,6 +40,17 @@ async def test_a_group_that_streams_everything_conforms(names: Sequence[str], fo
         await check_submodel(group, stack_of(path, 1))
 
 
+@pytest.mark.parametrize("form", ["tensor", "galaxy-1"])
+async def test_shards_that_are_streamed_conform(form: str, tiny_folder: Path) -> None:
+    """TPI-LLM's and Galaxy's layers, of which each member reads its own heads and columns; the last has no heads."""
+    path = tiny("llama", tiny_folder)
+    spec = Checkpoint.open(path).spec
+    plan = streamed(plan_of(spec, form, NAMES, shares=(3, 2, 1), layers=3), spec, ring=2)
+    assert all(plan.streamed)
+    with group_here(path, plan, first=1) as group:
+        await check_submodel(group, stack_of(path, 1))
+
+
 @pytest.mark.parametrize("name", ["qwen3", "gpt2", "opt-post-norm"])
 @pytest.mark.parametrize(("share", "ring"), [(1, 1), (2, 1), (1, 3), (1, 20)])
 async def test_sessions_share_what_is_read(name: str, share: int, ring: int, tiny_folder: Path) -> None:
