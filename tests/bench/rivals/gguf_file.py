@@ -1,4 +1,4 @@
-"""A random Llama's checkpoint as a GGUF file with float16 weights, for llama.cpp.
+"""A random Llama's checkpoint as a GGUF file with float16 weights, or float32, for llama.cpp.
 
 Needs numpy and the PyPI package ``gguf`` and nothing of this project, since it runs under llama.cpp's own interpreter.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-_MOSTLY_F16 = 1
+_ALL_F32, _MOSTLY_F16 = 0, 1
 _NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -30,8 +30,8 @@ _NAMES = {
 }
 
 
-def write_gguf(checkpoint: Path, target: Path) -> Path:
-    """Convert ``config.json`` and ``model.safetensors`` of a folder; returns ``target``.
+def write_gguf(checkpoint: Path, target: Path, single: bool = False) -> Path:
+    """Convert ``config.json`` and ``model.safetensors`` of a folder; returns ``target``. single: to float32 weights.
 
     The vocabulary is made up: it only has to be as long as the embedding, for no text is ever turned into ids.
     """
@@ -39,7 +39,7 @@ def write_gguf(checkpoint: Path, target: Path) -> Path:
     config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
     vocab, heads = config["vocab_size"], config["num_attention_heads"]
     writer = gguf.GGUFWriter(target, "llama")
-    writer.add_file_type(_MOSTLY_F16)
+    writer.add_file_type(_ALL_F32 if single else _MOSTLY_F16)
     writer.add_vocab_size(vocab)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -47,7 +47,10 @@ def write_gguf(checkpoint: Path, target: Path) -> Path:
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
     writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_dimension_count(config["hidden_size"] // heads)
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
     writer.add_rope_freq_base(config.get("rope_parameters", config)["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     kinds = gguf.TokenType
@@ -62,7 +65,7 @@ def write_gguf(checkpoint: Path, target: Path) -> Path:
             weight = _interleaved(weight, heads)
         elif name.endswith("k_proj.weight"):
             weight = _interleaved(weight, config["num_key_value_heads"])
-        writer.add_tensor(_renamed(name), weight.astype(numpy.float32 if weight.ndim == 1 else numpy.float16))
+        writer.add_tensor(_renamed(name), weight.astype(numpy.float32 if single or weight.ndim == 1 else numpy.float16))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -71,16 +74,19 @@ def write_gguf(checkpoint: Path, target: Path) -> Path:
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
-    """Names and values, float32, of a safetensors file that holds bfloat16 only."""
+    """Names and values, float32, of a safetensors file that holds bfloat16 or float32."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
     data = numpy.memmap(path, numpy.uint8, "r", offset=8 + length)
     for name, entry in header.items():
         if name != "__metadata__":
-            if entry["dtype"] != "BF16":
-                raise ValueError(f"{name} is {entry['dtype']}; only BF16 is converted")
             begin, end = entry["data_offsets"]
+            if entry["dtype"] == "F32":
+                yield name, data[begin:end].view("<f4").reshape(entry["shape"])
+                continue
+            if entry["dtype"] != "BF16":
+                raise ValueError(f"{name} is {entry['dtype']}; only BF16 and F32 are converted")
             upper = data[begin:end].view("<u2").astype("<u4") << numpy.uint32(16)
             yield name, upper.view("<f4").reshape(entry["shape"])
 

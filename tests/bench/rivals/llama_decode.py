@@ -126,17 +126,18 @@ def main() -> None:
     if not model.exists():
         write_gguf(checkpoint, model)
     decoder = Decoder(model, threads)
-    _say({"version": importlib.import_module("llama_cpp").__version__})
+    say({"version": importlib.import_module("llama_cpp").__version__})
     for line in sys.stdin:
         work = json.loads(line)
         # A context is a multiple of 256 positions for each session.
         longest = max(map(len, work["prompts"])) + work["new"]
         decoder.prepare(len(work["prompts"]), -(-longest // 256) * 256)
         tokens, times = decoder.generate(work["prompts"], work["new"])
-        _say({"tokens": tokens, "times": times})
+        say({"tokens": tokens, "times": times})
 
 
-def _say(message: dict[str, Any]) -> None:
+def say(message: dict[str, Any]) -> None:
+    """A line of JSON."""
     print(json.dumps(message), flush=True)
 
 

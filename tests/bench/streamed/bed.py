@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ class Setting:
         self.names = [f"device-{number}" for number in range(1, len(budgets) + 1)]
         self.limits: list[int] = []
         """Bytes of memory that each may have, once it has begun."""
+        self._pids: list[int] = []
 
     def __enter__(self) -> Setting:
         with ExitStack() as stack:
@@ -84,7 +85,8 @@ class Setting:
             for name, process, budget, cores in zip(
                 self.names, [self._portal, *others], self._budgets, self._cores, strict=True
             ):
-                self.limits.append(_resident(process.pid) + budget + SPARE)
+                self._pids.append(process.pid)
+                self.limits.append(resident(process.pid) + budget + SPARE)
                 host = self._bed.host(name)
                 host.group.set_memory(self.limits[-1] // 10**6)
                 host.set_cores(cores)
@@ -99,12 +101,20 @@ class Setting:
         for name in self.names:
             self._bed.port(name).set(mb_s, mb_s)
 
-    def run(self, job: Job) -> Result:
-        """One job. Raises DeviceFailed."""
+    def run(self, job: Job, step: Callable[[int], object] = lambda number: None) -> Result:
+        """One job; ``step`` is called behind each token of its first session. Raises DeviceFailed."""
         assert self._portal.stdin is not None
+        for pid in self._pids:
+            _forget_peak(pid)
         self._portal.stdin.write(msgspec.json.encode(job).decode() + "\n")
         self._portal.stdin.flush()
-        return msgspec.convert(self._hear(JOB_WITHIN_S), Result)
+        while "step" in (said := self._hear(JOB_WITHIN_S)):
+            step(said["step"])
+        return msgspec.convert(said, Result)
+
+    def peaks(self) -> list[int]:
+        """The most bytes of memory that each device's process had in the last job, without the system's cache."""
+        return [_status(pid, "VmHWM") for pid in self._pids]
 
     def _spawn(self, name: str, words: Sequence[str], **popen: Any) -> subprocess.Popen[str]:
         home = {"HOME": str(self._bed.disk(name)), "XDG_CACHE_HOME": str(self._bed.disk(name)), "OMP_NUM_THREADS": "1"}
@@ -144,6 +154,15 @@ def _cpu_ticks(pid: int) -> int:
     return int(words[11]) + int(words[12])
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has now."""
+    return _status(pid, "VmRSS")
+
+
+def _forget_peak(pid: int) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+def _status(pid: int, word: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{word}:"))

@@ -6,6 +6,7 @@ ratio to the weights, links theirs to computing. What disks are beside computing
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +15,19 @@ DTYPE: Final = "float32"
 PROMPT = 16
 VOCAB = 512
 
-HEAD_DIM = 64
+NEW, VARIED_NEW = 12, 24
+"""Tokens of each session; where bandwidths vary, more."""
+
+MOST_S = 30.0
+"""A method that is slow generates fewer tokens, `LEAST` at least, so that they take about so long by its plan."""
+
+LEAST = 3
+
+VARIED_MBIT, VARIED_TOKENS = (50.0, 250.0), (1, 6)
+"""Between which bandwidths are drawn, as the paper has it, and for how many tokens one stays, which it leaves open."""
+
+HEAD_DIM = 8
+"""A sixteenth of the models' own, so that there are as many heads and groups as they have."""
 
 
 def _llama(layers: int, hidden: int, heads: int, kv_heads: int, intermediate: int, **more: Any) -> dict[str, Any]:
@@ -42,7 +55,7 @@ class Model:
 
     Attributes:
         title: whose shape it has.
-        config: as a Hugging Face config; all sizes of a layer are a sixteenth of the model's own.
+        config: as a Hugging Face config; all sizes of a layer, a head's too, are a sixteenth of the model's own.
     """
 
     title: str
@@ -50,10 +63,10 @@ class Model:
 
 
 MODELS = {
-    "13b": Model("Llama-2-13B", _llama(40, 320, 5, 5, 864)),
-    "32b": Model("Qwen3-32B", _llama(64, 320, 8, 1, 1600)),
-    "70b": Model("Llama-3.3-70B", _llama(80, 512, 8, 1, 1792)),
-    "tiny": Model("of tests", _llama(6, 64, 2, 1, 128)),
+    "13b": Model("Llama-2-13B", _llama(40, 320, 40, 40, 864)),
+    "32b": Model("Qwen3-32B", _llama(64, 320, 64, 8, 1600)),
+    "70b": Model("Llama-3.3-70B", _llama(80, 512, 64, 8, 1792)),
+    "tiny": Model("of tests", _llama(6, 64, 8, 4, 128)),
 }
 
 
@@ -106,9 +119,11 @@ class Cell:
     Attributes:
         model, setting, method: keys of `MODELS`, `SETTINGS`, `methods.METHODS`.
         sessions: that generate at once: 1, *sporadic*; as many as there are devices, *bursty*.
-        mbit: the paper's bandwidth that the links stand for.
-        new: tokens of each session.
+        mbit: the paper's bandwidth that the links stand for; of a cell that varies, the first one.
+        new: tokens of each session, fewer where a method is slow (`MOST_S`).
         repeat: from 0 on.
+        vary: whether bandwidths are drawn while it runs, as in Fig. 18.
+        room: positions of each session for whose keys and values memory is kept; 0: for prompt and tokens.
     """
 
     model: str
@@ -116,13 +131,16 @@ class Cell:
     method: str
     sessions: int
     mbit: float
-    new: int
+    new: int = NEW
     repeat: int = 0
+    vary: bool = False
+    room: int = 0
 
     @property
     def name(self) -> str:
         """Of its record's file."""
-        words = [self.model, self.setting, self.method, f"{self.sessions}", f"{self.mbit:g}", f"n{self.new}"]
+        more = [*(["vary"] if self.vary else []), *([f"room{self.room}"] if self.room else [])]
+        words = [self.model, self.setting, self.method, f"{self.sessions}", f"{self.mbit:g}", f"n{self.new}", *more]
         return "_".join([*words, f"{self.repeat}"])
 
 
@@ -131,20 +149,60 @@ def sessions_of(setting: str) -> tuple[int, int]:
     return 1, len(SETTINGS[setting].memory)
 
 
-def planned(methods: Sequence[str], quick: bool) -> list[Cell]:
-    """All cells, those that say most first."""
-    new = 6 if quick else 12
-    rows = [("70b", "over"), ("70b", "S3")] if quick else [("70b", each) for each in ("over", "S3", "S2", "S1", "E3")]
-    if not quick:
-        rows += [("32b", "E2"), ("13b", "E1")]
-    cells = [
-        Cell(model, setting, method, sessions, mbit, new)
-        for mbit in ((100.0,) if quick else (100.0, 200.0))
-        for model, setting in rows
-        for sessions in sessions_of(setting)
-        for method in methods
-    ]
-    if not quick:  # Headline rows three times.
-        first = [cell for cell in cells if cell.setting == "over" and cell.mbit == 100.0]
-        cells += [Cell(**{**vars(cell), "repeat": repeat}) for repeat in (1, 2) for cell in first]
+def out_of_time_s(sessions: int) -> float:
+    """Seconds a token beyond which the paper calls a method out of time. As they are there: a token of LIME takes about
+    as long here (Table V: 1.5 s)."""
+    return 40.0 if sessions == 1 else 15.0
+
+
+def bandwidths(steps: int, seed: int) -> list[float]:
+    """Of each step, in the paper's Mb/s: drawn anew after a number of tokens that is drawn, too (V-D)."""
+    drawn, found = random.Random(seed), list[float]()
+    while len(found) < steps:
+        found += [drawn.uniform(*VARIED_MBIT)] * drawn.randint(*VARIED_TOKENS)
+    return found[:steps]
+
+
+STREAMING = ("lime", "offloaded", "tpi-llm", "galaxy-offloaded")
+"""Ours, and who comes nearest."""
+
+RESIDENT = ("edgeshard", "galaxy", "pipeline")
+"""Who needs memory for everything."""
+
+ALONE = ("accelerate", "llama.cpp")
+"""One device of the largest kind, one session."""
+
+ROOMS = (512, 2048, 8192)
+
+
+def planned(quick: bool = False) -> list[Cell]:
+    """All cells, those that say most first: our row with more weights than memory, then the paper's settings from the
+    least memory up, its testbeds, and sweeps. A headline method has three repeats."""
+    new = 6 if quick else NEW
+
+    def row(model: str, setting: str, sessions: int, methods: Sequence[str], **more: Any) -> list[Cell]:
+        given = {"mbit": 100.0, "new": new, **more}
+        return [Cell(model, setting, method, sessions, **given) for method in methods]
+
+    one, many = sessions_of("over")
+    cells = row("70b", "over", one, [*STREAMING, "no-prefetch"]) + row("70b", "over", many, STREAMING)
+    if quick:
+        return cells + row("70b", "S3", one, STREAMING) + row("70b", "S3", many, STREAMING)
+    cells += row("70b", "over", one, ["edgeshard-offloaded", *RESIDENT])
+    for repeat in (1, 2):
+        for sessions in (one, many):
+            cells += row("70b", "over", sessions, STREAMING, repeat=repeat)
+    cells += row("70b", "over", many, ["lime", "offloaded"], vary=True, new=VARIED_NEW)
+    cells += row("70b", "over", one, ["one-unit-rings"]) + row("70b", "over", one, ALONE)
+    for setting in ("S3", "S2", "S1"):
+        for sessions in (one, many):
+            cells += row("70b", setting, sessions, [*STREAMING, "edgeshard-offloaded", *RESIDENT])
+        for room in ROOMS if setting == "S1" else ():
+            cells += row("70b", setting, one, ["lime", "offloaded"], room=room)
+    for model, setting in (("70b", "E3"), ("32b", "E2"), ("13b", "E1")):
+        for sessions in sessions_of(setting):
+            cells += row(model, setting, sessions, ["lime", "offloaded", "tpi-llm", *RESIDENT])
+    for setting in ("over", "S3", "S2", "S1"):
+        for sessions in (one, many):
+            cells += row("70b", setting, sessions, STREAMING, mbit=200.0)
     return cells

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
+from bench.streamed.alone import run_alone
 from bench.streamed.bed import DeviceFailed, Setting
-from bench.streamed.cases import MODELS, PROMPT, SETTINGS, VOCAB, Cell, cores_of
-from bench.streamed.portal import Job
+from bench.streamed.cases import LEAST, MODELS, PROMPT, SETTINGS, VOCAB, Cell, bandwidths, cores_of
+from bench.streamed.methods import METHODS
+from bench.streamed.portal import Job, Result
 
 from split_model.checkpoint import Checkpoint
 from split_model.slices import held_bytes, whole
@@ -73,31 +75,46 @@ class Measurement:
 
     Args:
         folder: of records; models, logs and what transformers said are kept in it, too.
+        pythons: by method, the interpreters of other programs.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], object]) -> None:
-        self._folder, self._say = folder, say
+    def __init__(self, folder: Path, say: Callable[[str], object], pythons: Mapping[str, str]) -> None:
+        self._folder, self._say, self._pythons = folder, say, pythons
         self._expected: dict[tuple[str, int, int], list[list[int]]] = {}
 
     def all(self, cells: Iterable[Cell], until: float = float("inf")) -> None:
-        """Those that have no record yet, until ``time.monotonic`` says so much."""
-        missing = [cell for cell in cells if not self.file(cell).is_file()]
-        for (model, setting), group in groupby(missing, key=lambda cell: (cell.model, cell.setting)):
-            if time.monotonic() < until:
+        """One after the other, until ``time.monotonic`` says so much."""
+
+        def place(cell: Cell) -> tuple[str, str, bool]:
+            return cell.model, cell.setting, METHODS[cell.method].planner is None
+
+        for (model, setting, alone), group in groupby(cells, key=place):
+            if time.monotonic() >= until:
+                return
+            if alone:
+                for cell in group:
+                    if time.monotonic() < until:
+                        self._alone(cell)
+            else:
                 self._setting(model, setting, list(group), until)
 
     def file(self, cell: Cell) -> Path:
         """Where its record is."""
         return self._folder / f"{cell.name}.json"
 
-    def _setting(self, model: str, setting: str, cells: list[Cell], until: float) -> None:
+    def _budgets(self, model: str, setting: str) -> tuple[Path, list[int]]:
         checkpoint = checkpoint_of(model, self._folder / "models")
         spec = Checkpoint.open(checkpoint).spec
-        devices = SETTINGS[setting]
-        budgets = devices.budgets(held_bytes(spec, [whole(spec)], torch.float32))
+        return checkpoint, SETTINGS[setting].budgets(held_bytes(spec, [whole(spec)], torch.float32))
+
+    def _setting(self, model: str, setting: str, cells: list[Cell], until: float) -> None:
+        checkpoint, budgets = self._budgets(model, setting)
+        cores = cores_of(SETTINGS[setting])
+        for cell in cells:  # What transformers says takes both cores.
+            self._right(checkpoint, cell)
         while cells and time.monotonic() < until:
             logs = self._folder / "logs"
-            with Setting(logs, checkpoint, budgets, cores_of(devices), DISK_MB_S) as bed:
+            with Setting(logs, checkpoint, budgets, cores, DISK_MB_S) as bed:
                 try:
                     while cells and time.monotonic() < until:
                         self._cell(bed, checkpoint, cells.pop(0))
@@ -105,22 +122,53 @@ class Measurement:
                     self._say(f"failed: {error}")
 
     def _cell(self, bed: Setting, checkpoint: Path, cell: Cell) -> None:
-        bed.set_ports(cell.mbit * MB_S_OF_MBIT)
-        job = Job(cell.method, bed.names, prompts(cell.sessions), cell.new)
-        record: dict[str, Any] = {**vars(cell), "limits": bed.limits}
+        began = time.monotonic()
+        mbits = bandwidths(cell.new + 1, SEED) if cell.vary else [cell.mbit] * (cell.new + 1)
+        bed.set_ports(mbits[0] * MB_S_OF_MBIT)
+
+        def step(number: int) -> None:
+            if mbits[min(number, cell.new)] != mbits[number - 1]:
+                bed.set_ports(mbits[number] * MB_S_OF_MBIT)
+
+        record: dict[str, Any] = {**vars(cell), "limits": bed.limits, "mbits": mbits if cell.vary else []}
         try:
-            result = bed.run(job)
+            result = bed.run(Job(cell.method, bed.names, prompts(cell.sessions), cell.new, cell.room), step)
         except DeviceFailed as error:
-            self._write(cell, {**record, "refused": str(error)})
+            self._write(cell, {**record, "refused": str(error), "took_s": time.monotonic() - began})
             raise
+        self._finish(cell, checkpoint, {**record, "peaks": bed.peaks()}, result, began)
+
+    def _alone(self, cell: Cell) -> None:
+        checkpoint, budgets = self._budgets(cell.model, cell.setting)
+        began = time.monotonic()
+        try:
+            result, limits = run_alone(
+                cell.method,
+                self._pythons[cell.method],
+                self._folder / "logs",
+                checkpoint,
+                max(budgets),
+                max(cores_of(SETTINGS[cell.setting])),
+                DISK_MB_S,
+                prompts(1)[0],
+                LEAST,
+            )
+        except DeviceFailed as error:
+            self._say(f"{cell.name} failed: {error}")
+            self._write(cell, {**vars(cell), "refused": str(error), "took_s": time.monotonic() - began})
+            return
+        self._finish(cell, checkpoint, {**vars(cell), "limits": limits, "mbits": []}, result, began)
+
+    def _finish(self, cell: Cell, checkpoint: Path, record: dict[str, Any], result: Result, began: float) -> None:
         record |= msgspec.to_builtins(result)
         if not result.refused:
-            right = self._right(checkpoint, cell)
+            right = [ids[: len(said)] for ids, said in zip(self._right(checkpoint, cell), result.tokens, strict=True)]
             record["equal"] = result.tokens == right
-            record["token_s"] = result.generated_s / (cell.new * cell.sessions)
+            record["token_s"] = result.generated_s / (len(result.steps_s) * cell.sessions)
+        record["took_s"] = time.monotonic() - began
         self._write(cell, record)
         said = result.refused or f"{record['token_s']:.3f} s a token, tokens {'equal' if record['equal'] else 'WRONG'}"
-        self._say(f"{cell.name}: {said}")
+        self._say(f"{cell.name}: {said}; {record['took_s']:.0f} s")
 
     def _right(self, checkpoint: Path, cell: Cell) -> list[list[int]]:
         key = cell.model, cell.sessions, cell.new

@@ -1,8 +1,9 @@
-"""What is compared: each method is one of the product's planners, and nothing else."""
+"""What is compared: each method is one of the product's planners and nothing else, or another program on one device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from device_agent.planning.baselines import plan_galaxy, plan_pipeline
 from device_agent.planning.edgeshard import plan_edgeshard
@@ -12,14 +13,43 @@ from device_agent.planning.offloaded_shards import plan_galaxy_offloaded, plan_t
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.task import Task
 
-METHODS: dict[str, tuple[str, Callable[[Task], GroupPlan]]] = {
-    "lime": ("Trilby, lime", plan_lime),
-    "offloaded": ("pipeline + offloading", plan_pipeline_offloaded),
-    "no-prefetch": ("the same without prefetch", lambda task: plan_pipeline_offloaded(task, prefetch=False)),
-    "edgeshard-offloaded": ("EdgeShard + offloading", plan_edgeshard_offloaded),
-    "tpi-llm": ("TPI-LLM", plan_tpi_llm),
-    "galaxy-offloaded": ("Galaxy + offloading", plan_galaxy_offloaded),
-    "edgeshard": ("EdgeShard", plan_edgeshard),
-    "galaxy": ("Galaxy", plan_galaxy),
-    "pipeline": ("pipeline", plan_pipeline),
+
+@dataclass(frozen=True)
+class Method:
+    """One of them.
+
+    Attributes:
+        title: for people.
+        planner: raises DoesNotFit; None: it is no group.
+        ours: whether it is Trilby, or Trilby without something.
+    """
+
+    title: str
+    planner: Callable[[Task], GroupPlan] | None
+    ours: bool = False
+
+
+def with_one_unit_rings(task: Task) -> GroupPlan:
+    """LIME's plan with buffers for one unit at a time, instead of those that the timeline chose."""
+    plan = plan_lime(task)
+    largest = (
+        max((plan.unit_bytes(task.shape, member, unit) for unit in units), default=0)
+        for member, units in enumerate(plan.streamed)
+    )
+    return replace(plan, ring_bytes=tuple(largest))
+
+
+METHODS: Mapping[str, Method] = {
+    "lime": Method("Trilby, lime", plan_lime, ours=True),
+    "one-unit-rings": Method("lime, rings of one unit", with_one_unit_rings, ours=True),
+    "offloaded": Method("pipeline + offloading", plan_pipeline_offloaded),
+    "no-prefetch": Method("the same without prefetch", lambda task: plan_pipeline_offloaded(task, prefetch=False)),
+    "edgeshard-offloaded": Method("EdgeShard + offloading", plan_edgeshard_offloaded),
+    "tpi-llm": Method("TPI-LLM", plan_tpi_llm),
+    "galaxy-offloaded": Method("Galaxy + offloading", plan_galaxy_offloaded),
+    "edgeshard": Method("EdgeShard", plan_edgeshard),
+    "galaxy": Method("Galaxy", plan_galaxy),
+    "pipeline": Method("pipeline", plan_pipeline),
+    "accelerate": Method("accelerate, one device", None),
+    "llama.cpp": Method("llama.cpp, one device", None),
 }

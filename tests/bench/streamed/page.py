@@ -1,74 +1,65 @@
-"""Tables of records for docs/results/lime.md."""
+"""Figures for docs/results/lime.md, between its markers."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from bench.page import filled, machine, table
-from bench.streamed.cases import MODELS, SETTINGS, Cell
+from bench.page import ROOT, filled, machine, table
+from bench.streamed.cases import MODELS, ROOMS, SETTINGS
 from bench.streamed.measure import DISK_MB_S
 from bench.streamed.methods import METHODS
+from bench.streamed.plots import draw
+from bench.streamed.records import Record, Records, Row, token_s
 
 OURS = "lime"
-
-Record = dict[str, Any]
-
-
-class Records:
-    """What was measured, by cell."""
-
-    def __init__(self, folder: Path) -> None:
-        files = sorted(folder.glob("*.json"))
-        self.found: list[Record] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-
-    def of(self, model: str, setting: str, method: str, sessions: int, mbit: float) -> list[Record]:
-        """All repeats."""
-        wanted = (model, setting, method, sessions, mbit)
-        keys = ("model", "setting", "method", "sessions", "mbit")
-        return [record for record in self.found if tuple(record[key] for key in keys) == wanted]
-
-    def rows(self) -> list[tuple[str, str, int, float]]:
-        """Model, setting, sessions and bandwidth of all that was measured, in the order of planning."""
-        seen = {(r["model"], r["setting"], r["sessions"], r["mbit"]) for r in self.found}
-        order = list(SETTINGS)[::-1]
-        return sorted(seen, key=lambda row: (row[3], list(MODELS).index(row[0]), order.index(row[1]), row[2]))
-
-
-def token_s(records: Iterable[Record]) -> float | None:
-    """The median of seconds a token; None where it was not measured or does not run."""
-    found = [record["token_s"] for record in records if not record["refused"]]
-    return statistics.median(found) if found else None
+HEADLINE: tuple[Row, ...] = (("70b", "over", 1, 100.0), ("70b", "over", 5, 100.0))
+DRAFTED = ROOT / "build" / "bench-drafted"
+"""Where ``python -m bench.streamed.drafted`` leaves its records."""
 
 
 def shown(records: Sequence[Record]) -> str:
     """Milliseconds a token, with the spread; why there are none."""
     if not records:
         return "–"
-    found = [record["token_s"] * 1e3 for record in records if not record["refused"]]
-    if not found:
-        return "out of time" if "said nothing" in records[0]["refused"] else "out of memory"
+    ran = [record for record in records if not record["refused"]]
+    if not ran:
+        return _refusal(records[0]["refused"])
+    found = [record["token_s"] * 1e3 for record in ran]
     spread = f" ({min(found):.0f} … {max(found):.0f})" if len(found) > 1 else ""
-    wrong = "" if all(record["equal"] for record in records if not record["refused"]) else " **wrong tokens**"
-    return f"{statistics.median(found):.0f}{spread}{wrong}"
+    other = " (its tokens differ)" if METHODS[ran[0]["method"]].planner is None else " **wrong tokens**"
+    return f"{statistics.median(found):.0f}{spread}{'' if all(each['equal'] for each in ran) else other}"
 
 
-def results(records: Records) -> str:
-    """Milliseconds a token of each method."""
-    head = ["model", "memory", "traffic", "Mb/s", *(title for title, _ in METHODS.values()), "best other : ours"]
-    lines = []
-    for model, setting, sessions, mbit in records.rows():
-        of = {method: records.of(model, setting, method, sessions, mbit) for method in METHODS}
-        times = {method: token_s(found) for method, found in of.items()}
-        others = [seconds for method, seconds in times.items() if seconds is not None and not method.startswith(OURS)]
-        ours = times[OURS]
-        gain = f"{min(others) / ours:.2f}" if others and ours else "no other runs" if ours else "–"
-        words = [MODELS[model].title, SETTINGS[setting].title, traffic(sessions), f"{mbit:g}"]
-        lines.append([*words, *(shown(found) for found in of.values()), gain])
-    return table(head, lines)
+def _refusal(why: str) -> str:
+    if why.startswith("out of time"):
+        return "out of time"
+    return "out of memory" if "does not fit" in why else "failed"
+
+
+def times_of(records: Records, row: Row) -> dict[str, float]:
+    """Seconds a token of each method that runs."""
+    found = {method: token_s(records.of(row, method)) for method in METHODS}
+    return {method: seconds for method, seconds in found.items() if seconds is not None}
+
+
+def gain(times: dict[str, float]) -> str:
+    """How many times as long the best other method takes, and which it is."""
+    others = {method: seconds for method, seconds in times.items() if not METHODS[method].ours}
+    if OURS not in times:
+        return "–"
+    if not others:
+        return "no other runs"
+    best = min(others, key=lambda method: others[method])
+    return f"{others[best] / times[OURS]:.2f} ({METHODS[best].title})"
+
+
+def named(row: Row) -> list[str]:
+    """Model, memory, traffic, bandwidth."""
+    model, setting, sessions, mbit = row
+    return [MODELS[model].title, SETTINGS[setting].title, traffic(sessions), f"{mbit:g}"]
 
 
 def traffic(sessions: int) -> str:
@@ -76,43 +67,131 @@ def traffic(sessions: int) -> str:
     return "sporadic" if sessions == 1 else "bursty"
 
 
+def headline(records: Records) -> str:
+    """All methods where weights are more than memory, fastest first; how many times as long as ours."""
+    lines = []
+    for method in METHODS:
+        of = [records.of(row, method) for row in HEADLINE]
+        cells = []
+        for row, found in zip(HEADLINE, of, strict=True):
+            ours, seconds = token_s(records.of(row, OURS)), token_s(found)
+            cells += [shown(found), f"{seconds / ours:.2f}" if ours and seconds else ""]
+        if any(of):
+            lines.append([METHODS[method].title, *cells])
+    return table("method | sporadic | : ours | bursty | : ours", lines)
+
+
+def results(records: Records) -> str:
+    """Milliseconds a token of each method."""
+    methods = [method for method in METHODS if any(records.of(row, method) for row in records.rows())]
+    methods = [method for method in methods if METHODS[method].planner is not None and method != "one-unit-rings"]
+    head = [
+        "model", "memory", "traffic", "Mb/s", *(METHODS[method].title for method in methods), "best other : ours",
+    ]  # fmt: skip
+    lines = []
+    for row in records.rows():
+        cells = [shown(records.of(row, method)) for method in methods]
+        lines.append([*named(row), *cells, gain(times_of(records, row))])
+    return table(head, lines)
+
+
 def predictions(records: Records) -> str:
-    """What a step was said to take, and took; and what was read for it."""
+    """What LIME's steps were said to take, and took; the least they could; what was hidden."""
     head = (
-        "model | memory | traffic | Mb/s | method | read a step, MB | planned, ms | measured, ms | measured : planned"
+        "model | memory | traffic | Mb/s | read a step, MB | planned, ms | measured, ms | bound : measured | "
+        "hidden, planned | hidden, of each device"
     )
     lines = []
-    for model, setting, sessions, mbit in records.rows():
-        for method, (title, _) in METHODS.items():
-            found = [r for r in records.of(model, setting, method, sessions, mbit) if not r["refused"]]
-            if found:
-                planned = statistics.median(r["predicted_s"] for r in found)
-                took = statistics.median(r["generated_s"] / r["new"] for r in found)
-                words = [MODELS[model].title, SETTINGS[setting].title, traffic(sessions), f"{mbit:g}", title]
-                times = [f"{planned * 1e3:.0f}", f"{took * 1e3:.0f}", f"{took / planned:.2f}"]
-                lines.append([*words, f"{sum(found[0]['streamed']) / 1e6:.0f}", *times])
+    for row in records.rows():
+        found = [record for record in records.of(row, OURS) if not record["refused"]]
+        if not found:
+            continue
+        planned, bound, hidden = (
+            statistics.median(r[key] for r in found) for key in ("predicted_s", "bound_s", "planned_hidden")
+        )
+        took = statistics.median(r["token_s"] for r in found) * row[2]
+        shares = ", ".join(f"{share:.2f}" for share in found[0]["hidden"]) or "nothing is read"
+        times = [f"{planned * 1e3:.0f}", f"{took * 1e3:.0f}", f"{bound / took:.2f}"]
+        lines.append([*named(row), f"{sum(found[0]['streamed']) / 1e6:.0f}", *times, f"{hidden:.2f}", shares])
     return table(head, lines)
+
+
+def memory(records: Records) -> str:
+    """The most that any device's process had, beside its limit, by method."""
+    lines = []
+    for method, of in METHODS.items():
+        found = [r for r in records.found if r["method"] == method and not r["refused"] and r.get("peaks")]
+        shares = [peak / limit for r in found for peak, limit in zip(r["peaks"], r["limits"], strict=True)]
+        if shares:
+            lines.append([of.title, f"{len(found)}", f"{max(shares):.2f}", f"{statistics.median(shares):.2f}"])
+    return table("method | runs | most, of the limit | median", lines)
+
+
+def rooms(records: Records) -> str:
+    """With memory kept for so many positions."""
+    row = ("70b", "S1", 1, 100.0)
+    methods = (OURS, "offloaded")
+    lines = []
+    for room in (0, *ROOMS):
+        of = {method: records.of(row, method, room=room) for method in methods}
+        times = {method: seconds for method in methods if (seconds := token_s(of[method])) is not None}
+        read = next((f"{sum(r['streamed']) / 1e6:.0f}" for r in of[OURS] if not r["refused"]), "")
+        label = f"{room}" if room else "28"
+        if any(of.values()):
+            lines.append([label, read, *(shown(of[method]) for method in methods), gain(times)])
+    return table("positions | lime reads a step, MB | lime | pipeline + offloading | : ours", lines)
+
+
+def varied(records: Records) -> str:
+    """Where bandwidths were drawn while tokens came."""
+    row = HEADLINE[1]
+    lines = []
+    for method in (OURS, "offloaded"):
+        steady, found = token_s(records.of(row, method)), records.of(row, method, vary=True)
+        if found:
+            lines.append([METHODS[method].title, f"{steady * 1e3:.0f}" if steady else "–", shown(found)])
+    return table("method | 100 Mb/s | 50 to 250 Mb/s", lines)
+
+
+def drafted(folder: Path = DRAFTED) -> str:
+    """With drafts and without, of another bench's records; none where it has not run."""
+    files = sorted(folder.glob("*.json"))
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    lines = [
+        [file.stem, f"{record['token_s'] * 1e3:.0f}", "yes" if not record.get("wrong") else "**no**"]
+        for file, record in zip(files, found, strict=True)
+        if record.get("token_s")
+    ]
+    return table("run | ms a token | tokens equal", lines) if lines else "*Not measured here.*"
 
 
 def counted(records: Records) -> str:
     """How many runs, and whether all tokens are transformers'."""
-    ran = [record for record in records.found if not record["refused"]]
+    of_groups = [record for record in records.found if METHODS[record["method"]].planner is not None]
+    ran = [record for record in of_groups if not record["refused"]]
     tokens = sum(len(each) for record in ran for each in record["tokens"])
     wrong = sum(not record["equal"] for record in ran)
     return (
-        f"{len(records.found)} runs, {len(records.found) - len(ran)} of which could not be; {tokens} tokens, "
-        f"{'all' if not wrong else f'but for {wrong} runs all'} equal to transformers'. "
+        f"{len(records.found)} runs, of which {len(of_groups) - len(ran)} were refused by a planner; {tokens} tokens "
+        f"of groups, {'all' if not wrong else f'but for {wrong} runs all'} equal to transformers'. "
         f"Measured on {machine()}; disks of {DISK_MB_S:g} MB/s."
     )
 
 
+MAKERS: Mapping[str, Callable[[Records], str]] = {
+    "headline": headline,
+    "results": results,
+    "predictions": predictions,
+    "memory": memory,
+    "rooms": rooms,
+    "varied": varied,
+    "counted": counted,
+    "drafted": lambda records: drafted(),
+}
+
+
 def fill(records: Records, page: Path) -> None:
-    """Put all figures into the page."""
-    makers = {"results": results, "predictions": predictions, "counted": counted}
+    """Put all figures into the page, and draw its pictures beside it."""
     text = page.read_text(encoding="utf-8")
-    page.write_text(filled(text, lambda name: makers[name](records) if name in makers else None), encoding="utf-8")
-
-
-def missing(cells: Iterable[Cell], folder: Path) -> list[Cell]:
-    """Those without a record."""
-    return [cell for cell in cells if not (folder / f"{cell.name}.json").is_file()]
+    page.write_text(filled(text, lambda name: MAKERS[name](records) if name in MAKERS else None), encoding="utf-8")
+    draw(records, page.parent / "lime")

@@ -2,28 +2,34 @@
 
     python -m bench.streamed.portal ADDRESS CHECKPOINT BUDGET
 
-A line of JSON comes in for each job, and one goes out: what was planned, how long it took, and the tokens.
+A line of JSON comes in for each job, and one goes out for each token of the first session, and one at the end: what was
+planned, how long it took, and the tokens.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import ceil
 from typing import Any
 
 import msgspec
 import torch
 from bench.edge.job import PORT, SECRET
-from bench.streamed.cases import DTYPE
+from bench.streamed.cases import DTYPE, LEAST, MOST_S, out_of_time_s
 from bench.streamed.methods import METHODS
 
 from device_agent.group.host import GroupEnded, GroupHost
 from device_agent.group.submodel import GroupSubmodel
+from device_agent.planning.costs import MemberCosts
+from device_agent.planning.interleaved import play_steps
+from device_agent.planning.lan import Lan
 from device_agent.planning.memory import DoesNotFit
-from device_agent.planning.plan import GroupPlan
+from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
@@ -32,6 +38,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.stack import Embedding, Head
 
 FORMED_WITHIN_S = 300.0
+OUT_OF_TIME = "out of time"
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -41,12 +48,14 @@ class Job(msgspec.Struct, frozen=True):
         devices: names, the portal's first.
         prompts: token ids of each session.
         new: tokens of each.
+        room: of each session, see `Cell`.
     """
 
     method: str
     devices: list[str]
     prompts: list[list[int]]
     new: int
+    room: int = 0
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -57,8 +66,12 @@ class Result(msgspec.Struct, frozen=True):
         plan: for people: what each device has.
         streamed: bytes that each member reads for a step.
         predicted_s: of a step of all sessions.
+        bound_s: the least that any order of these layers, reads and hops takes; 0 where layers are shared.
+        hidden: of each member that reads, the share of the reading that nobody waited for.
+        planned_hidden: the same of all members, as planned.
         formed_s, prompt_s: until the group worked, and until all prompts were read.
         generated_s: from then on until the last token.
+        steps_s: when each token of the first session was there, from then on.
         tokens: of each session.
     """
 
@@ -66,9 +79,13 @@ class Result(msgspec.Struct, frozen=True):
     plan: list[str] = []
     streamed: list[int] = []
     predicted_s: float = 0.0
+    bound_s: float = 0.0
+    hidden: list[float] = []
+    planned_hidden: float = 1.0
     formed_s: float = 0.0
     prompt_s: float = 0.0
     generated_s: float = 0.0
+    steps_s: list[float] = []
     tokens: list[list[int]] = []
 
 
@@ -88,7 +105,9 @@ class Portal:
         """One job, from the members' coming to the last token."""
         spec, began = self._spec, time.perf_counter()
         rows = len(job.prompts[0])
-        work = Work(rows, job.new, sessions=len(job.prompts))
+        work = Work(rows, job.new, sessions=len(job.prompts), room=job.room)
+        planner_of = METHODS[job.method].planner
+        assert planner_of is not None
         submodel = GroupSubmodel(spec.hidden_size, getattr(torch, DTYPE), max_positions=spec.max_positions)
         made: list[tuple[Task, GroupPlan]] = []
         lacks: list[str] = []
@@ -96,7 +115,7 @@ class Portal:
         def planner(profile: Profile, names: Sequence[str]) -> GroupPlan:
             task = Task(self._shape, profile, tuple(names), job.devices[0], work)
             try:
-                made.append((task, METHODS[job.method][1](task)))
+                made.append((task, planner_of(task)))
             except DoesNotFit as error:
                 lacks.append(str(error))
                 raise
@@ -129,27 +148,43 @@ class Portal:
             if not formed.done():
                 why = repr(running.exception()) if running.done() else "the group was not formed in time"
                 return Result(why)
+            task, plan = made[-1]
+            step_s = task.step(plan).seconds
+            if step_s / work.sessions > (most := out_of_time_s(work.sessions)):
+                return Result(f"{OUT_OF_TIME}: planned {step_s / work.sessions:.1f} s a token, more than {most:g}")
+            new = max(LEAST, min(job.new, int(MOST_S / step_s)))
             at = time.perf_counter()
-            sessions = [submodel.open(work.rows + work.new) for _ in job.prompts]
-            tokens = [[await self._next(session, ids)] for session, ids in zip(sessions, job.prompts, strict=True)]
+            sessions = [submodel.open(work.rows + new) for _ in job.prompts]
+            pairs = zip(sessions, job.prompts, strict=True)
+            tokens = [[first] for first in await asyncio.gather(*(self._next(*each) for each in pairs))]
             prompted = time.perf_counter()
-            await asyncio.gather(*(self._go_on(*each, job.new) for each in zip(sessions, tokens, strict=True)))
+            steps: list[float] = []
+            await asyncio.gather(
+                *(
+                    self._go_on(session, ids, new, None if number else lambda: _note(steps, prompted))
+                    for number, (session, ids) in enumerate(zip(sessions, tokens, strict=True))
+                )
+            )
             ended = time.perf_counter()
             for session in sessions:
                 session.close()
-            task, plan = made[-1]
+            bound_s, planned_hidden = _bound_of(task, plan)
+            members = host.state().members
             return Result(
-                "",
-                [f"{member.name}: {member.layers}" for member in host.state().members],
-                [
+                plan=[f"{member.name}: {member.layers}" for member in members],
+                streamed=[
                     sum(plan.unit_bytes(self._shape, member, unit) for unit in units)
                     for member, units in enumerate(plan.streamed)
                 ],
-                task.step(plan).seconds,
-                at - began,
-                prompted - at,
-                ended - prompted,
-                tokens,
+                predicted_s=step_s,
+                bound_s=bound_s,
+                hidden=[member.hidden for member in members if member.hidden is not None],
+                planned_hidden=planned_hidden,
+                formed_s=at - began,
+                prompt_s=prompted - at,
+                generated_s=ended - prompted,
+                steps_s=steps,
+                tokens=tokens,
             )
         finally:
             formed.cancel()
@@ -161,9 +196,26 @@ class Portal:
         rows = await session.forward(self._embedding.forward(ids), 1)
         return int(self._head.forward(rows)[-1].argmax())
 
-    async def _go_on(self, session: Any, tokens: list[int], new: int) -> None:
+    async def _go_on(self, session: Any, tokens: list[int], new: int, note: Callable[[], object] | None) -> None:
         for _ in range(new):
             tokens.append(await self._next(session, tokens[-1:]))
+            if note is not None:
+                note()
+
+
+def _note(steps: list[float], since: float) -> None:
+    steps.append(time.perf_counter() - since)
+    print(json.dumps({"step": len(steps)}), flush=True)
+
+
+def _bound_of(task: Task, plan: GroupPlan) -> tuple[float, float]:
+    """Of a step of a pipeline; and how much of its reading the plan hides. Nothing is known so of shared layers."""
+    if not all(isinstance(layer, Whole) for layer in plan.layers):
+        return 0.0, 1.0
+    lan, step = Lan(task.profile, plan.members, plan.portal), task.work.step
+    costs = MemberCosts(task.shape, lan)
+    played = play_steps(task.shape, lan, costs, plan, ceil(step.rows / plan.micro_batches), step.cached)
+    return played.bound, played.hidden
 
 
 async def main() -> None:
