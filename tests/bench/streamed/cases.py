@@ -177,7 +177,7 @@ ROOMS = (512, 2048, 8192)
 
 def planned(quick: bool = False) -> list[Cell]:
     """All cells, those that say most first: our row with more weights than memory, then the paper's settings from the
-    least memory up, its testbeds, and sweeps. A headline method has three repeats."""
+    least memory up, its testbeds, and sweeps. The headline's nearest methods have three repeats."""
     new = 6 if quick else NEW
 
     def row(model: str, setting: str, sessions: int, methods: Sequence[str], **more: Any) -> list[Cell]:
@@ -188,21 +188,25 @@ def planned(quick: bool = False) -> list[Cell]:
     cells = row("70b", "over", one, [*STREAMING, "no-prefetch"]) + row("70b", "over", many, STREAMING)
     if quick:
         return cells + row("70b", "S3", one, STREAMING) + row("70b", "S3", many, STREAMING)
-    cells += row("70b", "over", one, ["edgeshard-offloaded", *RESIDENT])
+    cells += row("70b", "over", one, ["edgeshard-offloaded", *RESIDENT, "one-unit-rings"])
+    cells += row("70b", "over", many, ["lime", "offloaded"], vary=True, new=VARIED_NEW)
+    cells += row("70b", "S3", one, STREAMING) + row("70b", "S3", many, STREAMING) + row("70b", "over", one, ALONE)
     for repeat in (1, 2):
         for sessions in (one, many):
             cells += row("70b", "over", sessions, STREAMING, repeat=repeat)
-    cells += row("70b", "over", many, ["lime", "offloaded"], vary=True, new=VARIED_NEW)
-    cells += row("70b", "over", one, ["one-unit-rings"]) + row("70b", "over", one, ALONE)
-    for setting in ("S3", "S2", "S1"):
+    cells += row("70b", "over", many, ["edgeshard-offloaded"])
+    for setting in ("S2", "S1"):
         for sessions in (one, many):
-            cells += row("70b", setting, sessions, [*STREAMING, "edgeshard-offloaded", *RESIDENT])
-        for room in ROOMS if setting == "S1" else ():
-            cells += row("70b", setting, one, ["lime", "offloaded"], room=room)
+            cells += row("70b", setting, sessions, STREAMING)
     for model, setting in (("70b", "E3"), ("32b", "E2"), ("13b", "E1")):
         for sessions in sessions_of(setting):
             cells += row(model, setting, sessions, ["lime", "offloaded", "tpi-llm", *RESIDENT])
+    for setting in ("S3", "S2", "S1"):
+        for sessions in (one, many):
+            cells += row("70b", setting, sessions, ["edgeshard-offloaded", *RESIDENT])
+    for room in ROOMS:
+        cells += row("70b", "S1", one, ["lime", "offloaded"], room=room)
     for setting in ("over", "S3", "S2", "S1"):
         for sessions in (one, many):
-            cells += row("70b", setting, sessions, STREAMING, mbit=200.0)
+            cells += row("70b", setting, sessions, ["lime", "offloaded", "tpi-llm"], mbit=200.0)
     return cells

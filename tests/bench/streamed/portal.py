@@ -110,16 +110,21 @@ class Portal:
         assert planner_of is not None
         submodel = GroupSubmodel(spec.hidden_size, getattr(torch, DTYPE), max_positions=spec.max_positions)
         made: list[tuple[Task, GroupPlan]] = []
-        lacks: list[str] = []
+        refused: list[str] = []
+        most_s = out_of_time_s(work.sessions)
 
         def planner(profile: Profile, names: Sequence[str]) -> GroupPlan:
             task = Task(self._shape, profile, tuple(names), job.devices[0], work)
             try:
-                made.append((task, planner_of(task)))
+                plan = planner_of(task)
             except DoesNotFit as error:
-                lacks.append(str(error))
+                refused.append(str(error))
                 raise
-            return made[-1][1]
+            if (token_s := task.step(plan).seconds / work.sessions) > most_s:
+                refused.append(f"{OUT_OF_TIME}: planned {token_s:.1f} s a token, more than {most_s:g}")
+                raise DoesNotFit(job.method, ())
+            made.append((task, plan))
+            return plan
 
         host = GroupHost(
             checkpoint=self._checkpoint,
@@ -138,20 +143,18 @@ class Portal:
         )
         running, formed = asyncio.create_task(host.run()), asyncio.create_task(host.formed.wait())
         try:
-            while not formed.done() and not lacks:
+            while not formed.done() and not refused:
                 waits = [running, formed]
                 await asyncio.wait(waits, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
                 if running.done() or time.perf_counter() - began > FORMED_WITHIN_S:
                     break
-            if lacks:
-                return Result(lacks[0])
+            if refused:
+                return Result(refused[0])
             if not formed.done():
                 why = repr(running.exception()) if running.done() else "the group was not formed in time"
                 return Result(why)
             task, plan = made[-1]
             step_s = task.step(plan).seconds
-            if step_s / work.sessions > (most := out_of_time_s(work.sessions)):
-                return Result(f"{OUT_OF_TIME}: planned {step_s / work.sessions:.1f} s a token, more than {most:g}")
             new = max(LEAST, min(job.new, int(MOST_S / step_s)))
             at = time.perf_counter()
             sessions = [submodel.open(work.rows + new) for _ in job.prompts]

@@ -43,7 +43,7 @@ async def test_a_group_that_streams_everything_conforms(names: Sequence[str], fo
 @pytest.mark.parametrize("form", ["tensor", "galaxy-1"])
 async def test_shards_that_are_streamed_conform(form: str, tiny_folder: Path) -> None:
     """TPI-LLM's and Galaxy's layers, of which each member reads its own heads and columns; the last has no heads."""
-    path = tiny("llama", tiny_folder)
+    path = built("llama", tiny_folder)
     spec = Checkpoint.open(path).spec
     plan = streamed(plan_of(spec, form, NAMES, shares=(3, 2, 1), layers=3), spec, ring=2)
     assert all(plan.streamed)
