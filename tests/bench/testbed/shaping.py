@@ -23,8 +23,9 @@ MOST_PACKET = PACKETS[-1][1]
 LATE_S = 0.0002
 """By so much a timer may be late and nothing is lost: the bucket holds that much more than a packet."""
 
-QUEUE_BYTES = 262_144
-"""What waits before a way; a connection alone never has so much there, many together hardly ever."""
+QUEUE_BYTES, QUEUE_PACKETS = 262_144, 32
+"""What waits before a way, at least so many full packets: a connection alone never has so much there, many together
+hardly ever. What is dropped, TCP sends again 200 ms later."""
 
 UNLIMITED_MB_S = 4000.0
 """What a rate of 0 stands for: no packet ever waits, yet the way is shaped, so that it can be changed."""
@@ -50,7 +51,7 @@ def bucket(mb_s: float, packet: int, largest: int) -> str:
     content, frame = packet - IP_TCP_BYTES, packet - IP_TCP_BYTES + HEADER_BYTES
     bytes_s = rate(mb_s) * 1e6 * frame / content
     held = round(max(frame, largest - IP_TCP_BYTES + HEADER_BYTES) + bytes_s * LATE_S)
-    return f"rate {max(8, round(bytes_s * 8))}bit burst {held} limit {QUEUE_BYTES}"
+    return f"rate {max(8, round(bytes_s * 8))}bit burst {held} limit {max(QUEUE_BYTES, QUEUE_PACKETS * largest)}"
 
 
 def shape(device: str, mb_s: float, packet: int) -> list[str]:
