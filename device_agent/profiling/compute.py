@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle, product
 from math import prod
+from time import perf_counter
 
 import torch
 
@@ -14,7 +15,7 @@ from device_agent.profiling.end_runs import EndRuns
 from device_agent.profiling.grid import MeasuredSizes, sizes_of
 from device_agent.profiling.layer_runs import NORMS, LayerRuns
 from device_agent.profiling.reordered_runs import ReorderedRuns, has_order
-from device_agent.profiling.timing import LONG_S, Stopwatch, Timed
+from device_agent.profiling.timing import LONG_S, Clock, Stopwatch, Timed
 from split_model.checkpoint import Checkpoint
 
 SPEND_S, QUICK_SPEND_S = 0.06, 0.02
@@ -31,21 +32,27 @@ _Point = tuple[int, ...]
 
 @torch.inference_mode()
 def measured_seconds(
-    checkpoint: Checkpoint, dtype: torch.dtype, quick: bool = False, told: Told | None = None
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    quick: bool = False,
+    told: Told | None = None,
+    clock: Clock = perf_counter,
 ) -> dict[str, Table]:
     """A table for each part in `AXES`.
 
     Computes on this thread, in some seconds for a small model, with the weights of one layer, in copies where they are
-    few. What takes long is not measured at more rows: lines go on. Raises BadCheckpoint.
+    few. What takes long is not measured at more rows: lines go on. Seconds are those of `clock`. Raises BadCheckpoint.
     """
-    return _Measuring(checkpoint, dtype, quick, told).tables()
+    return _Measuring(checkpoint, dtype, quick, told, clock).tables()
 
 
 class _Measuring:
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, quick: bool, told: Told | None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, dtype: torch.dtype, quick: bool, told: Told | None, clock: Clock
+    ) -> None:
         self._checkpoint, self._dtype, self._told = checkpoint, dtype, told
         self._sizes = sizes_of(checkpoint.spec, quick)
-        self._watch = Stopwatch(QUICK_SPEND_S if quick else SPEND_S)
+        self._watch = Stopwatch(QUICK_SPEND_S if quick else SPEND_S, clock)
         self._axes = _axes(self._sizes, has_order(checkpoint.spec))
         self._points: dict[str, dict[_Point, Timed]] = {part: {} for part in self._axes}
         self._total = sum(prod(map(len, axes)) for axes in self._axes.values())

@@ -21,6 +21,7 @@ SHORT_S: Final = 0.002
 """What takes less is over before the system takes the CPU away, but for a few times that a median knows nothing of."""
 
 Run = Callable[[], object]
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,11 @@ class Stopwatch:
 
     Args:
         spend_s: seconds for the repeats of parts that run together.
+        clock: of the seconds that are found; by a thread's CPU time pauses are not in them.
     """
 
-    def __init__(self, spend_s: float) -> None:
-        self._spend_s = spend_s
+    def __init__(self, spend_s: float, clock: Clock = perf_counter) -> None:
+        self._spend_s, self._clock = spend_s, clock
         self._typical = self._taken = 0.0
 
     @property
@@ -70,7 +72,7 @@ class Stopwatch:
         for turn, parts in enumerate(cycle(copies)):
             if between is not None:
                 between()
-            times = {part: _seconds(run) for part, run in parts.items()}
+            times = {part: self._seconds(run) for part, run in parts.items()}
             long = max(times.values()) >= LONG_S
             if turn or long:  # The first one's kernels are still being chosen.
                 for part, seconds in times.items():
@@ -88,8 +90,7 @@ class Stopwatch:
         self._taken += sum(times)
         return typical
 
-
-def _seconds(run: Run) -> float:
-    begun = perf_counter()
-    run()
-    return perf_counter() - begun
+    def _seconds(self, run: Run) -> float:
+        begun = self._clock()
+        run()
+        return self._clock() - begun
