@@ -7,14 +7,11 @@ make bench-galaxy ARGS=--quick
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from bench.edge import kills, straggler
 from bench.edge.cells import ENVIRONMENTS, Cell
-from bench.edge.filling import fill, picture
 from bench.edge.methods import METHODS
-from bench.edge.plots import Lines
 from bench.edge.records import Records
 from bench.edge.run import run
 from bench.edge.shapes import SHAPES as SHAPES_BY_NAME
@@ -23,7 +20,7 @@ from bench.page import table
 
 from device_agent.planning.task import Task
 
-SHAPES = ("distilbert", "bert-large", "vit-huge", "t5-large", "gpt2-large", "opt-1.3b")
+SHAPES = ("distilbert", "bert-l", "vit-huge", "t5-large", "gpt2-large", "opt-1.3b")
 
 Row = tuple[float, float, float, float]
 """How many times as long M-LM, SP, EdgeShard and Galaxy take as Galaxy+; infinite where memory is short."""
@@ -31,7 +28,7 @@ Row = tuple[float, float, float, float]
 OOM = float("inf")
 PAPER: dict[str, dict[str, Row]] = {
     "distilbert": {"A": (1.34, 1.20, 2.31, 1.19), "B": (3.91, 3.54, 4.01, 1.41)},
-    "bert-large": {"A": (1.82, 1.34, 3.55, 1.20), "B": (3.52, OOM, 3.55, 1.28)},
+    "bert-l": {"A": (1.82, 1.34, 3.55, 1.20), "B": (3.52, OOM, 3.55, 1.28)},
     "vit-huge": {"A": (1.25, OOM, 2.21, 1.15), "B": (2.91, OOM, 2.58, 1.20)},
     "t5-large": {"A": (1.64, OOM, 3.21, 1.16), "B": (3.97, OOM, 3.75, 1.14)},
     "gpt2-large": {"A": (1.42, OOM, 2.97, 1.12), "B": (3.41, OOM, 3.59, 1.16)},
@@ -58,7 +55,7 @@ def port_mb_s(shape: str, task: Task, local_s: float) -> float:
 def cells(quick: bool) -> Iterator[Cell]:
     """All, the most wanted first."""
     runs = 1 if quick else 3
-    first = ("bert-large", "gpt2-large")
+    first = ("bert-l", "gpt2-large")
     for shape in first if quick else dict.fromkeys([*first, *SHAPES]):
         for environment in ("A", "B"):
             local = Cell(environment, shape, "local", 1, 0.0, runs=runs)
@@ -80,7 +77,7 @@ def cells(quick: bool) -> Iterator[Cell]:
             yield Cell("A", shape, "joint", devices, 1000.0, rows=SCALED_ROWS * devices)
             if devices < 4:
                 yield Cell("A", shape, "joint", devices, 1000.0, rows=4 * SCALED_ROWS)
-    yield Cell("A", "bert-large", "joint", 4, layers=24)
+    yield Cell("A", "bert-l", "joint", 4, layers=24)
     for method in ("tensor", "joint"):
         yield Cell("A", "gpt2-large", method, 4, new=16)
 
@@ -165,22 +162,6 @@ def bandwidths(records: Records) -> str:
     return shown(["", "env.", "method", *(f"{mbit:g} Mb/s" for mbit in all_of_them)], rows, 3)
 
 
-def plot(records: Records) -> str:
-    """Times over Trilby's, by bandwidth."""
-    panels: dict[str, Lines] = {}
-    for shape in ("bert-large", "gpt2-large"):
-        for env in PAPER[shape]:
-            lines = {}
-            for method in BASELINES:
-                found = [
-                    (mbit, records.ratio(Cell(env, shape, method, 4, mbit), Cell(env, shape, "joint", 4, mbit)))
-                    for mbit in sorted((*BANDWIDTHS, 500.0))
-                ]
-                lines[method] = [(mbit, ratio) for mbit, ratio in found if ratio is not None]
-            panels[f"{SHAPES_BY_NAME[shape].title}, {env}"] = lines
-    return picture("galaxy/bandwidths.png", panels, "Mb/s", "time over Trilby's")
-
-
 def scaling(records: Records) -> str:
     """Weak: 96 rows a device, the share of so many times one device's speed. Strong: 384 rows, over one device."""
     rows = []
@@ -233,7 +214,6 @@ def faults(folder: Path, quick: bool) -> None:
 
 
 FIGURES = {
-    "plot": plot,
     "straggler": lambda records: straggler.shown(records.found.get("straggler", {})),
     "kills": lambda records: kills.shown(records.found.get("kills", {}).get("kills", [])),
     "headline": headline,
@@ -252,4 +232,4 @@ FIGURES = {
 }
 
 if __name__ == "__main__":
-    run("galaxy", str(__doc__), cells, port_mb_s, partial(fill, "galaxy", FIGURES), faults, 150.0, 64_000)
+    run("galaxy", str(__doc__), cells, port_mb_s, FIGURES, faults, 150.0, 64_000)

@@ -9,15 +9,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from bench.edge import attention
 from bench.edge.cells import STANDARD_RUNS, Cell
-from bench.edge.filling import fill, picture
 from bench.edge.measured import with_ports
 from bench.edge.methods import METHODS
-from bench.edge.plots import Lines
 from bench.edge.records import Records
 from bench.edge.run import run
 from bench.edge.shapes import longer
@@ -159,19 +156,6 @@ def sent_by(records: Records, cell: Cell) -> float:
     return statistics.fmean(sent.values()) if sent else math.nan
 
 
-def plot(records: Records) -> str:
-    """Seconds over one device's, by devices."""
-    panels: dict[str, Lines] = {}
-    for shape in SHAPES:
-        lines = {}
-        for method in COMPARED:
-            cells = [of(shape, method, count) for count in range(2, 7)]
-            found = [(float(cell.devices), records.ratio(cell, cell.local())) for cell in cells]
-            lines[method] = [(count, ratio) for count, ratio in found if ratio is not None]
-        panels[longer(shape, 0).title] = lines
-    return picture("voltage/devices.png", panels, "devices", "time over one device's")
-
-
 def moved(records: Records) -> str:
     """Bytes that a device sends for a layer, beside the formulas."""
     rows = []
@@ -215,7 +199,6 @@ def breakdown(records: Records) -> str:
 
 
 FIGURES = {
-    "plot": plot,
     "attention": lambda records: attention.shown(records.found.get("attention", {}).get("attention", [])),
     "headline": headline,
     "devices": devices,
@@ -232,4 +215,4 @@ FIGURES = {
 }
 
 if __name__ == "__main__":
-    run("voltage", str(__doc__), cells, port_mb_s, partial(fill, "voltage", FIGURES), attention.write, 30.0, 16_000)
+    run("voltage", str(__doc__), cells, port_mb_s, FIGURES, attention.write, 30.0, 16_000)

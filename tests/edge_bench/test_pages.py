@@ -11,9 +11,8 @@ import pytest
 from bench import galaxy, voltage
 from bench.edge import straggler
 from bench.edge.cells import Cell
-from bench.edge.filling import PAGES
-from bench.edge.plots import draw
 from bench.edge.records import Records
+from bench.edge.run import PAGES, fill
 from bench.page import names
 
 MODULES = {"voltage": voltage, "galaxy": galaxy}
@@ -34,8 +33,8 @@ def record(cell: Cell, full_s: float, **more: Any) -> dict[str, Any]:
         "wait_s": 0.2,
         "ends_s": 0.01,
         "periods": 20.0,
+        "over_quota": 1.0,
         "mb_s": 1.5,
-        "uneven": 1.0,
     }
     found |= {"bytes_a_layer": {"device-1": 1000.0}, "plan": "4 ByRows", "machine": "a machine"}
     return {**found, "memory": {}, "watched": {"bottleneck": ""}, **more}
@@ -57,7 +56,7 @@ def measured(ours: float, calibration: float = 1.0, **more: Any) -> Records:
     barrier = cell.calibration()
     return of(
         (cell.local(), record(cell.local(), 10.0)),
-        (barrier, record(barrier, 4.0, predicted_layers_s=1.0 / calibration)),
+        (barrier, record(barrier, 4.0, over_quota=calibration)),
         (cell, record(cell, ours, **more)),
     )
 
@@ -100,10 +99,22 @@ def test_a_goal_is_met_or_missed_by_so_many_points() -> None:
     ],
 )
 def test_what_cannot_be_trusted_is_no_result(records: Records, why: str) -> None:
-    """A mark stands in its place, and no goal is judged by it."""
+    """It is marked, and no goal is judged by it."""
     assert records.doubts(six("voltage")) == [why]
     assert voltage.verdict(records, six("voltage")).startswith("in doubt")
-    assert "| ° |" in voltage.headline(records) and "-46.0" not in voltage.headline(records)
+    assert "| -46.0 %° |" in voltage.headline(records)
+
+
+def test_a_page_goes_on_from_the_records_beside_it(tmp_path: Path) -> None:
+    """Filled from what it has published it is the same; a record keeps the calibration it was measured with."""
+    (tmp_path / "voltage.md").write_text("<!-- figures: headline -->\n<!-- end -->\n", encoding="utf-8")
+    found = measured(6.0, calibration=1.04).found
+    found[six("voltage").name]["calibration"] = 1.2
+    fill("voltage", voltage.FIGURES, found, tmp_path)
+    first = (tmp_path / "voltage.md").read_text(encoding="utf-8")
+    assert "in doubt: calibration 1.20" in first
+    fill("voltage", voltage.FIGURES, Records.of(tmp_path / "voltage-records.jsonl").found, tmp_path)
+    assert (tmp_path / "voltage.md").read_text(encoding="utf-8") == first
 
 
 def test_a_row_is_compared_with_one_device_just_before() -> None:
@@ -113,7 +124,7 @@ def test_a_row_is_compared_with_one_device_just_before() -> None:
 
 def test_a_group_that_is_slower_than_one_device_says_so() -> None:
     """And whether its plan did."""
-    ours = Cell("A", "bert-large", "joint", 4)
+    ours = Cell("A", "bert-l", "joint", 4)
     for predicted, word in ((11.0, "as planned"), (9.0, "not foreseen")):
         slow = record(ours, 12.0, predicted_full_s=predicted)
         barrier = ours.calibration()
@@ -124,7 +135,7 @@ def test_a_group_that_is_slower_than_one_device_says_so() -> None:
 
 def test_what_does_not_fit_says_so() -> None:
     """As the paper's OOM."""
-    cell = Cell("B", "bert-large", "sequence", 4)
+    cell = Cell("B", "bert-l", "sequence", 4)
     refusal = {"cell": cell.as_dict(), "refused": "sequence does not fit: device-4 lacks 300 MB"}
     assert "does not fit (OOM)" in galaxy.headline(of((cell, refusal)))
 
@@ -140,26 +151,17 @@ def test_a_slow_device_is_noticed_when_the_portal_says_so() -> None:
     assert "end | 1.0 s" in text and "wrong outputs | 0" in text
 
 
-def test_points_are_drawn_the_same_every_time(tmp_path: Path) -> None:
-    """A page that is filled again from the same records changes nothing."""
-    for name in ("one.png", "other.png"):
-        draw({"BERT-large": {"voltage": [(2.0, 0.7), (6.0, 0.5)]}}, "devices", "time", tmp_path / name)
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "other.png").read_bytes()
-
-
 def test_a_row_is_met_where_every_baseline_is_as_far_behind_as_in_the_paper() -> None:
     """One that is nearer is named, and so is one whose figure is no result."""
-    ours = Cell("A", "bert-large", "joint", 4)
+    ours = Cell("A", "bert-l", "joint", 4)
     barrier = ours.calibration()
 
     def against(sequence_s: float, periods: float = 20.0) -> str:
         times = {"tensor": 19.0, "sequence": sequence_s, "edgeshard": 36.0, "galaxy": 12.5}
-        cells = {Cell("A", "bert-large", method, 4): seconds for method, seconds in times.items()}
+        cells = {Cell("A", "bert-l", method, 4): seconds for method, seconds in times.items()}
         found = [(cell, record(cell, seconds)) for cell, seconds in cells.items()]
         found[0][1]["periods"] = periods
-        return galaxy.verdict(
-            of((barrier, record(barrier, 4.0)), (ours, record(ours, 10.0)), *found), "A", "bert-large"
-        )
+        return galaxy.verdict(of((barrier, record(barrier, 4.0)), (ours, record(ours, 10.0)), *found), "A", "bert-l")
 
     assert against(14.0) == "**met**"
     assert against(13.0) == "**missed**: sequence parallelism"

@@ -6,10 +6,23 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from itertools import cycle
 
 import numpy
 
+ROWS, SIZE, MATRICES = 64, 1024, 16
+"""Their weights come from memory, as those of a model's layers: 64 MiB are more than caches hold."""
+
 _burning = threading.Event()
+
+
+def streaming_products() -> Iterator[object]:
+    """One after the other, for ever."""
+    random = numpy.random.default_rng(1)
+    rows = random.standard_normal((ROWS, SIZE), dtype=numpy.float32)
+    for matrix in cycle([random.standard_normal((SIZE, SIZE), dtype=numpy.float32) for _ in range(MATRICES)]):
+        yield rows @ matrix
 
 
 def _listen() -> None:
@@ -25,7 +38,6 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         os.sched_setaffinity(0, {int(sys.argv[1])})
     threading.Thread(target=_listen, daemon=True).start()
-    one = numpy.random.default_rng(1).standard_normal((384, 1024), dtype=numpy.float32)
-    other = one.T.copy()
+    products = streaming_products()
     while _burning.wait():
-        one @ other
+        next(products)

@@ -16,6 +16,8 @@ FREE_MBIT = 0.0
 STANDARD_RUNS = 3
 """Of what others are compared with."""
 
+LOCAL_LAYERS, MOST_LAYERS = 4, 1 << 10
+
 MOST_BYTES = 1 << 40
 
 
@@ -40,7 +42,8 @@ class Environment:
 _S, _M, _L = 0.403, 0.825, 1.47
 """GHz of the paper's three settings of a Raspberry Pi."""
 
-_CORES = 0.29 / _M
+_A, _B = 0.3675 / _M, 0.29 / _M
+"""Cores that stand for a GHz in either environment: as many in all of its devices together."""
 
 EQUAL = {2: 0.8, 3: 0.4, 4: 0.4, 5: 0.28, 6: 0.26}
 """Cores of each of so many equal devices: those that share one of two cores take at most 0.85 of it."""
@@ -55,12 +58,13 @@ def _equal(count: int) -> Environment:
 ENVIRONMENTS: dict[str, Environment] = {
     "two": Environment("two of tests", (0.5,) * 2, (MOST_BYTES,) * 2),
     **{f"equal-{count}": _equal(count) for count in EQUAL},
-    "A": Environment("A, four RPi-M", (_M * _CORES,) * 4, (3 * GB // 2,) * 4),
+    "A": Environment("A, four RPi-M", (_M * _A,) * 4, (3 * GB // 2,) * 4),
     "B": Environment(
         "B, 1 : 1 : 0.56 : 0.27",
-        tuple(ghz * _CORES for ghz in (_L, _L, _M, _S)),
+        tuple(ghz * _B for ghz in (_L, _L, _M, _S)),
         (2 * GB, 2 * GB, 3 * GB // 2, GB),
         "A",
+        _B / _A,
     ),
 }
 
@@ -106,8 +110,8 @@ class Cell:
 
     @property
     def depth(self) -> int:
-        """Layers that are run."""
-        return self.layers or self.model.swept
+        """Layers that are run; of one device few, all alike."""
+        return self.layers or min(self.model.swept, LOCAL_LAYERS if self.method == LOCAL else MOST_LAYERS)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -21,19 +21,24 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
-from bench.edge.job import Job, LinksJob, Result
+from bench.edge.job import Job, LinksJob, ProductsJob, Result
 from bench.testbed import scenario as scenarios
 from bench.testbed.bed import Testbed
 from bench.testbed.machine import MachineWatch
 from bench.testbed.processes import environment
 from bench.testbed.scenario import load
 
+from device_agent.planning.table import Table
 from device_agent.profiling.links import LinksMeasured
 
 SCENARIO = Path(str(scenarios.__file__)).parent / "scenarios" / "edge.toml"
 TERMINAL = "terminal"
 DEVICES = tuple(f"device-{number}" for number in range(1, 7))
 RUN_WITHIN_S = 900.0
+
+PERIOD_US = 1000
+"""Of quotas: the shortest in which a device's share is the 1000 us that the kernel demands. Who begins in the middle of
+a period computes at a full core's speed first, and a barrier waits for who begins last."""
 
 
 class GroupFailed(RuntimeError):
@@ -103,7 +108,12 @@ class Devices:
         said, _ = self._done(names, LinksJob((TERMINAL, *names)))
         return msgspec.convert(said, list[LinksMeasured])
 
-    def _done(self, names: Sequence[str], job: Job | LinksJob) -> tuple[Any, dict[str, Any]]:
+    def products(self, names: Sequence[str], job: ProductsJob) -> list[dict[str, Table]]:
+        """What each of these devices takes for the parts of a layer, in CPU seconds: under its quota, all at once."""
+        said, _ = self._done(names, job)
+        return msgspec.convert(said, list[dict[str, Table]])
+
+    def _done(self, names: Sequence[str], job: Job | LinksJob | ProductsJob) -> tuple[Any, dict[str, Any]]:
         for name in DEVICES:
             self._bed.host(name).lift_quota()
         self._say((list(names), job))
@@ -111,7 +121,7 @@ class Devices:
             raise GroupFailed("the members did not come")
         quotas = {name: cores for name, cores in zip(DEVICES, self.quotas, strict=True) if cores}
         for name, cores in quotas.items():
-            self._bed.host(name).set_cores(cores)
+            self._bed.host(name).set_cores(cores, PERIOD_US)
         others = [name for name in quotas if name not in names and name in self._started]
         self._tell(others, "burn")
         watch = MachineWatch(quotas, lambda: {name: self._bed.usage(name) for name in quotas})

@@ -47,6 +47,20 @@ class LinksJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="lin
     names: tuple[str, ...]
 
 
+class ProductsJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="products"):
+    """Measure the parts of a layer, as the product does, in all members at once: each pays for the others' use of
+    caches and memory as in a plan.
+
+    Attributes:
+        shape: which of ``shapes.SHAPES``.
+        rows: no more are measured.
+    """
+
+    shape: str
+    rows: int
+    dtype: str
+
+
 class Moment(msgspec.Struct, frozen=True):
     """What one member did for one head, on the one clock of all processes of this machine.
 
@@ -54,8 +68,7 @@ class Moment(msgspec.Struct, frozen=True):
         entered, left: when its rows had come, and when its part of the last layer was done.
         waits: seconds in which it waited for others or read what they sent, by the kind of exchange.
         exchanges: places at which it waited for them.
-        cpu_s: CPU seconds of the thread that computes; of all threads with ``process_s``.
-        stretches: seconds between waits, one after the other.
+        cpu_s: CPU seconds of all threads.
     """
 
     entered: float
@@ -63,8 +76,6 @@ class Moment(msgspec.Struct, frozen=True):
     waits: dict[str, float]
     exchanges: int
     cpu_s: float
-    process_s: float
-    stretches: list[float]
 
 
 class Report(msgspec.Struct, frozen=True):

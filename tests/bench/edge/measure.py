@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, MOST_BYTES, Cell
-from bench.edge.groups import DEVICES, TERMINAL, Devices, GroupFailed
-from bench.edge.job import Job, Moment, Result
-from bench.edge.measured import Tables, profile, tables
+from bench.edge.groups import DEVICES, PERIOD_US, TERMINAL, Devices, GroupFailed
+from bench.edge.job import Job, Moment, ProductsJob, Result
+from bench.edge.measured import Tables, profile
 from bench.edge.methods import BARRIERS, METHODS, thinned
+from bench.edge.shapes import SHAPES
 from bench.page import machine
 from bench.testbed.cgroups import quota_of
 
@@ -35,6 +36,9 @@ that stand for 500 Mb/s."""
 REFERENCE_MBIT = 500.0
 
 FEW = 5
+
+FEW_LAYERS, FEW_RUNS = 2, 2
+"""Of one device, which is measured before each cell."""
 
 LAST = ("waits", "computes", "cpu")
 """Of each member, in the last run."""
@@ -89,15 +93,14 @@ class Measurement:
         environment, model = ENVIRONMENTS[cell.environment], cell.model
         slower = [1 / cores for cores in environment.cores]
         one: Record = {}
+        barrier: Record = {}
         if cell.method != LOCAL:
             self.record(cell.local(), say)
             # This machine is faster now and slower then: one device is measured again, just before.
-            one = self._measured(replace(cell.local(), runs=1), say)
+            one = self._measured(replace(cell.local(), layers=FEW_LAYERS, runs=FEW_RUNS), say)
             slower = [each * one["slower"] for each in slower]
         if cell.method in BARRIERS:
-            # Cores are faster now and slower then, and who waits for all waits for the slowest.
             barrier = self.record(cell.calibration(len(environment.cores)), say)
-            slower = [each * barrier["uneven"] for each in slower]
         mb_s = 0.0
         if cell.mbit:
             mb_s = self._mb_s(cell.reference(), say) * environment.faster * cell.mbit / REFERENCE_MBIT
@@ -124,6 +127,8 @@ class Measurement:
         result, watched = self._devices.run(_ranked(joined), job)
         found = numbers(cell, result, run.members)
         found |= {"predicted_layers_s": layers_s, "predicted_full_s": full}
+        if barrier:
+            found["calibration"] = barrier["over_quota"]
         if one:
             found["one_s"] = one["full_s"]
         else:
@@ -157,9 +162,17 @@ class Measurement:
             file.write_bytes(msgspec.json.encode(self._devices.links(cell.names)))
         return msgspec.json.decode(file.read_bytes(), type=list[LinksMeasured])
 
-    def _known(self, cell: Cell) -> Tables:
-        """Products of one core, measured once for each shape."""
-        return tables(cell.model, cell.dtype, self._folder / f"{cell.shape}_{cell.dtype}.profile")
+    def _known(self, cell: Cell) -> list[Tables]:
+        """CPU seconds of each device, measured once for each shape and kind of devices."""
+        environment = cell.reference().environment
+        file = self._folder / f"{environment}_{cell.shape}_{cell.dtype}.profile"
+        if not file.is_file():
+            cores = ENVIRONMENTS[environment].cores
+            self._devices.set_quotas(cores)
+            job = ProductsJob(cell.shape, max(cell.model.rows, SHAPES[cell.shape].rows), cell.dtype)
+            found = self._devices.products(DEVICES[: len(cores)], job)
+            file.write_bytes(msgspec.json.encode(found))
+        return msgspec.json.decode(file.read_bytes(), type=list[Tables])
 
 
 def said(record: Record) -> str:
@@ -207,34 +220,28 @@ def one_run(total_s: float, moments: Sequence[Moment], cell: Cell) -> Record:
     """Of one forward: seconds of all, of its layers alone and for the model's full depth; where they went.
 
     A layer's seconds are split at the member that computes longest: it computes, and the rest of the time it waits.
+    ``over_quota``: they are so many times what the member needs whose CPU seconds take longest by its quota.
     """
     layers_s = max(moment.left for moment in moments) - min(moment.entered for moment in moments)
     computes = [moment.left - moment.entered - _waited(moment) for moment in moments]
     most = computes.index(max(computes))
     exchanges = max(moments[most].exchanges - 1, 1)
-    quota_s = quota_of(min(ENVIRONMENTS[cell.environment].cores[: cell.devices]))[1] / 1e6
+    cores = ENVIRONMENTS[cell.environment].cores
+    quota_s = quota_of(min(cores[: cell.devices]), PERIOD_US)[1] / 1e6
     full = total_s + (cell.model.layers / cell.depth - 1) * layers_s
     return {
         "total_s": total_s,
         "layers_s": layers_s,
         "full_s": layers_s * cell.model.layers / cell.depth if cell.method == LOCAL else full,
         "compute_s": max(computes) / cell.depth,
-        "compute_mean_s": statistics.fmean(computes) / cell.depth,
         "wait_s": (layers_s - max(computes)) / cell.depth,
         "ends_s": total_s - layers_s,
+        "over_quota": layers_s / max(moment.cpu_s / share for moment, share in zip(moments, cores, strict=False)),
         "periods": max(computes) / exchanges / quota_s,
-        "uneven": uneven([moment.stretches for moment in moments]),
-        "other_threads": statistics.fmean(each.process_s - each.cpu_s for each in moments) / cell.depth,
         "waits": [moment.waits for moment in moments],
         "computes": computes,
         "cpu": [moment.cpu_s for moment in moments],
     }
-
-
-def uneven(stretches: Sequence[Sequence[float]]) -> float:
-    """How many times as long as the mean the slowest member takes between two barriers: by member, in their order."""
-    between = list(zip(*stretches, strict=False))
-    return sum(map(max, between)) / sum(map(statistics.fmean, between)) if between else 1.0
 
 
 def _waited(moment: Moment) -> float:

@@ -1,20 +1,14 @@
-"""What products take on one core of this machine, as the profile that plans are made from. Quotas make it slower."""
+"""What was measured of devices and links, as the profile that plans are made from. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 
-import msgspec
-import torch
-from bench.edge.shapes import Shape
-from bench.edge.weights import RandomCheckpoint
 from msgspec.structs import replace
 
 from device_agent.planning.profile import VERSION, DeviceProfile, LinkProfile, Profile
 from device_agent.planning.table import Table
-from device_agent.profiling.compute import measured_seconds
 from device_agent.profiling.links import LinksMeasured
 
 RTT_S = 1e-3
@@ -27,32 +21,23 @@ TINY_S = 1e-9
 Tables = dict[str, Table]
 
 
-def tables(shape: Shape, dtype: str, file: Path) -> Tables:
-    """Seconds of all parts of a layer, as the product measures them; read where a file has them, so that one run has
-    one profile. Embedding and head are the terminal's, and take nothing here."""
-    if file.is_file():
-        return msgspec.json.decode(file.read_bytes(), type=Tables)
-    found = measured_seconds(RandomCheckpoint(shape.spec(shape.swept)), getattr(torch, dtype), quick=True)
-    found |= {part: Table(((1,),), (TINY_S,)) for part in ("embedding", "head")}
-    file.write_bytes(msgspec.json.encode(found))
-    return found
-
-
 def profile(
-    of: Tables,
+    of: Sequence[Tables],
     slower: Sequence[float],
     budgets: Sequence[int],
     mb_s: float,
     measured: Sequence[LinksMeasured] = (),
 ) -> Profile:
-    """Of a group: each device takes so many times as long, and the terminal nothing; all ports are alike.
+    """Of a group: each device takes so many times as long as its tables say; all ports are alike. Embedding and head
+    are the terminal's, and take nothing here.
 
     mb_s: 10^6 bytes a second; 0: free. measured: by devices, of the links between them; the terminal's are as set.
     """
-    scaled = [(f"device-{number}", factor) for number, factor in enumerate(slower, 1)]
+    ends = {part: Table(((1,),), (TINY_S,)) for part in ("embedding", "head")}
+    every = [(f"device-{number}", *each) for number, each in enumerate(zip(of, slower, budgets, strict=False), 1)]
     devices = [
-        DeviceProfile(name, budget, DISK_BYTES, {part: _times(table, factor) for part, table in of.items()})
-        for (name, factor), budget in zip([*scaled, ("terminal", 1.0)], [*budgets, DISK_BYTES], strict=True)
+        DeviceProfile(name, budget, DISK_BYTES, {part: _times(table, factor) for part, table in found.items()} | ends)
+        for name, found, factor, budget in [*every, ("terminal", of[0], 1.0, DISK_BYTES)]
     ]
     known = Profile(VERSION, "random", "float32", tuple(devices), _links(devices, mb_s))
     if not measured:

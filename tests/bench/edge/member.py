@@ -9,19 +9,23 @@ import asyncio
 import ctypes
 import os
 import sys
+import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Union
 
 import msgspec
 import torch
-from bench.edge.job import BEGIN, LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, LinksJob, Report
+from bench.edge.burn import streaming_products
+from bench.edge.job import BEGIN, LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, LinksJob, ProductsJob, Report
 from bench.edge.shapes import SHAPES
 from bench.edge.watched import WatchedCollectives, WatchedWorker
 from bench.edge.weights import RandomCheckpoint
 
 from device_agent.group.held import HeldLayer
 from device_agent.group.joined_plan import JoinedPlan
+from device_agent.profiling.compute import measured_seconds
 from device_agent.profiling.links import measure_links
 from peers.board import PeerLost
 from peers.fabric import Fabric
@@ -33,11 +37,13 @@ AGAIN_S = 0.3
 
 def work(name: str, membership: Membership) -> None:
     """One job, to the report; blocks."""
-    job = msgspec.json.decode(membership.plan, type=Union[Job, LinksJob])
+    job = msgspec.json.decode(membership.plan, type=Union[Job, LinksJob, ProductsJob])
     if isinstance(job, Job):
         run(job, name, membership)
-    else:
+    elif isinstance(job, LinksJob):
         measure(job, membership)
+    else:
+        measure_products(job, membership)
 
 
 def measure(job: LinksJob, membership: Membership) -> None:
@@ -50,6 +56,21 @@ def measure(job: LinksJob, membership: Membership) -> None:
         board.post(f"{REPORT}{rank}", msgspec.json.encode(found))
         with suppress(PeerLost):  # The portal ends it once it has all.
             board.get("end", WITHIN_S)
+
+
+def measure_products(job: ProductsJob, membership: Membership) -> None:
+    """CPU seconds of each part; who is done goes on computing until all are."""
+    rank, board, shape = membership.rank, membership.board, SHAPES[job.shape]
+    spec = replace(shape.spec(shape.swept), max_positions=job.rows)
+    checkpoint, dtype = RandomCheckpoint(spec), getattr(torch, job.dtype)
+    board.post(f"{LOADED}{rank}", b"")
+    board.get(BEGIN, WITHIN_S)
+    found = measured_seconds(checkpoint, dtype, quick=True, clock=time.thread_time)
+    board.post(f"{REPORT}{rank}", msgspec.json.encode(found))
+    products = streaming_products()
+    with suppress(PeerLost):
+        while not board.has(["end"]):
+            next(products)
 
 
 def run(job: Job, name: str, membership: Membership) -> None:

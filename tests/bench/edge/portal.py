@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import nullcontext
 from typing import Any, Union
 
 import msgspec
 import torch
-from bench.edge.job import BEGIN, LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, LinksJob, Report, Result
+from bench.edge.job import BEGIN, LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, LinksJob, ProductsJob, Report, Result
 from bench.edge.shapes import SHAPES
 
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.life import GroupLife
 from device_agent.group.submodel import GroupSubmodel
-from device_agent.profiling.links import LinksMeasured
 from peers.board import PeerLost
 from peers.fabric import Fabric
 from peers.group import Group
@@ -88,21 +88,21 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
         group.end(why)
 
 
-async def measured(rendezvous: Rendezvous, epoch: int, job: LinksJob) -> list[LinksMeasured]:
-    """What all members have measured of their links. Raises PeerLost."""
-    ranks, told = range(1, len(job.names)), msgspec.json.encode(job)
-    group = rendezvous.open(epoch, dict.fromkeys(ranks, told), dict(zip(ranks, job.names[1:], strict=True)))
+async def measured(rendezvous: Rendezvous, epoch: int, job: LinksJob | ProductsJob, names: list[str]) -> list[Any]:
+    """What all members have measured of their links, or of their products. Raises PeerLost."""
+    ranks, told = range(1, 1 + len(names)), msgspec.json.encode(job)
+    group = rendezvous.open(epoch, dict.fromkeys(ranks, told), dict(zip(ranks, names, strict=True)))
     try:
-        with await opened(rendezvous, group):
+        with await opened(rendezvous, group) if isinstance(job, LinksJob) else nullcontext():
             for rank in ranks:
                 await asyncio.to_thread(group.board.get, f"{LOADED}{rank}", WITHIN_S)
             say({"loaded": True})
             await asyncio.to_thread(sys.stdin.readline)
             group.board.post(BEGIN, b"")
             posted = [await asyncio.to_thread(group.board.get, f"{REPORT}{rank}", WITHIN_S) for rank in ranks]
-            return [msgspec.json.decode(each, type=LinksMeasured) for each in posted]
+            return [msgspec.json.decode(each) for each in posted]
     finally:
-        group.end("links are measured")
+        group.end("all is measured")
 
 
 async def opened(rendezvous: Rendezvous, group: Group) -> Fabric:
@@ -124,8 +124,11 @@ async def main() -> None:
         epoch = 0
         while line := await asyncio.to_thread(sys.stdin.readline):
             epoch += 1
-            names, job = msgspec.json.decode(line, type=tuple[list[str], Union[Job, LinksJob]])
-            say(await (do(rendezvous, epoch, job, names) if isinstance(job, Job) else measured(rendezvous, epoch, job)))
+            names, job = msgspec.json.decode(line, type=tuple[list[str], Union[Job, LinksJob, ProductsJob]])
+            doing = (
+                do(rendezvous, epoch, job, names) if isinstance(job, Job) else measured(rendezvous, epoch, job, names)
+            )
+            say(await doing)
 
 
 if __name__ == "__main__":

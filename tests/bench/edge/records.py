@@ -13,13 +13,16 @@ from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, Cell
 Record = dict[str, Any]
 
 CALIBRATED = 1.05
-"""So far from its prediction may a group be whose links cost nothing; else none of that shape's rows is a result."""
+"""So far from what its quotas give may a group be whose links cost nothing; else none of its rows is a result."""
 
 SHORT_WORK = 8.0
 """Periods of the quota that work between two barriers should last."""
 
 DOUBTFUL = "°"
 """Behind a figure that is no result."""
+
+UNPUBLISHED = ("waits", "computes", "cpu", "seconds", "cores")
+"""What a record has for whoever looks into a run, and no page shows."""
 
 
 class Records:
@@ -33,10 +36,23 @@ class Records:
         self.found = found
 
     @classmethod
-    def of(cls, folder: Path) -> Records:
-        """Those of a folder."""
-        files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    def of(cls, source: Path) -> Records:
+        """Those of a folder, or of a file with one on each line; none where there is neither."""
+        if source.is_file():
+            lines = map(json.loads, source.read_text(encoding="utf-8").splitlines())
+            return cls({line.pop("name"): line for line in lines})
+        files = sorted(source.glob("*.json")) if source.is_dir() else []
         return cls({file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files})
+
+    def lines(self) -> str:
+        """What ``of`` reads from a file: as far as pages show it."""
+        shown = {
+            name: {key: value for key, value in record.items() if key not in UNPUBLISHED}
+            for name, record in sorted(self.found.items())
+        }
+        return "".join(
+            f"{json.dumps({'name': name, **found}, separators=(',', ':'))}\n" for name, found in shown.items()
+        )
 
     def get(self, cell: Cell) -> Record | None:
         """A cell's, if it was measured, or refused."""
@@ -90,28 +106,24 @@ class Records:
         return found
 
     def calibrated(self, cell: Cell) -> float | None:
-        """How many times as long as predicted the layers of its devices take over free links."""
-        record = self._calibration(cell)
-        return None if record is None else float(record["layers_s"] / record["predicted_layers_s"])
-
-    def uneven(self, cell: Cell) -> float | None:
-        """How many times as long as the mean the slowest of its devices takes between two barriers."""
-        record = self._calibration(cell)
-        return None if record is None else float(record["uneven"])
-
-    def _calibration(self, cell: Cell) -> Record | None:
+        """How many times as long the layers of its devices take over free links as the CPU time of the slowest of them
+        does by its quota: as measured before it, also where another run has measured that again since."""
+        record = self.get(cell) or {}
+        if "calibration" in record:
+            return float(record["calibration"])
         count = len(ENVIRONMENTS[cell.environment].cores)
-        return self.get(replace(cell.calibration(count), rows=0, dtype="float32"))
+        barrier = self.get(replace(cell.calibration(count), rows=0, dtype="float32"))
+        return None if barrier is None else float(barrier["over_quota"])
 
     def value(self, cell: Cell, key: str) -> float:
         """A number of a cell's record; not a number where there is none."""
         return float((self.get(cell) or {}).get(key, math.nan))
 
     def marked(self, cell: Cell, text: str) -> str:
-        """A figure of a cell for a table; a mark in its place where it is in doubt, "–" where there is none."""
+        """A figure of a cell for a table, with a mark where it is in doubt; "–" where there is none."""
         record = self.get(cell)
         if record is None:
             return "–"
         if "refused" in record:
             return "does not fit"
-        return DOUBTFUL if self.doubts(cell) else text
+        return f"{text}{DOUBTFUL}" if self.doubts(cell) else text

@@ -78,6 +78,7 @@ _LAYERS = "num_hidden_layers"
 SHAPES: dict[str, Shape] = {
     "tiny": Shape("of tests", _gpt2(8, 64, 4), "n_layer", 8, 48),
     "bert-large": Shape("BERT-large", _bert(24, 1024, 16), _LAYERS, 24, 200),
+    "bert-l": Shape("BERT-large", _bert(24, 1024, 16), _LAYERS, 24, 284),
     "vit-base": Shape("ViT-base", _vit(12, 768, 12, 16), _LAYERS, 12, 197),
     "gpt2": Shape("GPT-2", _gpt2(12, 768, 12), "n_layer", 12, 200),
     "distilbert": Shape(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bench.edge.cells import CALIBRATION, LOCAL, Cell
+from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, Cell
 from bench.edge.methods import METHODS
 from bench.edge.records import Record, Records
 from bench.edge.shapes import SHAPES
@@ -98,7 +98,11 @@ def products(records: Records, cells: Sequence[Cell]) -> str:
         others = [each for each in cells_of(records) if each.shape == cell.shape and each.mbit == 500.0]
         mb_s = next((records.found[each.name]["mb_s"] for each in others if each.environment == cell.environment), 0.0)
         layer = record["layers_s"] / cell.depth
-        off, uneven = records.calibrated(cell), records.uneven(cell)
+        off, barrier = (
+            records.calibrated(cell),
+            records.get(cell.calibration(len(ENVIRONMENTS[cell.environment].cores))),
+        )
+        more = barrier and barrier["layers_s"] / barrier["predicted_layers_s"]
         rows.append(
             [
                 title(cell),
@@ -106,8 +110,8 @@ def products(records: Records, cells: Sequence[Cell]) -> str:
                 f"{layer * 1e3:.0f}",
                 f"{record['full_s']:.2f}",
                 f"{mb_s * 8:.2f}",
-                "–" if uneven is None else f"{uneven:.2f}",
                 "–" if off is None else f"{off:.2f}",
+                "–" if more is None else f"{more:.2f}",
             ]
         )
     head = [
@@ -116,8 +120,8 @@ def products(records: Records, cells: Sequence[Cell]) -> str:
         "a layer on one device, ms",
         "the model, s",
         "Mb/s that stand for 500",
-        "slowest : mean",
         "calibration",
+        "measured : predicted",
     ]
     return shown(head, rows, 2)
 

@@ -5,7 +5,6 @@ The product's own code runs; only when its waits begin and end is written down.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -22,9 +21,6 @@ from peers.exchange import Exchange
 from peers.gathering import OwnTiles
 from peers.reduction import Reduction
 
-SHORT_S = 0.005
-"""No layer takes less."""
-
 
 class WatchedCollectives(Collectives):
     """Writes down what its callers wait for.
@@ -33,7 +29,6 @@ class WatchedCollectives(Collectives):
         waits: seconds, by kind.
         exchanges: places at which it waited.
         entered: when the rows of this step had come from the portal; 0: not yet.
-        stretches: seconds between two waits, but for what little is done between tiles.
     """
 
     def begin(self) -> None:
@@ -42,8 +37,6 @@ class WatchedCollectives(Collectives):
         self.exchanges = 0
         self._last = "", ""
         self.entered = 0.0
-        self.stretches: list[float] = []
-        self._left = math.inf
 
     def all_gather_given(self, whole: torch.Tensor, shares: Sequence[int], **options: Any) -> OwnTiles:
         found = super().all_gather_given(whole, shares, **options)
@@ -79,9 +72,6 @@ class WatchedCollectives(Collectives):
             finally:
                 ended = time.perf_counter()
                 self.waits[kind] += ended - began
-                if began - self._left > SHORT_S:
-                    self.stretches.append(began - self._left)
-                self._left = ended
                 if kind == "entry":
                     self.entered = ended
 
@@ -101,13 +91,11 @@ class WatchedWorker(Worker):
 
     def do(self, head: GroupHead, given: torch.Tensor | None = None) -> torch.Tensor | None:
         self.watch.begin()
-        began, cpu, process = time.perf_counter(), time.thread_time(), time.process_time()
+        began, cpu = time.perf_counter(), time.process_time()
         found = super().do(head, given)
         if self.watch.exchanges:
             left = time.perf_counter()
             waits = dict(self.watch.waits)
-            spent = time.thread_time() - cpu, time.process_time() - process
-            self.moments.append(
-                Moment(self.watch.entered or began, left, waits, self.watch.exchanges, *spent, self.watch.stretches)
-            )
+            spent = time.process_time() - cpu
+            self.moments.append(Moment(self.watch.entered or began, left, waits, self.watch.exchanges, spent))
         return found

@@ -37,9 +37,10 @@ class Usage:
     memory_peak_bytes: int
 
 
-def quota_of(cores: float) -> tuple[int, int]:
-    """Quota and period in microseconds that give ``cores`` of CPU, above 0."""
-    period = max(PERIOD_US, math.ceil(LEAST_QUOTA_US / cores))
+def quota_of(cores: float, period_us: int = PERIOD_US) -> tuple[int, int]:
+    """Quota and period in microseconds that give ``cores`` of CPU, above 0; the period is as short as the kernel allows
+    where ``period_us`` is shorter."""
+    period = max(period_us, math.ceil(LEAST_QUOTA_US / cores))
     return max(LEAST_QUOTA_US, round(cores * period)), period
 
 
@@ -82,9 +83,9 @@ class HostGroup(ABC):
         for each in apart:
             self._set_quota(each, cores)
 
-    def set_cores(self, cores: float) -> None:
+    def set_cores(self, cores: float, period_us: int = PERIOD_US) -> None:
         """The CPU quota from now on; 0 is none."""
-        self._set_quota(self.folders["cpu"], cores)
+        self._set_quota(self.folders["cpu"], cores, period_us)
 
     def _throttled(self, name: str) -> int:
         """The sum of this count over the host and what is set apart on it, as long as that runs."""
@@ -92,7 +93,7 @@ class HostGroup(ABC):
         return sum(_counts(each).get(name, 0) for each in (cpu / "cpu.stat", *cpu.glob("*/process-*/cpu.stat")))
 
     @abstractmethod
-    def _set_quota(self, folder: Path, cores: float) -> None:
+    def _set_quota(self, folder: Path, cores: float, period_us: int = PERIOD_US) -> None:
         """The quota of a cgroup of the CPU's controller; 0 is none."""
 
     @abstractmethod
@@ -116,8 +117,8 @@ class HostGroup(ABC):
 class HostGroupV1(HostGroup):
     """With a hierarchy for each controller."""
 
-    def _set_quota(self, folder: Path, cores: float) -> None:
-        quota, period = quota_of(cores) if cores else (-1, PERIOD_US)
+    def _set_quota(self, folder: Path, cores: float, period_us: int = PERIOD_US) -> None:
+        quota, period = quota_of(cores, period_us) if cores else (-1, PERIOD_US)
         if int((folder / "cpu.cfs_period_us").read_text()) != period:
             (folder / "cpu.cfs_quota_us").write_text("-1")  # The old quota may not fit the new period.
             (folder / "cpu.cfs_period_us").write_text(str(period))
@@ -147,8 +148,8 @@ class HostGroupV1(HostGroup):
 class HostGroupV2(HostGroup):
     """With one hierarchy for all controllers."""
 
-    def _set_quota(self, folder: Path, cores: float) -> None:
-        quota, period = quota_of(cores) if cores else ("max", PERIOD_US)
+    def _set_quota(self, folder: Path, cores: float, period_us: int = PERIOD_US) -> None:
+        quota, period = quota_of(cores, period_us) if cores else ("max", PERIOD_US)
         (folder / "cpu.max").write_text(f"{quota} {period}")
 
     def _hand_down(self, leaf: Leaf) -> None:

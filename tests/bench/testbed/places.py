@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from bench.testbed.cgroups import HostGroup, Usage
+from bench.testbed.cgroups import PERIOD_US, HostGroup, Usage
 from bench.testbed.leaf import Leaf
 from bench.testbed.relay import Relay
 from bench.testbed.scenario import Host, Link
@@ -26,11 +26,11 @@ class BedHost:
         self.group = group
         self.set_cores(host.cores)
 
-    def set_cores(self, cores: float) -> None:
+    def set_cores(self, cores: float, period_us: int = PERIOD_US) -> None:
         """Its CPU quota from now on; 0 is none. Raises ValueError where it is negative."""
         if cores < 0:
             raise ValueError(f"{self.name}: a CPU quota is not negative: {cores}")
-        self.group.set_cores(cores)
+        self.group.set_cores(cores, period_us)
         self.cores = cores
 
     def lift_quota(self) -> None:
