@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
-from bench.edge.job import Job, LinksJob, ProductsJob, Result
+from bench.edge.job import Job, LinksJob, ProductsJob, Result, TrialJob
 from bench.testbed import scenario as scenarios
 from bench.testbed.bed import Testbed
 from bench.testbed.machine import MachineWatch
@@ -35,6 +35,9 @@ SCENARIO = Path(str(scenarios.__file__)).parent / "scenarios" / "edge.toml"
 TERMINAL = "terminal"
 DEVICES = tuple(f"device-{number}" for number in range(1, 7))
 RUN_WITHIN_S = 900.0
+
+TRIAL = 64
+"""Products: about 0.1 s of CPU."""
 
 PERIOD_US = 1000
 """Of quotas: the shortest in which a device's share is the 1000 us that the kernel demands. Who begins in the middle of
@@ -113,7 +116,12 @@ class Devices:
         said, _ = self._done(names, job)
         return msgspec.convert(said, list[dict[str, Table]])
 
-    def _done(self, names: Sequence[str], job: Job | LinksJob | ProductsJob) -> tuple[Any, dict[str, Any]]:
+    def trial(self, names: Sequence[str]) -> list[float]:
+        """CPU seconds that the same products take each of these devices now, in the same way."""
+        said, _ = self._done(names, TrialJob(TRIAL))
+        return msgspec.convert(said, list[float])
+
+    def _done(self, names: Sequence[str], job: Job | LinksJob | ProductsJob | TrialJob) -> tuple[Any, dict[str, Any]]:
         for name in DEVICES:
             self._bed.host(name).lift_quota()
         self._say((list(names), job))

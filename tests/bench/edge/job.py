@@ -61,6 +61,12 @@ class ProductsJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     dtype: str
 
 
+class TrialJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="trial"):
+    """So many products that are always the same, in all members at once: how fast these devices are now."""
+
+    products: int
+
+
 class Moment(msgspec.Struct, frozen=True):
     """What one member did for one head, on the one clock of all processes of this machine.
 

@@ -6,10 +6,9 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, MOST_BYTES, Cell
@@ -37,11 +36,15 @@ REFERENCE_MBIT = 500.0
 
 FEW = 5
 
-FEW_LAYERS, FEW_RUNS = 2, 2
-"""Of one device, which is measured before each cell."""
-
 LAST = ("waits", "computes", "cpu")
 """Of each member, in the last run."""
+
+
+class Products(NamedTuple):
+    """CPU seconds of each device: of a trial just before, and of the parts of a layer."""
+
+    trial: list[float]
+    tables: list[Tables]
 
 
 class Measurement:
@@ -91,25 +94,25 @@ class Measurement:
 
     def _measured(self, cell: Cell, say: Callable[[str], None]) -> Record:
         environment, model = ENVIRONMENTS[cell.environment], cell.model
-        slower = [1 / cores for cores in environment.cores]
         one: Record = {}
         barrier: Record = {}
         if cell.method != LOCAL:
-            self.record(cell.local(), say)
-            # This machine is faster now and slower then: one device is measured again, just before.
-            one = self._measured(replace(cell.local(), layers=FEW_LAYERS, runs=FEW_RUNS), say)
-            slower = [each * one["slower"] for each in slower]
+            one = self.record(cell.local(), say)
         if cell.method in BARRIERS:
             barrier = self.record(cell.calibration(len(environment.cores)), say)
         mb_s = 0.0
         if cell.mbit:
             mb_s = self._mb_s(cell.reference(), say) * environment.faster * cell.mbit / REFERENCE_MBIT
         known = self._known(cell)
+        # This machine is faster now and slower then: the same products say by how much, for all methods alike.
+        self._devices.set_quotas(environment.cores)
+        now = self._devices.trial(DEVICES[: len(environment.cores)])
+        drift = [after / before for after, before in zip(now, known.trial, strict=False)]
+        slower = [each / cores for each, cores in zip(drift, environment.cores, strict=True)]
         budgets = [MOST_BYTES] * len(slower) if cell.method in (LOCAL, CALIBRATION) else list(environment.budgets)
         work = Work(model.rows, cell.new, model.rows)
-        task = Task(
-            model.model(), profile(known, slower, budgets, mb_s, self._links(cell, mb_s)), cell.names, TERMINAL, work
-        )
+        of = profile(known.tables, slower, budgets, mb_s, self._links(cell, mb_s))
+        task = Task(model.model(), of, cell.names, TERMINAL, work)
         try:
             plan = METHODS[cell.method][1](task)
         except DoesNotFit as error:
@@ -126,13 +129,11 @@ class Measurement:
         job = Job(cell.shape, cell.depth, model.rows, joined.written(), cell.runs, cell.new, cell.dtype)
         result, watched = self._devices.run(_ranked(joined), job)
         found = numbers(cell, result, run.members)
-        found |= {"predicted_layers_s": layers_s, "predicted_full_s": full}
+        found |= {"predicted_layers_s": layers_s, "predicted_full_s": full, "drift": drift[0]}
         if barrier:
             found["calibration"] = barrier["over_quota"]
         if one:
-            found["one_s"] = one["full_s"]
-        else:
-            found["slower"] = found["layers_s"] / layers_s
+            found["one_s"] = one["full_s"] * drift[0] / one["drift"]
         found |= {"mb_s": mb_s, "plan": words(plan), "cores": environment.cores}
         if cell.new:
             found["predicted_step_s"] = short.step(run).seconds
@@ -146,7 +147,7 @@ class Measurement:
         local_s = self.record(reference, say)["full_s"]
         environment, model = ENVIRONMENTS[reference.environment], reference.model
         slower = [1 / cores for cores in environment.cores]
-        free = profile(self._known(reference), slower, environment.budgets, 0.0)
+        free = profile(self._known(reference).tables, slower, environment.budgets, 0.0)
         names = DEVICES[: len(slower)]
         task = Task(model.model(), free, names, TERMINAL, Work(model.rows, 0, model.rows))
         return self._communication(reference.shape, task, local_s)
@@ -162,17 +163,17 @@ class Measurement:
             file.write_bytes(msgspec.json.encode(self._devices.links(cell.names)))
         return msgspec.json.decode(file.read_bytes(), type=list[LinksMeasured])
 
-    def _known(self, cell: Cell) -> list[Tables]:
-        """CPU seconds of each device, measured once for each shape and kind of devices."""
+    def _known(self, cell: Cell) -> Products:
+        """Of each device, measured once for each shape and kind of devices."""
         environment = cell.reference().environment
         file = self._folder / f"{environment}_{cell.shape}_{cell.dtype}.profile"
         if not file.is_file():
             cores = ENVIRONMENTS[environment].cores
             self._devices.set_quotas(cores)
             job = ProductsJob(cell.shape, max(cell.model.rows, SHAPES[cell.shape].rows), cell.dtype)
-            found = self._devices.products(DEVICES[: len(cores)], job)
-            file.write_bytes(msgspec.json.encode(found))
-        return msgspec.json.decode(file.read_bytes(), type=list[Tables])
+            names = DEVICES[: len(cores)]
+            file.write_bytes(msgspec.json.encode((self._devices.trial(names), self._devices.products(names, job))))
+        return Products(*msgspec.json.decode(file.read_bytes(), type=tuple[list[float], list[Tables]]))
 
 
 def said(record: Record) -> str:

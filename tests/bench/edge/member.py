@@ -18,7 +18,7 @@ from typing import Any, Union
 import msgspec
 import torch
 from bench.edge.burn import streaming_products
-from bench.edge.job import BEGIN, LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, LinksJob, ProductsJob, Report
+from bench.edge.job import BEGIN, LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, LinksJob, ProductsJob, Report, TrialJob
 from bench.edge.shapes import SHAPES
 from bench.edge.watched import WatchedCollectives, WatchedWorker
 from bench.edge.weights import RandomCheckpoint
@@ -37,7 +37,7 @@ AGAIN_S = 0.3
 
 def work(name: str, membership: Membership) -> None:
     """One job, to the report; blocks."""
-    job = msgspec.json.decode(membership.plan, type=Union[Job, LinksJob, ProductsJob])
+    job = msgspec.json.decode(membership.plan, type=Union[Job, LinksJob, ProductsJob, TrialJob])
     if isinstance(job, Job):
         run(job, name, membership)
     elif isinstance(job, LinksJob):
@@ -58,16 +58,23 @@ def measure(job: LinksJob, membership: Membership) -> None:
             board.get("end", WITHIN_S)
 
 
-def measure_products(job: ProductsJob, membership: Membership) -> None:
-    """CPU seconds of each part; who is done goes on computing until all are."""
-    rank, board, shape = membership.rank, membership.board, SHAPES[job.shape]
-    spec = replace(shape.spec(shape.swept), max_positions=job.rows)
-    checkpoint, dtype = RandomCheckpoint(spec), getattr(torch, job.dtype)
+def measure_products(job: ProductsJob | TrialJob, membership: Membership) -> None:
+    """CPU seconds of each part, or of a trial; who is done goes on computing until all are."""
+    rank, board, products = membership.rank, membership.board, streaming_products()
+    next(products)
     board.post(f"{LOADED}{rank}", b"")
     board.get(BEGIN, WITHIN_S)
-    found = measured_seconds(checkpoint, dtype, quick=True, clock=time.thread_time)
+    found: object
+    if isinstance(job, TrialJob):
+        began = time.thread_time()
+        for _ in range(job.products):
+            next(products)
+        found = time.thread_time() - began
+    else:
+        shape = SHAPES[job.shape]
+        checkpoint = RandomCheckpoint(replace(shape.spec(shape.swept), max_positions=job.rows))
+        found = measured_seconds(checkpoint, getattr(torch, job.dtype), quick=True, clock=time.thread_time)
     board.post(f"{REPORT}{rank}", msgspec.json.encode(found))
-    products = streaming_products()
     with suppress(PeerLost):
         while not board.has(["end"]):
             next(products)

@@ -16,7 +16,20 @@ from typing import Any, Union
 
 import msgspec
 import torch
-from bench.edge.job import BEGIN, LOADED, PORT, REPORT, SECRET, WITHIN_S, Job, LinksJob, ProductsJob, Report, Result
+from bench.edge.job import (
+    BEGIN,
+    LOADED,
+    PORT,
+    REPORT,
+    SECRET,
+    WITHIN_S,
+    Job,
+    LinksJob,
+    ProductsJob,
+    Report,
+    Result,
+    TrialJob,
+)
 from bench.edge.shapes import SHAPES
 
 from device_agent.group.joined_plan import JoinedPlan
@@ -88,7 +101,9 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
         group.end(why)
 
 
-async def measured(rendezvous: Rendezvous, epoch: int, job: LinksJob | ProductsJob, names: list[str]) -> list[Any]:
+async def measured(
+    rendezvous: Rendezvous, epoch: int, job: LinksJob | ProductsJob | TrialJob, names: list[str]
+) -> list[Any]:
     """What all members have measured of their links, or of their products. Raises PeerLost."""
     ranks, told = range(1, 1 + len(names)), msgspec.json.encode(job)
     group = rendezvous.open(epoch, dict.fromkeys(ranks, told), dict(zip(ranks, names, strict=True)))
@@ -124,7 +139,7 @@ async def main() -> None:
         epoch = 0
         while line := await asyncio.to_thread(sys.stdin.readline):
             epoch += 1
-            names, job = msgspec.json.decode(line, type=tuple[list[str], Union[Job, LinksJob, ProductsJob]])
+            names, job = msgspec.json.decode(line, type=tuple[list[str], Union[Job, LinksJob, ProductsJob, TrialJob]])
             doing = (
                 do(rendezvous, epoch, job, names) if isinstance(job, Job) else measured(rendezvous, epoch, job, names)
             )
