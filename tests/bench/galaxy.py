@@ -108,14 +108,14 @@ def headline(records: Records) -> str:
                 [
                     SHAPES_BY_NAME[shape].title,
                     environment,
-                    records.marked(ours, f"{took or 0:.2f}"),
+                    records.marked(ours, f"{took or 0:.2f} ({records.value(ours, 'predicted_full_s'):.2f})"),
                     *said,
                     beside(records, Cell(environment, shape, "tensor-by-speed", 4), ours) if environment == "B" else "",
                     beside(records, Cell(environment, shape, "galaxy-plus", 4), ours),
                     verdict(records, environment, shape),
                 ]
             )
-    head = ["", "env.", "**Trilby**, s", "M-LM", "SP", "EdgeShard", "Galaxy"]
+    head = ["", "env.", "**Trilby**, s (predicted)", "M-LM", "SP", "EdgeShard", "Galaxy"]
     return table([*head, "M-LM by speed", "Galaxy+ (Alg. 1)", "the paper's row"], rows)
 
 

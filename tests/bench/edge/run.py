@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -67,6 +68,10 @@ def run(
                 missing, until, lambda text: print(f"{time.monotonic() - began:5.0f} s  {text}", flush=True)
             )
     if not arguments.page and not arguments.only:
+        for stem, record in published.items():
+            file = folder / f"{stem}.json"
+            if "cell" not in record and not file.is_file():
+                file.write_text(json.dumps(record), encoding="utf-8")  # It goes on from these.
         apart(folder, arguments.quick or arguments.minutes is not None)
     if folder == kept:
         fill(name, figures, {**published, **Records.of(folder).found})
