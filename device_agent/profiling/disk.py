@@ -11,13 +11,13 @@ from tempfile import NamedTemporaryFile
 from time import perf_counter
 from typing import Final
 
+from split_model.offload.disk_calls import drop_cached, has_direct, open_past_cache, read_into
+
 PIECE_BYTES: Final = 8 << 20
 PIECES: Final = 4
 
 SECONDS: Final = 1.0
 """Of reading. Limits on disks are kept to by slices of 100 ms, so less says little."""
-
-_DIRECT: Final = getattr(os, "O_DIRECT", 0)
 
 
 def measured_read(folder: Path) -> float:
@@ -53,9 +53,9 @@ def _pieces(file: Path) -> Generator[int, None, None]:
         try:
             while True:
                 offset = 0
-                if not direct and hasattr(os, "posix_fadvise"):
-                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                while count := os.preadv(descriptor, [buffer], offset):
+                if not direct:
+                    drop_cached(descriptor, 0, 0)
+                while count := read_into(descriptor, buffer, offset):
                     yield count
                     offset += count
         finally:
@@ -64,12 +64,12 @@ def _pieces(file: Path) -> Generator[int, None, None]:
 
 def _opened(file: Path, buffer: mmap.mmap) -> tuple[int, bool]:
     """For direct reads where the first one works so."""
-    if _DIRECT:
+    if has_direct():
         with suppress(OSError):
-            descriptor = os.open(file, os.O_RDONLY | _DIRECT)
+            descriptor = open_past_cache(file, direct=True)
             try:
-                os.preadv(descriptor, [buffer], 0)
+                read_into(descriptor, buffer, 0)
                 return descriptor, True
             except OSError:
                 os.close(descriptor)
-    return os.open(file, os.O_RDONLY), False
+    return open_past_cache(file, direct=False), False

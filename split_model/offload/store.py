@@ -21,6 +21,7 @@ from split_model.cache_folder import cache_folder
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
 from split_model.matrix import lies_turned
+from split_model.offload.disk_calls import drop_cached, has_direct, open_past_cache, read_into
 from split_model.offload.errors import DiskFull, ReadFailed
 from split_model.offload.layout import ALIGNMENT, Cut, UnitMatrix, unit_matrices
 from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, is_sound, making, write
@@ -31,8 +32,6 @@ UNITS: Final = "units"
 
 PIECE_BYTES: Final = 8 << 20
 """Of one read; with larger ones nothing is gained, and one that is no longer wanted is waited for."""
-
-_DIRECT: Final = getattr(os, "O_DIRECT", 0)
 
 Progress = Callable[[int, int], object]
 """Called with how many bytes are repacked, of how many."""
@@ -64,7 +63,7 @@ class UnitStore:
         folder: Path | None = None,
     ) -> None:
         """folder: where the files are, `~/.cache/trilby/units` where nothing is said."""
-        self.direct = bool(_DIRECT)
+        self.direct = has_direct()
         self._checkpoint, self._dtype, self._cut = checkpoint, dtype, cut
         self._turned = lies_turned(dtype, device)
         self._digest = identity(checkpoint)
@@ -189,20 +188,18 @@ class UnitStore:
             os.close(descriptor)
 
     def _open_file(self, unit: Unit) -> None:
-        flags, path = os.O_RDONLY | os.O_CLOEXEC, self._of(unit).path
-        if self.direct:
-            try:
-                self._open[unit] = os.open(path, flags | _DIRECT)
-                return
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                self.direct = False
-        self._open[unit] = os.open(path, flags)
+        path = self._of(unit).path
+        try:
+            self._open[unit] = open_past_cache(path, self.direct)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self.direct:
+                raise
+            self.direct = False
+            self._open[unit] = open_past_cache(path, False)
 
     def _read(self, unit: Unit, offset: int, into: memoryview) -> int:
         try:
-            count = os.preadv(self._open[unit], [into], offset)
+            count = read_into(self._open[unit], into, offset)
         except OSError as error:
             if error.errno != errno.EINVAL or not self.direct:
                 raise
@@ -210,7 +207,7 @@ class UnitStore:
             self.direct = False
             self.close()
             self._open_file(unit)
-            count = os.preadv(self._open[unit], [into], offset)
+            count = read_into(self._open[unit], into, offset)
         if not self.direct:
-            os.posix_fadvise(self._open[unit], offset, count, os.POSIX_FADV_DONTNEED)
+            drop_cached(self._open[unit], offset, count)
         return count

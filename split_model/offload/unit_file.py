@@ -24,6 +24,7 @@ from typing import Any, Final
 import torch
 
 from split_model.checkpoint import Checkpoint
+from split_model.offload.disk_calls import drop_cached, take_room
 from split_model.offload.errors import DiskFull
 from split_model.offload.layout import ALIGNMENT, UnitMatrix, some
 
@@ -78,8 +79,7 @@ def write(
     """
     size = file_bytes(matrices)
     with _beside(path) as (descriptor, beside), _room(path, size):
-        # On most file systems this takes the room now instead of when all but the end is written.
-        os.posix_fallocate(descriptor, 0, size)
+        take_room(descriptor, size)
         at = HEAD_BYTES
         for matrix in matrices:
             os.lseek(descriptor, at, os.SEEK_SET)
@@ -92,7 +92,7 @@ def write(
         assert len(said) <= HEAD_BYTES
         os.pwrite(descriptor, said.ljust(HEAD_BYTES), 0)
         os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        drop_cached(descriptor, 0, 0)
         os.replace(beside, path)
 
 
