@@ -2,6 +2,7 @@
 
 OffloadError
 ├── DiskFull      there is no room for the repacked weights
+├── FolderBusy    somebody else has the folder of repacked weights, and nothing comes of it
 ├── ReadFailed    a file is missing, too short or foreign, or the disk reports an error
 ├── DiskSilent    the disk has answered nothing for long
 └── LoaderClosed  nothing is read any more
@@ -30,6 +31,21 @@ class DiskFull(OffloadError):
     def __init__(self, path: Path, missing: int) -> None:
         super().__init__(f"no room for {path}: {missing} bytes more must be free on its disk")
         self.path, self.missing = path, missing
+
+
+class FolderBusy(OffloadError):
+    """Another process has a folder for itself, and nothing has come of it for long.
+
+    Attributes:
+        path: which it has locked.
+    """
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__(
+            f"another process has had {path} locked for {seconds:.0f} s and written nothing: "
+            f"find it with `fuser {path}`, and end it if it hangs"
+        )
+        self.path = path
 
 
 class ReadFailed(OffloadError):

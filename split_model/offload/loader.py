@@ -6,7 +6,7 @@
     loader.close()
 
 Units are used in one order, again and again. The reader goes on over its end, so that the first ones are there when
-the next pass begins. It reads with `os.preadv`, which lets go of the interpreter, and runs nothing of torch, unless a
+the next pass begins. It reads with calls that let go of the interpreter, and runs nothing of torch, unless a
 file that has become unsound is made anew.
 """
 
@@ -280,7 +280,7 @@ class Loader:
         self._store.read(unit, offset, into, self._is_alive)
         seconds = perf_counter() - began
         with self._changed:
-            self._is_alive()
+            self._alive_at = monotonic()
             self._counts = LoadCounts(
                 self._counts.bytes_read + len(into),
                 self._counts.reading_s + seconds,
@@ -289,4 +289,7 @@ class Loader:
             )
 
     def _is_alive(self, done: int = 0, of: int = 0) -> None:
+        """Raises LoaderClosed, for whoever waits to make a file anew."""
+        if self._closed:
+            raise LoaderClosed("the loader is closed")
         self._alive_at = monotonic()

@@ -23,8 +23,9 @@ from split_model.hub import identity
 from split_model.matrix import lies_turned
 from split_model.offload.disk_calls import drop_cached, has_direct, open_past_cache, read_into
 from split_model.offload.errors import DiskFull, ReadFailed
+from split_model.offload.folders import Hold, make_room, making
 from split_model.offload.layout import ALIGNMENT, Cut, UnitMatrix, unit_matrices
-from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, is_sound, making, write
+from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, is_sound, write
 from split_model.offload.units import Unit
 
 UNITS: Final = "units"
@@ -71,6 +72,7 @@ class UnitStore:
         self._folder = (cache_folder(UNITS) if folder is None else folder) / f"{digest}-{self._dtype_name}"
         self._stored: dict[Unit, _Stored] = {}
         self._open: dict[Unit, int] = {}
+        self._hold: Hold | None = None
 
     @property
     def _dtype_name(self) -> str:
@@ -81,42 +83,65 @@ class UnitStore:
         return self._of(unit).matrices
 
     def make(self, units: Iterable[Unit], progress: Progress | None = None) -> None:
-        """Makes the files that are missing or unsound; long where they are many.
+        """Makes the files that are missing or unsound; long where they are many. Other models' may go for them. From
+        now on nobody removes these, until this is closed or forgotten.
 
-        Raises DiskFull, with nothing left of what was made now; BadCheckpoint; ReadFailed where the folder cannot be
-        used.
+        progress: called also while another process makes some. Raises DiskFull, with nothing left of what was made now;
+        BadCheckpoint; FolderBusy; ReadFailed where the folder cannot be used.
         """
-        missing = [unit for unit in dict.fromkeys(units) if not self._is_there(unit)]
-        if not missing:
+        wanted = list(dict.fromkeys(units))
+        if not wanted:
             return
+        told = progress or (lambda done, of: None)
+        try:
+            if self._hold is None:
+                self._hold = Hold(self._folder)
+            if missing := self._missing(wanted):
+                with making(self._folder, lambda: told(0, self._bytes_of(missing))):
+                    self._make(self._missing(missing), told)
+        except OSError as error:
+            self._let_go()
+            raise ReadFailed(wanted[0], self._folder, f"it cannot be written: {error}") from error
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """Of the folder, where nothing of it is open."""
+        if self._hold is not None and not self._open:
+            self._hold.close()
+            self._hold = None
+
+    def _make(self, missing: list[Unit], told: Progress) -> None:
+        done, total = 0, self._bytes_of(missing)
+        make_room(self._folder, total)
+        free = os.statvfs(self._folder)
+        lacking = total - free.f_bavail * free.f_frsize
+        if lacking > 0:
+            raise DiskFull(self._folder, lacking)
+
+        def written(more: int) -> None:
+            nonlocal done
+            done += more
+            told(done, total)
+
         made: list[Unit] = []
         try:
-            with making(self._folder):
-                missing = [unit for unit in missing if not self._is_there(unit)]
-                total = sum(file_bytes(self._of(unit).matrices) for unit in missing)
-                free = os.statvfs(self._folder)
-                lacking = total - free.f_bavail * free.f_frsize
-                if lacking > 0:
-                    raise DiskFull(self._folder, lacking)
-                done = 0
-
-                def written(more: int) -> None:
-                    nonlocal done
-                    done += more
-                    if progress is not None:
-                        progress(done, total)
-
-                for unit in missing:
-                    of = self._of(unit)
-                    made.append(unit)
-                    write(of.path, of.said, self._checkpoint, of.matrices, self._dtype, written)
+            for unit in missing:
+                of = self._of(unit)
+                made.append(unit)
+                write(of.path, of.said, self._checkpoint, of.matrices, self._dtype, written)
         except DiskFull:
             for unit in made:
                 with suppress(OSError):
                     self._of(unit).path.unlink()
             raise
-        except OSError as error:
-            raise ReadFailed(missing[0], self._folder, f"it cannot be written: {error.strerror}") from error
+
+    def _missing(self, units: Iterable[Unit]) -> list[Unit]:
+        return [unit for unit in units if not self._is_there(unit)]
+
+    def _bytes_of(self, units: Iterable[Unit]) -> int:
+        return sum(file_bytes(self._of(unit).matrices) for unit in units)
 
     def read(self, unit: Unit, offset: int, into: memoryview, progress: Progress | None = None) -> None:
         """Up to `PIECE_BYTES` of a unit from `offset` on. Offset, length and memory lie at multiples of `ALIGNMENT`.
@@ -151,7 +176,11 @@ class UnitStore:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Closes all of them; another read opens them again."""
+        """Closes all of them, which may be removed now; another read opens or makes them again."""
+        self._close_files()
+        self._let_go()
+
+    def _close_files(self) -> None:
         for unit in list(self._open):
             self.forget(unit)
 
@@ -205,7 +234,7 @@ class UnitStore:
                 raise
             # Some file systems open a file so and refuse to read it so.
             self.direct = False
-            self.close()
+            self._close_files()
             self._open_file(unit)
             count = read_into(self._open[unit], into, offset)
         if not self.direct:

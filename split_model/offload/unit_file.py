@@ -9,7 +9,6 @@ name there is the whole file or none.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -94,19 +93,6 @@ def write(
         os.fsync(descriptor)
         drop_cached(descriptor, 0, 0)
         os.replace(beside, path)
-
-
-@contextmanager
-def making(folder: Path) -> Iterator[None]:
-    """Makes the folder, and waits for whoever else makes files there, on Linux and macOS by a lock that ends with its
-    process. What another left half-done when it was killed is removed. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in folder.glob(".*.part"):
-            with suppress(OSError):
-                left.unlink()
-        yield
 
 
 @contextmanager

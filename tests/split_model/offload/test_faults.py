@@ -130,7 +130,7 @@ def test_two_processes_at_once_make_each_file_once(checkpoint: Checkpoint, right
         "from streamed_units import units_of\n"
         "store = UnitStore(Checkpoint.open(sys.argv[1]), torch.float32, lambda layer: Cut())\n"
         "made = []\n"
-        "store.make(units_of(4), lambda done, of: made.append(of))\n"
+        "store.make(units_of(4), lambda done, of: made.append(done))\n"
         "print(max(made, default=0))\n"
     )
     command = [sys.executable, "-c", code, str(checkpoint.path)]
