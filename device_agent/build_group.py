@@ -160,6 +160,7 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             measured=measured,
             ahead=planner.ahead if measured else None,
             expects=planner.expects if measured else None,
+            reads=planner.reads if measured else tuple,
             remark=lambda: planner.remark,
         ),
         config.announce,

@@ -91,6 +91,15 @@ class Company:
         self._asked.add(guest)
         guest.tell(PeerNote(written(Measure(self._dtype, again))))
 
+    def measure_again(self, name: str) -> None:
+        """A member is not what it was: nobody plans with it until it has measured itself again, as soon as it has
+        nothing to compute."""
+        guest = self.guest(name)
+        if guest is not None and self._measures is not None:
+            self._measures.forget(name)
+            self.ask_measure(guest, again=True)
+            self.rendezvous.changed.set()
+
     def have_tried(self, names: Sequence[str]) -> None:
         """Have these members, which wait, try how fast they are; see ``trials``."""
         for name in names:

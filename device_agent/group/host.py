@@ -21,7 +21,7 @@ from device_agent.group.measures import Measures
 from device_agent.group.roll import Roll
 from device_agent.group.state import Doing, GroupState, MemberState, working
 from device_agent.group.submodel import GroupSubmodel
-from device_agent.group.watch import Expects, Watch
+from device_agent.group.watch import Expects, Reads, Watch
 from device_agent.planning.profile import DeviceProfile, Profile
 from device_agent.profiling.kept import kept_or_measured
 from peers.board import PeerLost
@@ -68,6 +68,7 @@ class GroupHost:
         profile: what was measured beforehand, which is not measured again.
         ahead: see ``Ahead``; None: plans are made when they are needed.
         expects: see ``Watch``; None: no member is found to be slow.
+        reads: see ``Watch``.
         remark: what the planner has to say of its last plan.
         silent_s: a member from which the portal hears nothing for so long is lost.
         listens: done once members can join, with the port.
@@ -93,6 +94,7 @@ class GroupHost:
     profile: Profile | None = None
     ahead: Ahead | None = None
     expects: Expects | None = None
+    reads: Reads = tuple
     remark: Callable[[], str] = str
     silent_s: float = SILENT_S
     listens: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -218,7 +220,7 @@ class GroupHost:
         return kept_or_measured(self.checkpoint, self.dtype, self.name, self.budget, quick=True)
 
     def _lives(self, company: Company) -> Living:
-        watch = None if self.expects is None else Watch(self._roll, company, self.name, self.expects)
+        watch = None if self.expects is None else Watch(self._roll, company, self.name, self.expects, self.reads)
         return Living(
             self.checkpoint,
             self.submodel,

@@ -156,6 +156,17 @@ class ModePlanner:
             self._expected[key] = busy[: len(self._plan.members)]
         return self._expected[key]
 
+    def reads(self) -> tuple[float, ...]:
+        """Seconds that each member of the last plan reads its disk in a step, by place; () where nobody does."""
+        if self._task is None or self._plan is None or not self._plan.streams:
+            return ()
+        plan = self._plan
+        speeds = {device.name: device.read_bytes_s for device in self._task.profile.devices}
+        return tuple(
+            sum(plan.unit_bytes(self._shape, place, unit) for unit in units) / speeds[name] if units else 0.0
+            for place, (name, units) in enumerate(zip(plan.members, plan.streamed, strict=True))
+        )
+
 
 def _rounded(count: int) -> int:
     return 1 << (count - 1).bit_length() if count else 0

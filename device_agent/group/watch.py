@@ -20,6 +20,12 @@ Expects = Callable[[int, int], tuple[float, ...]]
 """Rows and the positions before them, to the seconds that each member of the plan computes, by place; () if nobody
 knows."""
 
+Reads = Callable[[], tuple[float, ...]]
+"""Seconds that each member of the plan reads its disk in a step, by place; () where nobody does."""
+
+AGAIN_AFTER_S: Final = 120.0
+"""A disk that was measured again is not for so long: who shares one is slowed by the others as soon as all read."""
+
 MAX_TOLD: Final = 64
 """Reports of one member that are kept until the others have told of the same steps."""
 
@@ -34,11 +40,15 @@ class Watch:
 
     Args:
         portal: its name.
-        expects: of the plan there is.
+        expects, reads: of the plan there is.
     """
 
-    def __init__(self, roll: Roll, company: Company, portal: str, expects: Expects) -> None:
-        self._roll, self._company, self._portal, self._expects = roll, company, portal, expects
+    def __init__(self, roll: Roll, company: Company, portal: str, expects: Expects, reads: Reads = lambda: ()) -> None:
+        self._roll, self._company, self._portal, self._expects, self._reads = roll, company, portal, expects, reads
+        self._disks = Lateness(portal)
+        self._read: dict[str, tuple[int, float]] = {}
+        """Steps and seconds of reading of each member that have been judged."""
+        self._again_at: dict[str, float] = {}
         self._trials = Trials()
         self._lateness = Lateness(portal)
         self._names: tuple[str, ...] = ()
@@ -56,6 +66,7 @@ class Watch:
         """Another life begins, of these members by place; ``pace`` is the portal's own."""
         self._lateness, self._names, self._pace = Lateness(self._portal), names, pace
         self._asked, self._first, self._heard = [], 0, dict.fromkeys(names, (0, 0.0))
+        self._disks, self._read = Lateness(self._portal), dict.fromkeys(names, (0, 0.0))
         self._told = {name: deque(maxlen=MAX_TOLD) for name in names}
         self._company.done.clear()
 
@@ -80,7 +91,31 @@ class Watch:
             log.warning("a member is slow", name=slow, why=why, ratios=ratios)
             self._roll.is_slow(slow, why)
             self._trials.slow(slow)
+        self._look_at_disks(epoch)
         self._try()
+
+    def _look_at_disks(self, epoch: int) -> None:
+        """Whose disk is much slower than it was measured, beside the others', is measured again: it is planned without
+        until that is done, and then with what was found."""
+        reports = {}
+        for name, expected in zip(self._names, self._reads(), strict=False):
+            done, (before, took) = self._company.done.get(name), self._read[name]
+            if name == self._portal:
+                steps, seconds = self._pace.done[0], self._pace.loads.reading_s
+            elif done is not None and done.epoch == epoch:
+                steps, seconds = done.steps, done.reading_s
+            else:
+                continue
+            if (should := (steps - before) * expected) >= LEAST_S:
+                reports[name] = Spent(max(0.0, seconds - took), should)
+                self._read[name] = steps, seconds
+        slow = self._disks.period(reports)
+        if slow is None or monotonic() - self._again_at.get(slow, -AGAIN_AFTER_S) < AGAIN_AFTER_S:
+            return
+        self._again_at[slow] = monotonic()
+        ratios = {name: round(spent.ratio, 2) for name, spent in reports.items()}
+        log.warning("a member's disk is slow", name=slow, ratios=ratios)
+        self._company.measure_again(slow)
 
     def _listen(self, epoch: int) -> None:
         """What each member has told of its steps since the last look."""

@@ -8,11 +8,12 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from clouds import chain_over, greedy, until
-from groups import PORTAL, hosted, member_here, plan_of
+from groups import PORTAL, hosted, member_here, plan_of, streamed
 from oracle import oracle_tokens, prompt_for
 from tiny_models import built
 
@@ -30,6 +31,8 @@ from device_agent.profiling.kept import folder
 from device_agent.sharing.compute import Compute
 from peers.frames import Kind, PeerFrame
 from split_model.checkpoint import Checkpoint
+from split_model.offload.store import UnitStore
+from split_model.offload.units import Unit
 from wire.errors import Code, ConnectionFailed
 
 TOKENS = 12
@@ -317,6 +320,53 @@ async def test_a_slow_member_is_planned_without_until_it_is_fast(tiny: Path, mon
         slow.clear()
         await until(lambda: working(host) == ["one", "two", "three"])
         assert await right(host, tiny)
+
+
+@pytest.mark.slow
+async def test_a_disk_that_has_become_slow_is_measured_again(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One member's reads take much longer than the others' beside what is expected: it is planned without, and with
+    again once it has measured itself anew; all answers are right."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    slow, read_as_usual = threading.Event(), UnitStore.read
+    spec = Checkpoint.open(tiny).spec
+    seen: list[Profile] = []
+    of_three: set[Unit] = set()
+
+    def planner(profile: Profile, names: Sequence[str]) -> GroupPlan:
+        seen.append(profile)
+        plan = streamed(plan_of(spec, "pipeline", names), spec)
+        of_three.clear()
+        of_three.update(plan.streamed[names.index("three")] if "three" in names else ())
+        return plan
+
+    def sometimes_slow(store: UnitStore, unit: Unit, *more: Any) -> None:
+        if slow.is_set() and unit in of_three:
+            time.sleep(0.02)
+        read_as_usual(store, unit, *more)
+
+    monkeypatch.setattr(UnitStore, "read", sometimes_slow)
+    for module in ("living", "member"):
+        monkeypatch.setattr(f"device_agent.group.{module}.PERIOD_S", 0.2)
+    expected: dict[str, Any] = {"expects": lambda rows, position: (1.0,) * 3, "reads": lambda: (0.005,) * 3}
+    async with (
+        hosted(tiny, "", ("one", "two", "three"), planner=planner, measured=True, **expected) as host,
+        member_here(tiny, "one", port := host.listens.result()),
+        member_here(tiny, "two", port),
+        member_here(tiny, "three", port),
+    ):
+        await until(host.formed.is_set, 60)
+        assert await right(host, tiny) and len(working(host)) == 3
+        slow.set()
+        while working(host) == ["one", "two", "three"]:
+            assert await right(host, tiny)
+        slow.clear()
+        assert await right(host, tiny)
+        await until(lambda: working(host) == ["one", "two", "three"], 60)
+        assert await right(host, tiny)
+        before, after = ({each.name: each for each in profile.devices} for profile in (seen[0], seen[-1]))
+        assert after["three"] != before["three"] and after["one"] == before["one"]
 
 
 async def test_a_slow_portal_keeps_its_part(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
