@@ -12,10 +12,7 @@ from typing import Final
 from device_agent.group.heads import BatchHead, ReadHead, StepHead
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.shares import handed_out, spans
-from device_agent.planning.stages import Stage, segments_of, stages_of
-
-LEAST_ROWS: Final = 16
-"""A prompt's micro-batches have so many rows at least: a member reads its weights for each, few rows or many."""
+from device_agent.planning.stages import Stage, prompt_parts, segments_of, stages_of
 
 
 @dataclass(frozen=True)
@@ -66,10 +63,9 @@ class Pipeline:
             counts = handed_out(head.sessions, [1.0] * min(self.micro_batches, head.sessions))
             rows = [sum(part.rows for part in head.parts[each.start : each.stop]) for each in spans(counts)]
             return spans(rows)
-        if isinstance(head, (BatchHead, ReadHead)) or not self.interleaved:
+        if isinstance(head, (BatchHead, ReadHead)) or not self.stages:
             return [range(head.rows)]
-        count = max(1, min(self.members, head.rows // LEAST_ROWS))
-        return spans(handed_out(head.rows, [1.0] * count))
+        return spans(handed_out(head.rows, [1.0] * prompt_parts(self.stages, head.rows)))
 
 
 UNCUT: Final = Pipeline()

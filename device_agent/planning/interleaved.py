@@ -252,7 +252,7 @@ class _Pipeline:
         return self._at[member]
 
     def _begin_read(self, member: int, unit: Unit) -> None:
-        size = self._plan.unit_bytes(self._shape, member, unit)
+        size = self._size(member, unit)
         begin, end = self._rings[member].read(size, self._at[member])
         self._read[unit] = end
         self._events.append(Event(member, "read", begin, end, f"{unit.half} of {unit.layer}", -1))
@@ -279,13 +279,19 @@ class _Pipeline:
         sizes = self._bytes(member)
         if not sizes:
             return Ring(0, 1.0, True)
-        return Ring(
-            self._plan.ring_room(self._shape, member), self._disk(member), self._plan.prefetch, sizes if full else ()
-        )
+        room = self._plan.ring_room(self._shape, member)
+        for stage, turns in zip(self._stages, self._turns, strict=True):
+            if stage.member == member and self._batches > 1:  # Which use together what is held together.
+                held = [sum(self._size(member, run.unit) for run in turn if run.unit is not None) for turn in turns]
+                room = max(room, *held)
+        return Ring(room, self._disk(member), self._plan.prefetch, sizes if full else ())
 
     def _bytes(self, member: int) -> list[int]:
         units = self._plan.streamed[member] if self._plan.streams else ()
-        return [self._plan.unit_bytes(self._shape, member, unit) for unit in units]
+        return [self._size(member, unit) for unit in units]
+
+    def _size(self, member: int, unit: Unit) -> int:
+        return self._plan.unit_bytes(self._shape, member, unit)
 
     def _disk(self, member: int) -> float:
         device = self._lan.devices[member]

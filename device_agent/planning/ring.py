@@ -7,7 +7,7 @@ step comes the first of the next. A unit takes its bytes from the begin of its r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.shape import ModelShape
@@ -27,18 +27,30 @@ def turns_of(shape: ModelShape, plan: GroupPlan, stage: Stage) -> list[tuple[Uni
     Several micro-batches take turns: all of them pass the stage up to the end of the first run, then of the second; so
     nothing is read twice in a step. Most often there is one run: a micro-batch goes on as soon as it is through.
     """
-    turns: list[list[Unit]] = [[]]
-    everything = plan.streamed[stage.member] if plan.streams else ()
-    largest = max((size for unit in everything for size in plan.matrices(shape, stage.member, unit)), default=0)
-    used = 0
-    for unit in streamed_in(plan, stage):
-        size = plan.unit_bytes(shape, stage.member, unit)
-        if turns[-1] and used + size + largest > plan.ring_bytes[stage.member]:
-            turns.append([])
-            used = 0
-        turns[-1].append(unit)
-        used += size
-    return [tuple(turn) for turn in turns]
+    member = stage.member
+    units = streamed_in(plan, stage)
+    ring_bytes = plan.ring_bytes[member] if units else 0
+    return held_together(units, lambda unit: plan.matrices(shape, member, unit), ring_bytes)
+
+
+def held_together(
+    units: Sequence[Unit], rooms: Callable[[Unit], Sequence[int]], ring_bytes: int
+) -> list[tuple[Unit, ...]]:
+    """Units in the order of use, in runs of which each finds room in a ring as a whole, wherever the ring's end is: so
+    beside several there is room for their largest matrix once more. One alone always does. One empty run for none.
+
+    rooms: bytes of a unit's matrices.
+    """
+    runs: list[list[Unit]] = [[]]
+    used = largest = 0
+    for unit in units:
+        sizes = rooms(unit)
+        used, largest = used + sum(sizes), max(largest, *sizes)
+        if runs[-1] and used + largest > ring_bytes:
+            runs.append([])
+            used, largest = sum(sizes), max(sizes)
+        runs[-1].append(unit)
+    return [tuple(run) for run in runs]
 
 
 class Ring:

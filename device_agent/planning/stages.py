@@ -15,7 +15,7 @@ from typing import Final
 from device_agent.planning.plan import Layer, Whole
 
 LEAST_ROWS: Final = 16
-"""A prompt is not cut into parts of fewer rows."""
+"""A prompt is not cut into parts of fewer rows: a member reads its weights for each, few rows or many."""
 
 
 @dataclass(frozen=True)
