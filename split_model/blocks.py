@@ -142,6 +142,16 @@ class Block:
             self._wide, self._down = lent
         self._loaders[half] = loader
 
+    def keep(self, half: Half) -> None:
+        """The other way round, while it is used: its matrices stay from now on, copied from where they are lent."""
+        held = [*self.qkv.matrices, self._output] if half == "attention" else [self._wide, self._down]
+        kept = [Matrix(each.weight.clone(), each.bias) for each in held]
+        if half == "attention":
+            self.qkv.matrices, self._output = [*kept[:-1]], kept[-1]
+        else:
+            self._wide, self._down = kept
+        del self._loaders[half]
+
     def attention_output(self, context: torch.Tensor) -> torch.Tensor:
         """context [rows, heads * head_dim] -> [rows, hidden], a partial sum, without the residual."""
         return self._output(context)

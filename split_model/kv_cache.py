@@ -52,14 +52,25 @@ class KVCache:
     def can_append(self, rows: int) -> bool:
         return self.length + rows <= self.capacity_limit
 
-    def reserve(self, rows: int) -> None:
-        """Makes room for `rows` more positions. Raises CacheFull, changing nothing, where the limit forbids it."""
+    def reserve(self, rows: int, spare: int | None = None) -> None:
+        """Makes room for `rows` more positions. Raises CacheFull, changing nothing, where the limit forbids it.
+
+        spare: where there is too little, room for so many beyond them is made; None: it is doubled.
+        """
         needed = self.length + rows
         if needed <= self._capacity:
             return
         if needed > self.capacity_limit:
             raise CacheFull(f"{self.length} + {rows} positions do not fit in {self.capacity_limit}")
-        capacity = min(self.capacity_limit, max(_FIRST_CAPACITY, 2 * self._capacity, needed))
+        wished = max(_FIRST_CAPACITY, 2 * self._capacity, needed) if spare is None else needed + spare
+        self._resize(min(self.capacity_limit, wished))
+
+    def shrink(self, most: int, to: int) -> None:
+        """Where there is room for more than `most` positions, lets go of all but `to`, and what is held."""
+        if self._capacity > most:
+            self._resize(max(to, self.length))
+
+    def _resize(self, capacity: int) -> None:
         two, layers, heads, _, head_dim = self._store.shape
         # Made outside of inference mode, so that it can be written to in and outside of it.
         with torch.inference_mode(False), torch.no_grad():

@@ -24,14 +24,16 @@ from device_agent.group.life import GroupLife
 from device_agent.group.member import MemberConfig, serve
 from device_agent.group.pieces import pieces_of
 from device_agent.group.pipeline import Pipeline
-from device_agent.group.streaming import HALVES, Streaming
+from device_agent.group.streaming import Streaming
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
+from device_agent.planning.thresholds import most_tokens
 from peers.board import PeerLost
 from split_model.checkpoint import Checkpoint
 from split_model.entry import RowEntry
-from split_model.offload.units import Unit
+from split_model.offload.units import HALVES, Unit
 from split_model.spec import ModelSpec
 
 KEY = "a secret of these tests"
@@ -192,7 +194,9 @@ def group_here(
             stack.callback(mine.kept.close)
         worker = mine.worker(mine.load(), links[0]) if mine is not None else None
         planned, readers = joined.plan(checkpoint.spec), readers_of(checkpoint.spec)
-        life = GroupLife(links[0], planned.layers, joined.ranks, worker, Pipeline.of(planned, readers), readers)
+        most = most_tokens(replace(ModelShape.of(checkpoint.spec, "float32"), layers=len(planned.layers)), planned)
+        pipeline = Pipeline.of(planned, readers)
+        life = GroupLife(links[0], planned.layers, joined.ranks, worker, pipeline, readers, most)
         group = submodel or submodel_for(checkpoint, first)
         life.start(lambda why, rank: None)
         stack.callback(life.end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from time import monotonic
 from typing import Final
 
@@ -14,6 +15,8 @@ from device_agent.group.life import GroupLife
 from device_agent.group.pace import Pace
 from device_agent.group.pipeline import Pipeline
 from device_agent.group.worker import PORTAL
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.thresholds import most_tokens
 from peers.fabric import Fabric
 from peers.group import Group
 from split_model.checkpoint import Checkpoint
@@ -74,7 +77,9 @@ async def form(
     worker = part.worker(held, fabric, pace) if part is not None else None
     spec = checkpoint.spec
     planned, readers = plan.plan(spec), readers_of(spec)
-    return GroupLife(fabric, planned.layers, plan.ranks, worker, Pipeline.of(planned, readers), readers)
+    shape = replace(ModelShape.of(spec, plan.dtype), layers=len(planned.layers))
+    pipeline, most = Pipeline.of(planned, readers), most_tokens(shape, planned)
+    return GroupLife(fabric, planned.layers, plan.ranks, worker, pipeline, readers, most)
 
 
 async def posted(group: Group, seats: dict[int, str], what: str, within_s: float = LOADED_WITHIN_S) -> None:

@@ -37,7 +37,7 @@ class _GroupHead(msgspec.Struct, frozen=True, array_like=True, tag_field="kind",
 
 
 class OpenHead(_GroupHead, frozen=True, tag=1):
-    """A session begins that reaches ``positions`` at most; a number is used once."""
+    """A session begins that reaches ``positions`` at most; a number is another session's never."""
 
     session: _Session
     positions: _Position

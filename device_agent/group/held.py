@@ -11,6 +11,7 @@ from device_agent.group.halves import readers_of
 from device_agent.group.pieces import LayerPiece, pieces_of
 from device_agent.group.sights import PieceBias
 from device_agent.planning.plan import ByRows, Layer
+from device_agent.planning.thresholds import GROWTH, counted
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.kv_cache import KVCache
@@ -118,6 +119,25 @@ class SessionCaches:
         """Bytes allocated."""
         read = sum(each.nbytes for stored in self.sources for pair in stored for each in pair)
         return read + sum(cache.nbytes for caches in self._of for cache in caches)
+
+    @property
+    def counted(self) -> int:
+        """See ``thresholds.counted``."""
+        return counted(self.position, self.positions)
+
+    def counted_with(self, rows: int) -> int:
+        """The same once it has so many rows more."""
+        return counted(self.position + rows, self.positions)
+
+    def reserve(self, rows: int) -> None:
+        """Make room for so many rows more, and little beyond, so that it never has more than it is counted as."""
+        for cache in (cache for caches in self._of for cache in caches):
+            cache.reserve(rows, spare=GROWTH)
+
+    def shrink(self) -> None:
+        """Let go of what it has beyond that, behind a ``truncate``."""
+        for cache in (cache for caches in self._of for cache in caches):
+            cache.shrink(self.counted, min(self.position + GROWTH, self.positions) if self.position else 0)
 
     def attend_to(self, layers: Sequence[HeldLayer], read: torch.Tensor) -> None:
         """The session is about a text: an encoder's rows of it, ``[rows, hidden]``, become keys and values."""

@@ -176,9 +176,11 @@ class GroupHost:
                 return MemberState(name, self._doing)
             if name in plan.names:
                 place, made = plan.names.index(name), plan.plan(spec)
-                state = working(name, made, plan.first_layer, place, spec, plan.dtype, plan.positions)
+                reading_s, waited_s, relief = self._told(name)
+                state = working(name, made, plan.first_layer, place, spec, plan.dtype, plan.positions, relief)
                 why = self._roll.why(name)  # Where there is no plan without a slow one.
-                return replace(state, why=why, hidden=self._hidden(name))
+                hidden = round(max(0.0, 1 - waited_s / reading_s), 4) if reading_s else None
+                return replace(state, why=why, hidden=hidden)
             if here:
                 return MemberState(name, "spare", why=SPARE)
         if self._company is not None and name in self._company.measuring:
@@ -186,15 +188,15 @@ class GroupHost:
         doing, why = self._roll.state(name, here, monotonic())
         return MemberState(name, doing, why=why)
 
-    def _hidden(self, name: str) -> float | None:
-        """The share of a member's reading for which it has not waited."""
+    def _told(self, name: str) -> tuple[float, float, int]:
+        """Of a member in this epoch: seconds that it has read, and waited for that; steps of relief that it takes."""
         assert self._company is not None and self._living is not None
+        if name == self.name:
+            pace = self._living.pace
+            return pace.loads.reading_s, pace.loads.waited_s, pace.relief
         done = self._company.done.get(name)
-        reading_s, waited_s = self._living.pace.loads.reading_s, self._living.pace.loads.waited_s
-        if name != self.name:
-            now = done is not None and done.epoch == self._company.epoch
-            reading_s, waited_s = (done.reading_s, done.waited_s) if done is not None and now else (0.0, 0.0)
-        return round(max(0.0, 1 - waited_s / reading_s), 4) if reading_s else None
+        now = done is not None and done.epoch == self._company.epoch
+        return (done.reading_s, done.waited_s, done.relief) if done is not None and now else (0.0, 0.0, 0)
 
     def _say(self, doing: Doing, why: str = "") -> None:
         self._doing, self._why = doing, why

@@ -8,10 +8,9 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
-from device_agent.group.streaming import HALVES
 from device_agent.planning.plan import MOST_PIECES, ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
 from device_agent.planning.shape import ModelShape
-from split_model.offload.units import Unit
+from split_model.offload.units import HALVES, Unit
 from split_model.spec import ModelSpec
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**24)]
@@ -75,7 +74,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
         alike: the layers' forms.
         positions: for how many of one session each member must have room before it loads.
         streamed: of each member, units as ``Unit``s are in the plan.
-        mode, names, one_shot_bytes, ring_bytes, micro_batches, prefetch: see ``GroupPlan``.
+        mode, names, one_shot_bytes, ring_bytes, micro_batches, prefetch, cache_bytes: see ``GroupPlan``.
     """
 
     digest: _Name
@@ -91,6 +90,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
     ring_bytes: Annotated[tuple[_Bytes, ...], msgspec.Meta(max_length=64)] = ()
     micro_batches: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     prefetch: bool = True
+    cache_bytes: Annotated[tuple[_Bytes, ...], msgspec.Meta(max_length=64)] = ()
 
     @classmethod
     def of(
@@ -114,6 +114,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
             plan.ring_bytes,
             plan.micro_batches,
             plan.prefetch,
+            plan.cache_bytes,
         )
 
     def written(self) -> bytes:
@@ -142,6 +143,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
             ring_bytes=self.ring_bytes,
             micro_batches=self.micro_batches,
             prefetch=self.prefetch,
+            cache_bytes=self.cache_bytes,
         )
 
     def plan(self, spec: ModelSpec) -> GroupPlan:
@@ -151,7 +153,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
             raise ValueError(f"the plan has more layers than the model's {shape.layers}")
         if spec.reader is not None and (self.first_layer, last) != (0, shape.layers):
             raise ValueError(f"a group has both halves of a {spec.model_type} model, all layers of them")
-        if spec.reader is not None and (any(self.streamed) or self.micro_batches > 1):
+        if spec.reader is not None and (any(self.streamed) or any(self.ring_bytes) or self.micro_batches > 1):
             raise ValueError("an encoder and its decoder are neither streamed nor cut into micro-batches")
         if len(set(self.ranks)) != len(self.names) or max(self.ranks, default=0) > len(self.names):
             raise ValueError(f"{len(self.names)} members have the ranks {list(self.ranks)}")

@@ -14,6 +14,7 @@ from device_agent.group.kept import KeptLayers
 from device_agent.group.pace import Pace, PacedWorker
 from device_agent.group.pieces import cache_bytes, weight_bytes
 from device_agent.group.pipeline import Pipeline
+from device_agent.group.relieving import Relieving
 from device_agent.group.streaming import Streaming
 from device_agent.planning.plan import Layer
 from peers.collectives import Collectives
@@ -79,8 +80,10 @@ class Part:
             raise Refused(Code.MODEL_MISMATCH, f"the plan cannot be carried out here: {error}") from error
         needed = weight_bytes(self.layers, plan.first_layer, self.place, spec, plan.dtype)
         needed += self.streaming.ring_bytes - self.streaming.spared_bytes
-        needed += cache_bytes(self.layers, self.place, spec, plan.positions, DTYPE_BYTES[plan.dtype])
         self.kept = kept or KeptLayers()
+        # Where more is streamed as keys and values grow, what they may take was found when it was planned.
+        if not self.group_plan.cache_bytes:
+            needed += cache_bytes(self.layers, self.place, spec, plan.positions, DTYPE_BYTES[plan.dtype])
         free = budget or free_bytes()
         if not budget:
             free += self.kept.loaded_bytes(plan.digest, plan.dtype)
@@ -108,9 +111,20 @@ class Part:
         collectives = Collectives(fabric, ranks, self._plan.one_shot_bytes)
         pipeline = Pipeline.of(self.group_plan, readers_of(self._checkpoint.spec))
         place, streams = self.place, (self.streaming, self.kept.loader)
-        worker = PacedWorker(self._checkpoint.spec, held, self.dtype, collectives, ranks, place, pipeline, *streams)
+        relieving = self._relieving()
+        spec, more = self._checkpoint.spec, (*streams, relieving)
+        worker = PacedWorker(spec, held, self.dtype, collectives, ranks, place, pipeline, *more)
         worker.begin(pace or Pace())
         return worker
+
+    def _relieving(self) -> Relieving | None:
+        """Where this member's sessions are counted, what it streams besides."""
+        if not self.group_plan.cache_bytes:
+            return None
+        plan, spec = self._plan, self._checkpoint.spec
+        found = Relieving(self.group_plan, plan.first_layer, self.place, spec, plan.dtype, self.kept)
+        found.begin()
+        return found
 
 
 def check_digest(wanted: str, checkpoint: Checkpoint) -> None:

@@ -6,6 +6,7 @@ What a plan has read from the disk at each use has a loader, which lives as long
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -14,7 +15,9 @@ from device_agent.group.pieces import pieces_of
 from device_agent.group.streaming import NOTHING, Streaming
 from device_agent.planning.plan import ByRows, Layer
 from split_model.checkpoint import Checkpoint
+from split_model.offload.layout import Cut
 from split_model.offload.loader import Loader
+from split_model.offload.units import Unit
 
 
 class KeptLayers:
@@ -84,6 +87,29 @@ class KeptLayers:
                 self._held[number] = HeldLayer.load(checkpoint, layer, number, place, of, self.loader)
         return [self._held[first + number] for number in range(len(layers))]
 
+    def stream(self, streaming: Streaming) -> None:
+        """From now on that is streamed, and no other unit: what was kept is let go of, and what comes to be kept has
+        been taken out of the ring by ``keep``. While nothing is computed. Raises ``OffloadError``."""
+        assert self.loader is not None
+        before = set(self._streaming.units)
+        self.loader.follow(streaming.units)
+        for unit in streaming.units:
+            if unit not in before:
+                for block in self._held[unit.layer].blocks:
+                    block.stream(unit.half, self.loader)
+        self._streaming = streaming
+
+    @property
+    def streamed(self) -> tuple[Unit, ...]:
+        """What is streamed now."""
+        return self._streaming.units
+
+    def keep(self, unit: Unit) -> None:
+        """A unit that is in the ring now, since it is used, stays in memory from now on."""
+        for block in self._held[unit.layer].blocks:
+            block.keep(unit.half)
+        self._streaming = replace(self._streaming, units=tuple(each for each in self._streaming.units if each != unit))
+
     def _open(
         self, checkpoint: Checkpoint, dtype: torch.dtype, streaming: Streaming, check: Callable[[], object]
     ) -> None:
@@ -92,8 +118,8 @@ class KeptLayers:
             if self.loader is not None:
                 self.loader.close()
             self.loader, self._streaming = None, NOTHING
-            if streaming.units:
-                cut, size = streaming.cuts.__getitem__, streaming.ring_bytes
+            if streaming.ring_bytes:
+                cut, size = lambda layer: streaming.cuts.get(layer, Cut()), streaming.ring_bytes
                 self.loader = Loader.open(
                     checkpoint, streaming.units, dtype, size, cut, lambda done, of: check(), streaming.ahead
                 )

@@ -204,7 +204,8 @@ async def _live(
         if pace.done != said:
             said = pace.done
             loads = pace.loads
-            attendance.note(written(StepsDone(membership.epoch, *said, loads.reading_s, loads.waited_s)))
+            done = StepsDone(membership.epoch, *said, loads.reading_s, loads.waited_s, pace.relief)
+            attendance.note(written(done))
     if not running.done():
         await asyncio.wait([running], timeout=END_WITHIN_S)
     if not running.done():

@@ -28,13 +28,14 @@ class Card(_Note, frozen=True, tag=1):
 class StepsDone(_Note, frozen=True, tag=2):
     """A member has computed ``steps`` since its group's ``epoch`` began, in so many seconds of its own: without those
     in which it waited for others, or for its disk. From that it has read weights for ``reading_s``, and waited for them
-    for ``waited_s``."""
+    for ``waited_s``; ``relief``: see ``Relieving.level``."""
 
     epoch: _Count
     steps: _Count
     seconds: _Seconds
     reading_s: _Seconds = 0.0
     waited_s: _Seconds = 0.0
+    relief: _Count = 0
 
 
 class Trial(_Note, frozen=True, tag=3):

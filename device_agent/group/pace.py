@@ -24,11 +24,13 @@ class Pace:
     Attributes:
         done: steps, and the seconds of this member's own that they took.
         loads: what was read meanwhile.
+        relief: how many steps of relief the member has taken now, see ``Relieving``.
     """
 
     def __init__(self) -> None:
         self.done: tuple[int, float] = (0, 0.0)
         self.loads = LoadCounts()
+        self.relief = 0
 
     def add(self, seconds: float, loads: LoadCounts) -> None:
         """One more step; ``loads``: of all of them."""
@@ -56,7 +58,7 @@ class PacedWorker(Worker):
             return super().do(head, given)
         began, waited, before = perf_counter(), waited_s(), self._loads
         outputs = super().do(head, given)
-        loads = self._loads
+        loads, self.pace.relief = self._loads, self.relief
         own_s = perf_counter() - began - (waited_s() - waited) - (loads - before).waited_s
         self.pace.add(own_s, loads - self._before)
         return outputs

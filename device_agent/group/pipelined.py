@@ -17,11 +17,12 @@ from device_agent.group.held import HeldLayer, caches_of
 from device_agent.group.layout import overlap
 from device_agent.group.microbatches import MicroBatch
 from device_agent.group.moves import Tag
-from device_agent.group.streaming import HALVES, NOTHING, Streaming
+from device_agent.group.relieving import Relieving
+from device_agent.group.streaming import NOTHING, Streaming
 from device_agent.planning.stages import Stage
 from peers.exchange import Exchange
 from split_model.offload.loader import Loader
-from split_model.offload.units import Unit
+from split_model.offload.units import HALVES, Unit
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class PipelinedMember:
         portal: its rank.
         like: a tensor ``[…, hidden]`` of the rows' dtype.
         loader: of what ``streaming`` says is streamed.
+        relieving: what changes that as keys and values grow.
     """
 
     def __init__(
@@ -60,16 +62,24 @@ class PipelinedMember:
         like: torch.Tensor,
         streaming: Streaming = NOTHING,
         loader: Loader | None = None,
+        relieving: Relieving | None = None,
     ) -> None:
         self._layers, self._portal, self._like = layers, portal, like
-        self._streaming, self._loader = streaming, loader
+        self._loader, self._relieving = loader, relieving
+        self._stages, self._place, self._ranks = stages, place, ranks
+        self.stream(streaming)
+
+    def stream(self, streaming: Streaming) -> None:
+        """From the next step on that is streamed."""
+        self._streaming = streaming
         self._first = first = streaming.first
         self._runs: list[StageRun] = []
+        stages, ranks = self._stages, self._ranks
         for number, stage in enumerate(stages):
-            if stage.member != place:
+            if stage.member != self._place:
                 continue
             halves = [Unit(first + layer, half) for layer in stage.layers for half in HALVES]
-            source = (ranks[stages[number - 1].member], Tag.PASS) if number else (portal, Tag.ENTRY)
+            source = (ranks[stages[number - 1].member], Tag.PASS) if number else (self._portal, Tag.ENTRY)
             target = ranks[stages[number + 1].member] if number + 1 < len(stages) else None
             self._runs.append(StageRun(tuple(streaming.legs(halves)), source, target))
 
@@ -123,13 +133,21 @@ class PipelinedMember:
         """One micro-batch through a leg. What it stores counts at once: more rows of the same session may follow in
         the next micro-batch."""
         for unit in leg:
-            number = unit.layer - self._first
-            held = self._layers[number]
-            if unit.half == "attention":
-                hidden = run_attention(held, caches_of(batch.sessions, number, len(held.pieces)), batch.on, hidden)
-                batch.on.advance()
-            else:
-                hidden = run_mlp(held, hidden)
+            if self._loader is None or self._relieving is None or not self._relieving.comes_back(unit):
+                hidden = self._pass_half(unit, batch, hidden)
+                continue
+            with self._loader.using(unit):
+                hidden = self._pass_half(unit, batch, hidden)
+                self._relieving.keep(unit)
+        return hidden
+
+    def _pass_half(self, unit: Unit, batch: MicroBatch, hidden: torch.Tensor) -> torch.Tensor:
+        number = unit.layer - self._first
+        held = self._layers[number]
+        if unit.half == "mlp":
+            return run_mlp(held, hidden)
+        hidden = run_attention(held, caches_of(batch.sessions, number, len(held.pieces)), batch.on, hidden)
+        batch.on.advance()
         return hidden
 
     def _give(

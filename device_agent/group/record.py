@@ -56,6 +56,11 @@ class Record:
         """The forwards that are not answered, oldest first."""
         return [each for each in self._pending if isinstance(each, Unanswered)]
 
+    @property
+    def reach(self) -> int:
+        """The highest position up to which a member may have its rows before all that is pending is done."""
+        return max([self.position, *(each.position + len(each.hidden) for each in self.waiting)])
+
     def forward(self, hidden: torch.Tensor, want: int, answer: asyncio.Future[torch.Tensor]) -> Unanswered:
         """New rows are asked for."""
         asked = Unanswered(self.position, hidden, want, answer)

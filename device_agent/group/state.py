@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from device_agent.group.pieces import cache_bytes, pieces_of, weight_bytes
-from device_agent.group.streaming import HALVES, Streaming
+from device_agent.group.streaming import Streaming
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.thresholds import thresholds_of
+from split_model.offload.units import HALVES
 from split_model.slices import DTYPE_BYTES
 from split_model.spec import ModelSpec
 
@@ -26,8 +29,10 @@ class MemberState:
         layers: which of the model's it computes, as "0-11, 14"; "" for none.
         heads: how many query heads of a layer, as "4" or "4 to 6"; "" for none.
         rows_share: its mean share of a prompt's rows, from 0 to 1; None: its layers are not shared by rows.
-        memory_mb: what weights, the buffers that others are read into, and one session's keys and values take, in MB.
-        streamed: which halves of layers it reads from its disk at each use, as "attention 2-5; mlp 0-11"; "" for none.
+        memory_mb: what weights, the buffers that others are read into, and one session's keys and values take, in MB;
+            where more is streamed as these grow, what all sessions' may take before.
+        streamed: which halves of layers it reads from its disk at each use now, as "attention 2-5; mlp 0-11"; "" for
+            none.
         streamed_mb: how much that is, in MB a step.
         hidden: the share of the time for that, since the plan began, in which nobody waited for it, from 0 to 1; None:
             nothing was read, or nobody knows.
@@ -67,7 +72,7 @@ class GroupState:
 
 
 def working(
-    name: str, plan: GroupPlan, first: int, place: int, spec: ModelSpec, dtype: str, positions: int
+    name: str, plan: GroupPlan, first: int, place: int, spec: ModelSpec, dtype: str, positions: int, relief: int = 0
 ) -> MemberState:
     """The state of a member that computes its part of a plan.
 
@@ -75,14 +80,21 @@ def working(
         plan: its layers are the model's from layer ``first`` on.
         place: of the member in the plan.
         positions: for how many it keeps room.
+        relief: how many steps it has taken since keys and values have grown, see ``thresholds``.
     """
     layers, streaming = plan.layers, Streaming.of(plan, first, place, spec, dtype)
     mine = [number for number, layer in enumerate(layers) if pieces_of(layer, place, spec)]
     groups = [_groups(layers[number], place, spec) for number in mine]
     shares = [share for number in mine if (share := _share(layers[number], place)) is not None]
     taken = weight_bytes(layers, first, place, spec, dtype)
-    taken += cache_bytes(layers, place, spec, positions, DTYPE_BYTES[dtype])
     taken += streaming.ring_bytes - streaming.spared_bytes
+    if plan.cache_bytes:
+        taken += plan.cache_bytes[place]
+        shape = replace(ModelShape.of(spec, dtype), layers=len(layers))
+        now = thresholds_of(shape, plan, place).relieved(plan, place, relief)
+        streaming = Streaming.of(now, first, place, spec, dtype)
+    else:
+        taken += cache_bytes(layers, place, spec, positions, DTYPE_BYTES[dtype])
     by_half = {half: _spans(each.layer for each in streaming.units if each.half == half) for half in HALVES}
     return MemberState(
         name,

@@ -8,12 +8,10 @@ from typing import Final
 
 from device_agent.group.pieces import pieces_of
 from device_agent.planning.plan import GroupPlan, Layer, Whole
+from device_agent.planning.ring import held_together
 from split_model.offload.layout import Cut, unit_matrices
-from split_model.offload.units import Half, Unit
+from split_model.offload.units import Unit
 from split_model.spec import ModelSpec
-
-HALVES: Final[tuple[Half, Half]] = ("attention", "mlp")
-"""Of a layer, in the order of use."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +20,10 @@ class Streaming:
 
     Attributes:
         units: in the order of use.
-        ring_bytes: of the buffers that they are read into; 0 where nothing is streamed.
+        ring_bytes: of the buffers that they are read into; 0 where nothing ever is.
         rooms: of each unit, what its matrices take there.
         spared_bytes: what its matrices would take if they stayed in memory.
-        cuts: which part of each layer they are of.
+        cuts: which part of each of their layers they are of; of others that may follow, the whole.
         first: of the model, the first layer that the group computes.
         ahead: whether units are read before they are asked for.
     """
@@ -40,13 +38,14 @@ class Streaming:
 
     @classmethod
     def of(cls, plan: GroupPlan, first: int, place: int, spec: ModelSpec, dtype: str) -> Streaming:
-        """What a plan, whose layers are the model's from ``first`` on, has the member at ``place`` stream.
+        """What a plan, whose layers are the model's from ``first`` on, has the member at ``place`` stream at first.
 
         Raises ``ValueError`` where that is a layer that it holds in several pieces.
         """
         units = tuple(Unit(first + each.layer, each.half) for each in plan.streamed[place]) if plan.streamed else ()
+        ring = plan.ring_bytes[place] if plan.ring_bytes else 0
         if not units:
-            return cls()
+            return cls(ring_bytes=ring, first=first, ahead=plan.prefetch) if ring else cls()
         cuts = {unit.layer: _cut_of(plan.layers[unit.layer - first], place, spec) for unit in units}
         rooms, spared = {}, 0
         for unit in units:
@@ -54,7 +53,7 @@ class Streaming:
             rooms[unit] = tuple(each.room for each in matrices)
             spared += sum(each.nbytes for each in matrices)
         largest = max(sum(each) for each in rooms.values())
-        return cls(units, max(plan.ring_bytes[place], largest), rooms, spared, cuts, first, plan.prefetch)
+        return cls(units, max(ring, largest), rooms, spared, cuts, first, plan.prefetch)
 
     def of_layer(self, layer: int) -> set[Unit]:
         """What is streamed of a layer of the model."""
@@ -66,16 +65,12 @@ class Streaming:
 
         halves: all of the stage, in the order of use.
         """
+        units = [half for half in halves if half in self.rooms]
+        begins = {run[0] for run in held_together(units, self.rooms.__getitem__, self.ring_bytes)[1:]}
         found: list[list[Unit]] = [[]]
-        held: list[tuple[int, ...]] = []
         for half in halves:
-            if half in self.rooms:
-                together = [each for rooms in (*held, self.rooms[half]) for each in rooms]
-                # Whoever holds several leaves room for one matrix more, wherever the buffers' end is.
-                if held and sum(together) + max(together) > self.ring_bytes:
-                    found.append([])
-                    held = []
-                held.append(self.rooms[half])
+            if half in begins:
+                found.append([])
             found[-1].append(half)
         return [tuple(each) for each in found]
 

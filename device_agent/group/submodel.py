@@ -10,11 +10,13 @@ from itertools import count
 import torch
 
 from device_agent.group.asks import GroupAsk
-from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, RowsHead, TruncateHead
+from device_agent.group.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, RowsHead
 from device_agent.group.life import GroupLife
 from device_agent.group.reads import Reads
 from device_agent.group.record import MAX_LOSSES, Record, SessionHead, Unanswered
+from device_agent.group.session import GroupSession
 from device_agent.group.sights import GroupRows
+from device_agent.planning.thresholds import counted
 from device_agent.sharing.compute import quiet, tell
 from split_model.positions import PlacedRows
 from split_model.sequences import Sequences
@@ -49,6 +51,8 @@ class GroupSubmodel:
         self._open: dict[int, GroupSession] = {}
         self._reads = Reads(self.ask)
         self._over: str | None = None
+        self._most = sys.maxsize
+        """Tokens of all sessions together that this life has room for."""
 
     @property
     def connected(self) -> bool:
@@ -62,7 +66,9 @@ class GroupSubmodel:
 
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> GroupSession:
         """Begin a session with room for ``positions`` positions. Raises ``SessionFailed`` where the group has ended for
-        good."""
+        good, or has no room for the prompt."""
+        if self._over is None:
+            self.make_room(counted(prompt, positions))
         return self._opened(positions, None)
 
     def open_about(self, positions: int, read: torch.Tensor) -> GroupSession:
@@ -98,10 +104,28 @@ class GroupSubmodel:
 
     def begin(self, life: GroupLife) -> None:
         """A life has begun: all open sessions are replayed there, from the rows that are kept here."""
-        self._life, self._over = life, None
+        self._life, self._over, self._most = life, None, life.most_tokens
         self._reads.again()
+        for session in reversed(list(self._open.values())):
+            try:
+                self.make_room(0)
+            except SessionFailed as failure:  # The youngest give way.
+                session.fail(failure)
         for session in self._open.values():
-            self._replay(session)
+            if not session.away:
+                self._replay(session)
+
+    def make_room(self, tokens: int) -> None:
+        """Before so many more. Members forget parked sessions for them, the oldest first, which are replayed when they
+        go on. Raises ``SessionFailed`` where there is too little room."""
+        parked = [each for each in reversed(self._open.values()) if each.parked and not each.away]
+        while (needed := tokens + sum(each.counted for each in self._open.values())) > self._most:
+            if not parked:
+                why = f"sessions of {needed} tokens together do not fit in this group's memory"
+                raise SessionFailed(Code.TOKEN_LIMIT, f"{why}, which has room for {self._most}: try again later")
+            session = parked.pop()
+            session.away = True
+            self.ask(GroupAsk(CloseHead(session.record.session)))
 
     @property
     def busy(self) -> bool:
@@ -130,12 +154,17 @@ class GroupSubmodel:
         for session in list(self._open.values()):
             session.fail(SessionFailed(Code.STAGE_LOST, why))
 
-    def fork(self, source: Record, position: int) -> GroupSession:
-        """A session that begins as another one's first ``position`` rows."""
+    def fork(self, source: Record, position: int, away: bool) -> GroupSession:
+        """A session that begins as another one's first ``position`` rows; ``away``: members have forgotten that one.
+        Raises ``SessionFailed`` where there is no room for it."""
         history = source.history.fork(position)
         record = Record(next(self._numbers), source.positions, position, history, source=source.source)
+        self.make_room(counted(position, record.positions))
         session = GroupSession(self, record)
-        self.ask(GroupAsk(ForkHead(record.session, source.session, position, record.positions)))
+        if away:
+            self._replay(session)
+        else:
+            self.ask(GroupAsk(ForkHead(record.session, source.session, position, record.positions)))
         return session
 
     def ask(self, asked: GroupAsk) -> None:
@@ -145,7 +174,10 @@ class GroupSubmodel:
 
     def forward(self, session: GroupSession, forward: Unanswered) -> None:
         """Ask for new rows of a session."""
-        if self._life is not None:
+        if session.away:
+            session.away = False
+            self._replay(session)
+        elif self._life is not None:
             head = RowsHead(session.record.session, forward.position, len(forward.hidden), forward.want)
             self._send(session, head, forward.hidden, forward)
 
@@ -155,7 +187,7 @@ class GroupSubmodel:
 
     def leave(self, session: GroupSession) -> None:
         """A session is closed, or has failed."""
-        if self._open.pop(session.record.session, None) is not None:
+        if self._open.pop(session.record.session, None) is not None and not session.away:
             self.ask(GroupAsk(CloseHead(session.record.session)))
 
     def _replay(self, session: GroupSession) -> None:
@@ -179,97 +211,3 @@ class GroupSubmodel:
                 tell(loop, session.answered, forward, outputs)
 
         self.ask(GroupAsk(head, hidden, deliver if forward is not None else None))
-
-
-class GroupSession:
-    """One session. Its rows are kept here until it is closed, so that any life of the group can go on with it."""
-
-    branching = None
-    hints = None
-
-    def __init__(self, group: GroupSubmodel, record: Record) -> None:
-        self.record = record
-        self._group = group
-        self._closed = False
-        self._failure: SessionFailed | None = None
-        group.enter(self)
-
-    @property
-    def position(self) -> int:
-        """Where the next row goes."""
-        return self.record.position
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows that are kept."""
-        source = self.record.source
-        return self.record.history.nbytes + (0 if source is None else source.nbytes)
-
-    def expect(self, prompt: int, expected: int) -> None:
-        """See ``SubmodelSession.expect``; caches grow with the rows that come."""
-
-    def forward(self, hidden: torch.Tensor, want: int) -> asyncio.Future[torch.Tensor]:
-        """See ``SubmodelSession.forward``. Nobody may write to ``hidden`` afterwards."""
-        self._check_open()
-        rows = hidden.shape[0]
-        if hidden.shape[1:] != (self._group.hidden_size,) or hidden.dtype != self._group.dtype:
-            raise ValueError(f"rows are {hidden.dtype} {list(hidden.shape)}, not those of this group")
-        if not 0 <= want <= rows or not 0 < rows <= MAX_ROWS:
-            raise ValueError(f"{want} of {rows} rows wanted; a forward has 1 to {MAX_ROWS} rows")
-        if self.position + rows > self.record.positions:
-            raise ValueError(f"position {self.position + rows} is beyond the session's {self.record.positions}")
-        answer: asyncio.Future[torch.Tensor] = quiet(asyncio.get_running_loop().create_future())
-        if self._failure is not None:
-            answer.set_exception(self._failure)
-            return answer
-        self._group.forward(self, self.record.forward(hidden.detach().contiguous(), want, answer))
-        return answer
-
-    def truncate(self, position: int) -> None:
-        """See ``SubmodelSession.truncate``."""
-        self._check_open()
-        if not 0 <= position <= self.position:
-            raise ValueError(f"cannot truncate to {position}, the session is at {self.position}")
-        self.record.truncate(position)
-        self._group.ask(GroupAsk(TruncateHead(self.record.session, position)))
-
-    def fork(self, position: int) -> GroupSession:
-        """See ``SubmodelSession.fork``."""
-        self._check_open()
-        history = self.record.history
-        if not 0 <= position <= min(self.position, history.length):
-            raise ValueError(f"cannot fork at {position}: {history.length} rows are answered, of {self.position}")
-        return self._group.fork(self.record, position)
-
-    def park(self) -> None:
-        """See ``SubmodelSession.park``; keys and values stay where they are while the session is held."""
-        self._check_open()
-        if self.record.waiting:
-            raise ValueError("rows are not answered yet")
-
-    def close(self) -> None:
-        """See ``SubmodelSession.close``."""
-        if not self._closed:
-            self._closed = True
-            self._group.leave(self)
-            self._end_waits(SessionFailed(Code.CANCELLED, "the session was closed"))
-
-    def answered(self, forward: Unanswered, outputs: torch.Tensor) -> None:
-        """A life has answered."""
-        if self.record.answered(forward) and not forward.answer.done():
-            forward.answer.set_result(outputs)
-
-    def fail(self, failure: SessionFailed) -> None:
-        """The session has ended."""
-        self._failure = failure
-        self._group.leave(self)
-        self._end_waits(failure)
-
-    def _end_waits(self, failure: SessionFailed) -> None:
-        for each in self.record.waiting:
-            if not each.answer.done():
-                each.answer.set_exception(failure)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ValueError("the session is closed")

@@ -40,10 +40,12 @@ from device_agent.group.microbatches import cut
 from device_agent.group.moves import Tag, move, take_entry
 from device_agent.group.pipeline import UNCUT, Pipeline
 from device_agent.group.pipelined import PipelinedMember
+from device_agent.group.relieving import Relieving
 from device_agent.group.step_rows import GroupStretch, StepRows
 from device_agent.group.streaming import NOTHING, Streaming
 from device_agent.planning.plan import ByRows, Hybrid, Layer, Sharded, as_run
 from device_agent.planning.shares import spans
+from device_agent.planning.thresholds import counted
 from peers.collectives import ONE_SHOT_BYTES, Collectives
 from split_model.offload.loader import Loader
 from split_model.rope import Rope
@@ -71,6 +73,7 @@ class Worker:
         place: this member's.
         pipeline: how its steps pass through the members.
         streaming, loader: what this member does not keep in memory, and what reads it.
+        relieving: what changes that as sessions grow; None where nothing does.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Worker:
         pipeline: Pipeline = UNCUT,
         streaming: Streaming = NOTHING,
         loader: Loader | None = None,
+        relieving: Relieving | None = None,
     ) -> None:
         readers = readers_of(spec)
         self._spec, self._layers, self._reading = spec, layers[readers:], layers[:readers] or layers
@@ -94,7 +98,8 @@ class Worker:
         self._member: PipelinedMember | None = None
         if pipeline.stages:
             stages = pipeline.stages, place, ranks, PORTAL
-            self._member = PipelinedMember(*stages, layers, self._none, streaming, loader)
+            self._member = PipelinedMember(*stages, layers, self._none, streaming, loader, relieving)
+        self._relieving = relieving if self._member is not None else None
         self._sessions: dict[int, SessionCaches] = {}
 
     def serve(self) -> None:
@@ -137,7 +142,10 @@ class Worker:
                 raise BadGroupHead(f"session {head.session} cannot go to {head.position}")
             if isinstance(head, TruncateHead):
                 source.truncate(head.position)
+                if self._relieving is not None:
+                    source.shrink()
             else:
+                self._make_room(counted(head.position, head.positions))
                 self._begin(head.session, head.positions).begin_as(source, head.position)
         return None
 
@@ -175,10 +183,32 @@ class Worker:
                 raise BadGroupHead(f"nobody has said what session {part.session} is about")
             sessions.append(session)
             stretches.append(GroupStretch(part.position, rows))
+        self._make_room(
+            *(each.counted_with(part.rows) - each.counted for each, part in zip(sessions, parts, strict=True))
+        )
+        for session, part in zip(sessions, parts, strict=True) if self._relieving is not None else ():
+            session.reserve(part.rows)
         outputs = self._run(tuple(stretches), head, sessions, given)
         for session, part in zip(sessions, parts, strict=True):
             session.position += part.rows
+        self._told(self._relieving is not None and self._relieving.after())
         return outputs
+
+    @property
+    def relief(self) -> int:
+        """How many steps of relief are taken now."""
+        return 0 if self._relieving is None else self._relieving.level
+
+    def _make_room(self, *tokens: int) -> None:
+        """So many tokens more come: what they need is let go of beforehand. Raises ``CacheFull``, ``OffloadError``."""
+        if self._relieving is not None:
+            held = sum(session.counted for session in self._sessions.values())
+            self._told(self._relieving.before(held + sum(tokens)))
+
+    def _told(self, changed: bool) -> None:
+        if changed:
+            assert self._relieving is not None and self._member is not None
+            self._member.stream(self._relieving.streaming)
 
     def _run(
         self,

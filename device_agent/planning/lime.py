@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
-from math import ceil
+from math import ceil, isqrt
 
 from device_agent.planning.allocation import Allocation, Held, MemberRoom, allocate, ways
 from device_agent.planning.edgeshard import hop_s
@@ -19,6 +19,7 @@ from device_agent.planning.residency import Residency, Sizes
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
 from device_agent.planning.task import Task
+from device_agent.planning.thresholds import SPARE, most_tokens, with_relief
 from split_model.offload.units import HALVES, Half, Unit
 
 MODE = "lime"
@@ -36,8 +37,23 @@ WORTH = 1e-3
 def plan_lime(task: Task) -> GroupPlan:
     """The fastest plan that was found.
 
+    Where a session may become longer than the work's, there is room from the beginning for the work alone, and members
+    stream more as sessions grow, if so they can have room for `Work.room`; else there is room for all of that.
+
     Raises DoesNotFit where not even one unit at a time fits beside the keys and values, and says who lacks how much.
     """
+    usual = task.work.rows + task.work.new + SPARE
+    if task.work.new and task.work.room > usual:
+        for room in (usual, isqrt(usual * task.work.room)):
+            little = replace(task, work=replace(task.work, room=room))
+            plan = with_relief(little, _fastest(little), task.work.room)
+            if most_tokens(task.shape, plan) >= task.work.room:
+                return task.fitting(plan)
+    return _fastest(task)
+
+
+def _fastest(task: Task) -> GroupPlan:
+    """With room for all that the work asks."""
     started = _allocated(task)
     best, seconds = min(((start, _seconds(task, start)) for start in started), key=lambda each: each[1])
     if any(member.residency != Residency() for member in best[0].members):

@@ -23,7 +23,7 @@ class Held:
     Attributes:
         layers: weights of its layers that stay in memory.
         ends: weights of what comes before the first layer and behind the last.
-        cache: keys and values of all positions.
+        cache: keys and values of all positions; where more is streamed as they grow, what is free for them.
         buffers: rows on their way through one layer.
         ring: what weights that do not stay are read into.
     """
@@ -85,13 +85,14 @@ def held(shape: ModelShape, plan: GroupPlan, rows: int, positions: int) -> dict[
                 cache += count * 2 * shape.head_dim * _kept(shape, plan, layer, member, positions)
             buffers = max(buffers, _passing(shape, layer, member, rows))
         size = shape.dtype_bytes
+        kept = plan.cache_bytes[member] if plan.cache_bytes and member is not None else cache * size
         logits = shape.outputs * FLOAT_BYTES if name == plan.portal else 0
         found[name] = Held(
             weights * size - (0 if member is None else _streamed(shape, plan, member)),
             size * _ends(shape, plan, name),
-            cache * size,
+            kept,
             (buffers + rows * shape.hidden) * size + logits,
-            plan.ring_bytes[member] if plan.streams and member is not None else 0,
+            plan.ring_bytes[member] if plan.ring_bytes and member is not None else 0,
         )
     return found
 

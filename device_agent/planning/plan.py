@@ -159,6 +159,8 @@ class GroupPlan:
             streamed.
         prefetch: whether units are read ahead as soon as buffers are free; else only when computing has come to them.
         micro_batches: the rows of one step's sessions pass in so many parts, one behind the other.
+        cache_bytes: of each member, what it has for keys and values before it streams more than `streamed`, see
+            `thresholds`; () where nobody will, and nothing bounds them.
     """
 
     mode: str
@@ -170,6 +172,7 @@ class GroupPlan:
     ring_bytes: tuple[int, ...] = ()
     prefetch: bool = True
     micro_batches: int = 1
+    cache_bytes: tuple[int, ...] = ()
 
     def check(self, shape: ModelShape) -> None:
         """Raises ValueError, naming the layer, unless every group, column and row is handed out exactly once."""
@@ -178,6 +181,8 @@ class GroupPlan:
         for what, said in (("streamed", self.streamed), ("buffered", self.ring_bytes)):
             if (said or self.streams) and len(said) != len(self.members):
                 raise ValueError(f"what is {what} is said for {len(said)} of {len(self.members)} members")
+        if self.cache_bytes and len(self.cache_bytes) != len(self.members):
+            raise ValueError(f"room for keys and values is said for {len(self.cache_bytes)} members")
         if self.micro_batches < 1:
             raise ValueError(f"{self.micro_batches} micro-batches cannot be")
         if len(self.layers) != shape.layers:

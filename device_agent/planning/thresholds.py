@@ -1,23 +1,38 @@
 """LIME's memory-aware planner: what a member streams besides, once keys and values fill its memory (Eq. 5-7). Pure.
 
 As Eq. 5 must be meant, a threshold is a number of tokens: the memory left, by the bytes that one token's keys and
-values take. Behind it the member streams what frees memory for more, of the least bytes that do (Eq. 6). Its ring stays
-as it is, so that all of a unit's bytes become free. All is known beforehand: while a group works it only looks up.
+values take. Behind it the member streams one unit more, and so on; what is streamed only grows, so nothing must be read
+to be kept again (Eq. 6 to within one unit). Its ring stays as it is, so that all of a unit's bytes become free. All is
+known beforehand: while a group works it only looks up. All members count alike, so portal and members agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Final
 
-from device_agent.planning.plan import GroupPlan, Whole
+from device_agent.planning.plan import GroupPlan, Whole, weights_of
+from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task
 from split_model.offload.units import HALVES, Unit
 
 GOLDEN: Final = 0.618
 """Steps of this share of a circle never come close to where they have been."""
+
+GROWTH: Final = 64
+"""A session's caches grow by so many positions beyond those that are needed now."""
+
+SPARE: Final = 2 * GROWTH
+"""Positions that a session counts beyond its own: its caches have grown for some, and drafts come and go."""
+
+
+def counted(position: int, limit: int) -> int:
+    """Tokens that a session at a position is counted as, which may reach ``limit``: as many as it surely has memory
+    for at most. None before its first row."""
+    return min(position + SPARE, limit) if position else 0
 
 
 @dataclass(frozen=True)
@@ -33,57 +48,102 @@ class Relief:
     streamed: tuple[Unit, ...]
 
 
-def room_for_tokens(task: Task, plan: GroupPlan, member: int) -> tuple[int, int]:
-    """Bytes that a member of a pipeline has for keys and values, and how many bytes those of one token are."""
+@dataclass(frozen=True)
+class Thresholds:
+    """Of one member.
+
+    Attributes:
+        steps: by rising tokens; each streams what the one before does and one unit more, the last all that the
+            member's ring can take. None for who has no ring.
+        most: tokens that find room once all of this is streamed.
+    """
+
+    steps: tuple[Relief, ...] = ()
+    most: int = sys.maxsize
+
+    def level(self, tokens: int) -> int:
+        """How many of the steps are taken with so many tokens."""
+        return sum(step.tokens <= tokens for step in self.steps)
+
+    def relieved(self, plan: GroupPlan, member: int, level: int) -> GroupPlan:
+        """The plan as it is once a member has taken so many of the steps."""
+        if not level:
+            return plan
+        streamed = list(plan.streamed or ((),) * len(plan.members))
+        streamed[member] = self.steps[level - 1].streamed
+        return replace(plan, streamed=tuple(streamed))
+
+
+def thresholds_of(shape: ModelShape, plan: GroupPlan, member: int) -> Thresholds:
+    """Those of a member of a pipeline by ``GroupPlan.cache_bytes``; without them nothing bounds it."""
+    own = [number for number, layer in enumerate(plan.layers) if layer == Whole(member)]
+    if not plan.cache_bytes or not own:
+        return Thresholds()
+    room, token = plan.cache_bytes[member], token_bytes(shape, len(own))
+    now = plan.streamed[member] if plan.streamed else ()
+    ring = plan.ring_bytes[member] if plan.ring_bytes else 0
+    steps, chosen = [], list(now)
+    for unit in _further(own, now):
+        if plan.unit_bytes(shape, member, unit) <= ring:
+            chosen.append(unit)
+            steps.append(Relief(max(room, 0) // token + 1, tuple(sorted(chosen))))
+            room += _kept_bytes(shape, plan, member, unit)
+    return Thresholds(tuple(steps), max(room, 0) // token)
+
+
+def token_bytes(shape: ModelShape, layers: int) -> int:
+    """Of one token's keys and values in so many layers, and in one more: a layer's are there twice while they grow."""
+    return (layers + 1) * 2 * shape.kv_size * shape.dtype_bytes
+
+
+def most_tokens(shape: ModelShape, plan: GroupPlan) -> int:
+    """Tokens of all sessions together that every member can hold."""
+    return min(thresholds_of(shape, plan, member).most for member in range(len(plan.members)))
+
+
+def cache_room(task: Task, plan: GroupPlan, member: int) -> int:
+    """Bytes that a member has for keys and values beside all else."""
     name = plan.members[member]
     found = task.held(plan)[name]
     budget = next(device.memory_bytes for device in task.profile.devices if device.name == name)
-    layers = sum(layer == Whole(member) for layer in plan.layers)
-    return budget - (found.total - found.cache), layers * 2 * task.shape.kv_size * task.shape.dtype_bytes
+    return budget - (found.total - found.cache)
 
 
-def relief_of(task: Task, plan: GroupPlan, growing: bool = True) -> tuple[tuple[Relief, ...], ...]:
-    """For each member of a pipeline, by rising tokens, what it streams from then on, until all that its ring can take
-    is streamed; nothing for who has no ring.
-
-    growing: each step streams what the one before does and one unit more, so nothing must be read to be kept again.
-        Else each is the least that is enough, as in the paper, whose plans take one another's place.
+def with_relief(task: Task, plan: GroupPlan, tokens: int) -> GroupPlan:
+    """A plan of whole layers whose members stream more as keys and values grow, to so many tokens if that can be
+    (`most_tokens`). Who keeps all its layers, and has too little memory beside them for so many, gets a ring, as long
+    as what is left is enough for the work.
     """
-    return tuple(tuple(_of_member(task, plan, member, growing)) for member in range(len(plan.members)))
+    layers = [sum(layer == Whole(member) for layer in plan.layers) for member in range(len(plan.members))]
+    rings = list(plan.ring_bytes or (0,) * len(layers))
+    disks = {device.name: device.read_bytes_s for device in task.profile.devices}
+    room = [cache_room(task, plan, member) for member in range(len(layers))]
+    for member, name in enumerate(plan.members):
+        asked = task.work.positions * token_bytes(task.shape, layers[member])
+        own = [
+            Unit(number, half) for number, layer in enumerate(plan.layers) if layer == Whole(member) for half in HALVES
+        ]
+        wanted = tokens * token_bytes(task.shape, layers[member])
+        if own and disks[name] and not rings[member] and room[member] < wanted:
+            rooms = [plan.matrices(task.shape, member, unit) for unit in own]
+            unit, matrix = max(map(sum, rooms)), max(map(max, rooms))
+            fits = [size for size in (2 * unit + matrix, unit) if room[member] - size >= asked]
+            rings[member] = fits[0] if fits else 0
+            room[member] -= rings[member]
+    streamed = plan.streamed or ((),) * len(layers)
+    return replace(plan, streamed=streamed, ring_bytes=tuple(rings), cache_bytes=tuple(max(each, 0) for each in room))
 
 
-def _of_member(task: Task, plan: GroupPlan, member: int, growing: bool) -> Iterator[Relief]:
-    now = plan.streamed[member] if plan.streams else ()
-    room, token = room_for_tokens(task, plan, member)
-    own = [number for number, layer in enumerate(plan.layers) if layer == Whole(member)]
-    kept = [[Unit(number, half) for number in own if Unit(number, half) not in now] for half in HALVES]
-    sizes = [plan.unit_bytes(task.shape, member, units[0]) if units else 0 for units in kept]
-    ring = plan.ring_bytes[member] if plan.streams else 0
-    usable = [_spread(units) if size <= ring else [] for units, size in zip(kept, sizes, strict=True)]
-    if not token:
-        return
-    counts = [len(units) for units in usable]
-    freed = 0
-    for attentions, mlps in _growing(counts) if growing else _least(counts, sizes):
-        chosen = [*now, *usable[0][:attentions], *usable[1][:mlps]]
-        yield Relief(max((room + freed) // token, 0) + 1, tuple(sorted(chosen)))
-        freed = attentions * sizes[0] + mlps * sizes[1]
+def _kept_bytes(shape: ModelShape, plan: GroupPlan, member: int, unit: Unit) -> int:
+    """Of half a layer while it stays in memory."""
+    groups, columns = weights_of(shape, plan.layers[unit.layer], member)
+    return shape.dtype_bytes * sum(shape.matrices(unit.half, groups if unit.half == "attention" else columns))
 
 
-def _growing(counts: Sequence[int]) -> Iterable[tuple[int, int]]:
+def _further(own: Sequence[int], now: Sequence[Unit]) -> Iterator[Unit]:
     """One attention after the other, then one MLP after the other."""
-    yield from ((attentions, 0) for attentions in range(1, counts[0] + 1))
-    yield from ((counts[0], mlps) for mlps in range(1, counts[1] + 1))
-
-
-def _least(counts: Sequence[int], sizes: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """All numbers of both, by the bytes that they free, each more than the one before."""
-    every = ((a * sizes[0] + m * sizes[1], a, m) for a in range(counts[0] + 1) for m in range(counts[1] + 1))
-    freed = 0
-    for size, attentions, mlps in sorted(every):
-        if size > freed:
-            freed = size
-            yield attentions, mlps
+    for half in HALVES:
+        yield from _spread([Unit(number, half) for number in own if Unit(number, half) not in now])
 
 
 def _spread(units: Sequence[Unit]) -> list[Unit]:

@@ -119,6 +119,11 @@ class Loader:
         return self._slots.ring.size
 
     @property
+    def closed(self) -> bool:
+        """Whether it reads no more."""
+        return self._closed
+
+    @property
     def counts(self) -> LoadCounts:
         """See `LoadCounts`."""
         with self._changed:
@@ -166,6 +171,10 @@ class Loader:
                     self._take_back(slot)
                 self._changed.notify_all()
 
+    def make(self, units: Sequence[Unit]) -> None:
+        """Repacks what is new to the disk, for an order that may follow; on any thread. Raises as `open`."""
+        self._store.make(units)
+
     def follow(self, units: Sequence[Unit]) -> None:
         """Another order from the next use on; while none is used. Repacks what is new to the disk.
 
@@ -174,6 +183,7 @@ class Loader:
         self._check(units, self.nbytes)
         self._store.make(units)
         with self._changed:
+            self._lent = {unit: lent for unit, lent in self._lent.items() if unit in set(units)}
             self._slots.follow(units)
             self._changed.notify_all()
 

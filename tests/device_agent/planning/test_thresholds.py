@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,7 +16,17 @@ from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.offloaded import plan_edgeshard_offloaded, plan_pipeline_offloaded
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.task import Task, Work
-from device_agent.planning.thresholds import relief_of, room_for_tokens
+from device_agent.planning.thresholds import (
+    GROWTH,
+    SPARE,
+    Thresholds,
+    cache_room,
+    counted,
+    most_tokens,
+    thresholds_of,
+    token_bytes,
+    with_relief,
+)
 
 OF = shape(12, 64, 4, 256, 50, kv_heads=2, gated=True, causal=True, norm_first=True, rotary=True, positions=0)
 LAYER = 4 * OF.layer_elements(0, range(2), range(256))
@@ -28,49 +39,65 @@ def short(count: int = 2, layers: float = 4.0) -> Task:
     return task(OF, measured, Work(16, 16))
 
 
-@given(st.floats(3, 5), st.booleans())
+def test_nobody_counts_more_than_it_holds() -> None:
+    """A session has memory for what it is counted as, until its limit; and for nothing before its first row."""
+    assert [counted(0, 100), counted(1, 100), counted(5, 1000), counted(990, 1000)] == [0, 100, 5 + SPARE, 1000]
+    assert SPARE >= GROWTH
+
+
+@given(st.floats(3, 5), st.integers(33, 400))
 @settings(max_examples=20, deadline=None)
-def test_nobody_passes_its_memory_up_to_the_last_threshold(layers: float, growing: bool) -> None:
-    """With as many tokens as come before each threshold what is held then fits; thresholds rise; and one token more
-    would not fit without the next step."""
+def test_nobody_passes_its_memory_up_to_the_last_threshold(layers: float, tokens: int) -> None:
+    """With as many tokens as come before each threshold what is held then fits; thresholds rise; one token more would
+    not fit without the next step; and each streams what the one before does and one unit more."""
     asked = short(3, layers)
-    plan = plan_lime(asked)
-    for member, steps in enumerate(relief_of(asked, plan, growing)):
-        held = plan
-        room, token = room_for_tokens(asked, plan, member)
-        assert room >= asked.work.positions * token
-        for step in steps:
-            room, token = room_for_tokens(asked, held, member)
-            assert (step.tokens - 1) * token <= room < step.tokens * token
-            streamed = [*plan.streamed]
-            streamed[member] = step.streamed
-            held = replace(plan, streamed=tuple(streamed))
+    plan = with_relief(asked, plan_lime(asked), tokens)
+    asked.fitting(plan)
+    for member in range(3):
+        count = sum(layer == Whole(member) for layer in plan.layers)
+        token, found = token_bytes(OF, count), thresholds_of(OF, plan, member)
+        levels = [0, *(step.tokens for step in found.steps)]
+        assert levels == sorted(levels)
+        for level, step in enumerate(found.steps):
+            assert found.level(step.tokens - 1) <= level < found.level(step.tokens)
+        for level in range(len(found.steps) + 1):
+            held = found.relieved(plan, member, level)
             held.check(OF)
-            assert room_for_tokens(asked, held, member)[0] > room
-        tokens = [step.tokens for step in steps]
-        assert tokens == sorted(tokens)
+            room = cache_room(asked, replace(held, cache_bytes=()), member)
+            most = found.steps[level].tokens - 1 if level < len(found.steps) else found.most
+            assert most * token <= room < (most + 1) * token
+            assert len(held.streamed[member]) == len(plan.streamed[member]) + level
+            assert set(plan.streamed[member]) <= set(held.streamed[member])
+        own = {number for number, layer in enumerate(plan.layers) if layer == Whole(member)}
+        last = found.relieved(plan, member, len(found.steps)).streamed[member]
+        assert not plan.ring_bytes[member] or {unit.layer for unit in last if unit.half == "attention"} == own
 
 
-def test_growing_steps_hold_what_came_before() -> None:
-    """So that nothing is read to be kept again, and in the end all is streamed that the ring can take."""
-    asked = short()
-    plan = plan_lime(asked)
-    for member, steps in enumerate(relief_of(asked, plan)):
-        before = set(plan.streamed[member])
-        for step in steps:
-            assert before < set(step.streamed)
-            before = set(step.streamed)
-        own = [number for number, layer in enumerate(plan.layers) if layer == Whole(member)]
-        assert {unit.layer for unit in before if unit.half == "attention"} == set(own)
+def test_without_a_bound_nothing_changes() -> None:
+    """Plans that say nothing of keys and values, and members of other forms."""
+    plan = plan_lime(short())
+    assert not plan.cache_bytes and thresholds_of(OF, plan, 0) == Thresholds()
+    assert most_tokens(OF, plan) == sys.maxsize
 
 
-def test_replacing_steps_are_the_least() -> None:
-    """Eq. 6: an MLP alone may take the place of two attentions; there are more steps, each of fewer bytes."""
-    asked = short()
-    plan = plan_lime(asked)
-    grown, least = relief_of(asked, plan)[0], relief_of(asked, plan, growing=False)[0]
-    assert len(least) >= len(grown)
-    assert {step.tokens for step in grown} <= {step.tokens for step in least}
+@pytest.mark.parametrize(("room", "memory"), [(200, 4.0), (400, 8.0)])
+def test_long_sessions_need_no_memory_from_the_beginning(room: int, memory: float) -> None:
+    """Where a session may become long, steps are as fast as with memory for all of it, or faster, and it may still
+    become so long; so do members stream later that keep all at first."""
+    asked = short(2, memory)
+    long = replace(asked, work=Work(16, 16, room=room))
+    plan = plan_lime(long)
+    assert plan.cache_bytes and most_tokens(OF, plan) >= room
+    reserved = plan_lime(replace(asked, work=Work(16, room - 16)))
+    assert asked.seconds(plan) <= asked.seconds(reserved) * 1.001
+    if memory > 7:
+        assert not plan.streams and any(plan.ring_bytes) and reserved.streams
+
+
+def test_what_is_too_long_for_any_relief_is_said() -> None:
+    """As without it: who lacks how much."""
+    with pytest.raises(DoesNotFit, match="lacks"):
+        plan_lime(replace(short(2, 4.0), work=Work(16, 16, room=10**6)))
 
 
 @pytest.mark.parametrize("planner", [plan_pipeline_offloaded, plan_edgeshard_offloaded])

@@ -1,0 +1,120 @@
+"""LIME's memory-aware planner at work: a member streams more as its sessions grow, and less when they close.
+
+Before a step it is looked up what is streamed with so many tokens. More is let go of at once: the disk has its file,
+made beforehand. Less is kept again as the step uses it: what has been read into the ring anyway is copied out of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from device_agent.group.kept import KeptLayers
+from device_agent.group.streaming import Streaming
+from device_agent.planning.plan import GroupPlan
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.thresholds import thresholds_of
+from split_model.errors import ModelError
+from split_model.kv_cache import CacheFull
+from split_model.offload.loader import Loader
+from split_model.offload.units import Unit
+from split_model.spec import ModelSpec
+
+BACKGROUND: Final = 10
+"""How much lower than computing the priority is by which files are made beforehand."""
+
+log = structlog.get_logger()
+
+
+class Relieving:
+    """Of one member, in one epoch of its group; on the thread that computes, while nothing is computed.
+
+    Args:
+        plan: its layers are the model's from ``first`` on.
+        kept: what the member holds, loaded for this plan.
+
+    Attributes:
+        streaming: what is streamed now.
+        level: how many of the plan's steps of relief are taken.
+    """
+
+    def __init__(self, plan: GroupPlan, first: int, place: int, spec: ModelSpec, dtype: str, kept: KeptLayers) -> None:
+        self._of = first, place, spec, dtype
+        self._plan, self._kept = plan, kept
+        shape = replace(ModelShape.of(spec, dtype), layers=len(plan.layers))
+        self._thresholds = thresholds_of(shape, plan, place)
+        self.streaming = Streaming.of(plan, *self._of)
+        self.level = 0
+        self._wanted = 0
+        self._returning: frozenset[Unit] = frozenset()
+
+    def begin(self) -> None:
+        """Have the files made of what may be streamed later, on a thread of its own."""
+        loader, steps = self._kept.loader, self._thresholds.steps
+        if loader is not None and steps:
+            order = [unit for level in range(len(steps)) for unit in self._at(level + 1).units]
+            args = loader, tuple(dict.fromkeys(order))
+            threading.Thread(target=_make_all, args=args, name="files-beforehand", daemon=True).start()
+
+    def before(self, tokens: int) -> bool:
+        """A step follows with which there are so many tokens; whether other things are streamed from now on.
+
+        Raises ``CacheFull`` where there is no room for them, ``OffloadError`` where a file cannot be made.
+        """
+        if tokens > self._thresholds.most:
+            raise CacheFull(f"{tokens} tokens do not fit in {self._thresholds.most}, whatever is streamed")
+        self._wanted, self._returning = self._thresholds.level(tokens), frozenset()
+        if self._wanted > self.level:
+            self._stream()
+            return True
+        if self._wanted < self.level:
+            self._returning = frozenset(self._kept.streamed) - frozenset(self._at(self._wanted).units)
+        return False
+
+    def comes_back(self, unit: Unit) -> bool:
+        """Whether it is to be kept when it is used next."""
+        return unit in self._returning
+
+    def keep(self, unit: Unit) -> None:
+        """It is used now, and stays from now on."""
+        self._kept.keep(unit)
+        self._returning -= {unit}
+
+    def after(self) -> bool:
+        """The step is done; whether other things are streamed from now on."""
+        if self._wanted == self.level or self._returning:
+            return False
+        self._stream()
+        return True
+
+    def _stream(self) -> None:
+        streaming = self._at(self._wanted)
+        self._kept.stream(streaming)
+        log.info(
+            "keys and values change what is streamed", units=len(streaming.units), before=len(self.streaming.units)
+        )
+        self.streaming, self.level = streaming, self._wanted
+
+    def _at(self, level: int) -> Streaming:
+        return Streaming.of(self._thresholds.relieved(self._plan, self._of[1], level), *self._of)
+
+
+def _make_all(loader: Loader, units: Sequence[Unit]) -> None:
+    """One after the other, as long as anybody wants them; what fails is tried again when it is needed."""
+    if sys.platform == "linux":  # Elsewhere a thread has no priority of its own.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND)
+    try:
+        for unit in units:
+            if loader.closed:
+                return
+            loader.make([unit])
+    except ModelError as error:
+        log.warning("weights are not repacked beforehand", why=str(error))
