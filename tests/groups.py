@@ -29,7 +29,7 @@ from device_agent.group.submodel import GroupSubmodel
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
-from device_agent.planning.thresholds import most_tokens
+from device_agent.planning.thresholds import easy_tokens, most_tokens
 from peers.board import PeerLost
 from split_model.checkpoint import Checkpoint
 from split_model.entry import RowEntry
@@ -194,9 +194,10 @@ def group_here(
             stack.callback(mine.kept.close)
         worker = mine.worker(mine.load(), links[0]) if mine is not None else None
         planned, readers = joined.plan(checkpoint.spec), readers_of(checkpoint.spec)
-        most = most_tokens(replace(ModelShape.of(checkpoint.spec, "float32"), layers=len(planned.layers)), planned)
+        shape = replace(ModelShape.of(checkpoint.spec, "float32"), layers=len(planned.layers))
+        room = most_tokens(shape, planned), easy_tokens(shape, planned)
         pipeline = Pipeline.of(planned, readers)
-        life = GroupLife(links[0], planned.layers, joined.ranks, worker, pipeline, readers, most)
+        life = GroupLife(links[0], planned.layers, joined.ranks, worker, pipeline, readers, *room)
         group = submodel or submodel_for(checkpoint, first)
         life.start(lambda why, rank: None)
         stack.callback(life.end)

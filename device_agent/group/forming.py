@@ -16,7 +16,7 @@ from device_agent.group.pace import Pace
 from device_agent.group.pipeline import Pipeline
 from device_agent.group.worker import PORTAL
 from device_agent.planning.shape import ModelShape
-from device_agent.planning.thresholds import most_tokens
+from device_agent.planning.thresholds import easy_tokens, most_tokens
 from peers.fabric import Fabric
 from peers.group import Group
 from split_model.checkpoint import Checkpoint
@@ -78,8 +78,8 @@ async def form(
     spec = checkpoint.spec
     planned, readers = plan.plan(spec), readers_of(spec)
     shape = replace(ModelShape.of(spec, plan.dtype), layers=len(planned.layers))
-    pipeline, most = Pipeline.of(planned, readers), most_tokens(shape, planned)
-    return GroupLife(fabric, planned.layers, plan.ranks, worker, pipeline, readers, most)
+    pipeline, room = Pipeline.of(planned, readers), (most_tokens(shape, planned), easy_tokens(shape, planned))
+    return GroupLife(fabric, planned.layers, plan.ranks, worker, pipeline, readers, *room)
 
 
 async def posted(group: Group, seats: dict[int, str], what: str, within_s: float = LOADED_WITHIN_S) -> None:

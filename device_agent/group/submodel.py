@@ -51,8 +51,8 @@ class GroupSubmodel:
         self._open: dict[int, GroupSession] = {}
         self._reads = Reads(self.ask)
         self._over: str | None = None
-        self._most = sys.maxsize
-        """Tokens of all sessions together that this life has room for."""
+        self._most = self._easy = sys.maxsize
+        """Tokens of all sessions together that this life has room for, and before members stream more for them."""
 
     @property
     def connected(self) -> bool:
@@ -104,7 +104,8 @@ class GroupSubmodel:
 
     def begin(self, life: GroupLife) -> None:
         """A life has begun: all open sessions are replayed there, from the rows that are kept here."""
-        self._life, self._over, self._most = life, None, life.most_tokens
+        self._life, self._over = life, None
+        self._most, self._easy = life.most_tokens, life.easy_tokens
         self._reads.again()
         for session in reversed(list(self._open.values())):
             try:
@@ -116,11 +117,13 @@ class GroupSubmodel:
                 self._replay(session)
 
     def make_room(self, tokens: int) -> None:
-        """Before so many more. Members forget parked sessions for them, the oldest first, which are replayed when they
-        go on. Raises ``SessionFailed`` where there is too little room."""
+        """Before so many more. Members forget parked sessions, the oldest first, rather than to stream more for them;
+        those are replayed when they go on. Raises ``SessionFailed`` where there is too little room."""
         parked = [each for each in reversed(self._open.values()) if each.parked and not each.away]
-        while (needed := tokens + sum(each.counted for each in self._open.values())) > self._most:
+        while (needed := tokens + sum(each.counted for each in self._open.values())) > self._easy:
             if not parked:
+                if needed <= self._most:
+                    return
                 why = f"sessions of {needed} tokens together do not fit in this group's memory"
                 raise SessionFailed(Code.TOKEN_LIMIT, f"{why}, which has room for {self._most}: try again later")
             session = parked.pop()

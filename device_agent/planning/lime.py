@@ -7,9 +7,10 @@ then what is near it. Where everything fits, a plain pipeline.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
-from math import ceil, isqrt
+from math import ceil
 
 from device_agent.planning.allocation import Allocation, Held, MemberRoom, allocate, ways
 from device_agent.planning.edgeshard import hop_s
@@ -19,7 +20,7 @@ from device_agent.planning.residency import Residency, Sizes
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
 from device_agent.planning.task import Task
-from device_agent.planning.thresholds import SPARE, most_tokens, with_relief
+from device_agent.planning.thresholds import SPARE, grown, most_tokens, with_relief
 from split_model.offload.units import HALVES, Half, Unit
 
 MODE = "lime"
@@ -37,23 +38,36 @@ WORTH = 1e-3
 def plan_lime(task: Task) -> GroupPlan:
     """The fastest plan that was found.
 
-    Where a session may become longer than the work's, there is room from the beginning for the work alone, and members
-    stream more as sessions grow, if so they can have room for `Work.room`; else there is room for all of that.
+    Where sessions may become longer than the work's there is room from the beginning for the work alone, and members
+    stream more as sessions grow; where that cannot be, there is room for all that they may become.
 
     Raises DoesNotFit where not even one unit at a time fits beside the keys and values, and says who lacks how much.
     """
-    usual = task.work.rows + task.work.new + SPARE
-    if task.work.new and task.work.room > usual:
-        for room in (usual, isqrt(usual * task.work.room)):
-            little = replace(task, work=replace(task.work, room=room))
-            plan = with_relief(little, _fastest(little), task.work.room)
-            if most_tokens(task.shape, plan) >= task.work.room:
-                return task.fitting(plan)
-    return _fastest(task)
+    work = task.work
+    usual = work.rows + work.new + SPARE
+    if not work.new or work.room <= usual:
+        return plan_reserved(task)
+    little, found = replace(task, work=replace(work, room=usual)), []
+    with suppress(DoesNotFit):
+        found.append(plan_reserved(little))
+    with suppress(DoesNotFit):
+        reserved = plan_reserved(task)
+        # The same layers and rings, with less to read at first.
+        found += [replace(reserved, streamed=((),) * len(reserved.members)), reserved]
+    growing = [with_relief(little, plan, work.positions) for plan in found]
+    fitting = [each for each in growing if most_tokens(task.shape, each) >= work.positions and not task.lacks(each)]
+    if not fitting:
+        return plan_reserved(task)
+
+    def seconds(plan: GroupPlan) -> float:
+        """Of the usual work, and of the same where sessions are as long as can be."""
+        return task.seconds(plan) + task.seconds(grown(task.shape, plan, work.positions))
+
+    return task.fitting(min(fitting, key=seconds))
 
 
-def _fastest(task: Task) -> GroupPlan:
-    """With room for all that the work asks."""
+def plan_reserved(task: Task) -> GroupPlan:
+    """With room from the beginning for all that the work may become; nobody streams more later. Raises DoesNotFit."""
     started = _allocated(task)
     best, seconds = min(((start, _seconds(task, start)) for start in started), key=lambda each: each[1])
     if any(member.residency != Residency() for member in best[0].members):

@@ -101,6 +101,20 @@ def most_tokens(shape: ModelShape, plan: GroupPlan) -> int:
     return min(thresholds_of(shape, plan, member).most for member in range(len(plan.members)))
 
 
+def easy_tokens(shape: ModelShape, plan: GroupPlan) -> int:
+    """Tokens of all sessions together that every member can hold before it streams more."""
+    found = [thresholds_of(shape, plan, member) for member in range(len(plan.members))]
+    return min(each.steps[0].tokens - 1 if each.steps else each.most for each in found)
+
+
+def grown(shape: ModelShape, plan: GroupPlan, tokens: int) -> GroupPlan:
+    """The plan as all members carry it out with so many tokens."""
+    for member in range(len(plan.members)):
+        thresholds = thresholds_of(shape, plan, member)
+        plan = thresholds.relieved(plan, member, thresholds.level(tokens))
+    return plan
+
+
 def cache_room(task: Task, plan: GroupPlan, member: int) -> int:
     """Bytes that a member has for keys and values beside all else."""
     name = plan.members[member]
@@ -111,27 +125,44 @@ def cache_room(task: Task, plan: GroupPlan, member: int) -> int:
 
 def with_relief(task: Task, plan: GroupPlan, tokens: int) -> GroupPlan:
     """A plan of whole layers whose members stream more as keys and values grow, to so many tokens if that can be
-    (`most_tokens`). Who keeps all its layers, and has too little memory beside them for so many, gets a ring, as long
-    as what is left is enough for the work.
+    (`most_tokens`), and from the beginning no more than leaves memory for the work.
+
+    Who has a disk, and would hold too few tokens by what its ring can take, gets a ring for any unit.
     """
-    layers = [sum(layer == Whole(member) for layer in plan.layers) for member in range(len(plan.members))]
-    rings = list(plan.ring_bytes or (0,) * len(layers))
-    disks = {device.name: device.read_bytes_s for device in task.profile.devices}
-    room = [cache_room(task, plan, member) for member in range(len(layers))]
-    for member, name in enumerate(plan.members):
-        asked = task.work.positions * token_bytes(task.shape, layers[member])
-        own = [
-            Unit(number, half) for number, layer in enumerate(plan.layers) if layer == Whole(member) for half in HALVES
-        ]
-        wanted = tokens * token_bytes(task.shape, layers[member])
-        if own and disks[name] and not rings[member] and room[member] < wanted:
-            rooms = [plan.matrices(task.shape, member, unit) for unit in own]
-            unit, matrix = max(map(sum, rooms)), max(map(max, rooms))
-            fits = [size for size in (2 * unit + matrix, unit) if room[member] - size >= asked]
-            rings[member] = fits[0] if fits else 0
-            room[member] -= rings[member]
-    streamed = plan.streamed or ((),) * len(layers)
-    return replace(plan, streamed=streamed, ring_bytes=tuple(rings), cache_bytes=tuple(max(each, 0) for each in room))
+    members = range(len(plan.members))
+    plan = replace(
+        plan, streamed=plan.streamed or ((),) * len(members), ring_bytes=plan.ring_bytes or (0,) * len(members)
+    )
+    found = [_relieved(task, plan, member, tokens) for member in members]
+    streamed, rings, rooms = zip(*found, strict=True)
+    return replace(plan, streamed=streamed, ring_bytes=rings, cache_bytes=rooms)
+
+
+def _relieved(task: Task, plan: GroupPlan, member: int, tokens: int) -> tuple[tuple[Unit, ...], int, int]:
+    """What a member streams at first, its ring, and its room for keys and values."""
+    shape, own = task.shape, [number for number, layer in enumerate(plan.layers) if layer == Whole(member)]
+    streamed, had, room = list(plan.streamed[member]), plan.ring_bytes[member], cache_room(task, plan, member)
+    token, further = token_bytes(shape, len(own)), list(_further(own, streamed))
+    asked = task.work.positions * token
+    [disk] = [device.read_bytes_s for device in task.profile.devices if device.name == plan.members[member]]
+
+    def usable(ring: int) -> list[Unit]:
+        return [unit for unit in further if plan.unit_bytes(shape, member, unit) <= ring]
+
+    ring = had
+    if disk and further and room + sum(_kept_bytes(shape, plan, member, unit) for unit in usable(had)) < tokens * token:
+        rooms = [plan.matrices(shape, member, unit) for unit in further]
+        largest = max(map(sum, rooms))
+        ring = max(had, 2 * largest + max(map(max, rooms)))
+        if room + had - ring < asked:
+            ring = max(had, largest)
+        room += had - ring
+    for unit in usable(ring):
+        if room >= asked:
+            break
+        streamed.append(unit)
+        room += _kept_bytes(shape, plan, member, unit)
+    return tuple(sorted(streamed)), ring, max(room, 0)
 
 
 def _kept_bytes(shape: ModelShape, plan: GroupPlan, member: int, unit: Unit) -> int:

@@ -181,7 +181,8 @@ class Loader:
         Raises as `open`.
         """
         self._check(units, self.nbytes)
-        self._store.make(units)
+        there = set(self.units)
+        self._store.make([unit for unit in units if unit not in there])
         with self._changed:
             self._lent = {unit: lent for unit, lent in self._lent.items() if unit in set(units)}
             self._slots.follow(units)

@@ -22,6 +22,8 @@ from device_agent.planning.thresholds import (
     Thresholds,
     cache_room,
     counted,
+    easy_tokens,
+    grown,
     most_tokens,
     thresholds_of,
     token_bytes,
@@ -82,16 +84,26 @@ def test_without_a_bound_nothing_changes() -> None:
 
 @pytest.mark.parametrize(("room", "memory"), [(200, 4.0), (400, 8.0)])
 def test_long_sessions_need_no_memory_from_the_beginning(room: int, memory: float) -> None:
-    """Where a session may become long, steps are as fast as with memory for all of it, or faster, and it may still
-    become so long; so do members stream later that keep all at first."""
+    """Where a session may become long, less is read, and steps are as fast as with memory for all of it, or faster; and
+    it may still become so long."""
     asked = short(2, memory)
     long = replace(asked, work=Work(16, 16, room=room))
     plan = plan_lime(long)
     assert plan.cache_bytes and most_tokens(OF, plan) >= room
     reserved = plan_lime(replace(asked, work=Work(16, room - 16)))
     assert asked.seconds(plan) <= asked.seconds(reserved) * 1.001
-    if memory > 7:
-        assert not plan.streams and any(plan.ring_bytes) and reserved.streams
+    assert reserved.streams and sum(map(len, plan.streamed)) <= sum(map(len, reserved.streamed))
+
+
+def test_who_keeps_all_at_first_gets_a_ring_where_it_may_need_one() -> None:
+    """And only there: memory for no more than the work's tokens, or for all that are asked."""
+    asked = replace(short(2, 9.0), work=Work(16, 16, room=100))
+    plan = plan_lime(replace(asked, work=Work(16, 16)))
+    assert not plan.streams
+    little, ample = with_relief(asked, plan, 900), with_relief(asked, plan, 50)
+    assert any(little.ring_bytes) and not any(ample.ring_bytes) and most_tokens(OF, ample) >= 50
+    assert most_tokens(OF, little) >= 900 and easy_tokens(OF, little) >= 100
+    assert not grown(OF, little, 100).streams and grown(OF, little, 900).streams
 
 
 def test_what_is_too_long_for_any_relief_is_said() -> None:
