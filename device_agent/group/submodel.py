@@ -157,17 +157,17 @@ class GroupSubmodel:
         for session in list(self._open.values()):
             session.fail(SessionFailed(Code.STAGE_LOST, why))
 
-    def fork(self, source: Record, position: int, away: bool) -> GroupSession:
-        """A session that begins as another one's first ``position`` rows; ``away``: members have forgotten that one.
-        Raises ``SessionFailed`` where there is no room for it."""
-        history = source.history.fork(position)
-        record = Record(next(self._numbers), source.positions, position, history, source=source.source)
-        self.make_room(counted(position, record.positions))
+    def fork(self, source: GroupSession, position: int) -> GroupSession:
+        """A session that begins as another one's first ``position`` rows. Raises ``SessionFailed`` where there is no
+        room for it."""
+        of = source.record
+        self.make_room(counted(position, of.positions))
+        record = Record(next(self._numbers), of.positions, position, of.history.fork(position), source=of.source)
         session = GroupSession(self, record)
-        if away:
+        if source.away:
             self._replay(session)
         else:
-            self.ask(GroupAsk(ForkHead(record.session, source.session, position, record.positions)))
+            self.ask(GroupAsk(ForkHead(record.session, of.session, position, record.positions)))
         return session
 
     def ask(self, asked: GroupAsk) -> None:

@@ -156,7 +156,7 @@ def test_memory_stays_within_what_is_counted(tiny: Path) -> None:
 
 async def test_who_finds_no_room_is_told_and_parked_sessions_give_way(tiny: Path) -> None:
     """Two sessions do not fit. While the first works the second is refused, by a typed error; once it is parked members
-    forget it for the second, and it goes on when that is closed, with the rows of one that was never away."""
+    forget it for another, be it its own fork, and it goes on later with the rows of one that was never away."""
     checkpoint = Checkpoint.open(tiny)
     stack = Stack.load(checkpoint, Slice(0, checkpoint.spec.num_layers), torch.float32)
     plan = replace(growing(checkpoint.spec, NAMES, tokens=260), ring_bytes=(0, 0))
@@ -171,13 +171,17 @@ async def test_who_finds_no_room_is_told_and_parked_sessions_give_way(tiny: Path
         with pytest.raises(SessionFailed, match="try again later"):
             await asyncio.wait_for(second.forward(hidden[:40], 1), 30)
         first.park()
+        expected = stack.forward(hidden, [Span(stack.new_cache(256), 150)])
+        fork = first.fork(100)
+        assert first.away
+        found = await asyncio.wait_for(fork.forward(hidden[100:109], 9), 30)
+        torch.testing.assert_close(found, expected[100:109], atol=1e-4, rtol=0)
+        fork.close()
         third = group.open(256, prompt=100)
         await asyncio.wait_for(third.forward(hidden[:100], 1), 30)
-        assert first.away and first.position == 100
         third.close()
         first.truncate(90)
         fork = first.fork(90)
-        expected = stack.forward(hidden, [Span(stack.new_cache(256), 150)])
         found = await asyncio.wait_for(fork.forward(hidden[90:99], 9), 30)
         torch.testing.assert_close(found, expected[90:99], atol=1e-4, rtol=0)
         fork.close()
