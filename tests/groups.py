@@ -161,6 +161,12 @@ def streamed(plan: GroupPlan, spec: ModelSpec, share: int = 1, ring: int = 1) ->
     return replace(made, ring_bytes=tuple(ring * (each + 8192) for each in largest))
 
 
+def streaming_planner(path: Path) -> Callable[[object, Sequence[str]], GroupPlan]:
+    """Plans an interleaved pipeline of whoever is there, all of whose weights are streamed."""
+    spec = Checkpoint.open(path, None).spec
+    return lambda _, there: streamed(plan_of(spec, "interleaved", there), spec)
+
+
 def submodel_for(checkpoint: Checkpoint, first: int = 0) -> GroupSubmodel:
     """What sessions of a group that computes from layer ``first`` on are opened on."""
     entry = None if first else RowEntry.load(checkpoint, torch.float32)
@@ -227,13 +233,14 @@ class Started:
 
     Attributes:
         port: where they look for a portal.
+        folder: with their logs, and what they keep.
         processes: those that were started, by name.
     """
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
         self.processes: dict[str, Process] = {}
-        self._folder = folder
+        self.folder = folder
         self._model: Path | None = None
         self._stack = ExitStack()
 
@@ -245,7 +252,7 @@ class Started:
         for name in NAMES[:count]:
             before = self.processes.get(name)
             if before is None or before.process is None or before.process.poll() is not None:
-                self.processes |= self._stack.enter_context(members(model, [name], self.port, self._folder))
+                self.processes |= self._stack.enter_context(members(model, [name], self.port, self.folder))
         return NAMES[:count]
 
     def end(self) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkpoints import DEMO
 from clouds import chain_over, demo_adapter, greedy, until
-from groups import FORMS, PORTAL, UNEVEN, Started, group_of
+from groups import FORMS, PORTAL, UNEVEN, Started, group_of, streaming_planner
 from oracle import oracle_tokens, prompt_for
 from processes import slowed, stop_all_threads
 
@@ -88,6 +90,8 @@ async def test_drafting_over_a_group(form: str, started: Started) -> None:
         pytest.param("tensor", signal.SIGSTOP, SILENT_S, marks=pytest.mark.slow),
         pytest.param("galaxy-1", signal.SIGSTOP, SILENT_S, marks=pytest.mark.slow),
         pytest.param("pipeline", signal.SIGSTOP, SILENT_S, marks=pytest.mark.slow),
+        ("streamed", signal.SIGKILL, SILENT_S),
+        pytest.param("streamed", signal.SIGSTOP, SILENT_S, marks=pytest.mark.slow),
     ],
 )
 async def test_a_member_is_killed_or_stopped(form: str, how: signal.Signals, silent_s: float, started: Started) -> None:
@@ -96,7 +100,8 @@ async def test_a_member_is_killed_or_stopped(form: str, how: signal.Signals, sil
     on, the member is taken in again."""
     compute = Compute()
     prompt = prompt_for(DEMO, PROMPT)
-    async with group_of(DEMO, form, started.have(DEMO, 3), started.port, silent_s=silent_s) as host:
+    more: dict[str, Any] = {"planner": streaming_planner(DEMO)} if form == "streamed" else {}
+    async with group_of(DEMO, form, started.have(DEMO, 3), started.port, silent_s=silent_s, **more) as host:
         chain = chain_of(host, compute)
         session = chain.open(PROMPT + TOKENS)
         chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
@@ -121,6 +126,30 @@ async def test_a_member_is_killed_or_stopped(form: str, how: signal.Signals, sil
         started.have(DEMO, 3)
         await until(lambda: [each.state for each in host.state().members] == ["working"] * 3, 60)
         await check(host)
+    compute.stop()
+
+
+@pytest.mark.slow
+async def test_files_that_are_cut_short_while_a_group_reads_them(started: Started) -> None:
+    """The pass fails at who reads them, the group is planned anew and makes them anew; the answer under way has
+    transformers' tokens."""
+    compute = Compute()
+    prompt = prompt_for(DEMO, PROMPT)
+    names, planner = started.have(DEMO, 2), streaming_planner(DEMO)
+    async with group_of(DEMO, "", names, started.port, planner=planner) as host:
+        session = chain_of(host, compute).open(PROMPT + TOKENS)
+        chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
+        tokens: list[int] = []
+        async for chosen in Generation(session, chooser, DraftingWay.of(None, DraftSettings())).run():
+            tokens.append(chosen.token)
+            if len(tokens) == TOKENS // 3:
+                files = list(started.folder.glob("trilby/units/*/*.unit"))
+                assert files
+                for file in files:
+                    os.truncate(file, file.stat().st_size // 2)
+        session.close()
+        assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
+        assert host.state().epoch > 1
     compute.stop()
 
 
