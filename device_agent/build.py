@@ -106,8 +106,8 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
                 drafts, split, stays = short.drafted(memory, rows)
                 whole = set(drafts) == {NO_DRAFT}
             else:
-                # Layers that draft run far more often than the others, so they stay.
-                stays = short.alone(memory, rows, drafts, 0 if whole else split)
+                split = 0 if whole else short.layers(drafts, split)
+                stays = short.alone(memory, rows, drafts, split)
         except BudgetTooSmall as error:
             raise too_little(error, positions) from error
         loader = load_apart(lambda: loader_of(checkpoint, dtype, stays))

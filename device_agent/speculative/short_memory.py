@@ -24,9 +24,13 @@ from split_model.errors import ModelError
 from split_model.hub import resolve
 from split_model.offload.budget import GROWS, BudgetTooSmall, Residence
 from split_model.slices import DTYPE_BYTES, Slice, held_bytes, slice_bytes, whole
+from split_model.spec import ModelSpec
 
 LOOKUP = ("lookup",)
-"""What drafts where there is nothing better: it has no weights and needs no layer."""
+"""What drafts where there is nothing better."""
+
+WEIGHTLESS = (NO_DRAFT, *LOOKUP)
+"""What has no weights and needs no layer."""
 
 MOST = 0.5
 """Of a portal's memory for what drafts; the rest is for its part of the model."""
@@ -64,7 +68,7 @@ class ShortMemory:
 
         Raises as ``alone``.
         """
-        plain = self.alone(budget, rows, (), 0)
+        plain = self.alone(budget, rows, (NO_DRAFT,), 0)
         if not plain.streamed:
             return (NO_DRAFT,), 0, plain
         if self._trained is not None:
@@ -84,29 +88,34 @@ class ShortMemory:
                 return (), split
         return LOOKUP, 0
 
+    def layers(self, words: Sequence[str], split: int) -> int:
+        """How many layers draft, of ``split``: none where all of ``words`` read the tokens alone. What is not run token
+        by token as a draft is made is run once, with all of it, when the draft is verified."""
+        return split if any(word in KINDS and word not in WEIGHTLESS for word in words) else 0
+
     def front_bytes(self, split: int) -> int:
         """Of the layers that a portal keeps for itself."""
         return slice_bytes(self.checkpoint.spec, Slice(0, split), self.dtype)
 
     def drafter_bytes(self, words: Sequence[str]) -> int:
-        """Of the weights of drafters, and of one session's keys and values there. Nothing of what cannot be read, of
-        which ``load_drafters`` says why."""
+        """Of the weights of drafters, and of one session's keys and values there; of the best there is where nothing is
+        named. Nothing of what cannot be read, of which ``load_drafters`` says why."""
         size, found = DTYPE_BYTES[self.dtype], 0
-        own = 2 * self.checkpoint.spec.num_kv_heads * self.checkpoint.spec.head_dim
-        for word in dict.fromkeys(words):
+        for word in dict.fromkeys(words or ("hybrid",)):
+            if word in WEIGHTLESS:
+                continue
             with suppress(BadDrafter, ModelError):
                 if word not in KINDS:
                     small = Checkpoint.open(resolve(word)).spec
-                    rows = min(self.positions, small.max_positions) + NODE_SLOTS
-                    kept = 2 * small.num_layers * small.num_kv_heads * small.head_dim * rows
-                    found += held_bytes(small, [whole(small)], self.dtype) + GROWS * kept * size
-                    continue
-                file = (
-                    self._trained if word == "hybrid" else self._file(word) if word not in (NO_DRAFT, *LOOKUP) else None
-                )
-                if file is not None:
-                    found += size * (file.parameters + GROWS * own * (self.positions + NODE_SLOTS))
+                    found += held_bytes(small, [whole(small)], self.dtype) + size * self._kept(small, small.num_layers)
+                elif (file := self._trained if word == "hybrid" else self._file(word)) is not None:
+                    found += size * (file.parameters + self._kept(self.checkpoint.spec, 1))
         return found
+
+    def _kept(self, spec: ModelSpec, layers: int) -> int:
+        """Elements of keys and values."""
+        rows = min(self.positions, spec.max_positions) + NODE_SLOTS
+        return GROWS * 2 * layers * spec.num_kv_heads * spec.head_dim * rows
 
     @cached_property
     def _trained(self) -> DrafterFile | None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from device_agent.build import build
 from device_agent.build_group import PortalGroup, build_group, usual_work
 from device_agent.config import DeviceConfig
+from service.sizes import bytes_of
 from split_model.checkpoint import Checkpoint
 from split_model.slices import middle_slice
 
@@ -35,6 +36,26 @@ async def group(**settings: Any) -> PortalGroup:
     config = DeviceConfig(str(DEMO), mode="tensor", group_key=KEY, group="kitchen", split=1, **settings)
     checkpoint = Checkpoint.open(DEMO)
     return build_group(config, "portal", checkpoint, middle_slice(checkpoint.spec, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("memory", "draft", "split", "default"),
+    [("", (), 2, "hybrid"), ("40MB", (), 2, "hybrid"), ("8MB", (), 0, "lookup"), ("40MB", ("lookup",), 0, "lookup")],
+)
+async def test_who_drafts_beside_a_group_that_reads_its_weights(
+    memory: str, draft: tuple[str, ...], split: int, default: str
+) -> None:
+    """The drafter that was trained for the model, where it and the layers that it drafts with take at most half of the
+    portal's memory, which is the less for its part; else the text itself, or what was named."""
+    settings = {"draft": draft, "memory": memory, "max_model_len": 64, "group_listen": "127.0.0.1:0"}
+    device = build(DeviceConfig(str(DEMO), mode="lime", group_key=KEY, **settings))  # type: ignore[arg-type]
+    assert isinstance(device.remote, PortalGroup)
+    assert device.writer.ways.drafters.default == default and len(device.parts.front.blocks) == split
+    host = device.remote.host
+    assert host.first_layer == split
+    beside = device.parts.front.loaded_bytes + 4 * device.writer.ways.drafters.parameters
+    assert (host.budget == 0) == (not memory) and (not memory or host.budget <= bytes_of("", memory) - beside)
+    device.stop()
 
 
 async def test_what_is_said_of_it() -> None:

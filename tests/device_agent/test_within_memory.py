@@ -38,7 +38,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("draft", "split", "memory", "drafts"),
     [
         ((NO_DRAFT,), 0, 2 / 3, "none"),
-        (("lookup",), 2, 2 / 3, "lookup"),
+        (("lookup",), 0, 2 / 3, "lookup"),
+        (("adapter",), 2, 0.75, "adapter"),
         ((), 2, 0.75, "hybrid"),
         ((), 0, 0.4, "lookup"),
     ],
