@@ -100,12 +100,12 @@ class RoundCosts:
         return (seconds > LEAP * expected) - (LEAP * seconds < expected)
 
     def _begin_anew(self) -> None:
-        """Only what is far counts. Whether it is for the rows nobody knows yet: they cost no more than they did."""
+        """Only what is far counts. Whether it is for the rows nobody knows yet: each costs what it did, or where all is
+        faster its share of that."""
         count, xs, seconds = len(self._far), sum(x for x, _ in self._far), sum(each for _, each in self._far)
-        expected = count * self._round_s + xs * self._row_s
-        self._anchor_row_s *= min(1.0, seconds / expected)
-        self._anchor_round_s = max((seconds - xs * self._anchor_row_s) / count, LEAST_S)
-        self._round_s, self._row_s = self._anchor_round_s, self._anchor_row_s
+        self._row_s *= min(1.0, seconds / (count * self._round_s + xs * self._row_s))
+        self._anchor_row_s = self._row_s
+        self._round_s = self._anchor_round_s = max((seconds - xs * self._row_s) / count, LEAST_S)
         self._sums, self._usual = [0.0] * 5, USUAL[0]
         far, self._far = self._far, []
         for x, each in far:
