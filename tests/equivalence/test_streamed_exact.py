@@ -138,6 +138,32 @@ async def test_drafts_are_verified(tmp_path: Path) -> None:
     assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
 
 
+async def test_long_drafts_of_several_sessions() -> None:
+    """Two answers at once, each drafted far past what counts as a short step where all weights stay: transformers'
+    tokens."""
+    compute, first = Compute(), 2
+    spec = Checkpoint.open(DEMO).spec
+    plan = streamed(plan_of(spec, "interleaved", ("one", PORTAL), layers=spec.num_layers - first), spec, 5, 2)
+    prompts = [prompt_for(DEMO, 20, seed) for seed in range(2)]
+    with group_here(DEMO, plan, first=first) as group:
+        chain = chain_over(DEMO, first, 0, group, compute, 64)
+        settings = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=24)
+        way = DraftingWay.of(demo_adapter(chain, first), settings)
+
+        async def answer(prompt: tuple[int, ...]) -> list[int]:
+            session = chain.open(len(prompt) + 2 * TOKENS, drafter=way.drafter)
+            chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=2 * TOKENS)
+            try:
+                return [chosen.token async for chosen in Generation(session, chooser, way).run()]
+            finally:
+                session.close()
+
+        found = await asyncio.gather(*map(answer, prompts))
+    compute.stop()
+    assert found == [oracle_tokens(DEMO, each, 2 * TOKENS) for each in prompts]
+    assert way.tally.proposed > 16 * way.tally.rounds
+
+
 def harm_files(folder: Path, harm: str) -> None:
     """What a disk may do to all files."""
     for file in [each for each in folder.rglob("*") if each.is_file()]:

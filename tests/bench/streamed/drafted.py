@@ -46,6 +46,7 @@ DISK_MB_S: Final = {"local": "60", "lime": "20"}
 MEMORY: Final = {"local": ("34MB",), "lime": ("18MB", "8MB", "8MB")}
 """Of each device, the first of which has the text; the weights take 38 MB in float32."""
 
+SESSIONS: Final = {"local": (1,), "lime": (1, 3)}
 POSITIONS: Final = 384
 WITHIN_S: Final = 300.0
 
@@ -58,27 +59,30 @@ class Cell:
         mode: a key of ``MEMORY``.
         kind: which prompts: a key of what ``texts`` gives.
         draft: what ``--draft`` says; '' for nothing.
+        sessions: answers that are generated at once.
         repeat: from 0 on.
     """
 
     mode: str
     kind: str
     draft: str
+    sessions: int = 1
     repeat: int = 0
 
     @property
     def name(self) -> str:
         """Of its record's file."""
-        return f"{self.mode}_{self.kind}_{self.draft or 'default'}_{self.repeat}"
+        return f"{self.mode}_{self.kind}_{self.draft or 'default'}_{self.sessions}_{self.repeat}"
 
 
 def planned(kinds: Sequence[str], repeats: int) -> list[Cell]:
     """All cells, one whole repeat after the other."""
     return [
-        Cell(mode, kind, draft, repeat)
+        Cell(mode, kind, draft, sessions, repeat)
         for mode in MEMORY
         for repeat in range(repeats)
         for kind in kinds
+        for sessions in SESSIONS[mode]
         for draft in ("none", "")
     ]
 
@@ -99,7 +103,7 @@ def obstacle_of_strange() -> str:
 
 
 def token_s(answers: Sequence[Said]) -> float:
-    """The median over answers of seconds a token behind the first."""
+    """The median over answers of seconds a token behind the first, as one session has them."""
     return median(said.seconds / (len(said.tokens) - 1) for said in answers if len(said.tokens) > 1)
 
 
@@ -144,7 +148,7 @@ class DraftedDevices:
     def run(self, cell: Cell, prompts: Sequence[Sequence[int]]) -> Result:
         """One cell. Raises RuntimeError where the process has ended."""
         settings = self._settings | ({"draft": [cell.draft]} if cell.draft else {})
-        job = Job(settings, [list(each) for each in prompts], NEW)
+        job = Job(settings, [list(each) for each in prompts], NEW, cell.sessions)
         assert self._portal.stdin is not None
         self._portal.stdin.write(msgspec.json.encode(job).decode() + "\n")
         self._portal.stdin.flush()
@@ -193,7 +197,12 @@ def measure(cells: Sequence[Cell], folder: Path, each: int) -> None:
                 result = there.run(cell, [text.prompt for text in asked])
                 record = {**vars(cell), **msgspec.to_builtins(result)}
                 if not result.refused:
-                    record |= {"token_s": token_s(result.answers), "wrong": wrong(result.answers, asked)}
+                    tokens = sum(len(said.tokens) for said in result.answers)
+                    record |= {
+                        "token_s": token_s(result.answers),
+                        "tokens_a_second": tokens / result.seconds,
+                        "wrong": wrong(result.answers, asked),
+                    }
                 (folder / f"{cell.name}.json").write_text(json.dumps(record))
                 print(shown(cell, result, record), flush=True)
 
@@ -206,12 +215,14 @@ def shown(cell: Cell, result: Result, record: dict[str, Any]) -> str:
     proposed = sum(said.proposed for said in result.answers)
     accepted = sum(said.accepted for said in result.answers)
     speeds = sorted((len(said.tokens) - 1) / said.seconds for said in result.answers if len(said.tokens) > 1)
-    return (
-        f"{cell.name}: {1e3 * record['token_s']:.0f} ms a token, {speeds[0]:.1f} to {speeds[-1]:.1f} tokens a second, "
-        f"{record['wrong']} wrong; {result.draft}: {rounds} rounds, {proposed / max(rounds, 1):.1f} drafted and "
-        f"{accepted / max(rounds, 1):.1f} accepted a round; believed: round {result.round_ms:.0f} ms, "
-        f"row {result.row_ms:.2f}, draft {result.draft_ms:.2f}"
-    )
+    parts = [
+        f"{cell.name}: {1e3 * record['token_s']:.0f} ms a token, {speeds[0]:.1f} to {speeds[-1]:.1f} tokens a second",
+        f"all answers {record['tokens_a_second']:.2f} a second, {record['wrong']} tokens wrong",
+        f"{result.draft}: {rounds} rounds, {proposed} tokens drafted, {accepted} accepted",
+        f"believed: round {result.round_ms:.0f} ms, row {result.row_ms:.2f}, draft {result.draft_ms:.2f}",
+        f"read {result.read_mb_s:.1f} MB/s",
+    ]
+    return "; ".join(parts)
 
 
 def main() -> None:
@@ -232,7 +243,7 @@ def main() -> None:
         kinds.append("spec-bench")
     cells = planned(kinds, arguments.repeats)
     cells += [
-        Cell(cell.mode, cell.kind, draft, cell.repeat)
+        Cell(cell.mode, cell.kind, draft, cell.sessions, cell.repeat)
         for cell in cells
         if not cell.draft
         for draft in arguments.draft or ()

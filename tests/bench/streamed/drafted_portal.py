@@ -22,6 +22,7 @@ from device_agent.group.host import GroupEnded
 from device_agent.speculative.generation import Generation
 from drafting.choosing import Chooser
 from service.logs import configure_logs
+from split_model.offload.loader import LoadCounts
 from split_model.sampling import SamplingParams
 
 CONNECTED_WITHIN_S = 120.0
@@ -60,7 +61,8 @@ class Result(msgspec.Struct, frozen=True):
         refused: why there is nothing.
         draft: what drafted.
         answers: of each prompt.
-        seconds: of all answers, where several were generated at once.
+        seconds: of all answers, their prompts included.
+        read_mb_s: what was read from the disk meanwhile, 10^6 bytes a second, where the model is on one device.
         round_ms, row_ms, draft_ms: what a verification of one row, each further row, and a step of drafting are
             believed to take at the end.
     """
@@ -69,6 +71,7 @@ class Result(msgspec.Struct, frozen=True):
     draft: str = ""
     answers: list[Said] = []
     seconds: float = 0.0
+    read_mb_s: float = 0.0
     round_ms: float = 0.0
     row_ms: float = 0.0
     draft_ms: float = 0.0
@@ -91,16 +94,20 @@ async def do(job: Job) -> Result:
                     return Result(repr(running.exception()) if running.done() else "the group has not formed")
                 with suppress(TimeoutError):
                     await asyncio.wait_for(remote.news(), 1.0)
+        loader = device.loader
+        before = loader.counts if loader is not None else LoadCounts()
         answers, began, waiting = list[Said](), time.perf_counter(), list(job.prompts)
         while waiting:
             now, waiting = waiting[: job.at_once], waiting[job.at_once :]
             answers += await asyncio.gather(*(_answer(device, each, job.new) for each in now))
-        costs = device.writer.ways.get("").costs
+        took, costs = time.perf_counter() - began, device.writer.ways.get("").costs
+        read = (loader.counts - before).bytes_read if loader is not None else 0
         return Result(
             "",
             device.writer.ways.get("").name,
             answers,
-            time.perf_counter() - began,
+            took,
+            read / took / 1e6,
             1e3 * costs.round_s,
             1e3 * costs.row_s,
             1e3 * costs.draft_s,
