@@ -15,13 +15,14 @@ from math import ceil
 from device_agent.planning.allocation import Allocation, Held, MemberRoom, allocate, ways
 from device_agent.planning.edgeshard import hop_s
 from device_agent.planning.memory import DoesNotFit
-from device_agent.planning.plan import GroupPlan, Whole, padded
+from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.residency import Residency, Sizes
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
 from device_agent.planning.task import Task
 from device_agent.planning.thresholds import SPARE, grown, most_tokens, with_relief
-from split_model.offload.units import HALVES, Half, Unit
+from split_model.offload.layout import padded
+from split_model.offload.units import HALVES, Half, Unit, spread
 
 MODE = "lime"
 
@@ -134,8 +135,8 @@ def planned(task: Task, allocation: Allocation, micro_batches: int) -> GroupPlan
     streamed, rings = [], []
     for number, member in enumerate(holding):
         own = [layer for layer, whole in enumerate(layers) if whole.member == number]
-        units = [Unit(layer, "attention") for layer in _evenly(own, member.residency.attentions)]
-        units += [Unit(layer, "mlp") for layer in _evenly(own, member.residency.mlps)]
+        units = [Unit(layer, "attention") for layer in spread(own, member.residency.attentions)]
+        units += [Unit(layer, "mlp") for layer in spread(own, member.residency.mlps)]
         streamed.append(tuple(sorted(units)))
         rings.append(member.residency.ring_bytes)
     if not any(streamed):
@@ -154,10 +155,6 @@ def planned(task: Task, allocation: Allocation, micro_batches: int) -> GroupPlan
 def _until(member: Held, segment: int, segments: int) -> int:
     """How many of a member's layers are in the first segments; where they are few, the first segments have them."""
     return -(-member.layers * segment // segments)
-
-
-def _evenly(own: Sequence[int], count: int) -> list[int]:
-    return [own[(2 * at + 1) * len(own) // (2 * count)] for at in range(count)]
 
 
 def _allocated(task: Task) -> list[Start]:

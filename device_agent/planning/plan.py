@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import Final, Union
 
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import spans
+from split_model.offload.layout import padded
 from split_model.offload.units import Unit
 
 
@@ -130,15 +130,6 @@ def weights_of(shape: ModelShape, layer: Layer, member: int) -> tuple[range | No
     return groups, spans(layer.columns)[member]
 
 
-ALIGNMENT: Final = 4096
-"""What is read past the system's cache begins and ends at multiples of so many bytes."""
-
-
-def padded(size: int) -> int:
-    """Bytes up to the next multiple of `ALIGNMENT`."""
-    return ceil(size / ALIGNMENT) * ALIGNMENT
-
-
 ONE_SHOT_BYTES: Final = 32 * 1024
 """Where nobody has measured it; as collectives have it."""
 
@@ -212,7 +203,7 @@ class GroupPlan:
                 raise ValueError(f"{name} has {self.ring_bytes[member]} bytes of buffers for units of {needed}")
 
     def unit_bytes(self, shape: ModelShape, member: int, unit: Unit) -> int:
-        """Bytes of what a member reads of half a layer at each use: its matrices, each up to a multiple of `ALIGNMENT`.
+        """Bytes of what a member reads of half a layer at each use: its matrices, each `padded`.
         Norms and biases always stay, and are not in it."""
         return sum(self.matrices(shape, member, unit))
 

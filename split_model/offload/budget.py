@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from split_model.offload.layout import Cut, unit_matrices
-from split_model.offload.units import Half, Unit
+from split_model.offload.units import Half, Unit, spread
 from split_model.slices import DTYPE_BYTES, held_bytes, whole
 from split_model.spec import ModelSpec
 
@@ -83,7 +83,7 @@ def residence(
         smallest = min(smallest, needed)
         if attentions + mlps and needed <= budget and (best is None or read < least_read):
             least_read = read
-            streamed = sorted(Unit(layer, half) for half, count in counts.items() for layer in _spread(layers, count))
+            streamed = sorted(Unit(layer, half) for half, count in counts.items() for layer in spread(layers, count))
             best = Residence(tuple(streamed), ring, needed)
     if best is None:
         raise BudgetTooSmall(smallest, budget)
@@ -114,11 +114,6 @@ def _sizes(spec: ModelSpec, unit: Unit, dtype: str) -> UnitSizes:
     matrices = unit_matrices(spec, unit, Cut(), dtype, turned=False)
     rooms = [each.room for each in matrices]
     return UnitSizes(sum(each.nbytes for each in matrices), sum(rooms), max(rooms))
-
-
-def _spread(layers: range, count: int) -> list[int]:
-    """So many of the layers, as far from one another as can be."""
-    return [layers[(2 * number + 1) * len(layers) // (2 * count)] for number in range(count)]
 
 
 def _rows_bytes(spec: ModelSpec, rows: int, size: int) -> int:

@@ -6,6 +6,7 @@ keys and values of some hundred more positions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -27,3 +28,8 @@ class Unit:
 
     layer: int
     half: Half
+
+
+def spread(layers: Sequence[int], count: int) -> list[int]:
+    """So many of the layers, as far from one another as can be."""
+    return [layers[(2 * number + 1) * len(layers) // (2 * count)] for number in range(count)]
