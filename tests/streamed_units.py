@@ -30,10 +30,11 @@ def loading(
     rings: float = 2,
     cut: Cut = WHOLE,
     ahead: bool = True,
+    coded: bool = False,
 ) -> Iterator[Loader]:
     """rings: the ring's size in units of the largest."""
     largest = max(unit_bytes(checkpoint.spec, unit, cut, dtype) for unit in units)
-    loader = Loader.open(checkpoint, units, dtype, int(rings * largest), lambda layer: cut, ahead=ahead)
+    loader = Loader.open(checkpoint, units, dtype, int(rings * largest), lambda layer: cut, ahead=ahead, coded=coded)
     try:
         yield loader
     finally:

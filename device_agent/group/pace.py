@@ -10,7 +10,7 @@ import torch
 from device_agent.group.heads import BatchHead, GroupHead, ReadHead, RowsHead
 from device_agent.group.worker import Worker
 from peers.exchange import waited_s
-from split_model.offload.loader import LoadCounts
+from split_model.offload.load_counts import LoadCounts
 
 TRIAL_S: Final = 0.25
 """A trial takes so long: some turns of a scheduler that gives a machine's cores to several processes."""

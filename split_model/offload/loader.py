@@ -7,7 +7,7 @@
 
 Units are used in one order, again and again. The reader goes on over its end, so that the first ones are there when
 the next pass begins. It reads with calls that let go of the interpreter, and runs nothing of torch, unless a
-file that has become unsound is made anew.
+file that has become unsound is made anew. What is coded is decoded behind it, see `decoder`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from time import monotonic, perf_counter
 from typing import Final
 
@@ -23,12 +23,16 @@ import torch
 
 from split_model.checkpoint import Checkpoint
 from split_model.offload.buffers import aligned, view_of
-from split_model.offload.errors import DiskSilent, LoaderClosed
+from split_model.offload.coding import Damaged
+from split_model.offload.decoder import Decoder
+from split_model.offload.errors import DiskSilent, LoaderClosed, ReadFailed
 from split_model.offload.layout import Cut
 from split_model.offload.lent import LentMatrix
+from split_model.offload.load_counts import LoadCounts
+from split_model.offload.pieces import SCRATCH_BYTES, Piece
 from split_model.offload.ring import Ring
 from split_model.offload.slots import Slot, Slots
-from split_model.offload.store import PIECE_BYTES, CutOf, Progress, UnitStore
+from split_model.offload.store import CutOf, Progress, UnitStore
 from split_model.offload.units import Unit
 
 SILENT_S: Final = 30.0
@@ -36,36 +40,6 @@ SILENT_S: Final = 30.0
 
 CLOSE_WITHIN_S: Final = 5.0
 """So long a close waits for the piece that is being read; a disk that hangs keeps the thread, and its buffers."""
-
-
-@dataclass(frozen=True)
-class LoadCounts:
-    """What a loader has done since it was opened; two of them can be subtracted.
-
-    Attributes:
-        bytes_read: from the disk.
-        reading_s: that the reader read.
-        waited_s: that whoever computes waited for it: what was not hidden.
-        uses: of units.
-    """
-
-    bytes_read: int = 0
-    reading_s: float = 0.0
-    waited_s: float = 0.0
-    uses: int = 0
-
-    def __sub__(self, other: LoadCounts) -> LoadCounts:
-        return LoadCounts(
-            self.bytes_read - other.bytes_read,
-            self.reading_s - other.reading_s,
-            self.waited_s - other.waited_s,
-            self.uses - other.uses,
-        )
-
-    @property
-    def hidden(self) -> float:
-        """The share of the reading that nobody waited for, from 0 to 1."""
-        return max(0.0, 1 - self.waited_s / self.reading_s) if self.reading_s else 1.0
 
 
 class Loader:
@@ -80,6 +54,8 @@ class Loader:
         self._check(units, ring_bytes)
         self._memory = aligned(ring_bytes)
         self._bytes = self._memory.numpy().data
+        self._decoder = Decoder() if store.coded else None
+        self._damaged: list[Unit] = []
         self._slots = Slots(Ring(ring_bytes), units, ahead)
         self._lent: dict[Unit, list[LentMatrix]] = {}
         self._changed = threading.Condition()
@@ -99,12 +75,15 @@ class Loader:
         cut: CutOf = lambda layer: Cut(),
         progress: Progress | None = None,
         ahead: bool = True,
+        coded: bool = False,
     ) -> Loader:
         """Repacks what was never read in this way, which is long for a large model, and begins to read.
 
+        coded: whether bfloat16 units lie in fewer bytes on the disk, see `coding`.
+
         Raises BadCheckpoint, DiskFull, ReadFailed; ValueError unless each unit is there once and fits the ring.
         """
-        store = UnitStore(checkpoint, dtype, cut)
+        store = UnitStore(checkpoint, dtype, cut, coded=coded)
         store.make(units, progress)
         return cls(store, units, dtype, ring_bytes, ahead)
 
@@ -116,7 +95,7 @@ class Loader:
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers."""
-        return self._slots.ring.size
+        return self._slots.ring.size + (SCRATCH_BYTES if self._decoder is not None else 0)
 
     @property
     def closed(self) -> bool:
@@ -159,8 +138,8 @@ class Loader:
         Raises ValueError where they have no room together.
         """
         rooms = [matrix.room for unit in units for matrix in self._store.matrices(unit)]
-        if sum(rooms) + max(rooms, default=0) > self.nbytes:
-            raise ValueError(f"a ring of {self.nbytes} bytes has no room for {len(units)} units at once")
+        if sum(rooms) + max(rooms, default=0) > self._slots.ring.size:
+            raise ValueError(f"a ring of {self._slots.ring.size} bytes has no room for {len(units)} units at once")
         with self._changed:
             self._slots.held |= set(units)
         try:
@@ -180,7 +159,7 @@ class Loader:
 
         Raises as `open`.
         """
-        self._check(units, self.nbytes)
+        self._check(units, self._slots.ring.size)
         there = set(self.units)
         self._store.make([unit for unit in units if unit not in there])
         with self._changed:
@@ -223,9 +202,8 @@ class Loader:
             if self._closed:
                 raise LoaderClosed("the loader is closed")
             waited = perf_counter() - began
-            self._counts = LoadCounts(
-                self._counts.bytes_read, self._counts.reading_s, self._counts.waited_s + waited, self._counts.uses + 1
-            )
+            counts = self._counts
+            self._counts = replace(counts, waited_s=counts.waited_s + waited, uses=counts.uses + 1)
             if slot.error is not None:
                 self._slots.drop_ahead()
                 self._changed.notify_all()
@@ -256,6 +234,8 @@ class Loader:
                 self._fill(slot)
         finally:
             self._store.close()
+            if self._decoder is not None:
+                self._decoder.close()
 
     def _begin(self) -> Slot | None:
         """The next slot to fill; None when closed."""
@@ -264,6 +244,8 @@ class Loader:
                 slot = self._slots.begin(self._rooms)
                 if slot is not None:
                     self._alive_at = monotonic()
+                    while self._damaged:
+                        self._store.discard(self._damaged.pop())
                     return slot
                 self._changed.wait()
             return None
@@ -272,19 +254,46 @@ class Loader:
         return [matrix.room for matrix in self._store.matrices(unit)]
 
     def _fill(self, slot: Slot) -> None:
-        error: Exception | None = None
+        failed: list[Exception] = []
         try:
-            for start, matrix in zip(slot.starts, self._store.matrices(slot.unit), strict=True):
-                for done in range(0, matrix.room, PIECE_BYTES):
-                    if slot.dropped or self._closed:
-                        break
-                    size = min(PIECE_BYTES, matrix.room - done)
-                    self._read_piece(slot.unit, matrix.start + done, self._bytes[start + done : start + done + size])
+            for piece in self._store.pieces(slot.unit, self._is_alive):
+                if slot.dropped or self._closed:
+                    break
+                start = slot.starts[piece.matrix] + piece.start
+                into = self._bytes[start : start + piece.size]
+                if piece.coded:
+                    self._read_coded(slot.unit, piece, into, failed)
+                else:
+                    self._read_piece(slot.unit, piece.at, into)
         except Exception as caught:  # Whoever uses the unit has it.
-            error = caught
+            failed.append(caught)
+        if self._decoder is None:
+            self._filled(slot, failed)
+        else:
+            self._decoder.then(lambda: self._filled(slot, failed))
+
+    def _filled(self, slot: Slot, failed: list[Exception]) -> None:
         with self._changed:
-            self._slots.filled(slot, error)
+            self._slots.filled(slot, failed[0] if failed else None)
             self._changed.notify_all()
+
+    def _read_coded(self, unit: Unit, piece: Piece, into: memoryview, failed: list[Exception]) -> None:
+        assert self._decoder is not None
+        room = self._decoder.room()
+        try:
+            self._read_piece(unit, piece.at, room[: piece.length])
+        except BaseException:
+            self._decoder.give_back(room)
+            raise
+
+        def decoded(seconds: float, damage: Damaged | None) -> None:
+            with self._changed:
+                self._counts = replace(self._counts, decoding_s=self._counts.decoding_s + seconds)
+                if damage is not None:
+                    self._damaged.append(unit)
+                    failed.append(ReadFailed(unit, self._store.path(unit), f"it is damaged: {damage}"))
+
+        self._decoder.decode(room, piece.length, into, decoded)
 
     def _read_piece(self, unit: Unit, offset: int, into: memoryview) -> None:
         began = perf_counter()
@@ -292,12 +301,9 @@ class Loader:
         seconds = perf_counter() - began
         with self._changed:
             self._alive_at = monotonic()
-            self._counts = LoadCounts(
-                self._counts.bytes_read + len(into),
-                self._counts.reading_s + seconds,
-                self._counts.waited_s,
-                self._counts.uses,
-            )
+            counts = self._counts
+            read, reading_s = counts.bytes_read + len(into), counts.reading_s + seconds
+            self._counts = replace(counts, bytes_read=read, reading_s=reading_s)
 
     def _is_alive(self, done: int = 0, of: int = 0) -> None:
         """Raises LoaderClosed, for whoever waits to make a file anew."""

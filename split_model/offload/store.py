@@ -25,14 +25,13 @@ from split_model.offload.disk_calls import drop_cached, has_direct, open_past_ca
 from split_model.offload.errors import DiskFull, ReadFailed
 from split_model.offload.folders import Hold, make_room, making
 from split_model.offload.layout import ALIGNMENT, Cut, UnitMatrix, unit_matrices
-from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, is_sound, write
+from split_model.offload.pieces import MOST_CODED_PIECES, Piece, coded_spans
+from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, sound_pieces, write
 from split_model.offload.units import Unit
 
 UNITS: Final = "units"
 """Of Trilby's own folders, the one with the files."""
 
-PIECE_BYTES: Final = 8 << 20
-"""Of one read; with larger ones nothing is gained, and one that is no longer wanted is waited for."""
 
 Progress = Callable[[int, int], object]
 """Called with how many bytes are repacked, of how many."""
@@ -46,12 +45,14 @@ class _Stored:
     path: Path
     said: dict[str, object]
     matrices: list[UnitMatrix]
+    in_code: bool
 
 
 class UnitStore:
-    """Units of one checkpoint, dtype and cut. `make` on any thread, reading on one.
+    """Units of one checkpoint, dtype and cut, in one form. `make` on any thread, reading on one.
 
     Attributes:
+        coded: whether files have fewer bytes than memory, see `coding`; only bfloat16's can.
         direct: whether reads go past the page cache; where the file system refuses, what was read is dropped from it.
     """
 
@@ -62,8 +63,10 @@ class UnitStore:
         cut: CutOf,
         device: torch.device | str = "cpu",
         folder: Path | None = None,
+        coded: bool = False,
     ) -> None:
         """folder: where the files are, `~/.cache/trilby/units` where nothing is said."""
+        self.coded = coded and dtype == torch.bfloat16
         self.direct = has_direct()
         self._checkpoint, self._dtype, self._cut = checkpoint, dtype, cut
         self._turned = lies_turned(dtype, device)
@@ -71,6 +74,7 @@ class UnitStore:
         digest = hashlib.sha256(self._digest.encode()).hexdigest()[:24]
         self._folder = (cache_folder(UNITS) if folder is None else folder) / f"{digest}-{self._dtype_name}"
         self._stored: dict[Unit, _Stored] = {}
+        self._pieces: dict[Unit, list[Piece]] = {}
         self._open: dict[Unit, int] = {}
         self._hold: Hold | None = None
 
@@ -130,7 +134,9 @@ class UnitStore:
             for unit in missing:
                 of = self._of(unit)
                 made.append(unit)
-                write(of.path, of.said, self._checkpoint, of.matrices, self._dtype, written)
+                self._pieces[unit] = write(
+                    of.path, of.said, self._checkpoint, of.matrices, self._dtype, written, of.in_code
+                )
         except DiskFull:
             for unit in made:
                 with suppress(OSError):
@@ -150,9 +156,7 @@ class UnitStore:
         """
         path, done = self._of(unit).path, 0
         try:
-            if unit not in self._open:
-                self.make([unit], progress)
-                self._open_file(unit)
+            self._opened(unit, progress)
             while done < len(into):
                 count = self._read(unit, HEAD_BYTES + offset + done, into[done:])
                 done += count
@@ -164,6 +168,20 @@ class UnitStore:
         except ReadFailed:
             self.forget(unit)
             raise
+
+    def pieces(self, unit: Unit, progress: Progress | None = None) -> list[Piece]:
+        """What a unit's file consists of, in its order. As `read`."""
+        try:
+            self._opened(unit, progress)
+        except OSError as error:
+            raise ReadFailed(unit, self.path(unit), str(error.strerror)) from error
+        return self._pieces[unit]
+
+    def discard(self, unit: Unit) -> None:
+        """A unit's file is unsound within; the next read makes it anew."""
+        self.forget(unit)
+        with suppress(OSError):
+            self.path(unit).unlink()
 
     def path(self, unit: Unit) -> Path:
         """Of its file."""
@@ -197,10 +215,11 @@ class UnitStore:
                 "cut": [*held, cut.apart],
                 "turned": self._turned,
             }
-            said = head(of, matrices)
+            in_code = self.coded and len(coded_spans(matrices)) <= MOST_CODED_PIECES
+            said = head(of | {"form": "coded"} if in_code else of, matrices)
             name = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
             path = self._folder / f"{unit.layer}-{unit.half}-{name}.unit"
-            found = self._stored[unit] = _Stored(path, said, matrices)
+            found = self._stored[unit] = _Stored(path, said, matrices, in_code)
         return found
 
     def _is_there(self, unit: Unit) -> bool:
@@ -210,11 +229,20 @@ class UnitStore:
         except OSError:
             return False
         try:
-            return is_sound(descriptor, of.said, of.matrices)
+            pieces = sound_pieces(descriptor, of.said, of.matrices, of.in_code)
         except OSError:
             return False
         finally:
             os.close(descriptor)
+        if pieces is None:
+            return False
+        self._pieces[unit] = pieces
+        return True
+
+    def _opened(self, unit: Unit, progress: Progress | None) -> None:
+        if unit not in self._open:
+            self.make([unit], progress)
+            self._open_file(unit)
 
     def _open_file(self, unit: Unit) -> None:
         path = self._of(unit).path

@@ -1,9 +1,9 @@
 """One unit's matrices in a file of their own, as they lie in memory, each where a disk can be read past the page cache.
 
-A file is a head of `HEAD_BYTES`, JSON padded with blanks, and the matrices as `layout` has them. The head says all
-that was asked for, and a hash over windows of what was written: a file of something else, one that is too short, and
-one in which blocks were lost are known by it. It is written beside, brought to the disk and renamed, so that under its
-name there is the whole file or none.
+A file is a head of `HEAD_BYTES`, JSON padded with blanks, and the matrices as `layout` has them, in the plain or coded
+pieces of `pieces`. The head says all that was asked for, the lengths of coded pieces, and a hash over windows of what
+was written: a file of something else, one that is too short, and one in which blocks were lost are known by it. It is
+written beside, brought to the disk and renamed, so that under its name there is the whole file or none.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.offload.disk_calls import drop_cached, take_room
 from split_model.offload.errors import DiskFull
 from split_model.offload.layout import ALIGNMENT, UnitMatrix, some
+from split_model.offload.pieces import Piece, coded, coded_pieces, file_windows, plain
 
 VERSION: Final = 1
 """Of the layout: files of another one are other files."""
@@ -48,20 +49,27 @@ def head(of: dict[str, Any], matrices: Sequence[UnitMatrix]) -> dict[str, Any]:
 
 
 def file_bytes(matrices: Sequence[UnitMatrix]) -> int:
-    """Of the whole file."""
+    """Of the whole file; of a coded one at most."""
     return HEAD_BYTES + sum(each.room for each in matrices)
 
 
-def is_sound(descriptor: int, wanted: dict[str, Any], matrices: Sequence[UnitMatrix]) -> bool:
-    """Whether an open file is the wanted one, and whole. Raises OSError where it cannot be read."""
+def sound_pieces(
+    descriptor: int, wanted: dict[str, Any], matrices: Sequence[UnitMatrix], in_code: bool
+) -> list[Piece] | None:
+    """What an open file has, where it is the wanted one, and whole; else None. Raises OSError."""
     found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_size != file_bytes(matrices):
-        return False
+    if not stat.S_ISREG(found.st_mode):
+        return None
     try:
         said = json.loads(os.pread(descriptor, HEAD_BYTES, 0))
     except (ValueError, RecursionError):
-        return False
-    return bool(said == wanted | {"hash": _hashed(descriptor, matrices)})
+        return None
+    lengths = said.get("pieces") if isinstance(said, dict) else None
+    pieces = coded(matrices, lengths) if in_code else plain(matrices)
+    if pieces is None or found.st_size != HEAD_BYTES + sum(each.length for each in pieces):
+        return None
+    more = {"pieces": lengths} if in_code else {}
+    return pieces if said == wanted | more | {"hash": _hashed(descriptor, matrices, pieces)} else None
 
 
 def write(
@@ -71,28 +79,42 @@ def write(
     matrices: Sequence[UnitMatrix],
     dtype: torch.dtype,
     written: Written = lambda more: None,
-) -> None:
-    """Makes the file; whoever reads an earlier one of that name goes on with it. Nothing is left of one that fails.
+    in_code: bool = False,
+) -> list[Piece]:
+    """Makes the file, of coded pieces or of plain ones, and says which; whoever reads an earlier one of that name goes
+    on with it. Nothing is left of one that fails.
 
     Raises DiskFull, BadCheckpoint, OSError.
     """
     size = file_bytes(matrices)
     with _beside(path) as (descriptor, beside), _room(path, size):
         take_room(descriptor, size)
-        at = HEAD_BYTES
+        at, lengths = HEAD_BYTES, []
         for matrix in matrices:
             os.lseek(descriptor, at, os.SEEK_SET)
-            for piece in _pieces(checkpoint, matrix, dtype):
-                _write_all(descriptor, piece)
-                written(len(piece))
-            at += matrix.room
+            if in_code:
+                for coded_piece in coded_pieces(_pieces(checkpoint, matrix, dtype), matrix.room):
+                    _write_all(descriptor, memoryview(coded_piece))
+                    written(len(coded_piece))
+                    lengths.append(len(coded_piece))
+                    at += len(coded_piece)
+            else:
+                for piece in _pieces(checkpoint, matrix, dtype):
+                    _write_all(descriptor, piece)
+                    written(len(piece))
+                at += matrix.room
+        os.ftruncate(descriptor, at)
         os.fsync(descriptor)
-        said = json.dumps(wanted | {"hash": _hashed(descriptor, matrices)}).encode()
+        pieces = coded(matrices, lengths) if in_code else plain(matrices)
+        assert pieces is not None
+        more = {"pieces": lengths} if in_code else {}
+        said = json.dumps(wanted | more | {"hash": _hashed(descriptor, matrices, pieces)}).encode()
         assert len(said) <= HEAD_BYTES
         os.pwrite(descriptor, said.ljust(HEAD_BYTES), 0)
         os.fsync(descriptor)
         drop_cached(descriptor, 0, 0)
         os.replace(beside, path)
+        return pieces
 
 
 @contextmanager
@@ -149,10 +171,8 @@ def _write_all(descriptor: int, piece: memoryview) -> None:
         done += os.write(descriptor, piece[done:])
 
 
-def _hashed(descriptor: int, matrices: Sequence[UnitMatrix]) -> str:
+def _hashed(descriptor: int, matrices: Sequence[UnitMatrix], pieces: Sequence[Piece]) -> str:
     state = hashlib.sha256()
-    for each in matrices:
-        length = min(WINDOW_BYTES, each.nbytes)
-        for offset in (each.start, each.start + each.nbytes - length):
-            state.update(os.pread(descriptor, length, HEAD_BYTES + offset))
+    for offset, length in file_windows(matrices, pieces, WINDOW_BYTES):
+        state.update(os.pread(descriptor, length, HEAD_BYTES + offset))
     return state.hexdigest()

@@ -26,7 +26,8 @@ from split_model.checkpoint import Checkpoint
 from split_model.offload.buffers import aligned
 from split_model.offload.layout import Cut
 from split_model.offload.loader import Loader
-from split_model.offload.store import PIECE_BYTES, UnitStore
+from split_model.offload.pieces import PIECE_BYTES
+from split_model.offload.store import UnitStore
 from split_model.offload.unit_file import HEAD_BYTES
 from split_model.offload.units import Unit
 from split_model.slices import whole

@@ -1,0 +1,103 @@
+"""Units whose files are coded: the same weights, fewer bytes read, and a damaged file fails one pass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from streamed_units import loading, units_of
+from tiny_models import build_tiny
+
+from split_model.checkpoint import Checkpoint
+from split_model.offload import pieces as pieces_module
+from split_model.offload.errors import ReadFailed
+from split_model.offload.layout import Cut, unit_bytes
+from split_model.offload.loader import Loader
+from split_model.offload.units import Unit
+from split_model.slices import whole
+from split_model.stack import Span, Stack
+
+UNITS = units_of(4)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    """With matrices of more than a page."""
+    return Checkpoint.open(build_tiny("llama", tmp_path / "model", hidden_size=128, intermediate_size=352))
+
+
+def run(stack: Stack) -> torch.Tensor:
+    hidden = torch.randn(5, stack.spec.hidden_size, generator=torch.Generator().manual_seed(1)).bfloat16()
+    return stack.forward(hidden, [Span(stack.new_cache(5), 5)])
+
+
+def stack_of(checkpoint: Checkpoint, loader: Loader | None) -> Stack:
+    return Stack.load(checkpoint, whole(checkpoint.spec), torch.bfloat16, loader=loader)
+
+
+@pytest.mark.parametrize("rings", [1, 2.5])
+def test_a_coded_stack_is_bit_equal(
+    rings: float, checkpoint: Checkpoint, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through small rings, in pieces of two pages and of less, pass after pass; plain files lie beside unharmed."""
+    monkeypatch.setattr(pieces_module, "CODED_FROM_BYTES", 1 << 15)
+    wanted = run(stack_of(checkpoint, None))
+    with loading(checkpoint, UNITS, torch.bfloat16, rings, coded=True) as loader:
+        stack = stack_of(checkpoint, loader)
+        for _ in range(3):
+            assert torch.equal(run(stack), wanted)
+        counts = loader.counts
+        assert counts.decoding_s > 0
+    with loading(checkpoint, UNITS, torch.bfloat16, rings) as loader:
+        assert torch.equal(run(stack_of(checkpoint, loader)), wanted)
+    sizes = sorted(path.stat().st_size for path in cache.glob("*/*-mlp-*.unit"))
+    assert len(sizes) == 8 and max(sizes[:4]) < 0.85 * min(sizes[4:])
+
+
+def test_only_bfloat16_is_coded(checkpoint: Checkpoint) -> None:
+    """Others are read as they are."""
+    with loading(checkpoint, UNITS[:1], coded=True) as loader:
+        with loader.using(UNITS[0]):
+            pass
+        assert loader.counts.bytes_read % unit_bytes(checkpoint.spec, UNITS[0], Cut(), torch.float32) == 0
+        assert loader.counts.decoding_s == 0
+
+
+def test_a_damaged_file_fails_one_pass_and_is_made_anew(checkpoint: Checkpoint, cache: Path) -> None:
+    """Some bytes in its midst have changed, which nothing but the checksum tells."""
+    wanted = run(stack_of(checkpoint, None))
+    with loading(checkpoint, UNITS, torch.bfloat16, rings=1, coded=True) as loader:
+        stack = stack_of(checkpoint, loader)
+        assert torch.equal(run(stack), wanted)
+        [path] = cache.glob("*/2-mlp-*.unit")
+        sound = path.read_bytes()
+        with open(path, "r+b") as file:
+            file.seek(30_000)
+            file.write(b"harm")
+        with pytest.raises(ReadFailed, match=r"mlp of layer 2 cannot be read from .* damaged") as failed:
+            for _ in range(2):
+                run(stack)
+        assert (failed.value.unit, failed.value.path) == (Unit(2, "mlp"), path)
+        for _ in range(2):
+            assert torch.equal(run(stack), wanted)
+        assert path.read_bytes() == sound
+
+
+@pytest.mark.parametrize("lengths", [[], "none", [4096], [True, 4096], [-4096, 1 << 20], [10, 10], None])
+def test_lengths_that_cannot_be_are_told_when_a_file_is_opened(
+    lengths: object, checkpoint: Checkpoint, cache: Path
+) -> None:
+    """Whatever the head says of its pieces; the file is made anew."""
+    wanted = run(stack_of(checkpoint, None))
+    with loading(checkpoint, UNITS, torch.bfloat16, coded=True):
+        pass
+    [path] = cache.glob("*/1-mlp-*.unit")
+    sound = path.read_bytes()
+    head = json.loads(sound[:4096])
+    head["pieces"] = lengths
+    path.write_bytes(json.dumps(head).encode().ljust(4096) + sound[4096:])
+    with loading(checkpoint, UNITS, torch.bfloat16, coded=True) as loader:
+        assert torch.equal(run(stack_of(checkpoint, loader)), wanted)
+    assert path.read_bytes() == sound

@@ -1,0 +1,104 @@
+"""Coded weights: every bit comes back, in fewer bytes where they are weights, and damage is never taken for weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from split_model.offload.coding import BLOCK_WORDS, STEP_WORDS, Damaged, Words, decode, encode
+
+BETWEEN = np.empty(BLOCK_WORDS // 2, np.uint16)
+
+
+def decoded(piece: bytes, count: int) -> Words:
+    words = np.full(count, 0x5555, np.uint16)
+    decode(np.frombuffer(piece, np.uint8), words, BETWEEN)
+    return words
+
+
+def normal(count: int, scale: float = 0.02, seed: int = 1) -> Words:
+    drawn = np.random.default_rng(seed).standard_normal(count, np.float32) * np.float32(scale)
+    words: Words = (drawn.view(np.uint32) >> 16).astype(np.uint16)
+    return words
+
+
+EVERY = np.arange(1 << 16, dtype=np.uint16)
+"""All bfloat16 numbers: zeros, denormals, infinities and NaNs of both signs."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        EVERY,
+        np.random.default_rng(1).permutation(EVERY),
+        np.zeros(STEP_WORDS, np.uint16),
+        np.full(STEP_WORDS, 0xFFFF, np.uint16),
+        np.where(np.arange(STEP_WORDS) % 2047 == 0, 0x7F80, 0x8000).astype(np.uint16),
+        np.concatenate([normal(STEP_WORDS, 1e-30), normal(STEP_WORDS, 1e30)]),
+        normal(2 * BLOCK_WORDS + STEP_WORDS),
+    ],
+    ids=["all", "all, mixed", "zeros", "nan", "far escapes", "two scales", "three blocks"],
+)
+def test_every_bit_comes_back(words: Words) -> None:
+    """Of whatever numbers there are, with zeros behind the piece or without."""
+    piece = encode(words)
+    for more in (b"", bytes(4096)):
+        assert np.array_equal(decoded(piece + more, len(words)), words)
+
+
+@settings(max_examples=60)
+@given(st.binary(min_size=1, max_size=64), st.integers(0, 2**32 - 1), st.integers(0, 300), st.integers(1, 3))
+def test_any_words_come_back(some: bytes, seed: int, gap: int, steps: int) -> None:
+    """Weights among which any words stand, as near to one another or as far as can be."""
+    words = normal(steps * STEP_WORDS, seed=seed)
+    for number, byte in enumerate(some):
+        words[(number * gap + byte) % len(words)] = byte << 8 | some[-1 - number]
+    assert np.array_equal(decoded(encode(words), len(words)), words)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.02, 1.0])
+def test_weights_take_seven_tenths(scale: float) -> None:
+    """Eleven bits of sixteen, and the escapes of a normal distribution."""
+    words = normal(BLOCK_WORDS, scale)
+    assert 11 / 16 < len(encode(words)) / words.nbytes < 0.705
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_damage_is_told(data: st.DataObject) -> None:
+    """A byte that is another, bytes that were lost, an end that is missing: never any words."""
+    words = normal(STEP_WORDS)
+    piece = bytearray(encode(words))
+    at = data.draw(st.integers(0, len(piece) - 1))
+    harm = data.draw(st.sampled_from(["byte", "lost", "cut", "longer"]))
+    if harm == "byte":
+        piece[at] ^= data.draw(st.integers(1, 255))
+    elif harm == "lost":
+        piece[at // 512 * 512 : at // 512 * 512 + 512] = bytes(len(piece[at // 512 * 512 : at // 512 * 512 + 512]))
+    elif harm == "cut":
+        del piece[at:]
+    else:
+        piece += b"\1" * 8
+    with pytest.raises(Damaged):
+        decoded(bytes(piece), len(words))
+
+
+def test_pieces_of_other_lengths_are_refused() -> None:
+    """One of more words, or of fewer, with a right checksum."""
+    words = normal(2 * STEP_WORDS)
+    for count in (STEP_WORDS, 3 * STEP_WORDS):
+        with pytest.raises(Damaged):
+            decoded(encode(words), count)
+
+
+@settings(max_examples=80)
+@given(st.binary(max_size=6000))
+def test_whatever_has_a_right_checksum_is_refused_or_words(some: bytes) -> None:
+    """Nothing but `Damaged` comes of bytes that nobody has encoded."""
+    blocks = some + bytes(-len(some) % 8)
+    total = np.add.reduce(np.frombuffer(blocks, "<u8"), dtype=np.uint64)
+    with pytest.raises(Damaged):
+        decoded(total.tobytes() + b"\xff" * 16 + blocks, STEP_WORDS)
+        raise Damaged
