@@ -110,7 +110,7 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
                 stays = short.alone(memory, rows, drafts, split)
         except BudgetTooSmall as error:
             raise too_little(error, positions) from error
-        loader = load_apart(lambda: loader_of(checkpoint, dtype, stays))
+        loader = load_apart(lambda: loader_of(checkpoint, dtype, stays, config.code_weights == "auto"))
     if config.mode == "lime" and not config.draft and not split and kind == "writes":
         drafts, split = short.beside(bytes_of("--memory", config.memory))
     if whole:

@@ -144,7 +144,7 @@ def _reader(
                 stays = residence_within(spec, config.dtype, memory, positions=rows, rows=rows)
             except BudgetTooSmall as error:
                 raise too_little(error, rows) from error
-            loader = load_apart(lambda: loader_of(checkpoint, dtype, stays))
+            loader = load_apart(lambda: loader_of(checkpoint, dtype, stays, config.code_weights == "auto"))
         encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device, loader))
         here = LocalReadingSubmodel(encoder.stack, compute)
         loaded_bytes = encoder.loaded_bytes + (0 if loader is None else loader.nbytes)

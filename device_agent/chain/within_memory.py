@@ -10,10 +10,15 @@ import torch
 from rich.console import Console
 
 from device_agent.chain.local import MAX_ROWS, NODE_ROOM
+from device_agent.profiling.decoding import measured_decoding
+from device_agent.profiling.disk import measured_read
 from drafting.distill.bars import Bars
+from split_model.cache_folder import cache_folder
 from split_model.checkpoint import Checkpoint
 from split_model.offload.budget import BudgetTooSmall, Residence, residence
+from split_model.offload.form import coded_pays
 from split_model.offload.loader import Loader
+from split_model.offload.store import UNITS
 from split_model.spec import ModelSpec
 
 STREAMED_CHUNK = 1024
@@ -47,8 +52,10 @@ def too_little(error: BudgetTooSmall, positions: int) -> ValueError:
     return ValueError(f"--memory is too little: {error}, with room for {positions} positions; {hint}")
 
 
-def loader_of(checkpoint: Checkpoint, dtype: torch.dtype, stays: Residence) -> Loader | None:
+def loader_of(checkpoint: Checkpoint, dtype: torch.dtype, stays: Residence, code: bool = True) -> Loader | None:
     """What reads the halves of layers that have no room; None where all have.
+
+    code: whether bfloat16 weights may lie in fewer bytes on the disk, where they are sooner here so.
 
     Long for a large model when it is asked for the first time; says on the terminal how far it is. Raises BadCheckpoint
     and OffloadError where the weights cannot be repacked.
@@ -63,7 +70,26 @@ def loader_of(checkpoint: Checkpoint, dtype: torch.dtype, stays: Residence) -> L
     if not stays.streamed:
         return None
     with _bar() as progress:
-        return Loader.open(checkpoint, stays.streamed, dtype, stays.ring_bytes, progress=progress)
+        coded = code and dtype == torch.bfloat16 and _coded_pays(checkpoint, stays.streamed[0].layer)
+        return Loader.open(checkpoint, stays.streamed, dtype, stays.ring_bytes, progress=progress, coded=coded)
+
+
+def _coded_pays(checkpoint: Checkpoint, layer: int) -> bool:
+    """By what disk and decoding take now, which is measured in a second or two."""
+    try:
+        read_bytes_s = measured_read(cache_folder(UNITS))
+    except OSError as error:
+        log.warning("how fast the disk is cannot be measured", why=str(error))
+        return False
+    decoding = measured_decoding(checkpoint, layer)
+    pays = coded_pays(read_bytes_s, decoding)
+    log.info(
+        "weights are read coded" if pays else "weights are read plain",
+        disk_megabytes_s=round(read_bytes_s / 1e6),
+        decoded_megabytes_s=round(decoding.bytes_s / 1e6),
+        coded_share=round(decoding.share, 3),
+    )
+    return pays
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from split_model.offload.layout import Cut, unit_matrices
+from split_model.offload.pieces import SCRATCH_BYTES
 from split_model.offload.units import Half, Unit, spread
 from split_model.slices import DTYPE_BYTES, held_bytes, whole
 from split_model.spec import ModelSpec
@@ -75,11 +76,13 @@ def residence(
     best: Residence | None = None
     least_read = 0
     smallest = fixed
+    # bfloat16 may lie coded on the disk.
+    scratch = SCRATCH_BYTES if dtype == "bfloat16" else 0
     for attentions, mlps in product(range(len(layers) + 1), repeat=2):
         counts: dict[Half, int] = {"attention": attentions, "mlp": mlps}
         read = sum(count * of_half[half].read for half, count in counts.items())
         ring = ring_bytes([of_half[half] for half, count in counts.items() if count])
-        needed = fixed + ring - sum(count * of_half[half].kept for half, count in counts.items())
+        needed = fixed + scratch + ring - sum(count * of_half[half].kept for half, count in counts.items())
         smallest = min(smallest, needed)
         if attentions + mlps and needed <= budget and (best is None or read < least_read):
             least_read = read
