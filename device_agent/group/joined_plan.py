@@ -74,7 +74,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
         alike: the layers' forms.
         positions: for how many of one session each member must have room before it loads.
         streamed: of each member, units as ``Unit``s are in the plan.
-        mode, names, one_shot_bytes, ring_bytes, micro_batches, prefetch, cache_bytes: see ``GroupPlan``.
+        mode, names, one_shot_bytes, ring_bytes, micro_batches, prefetch, cache_bytes, coded: see ``GroupPlan``.
     """
 
     digest: _Name
@@ -91,6 +91,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
     micro_batches: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     prefetch: bool = True
     cache_bytes: Annotated[tuple[_Bytes, ...], msgspec.Meta(max_length=64)] = ()
+    coded: Annotated[tuple[bool, ...], msgspec.Meta(max_length=64)] = ()
 
     @classmethod
     def of(
@@ -115,6 +116,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
             plan.micro_batches,
             plan.prefetch,
             plan.cache_bytes,
+            plan.coded,
         )
 
     def written(self) -> bytes:
@@ -144,6 +146,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
             micro_batches=self.micro_batches,
             prefetch=self.prefetch,
             cache_bytes=self.cache_bytes,
+            coded=self.coded,
         )
 
     def plan(self, spec: ModelSpec) -> GroupPlan:

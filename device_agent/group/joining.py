@@ -79,7 +79,7 @@ class Part:
         except ValueError as error:
             raise Refused(Code.MODEL_MISMATCH, f"the plan cannot be carried out here: {error}") from error
         needed = weight_bytes(self.layers, plan.first_layer, self.place, spec, plan.dtype)
-        needed += self.streaming.ring_bytes - self.streaming.spared_bytes
+        needed += self.streaming.buffer_bytes - self.streaming.spared_bytes
         self.kept = kept or KeptLayers()
         # Where more is streamed as keys and values grow, what they may take was found when it was planned.
         if not self.group_plan.cache_bytes:

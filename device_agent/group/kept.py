@@ -119,10 +119,9 @@ class KeptLayers:
                 self.loader.close()
             self.loader, self._streaming = None, NOTHING
             if streaming.ring_bytes:
-                cut, size = lambda layer: streaming.cuts.get(layer, Cut()), streaming.ring_bytes
-                self.loader = Loader.open(
-                    checkpoint, streaming.units, dtype, size, cut, lambda done, of: check(), streaming.ahead
-                )
+                size, how = streaming.ring_bytes, (streaming.ahead, streaming.coded)
+                cut = lambda layer: streaming.cuts.get(layer, Cut())  # noqa: E731
+                self.loader = Loader.open(checkpoint, streaming.units, dtype, size, cut, lambda done, of: check(), *how)
                 for unit in streaming.units:
                     for block in self._held[unit.layer].blocks if unit.layer in self._held else ():
                         block.stream(unit.half, self.loader)

@@ -87,7 +87,7 @@ def working(
     groups = [_groups(layers[number], place, spec) for number in mine]
     shares = [share for number in mine if (share := _share(layers[number], place)) is not None]
     taken = weight_bytes(layers, first, place, spec, dtype)
-    taken += streaming.ring_bytes - streaming.spared_bytes
+    taken += streaming.buffer_bytes - streaming.spared_bytes
     if plan.cache_bytes:
         taken += plan.cache_bytes[place]
         shape = replace(ModelShape.of(spec, dtype), layers=len(layers))

@@ -10,6 +10,7 @@ from device_agent.group.pieces import pieces_of
 from device_agent.planning.plan import GroupPlan, Layer, Whole
 from device_agent.planning.ring import held_together
 from split_model.offload.layout import Cut, unit_matrices
+from split_model.offload.pieces import SCRATCH_BYTES
 from split_model.offload.units import Unit
 from split_model.spec import ModelSpec
 
@@ -26,6 +27,7 @@ class Streaming:
         cuts: which part of each of their layers they are of; of others that may follow, the whole.
         first: of the model, the first layer that the group computes.
         ahead: whether units are read before they are asked for.
+        coded: whether they lie coded on its disk.
     """
 
     units: tuple[Unit, ...] = ()
@@ -35,6 +37,12 @@ class Streaming:
     cuts: Mapping[int, Cut] = field(default_factory=dict)
     first: int = 0
     ahead: bool = True
+    coded: bool = False
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Of what units are read into, and what decoding them takes."""
+        return self.ring_bytes + (SCRATCH_BYTES if self.coded else 0)
 
     @classmethod
     def of(cls, plan: GroupPlan, first: int, place: int, spec: ModelSpec, dtype: str) -> Streaming:
@@ -44,8 +52,9 @@ class Streaming:
         """
         units = tuple(Unit(first + each.layer, each.half) for each in plan.streamed[place]) if plan.streamed else ()
         ring = plan.ring_bytes[place] if plan.ring_bytes else 0
+        coded = plan.codes(place) and dtype == "bfloat16"
         if not units:
-            return cls(ring_bytes=ring, first=first, ahead=plan.prefetch) if ring else cls()
+            return cls(ring_bytes=ring, first=first, ahead=plan.prefetch, coded=coded) if ring else cls()
         cuts = {unit.layer: _cut_of(plan.layers[unit.layer - first], place, spec) for unit in units}
         rooms, spared = {}, 0
         for unit in units:
@@ -53,7 +62,7 @@ class Streaming:
             rooms[unit] = tuple(each.room for each in matrices)
             spared += sum(each.nbytes for each in matrices)
         largest = max(sum(each) for each in rooms.values())
-        return cls(units, max(ring, largest), rooms, spared, cuts, first, plan.prefetch)
+        return cls(units, max(ring, largest), rooms, spared, cuts, first, plan.prefetch, coded)
 
     def of_layer(self, layer: int) -> set[Unit]:
         """What is streamed of a layer of the model."""

@@ -28,9 +28,11 @@ class MemberRoom:
     Attributes:
         attention_s, mlp_s: seconds of half a layer, for one micro-batch.
         hop_s: seconds until rows have come from the member before.
-        read_bytes_s: of its disk; 0: it can stream nothing.
+        read_bytes_s: bytes of weights that come from its disk; 0: it can stream nothing.
         memory: bytes for all that grows with its layers, and for its ring.
         layer_extra: bytes that each layer takes beside what can be streamed: norms, biases, keys and values.
+        scratch: bytes that it takes to stream anything, beside the ring.
+        lost_s: seconds that computing loses to each byte that is streamed.
     """
 
     attention_s: float
@@ -39,6 +41,8 @@ class MemberRoom:
     read_bytes_s: float
     memory: int
     layer_extra: int
+    scratch: int = 0
+    lost_s: float = 0.0
 
     @property
     def layer_s(self) -> float:
@@ -76,7 +80,10 @@ def ways(room: MemberRoom, layers: int, segments: int, sizes: Sizes, micro_batch
     stages = min(segments, layers)
     computing = layers * room.layer_s
     found = []
-    for residency in residencies(layers, stages, sizes, room.memory - layers * room.layer_extra, micro_batches > 1):
+    free = room.memory - layers * room.layer_extra
+    if layers * sizes.layer > free:
+        free -= room.scratch
+    for residency in residencies(layers, stages, sizes, free, micro_batches > 1):
         streamed = residency.streamed(sizes)
         if streamed and not room.read_bytes_s:
             continue
@@ -87,7 +94,7 @@ def ways(room: MemberRoom, layers: int, segments: int, sizes: Sizes, micro_batch
         idle = micro_batches * using if stage + max(sizes.attention, sizes.mlp) > ring else 0.0
         late = (stage - ring) / room.read_bytes_s - computing / stages if stage > ring else 0.0
         passing = computing + stages * (room.hop_s + max(late, 0.0))
-        bound = max(micro_batches * computing, reading + idle)
+        bound = max(micro_batches * computing + streamed * room.lost_s, reading + idle)
         found.append(Held(layers, residency, passing, bound))
     return found
 

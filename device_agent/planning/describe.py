@@ -72,7 +72,7 @@ def bound_by(task: Task, plan: GroupPlan, forward: ForwardPass) -> tuple[Predict
         return found, f"bound by links: {seconds_text(free.seconds)} without them"
     names = list(dict.fromkeys([*plan.members, plan.portal]))
     if plan.streams:
-        disks = tuple(changed(device, read_bytes_s=FREE_BYTES_S) for device in task.profile.devices)
+        disks = tuple(changed(device, read_bytes_s=FREE_BYTES_S, decoding=None) for device in task.profile.devices)
         kept = predict(task.shape, changed(task.profile, devices=disks), plan, forward)
         if kept.seconds < COMPUTING * found.seconds:
             return found, f"bound by disks: {seconds_text(kept.seconds)} without them"

@@ -7,12 +7,12 @@ token is there. So what is covered by what needs no formula, as Eq. 1 of the pap
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from device_agent.planning.costs import MemberCosts
 from device_agent.planning.lan import Lan
 from device_agent.planning.plan import GroupPlan
+from device_agent.planning.played import Event, Played
 from device_agent.planning.ring import Ring, streamed_in, turns_of
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.stages import Stage, prompt_parts, stages_of
@@ -23,60 +23,6 @@ STEPS = 24
 
 STEADY = 1e-6
 """Steps that differ by less than this share of them are alike."""
-
-Kind = Literal["compute", "link", "read"]
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that a device does for a while.
-
-    Attributes:
-        node: the members by their numbers, then the portal where it is none.
-        kind: a link's node is the sender.
-        begin, end: seconds.
-        what: the layers, or the unit that is read.
-        micro_batch: -1 for a read.
-    """
-
-    node: int
-    kind: Kind
-    begin: float
-    end: float
-    what: str
-    micro_batch: int
-
-
-@dataclass(frozen=True)
-class Played:
-    """Steps of a pipeline.
-
-    Attributes:
-        seconds: of one step, once they repeat; of the only one, where one was played.
-        busy: seconds of a step that each node computes.
-        read_bytes: of a step, by member.
-        reading: seconds of a step that each member's disk reads.
-        waited: seconds of the last step that each member computes nothing because a unit is not there.
-        sent: bytes of the last step, by layer and node; a link behind the last layer belongs to it.
-        bound: with these layers, reads and micro-batches no order takes less: rows pass all layers and links, each
-            device computes all that it must, and each disk reads all that it must.
-        events: of the last step; times are from its begin on, and negative for what was read before.
-    """
-
-    seconds: float
-    busy: tuple[float, ...]
-    read_bytes: tuple[int, ...]
-    reading: tuple[float, ...]
-    waited: tuple[float, ...]
-    sent: tuple[tuple[float, ...], ...]
-    bound: float
-    events: tuple[Event, ...]
-
-    @property
-    def hidden(self) -> float:
-        """The share of all reading that nobody waited for; 1 where nothing is read."""
-        total = sum(self.reading)
-        return 1 - min(sum(self.waited) / total, 1.0) if total else 1.0
 
 
 def play_steps(
@@ -147,6 +93,7 @@ class _Pipeline:
         self._came: list[float] = []
         self._rings = [self._ring(member, full=prompt > 0) for member in range(lan.members)]
         self._read: dict[Unit, float] = {}
+        self._owed = [0.0] * nodes  # Seconds that decoding takes from computing, but for those in which it rested.
         self._clear()
 
     def pass_layers(self) -> None:
@@ -240,20 +187,31 @@ class _Pipeline:
     def _turn(self, number: int, turn: int, batch: int, arrived: float) -> float:
         """One turn of a stage with a micro-batch that has arrived; when it is through."""
         member = self._stages[number].member
-        self._at[member] = max(self._at[member], arrived)
+        self._rest(member, arrived)
         for unit, seconds, name in self._turns[number][turn]:
             if unit is not None:
                 if batch == 0:
                     self._begin_read(member, unit)
-                self._waited[member] += max(self._read[unit] - self._at[member], 0.0)
-            self._compute(member, batch, self._read[unit] if unit is not None else 0.0, seconds, name)
+                self._waited[member] += self._rest(member, self._read[unit])
+                self._at[member] += max(self._owed[member], 0.0)
+                self._owed[member] = min(self._owed[member], 0.0)
+            self._compute(member, batch, 0.0, seconds, name)
             if unit is not None and batch == self._batches - 1:
                 self._rings[member].release(self._at[member])
         return self._at[member]
 
+    def _rest(self, member: int, until: float) -> float:
+        """A member computes nothing, and decodes meanwhile, up to its ring's bytes ahead; for how long."""
+        rested = max(until - self._at[member], 0.0)
+        ahead = self._lost(member, self._plan.ring_bytes[member] if self._plan.streams else 0)
+        self._owed[member] = max(self._owed[member] - rested, -ahead)
+        self._at[member] += rested
+        return rested
+
     def _begin_read(self, member: int, unit: Unit) -> None:
         size = self._size(member, unit)
         begin, end = self._rings[member].read(size, self._at[member])
+        self._owed[member] += self._lost(member, size)
         self._read[unit] = end
         self._events.append(Event(member, "read", begin, end, f"{unit.half} of {unit.layer}", -1))
 
@@ -293,8 +251,10 @@ class _Pipeline:
     def _size(self, member: int, unit: Unit) -> int:
         return self._plan.unit_bytes(self._shape, member, unit)
 
+    def _lost(self, member: int, size: int) -> float:
+        return self._lan.devices[member].lost_s(size, self._plan.codes(member))
+
     def _disk(self, member: int) -> float:
-        device = self._lan.devices[member]
-        if not device.read_bytes_s:
+        if not (device := self._lan.devices[member]).read_bytes_s:
             raise ValueError(f"{device.name}: its disk was not measured, so nothing can be read while it is used")
-        return device.read_bytes_s
+        return device.loaded_bytes_s(self._plan.codes(member))

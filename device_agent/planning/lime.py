@@ -22,6 +22,7 @@ from device_agent.planning.shares import handed_out
 from device_agent.planning.task import Task
 from device_agent.planning.thresholds import SPARE, grown, most_tokens, with_relief
 from split_model.offload.layout import padded
+from split_model.offload.pieces import SCRATCH_BYTES
 from split_model.offload.units import HALVES, Half, Unit, spread
 
 MODE = "lime"
@@ -99,9 +100,11 @@ def rooms_of(task: Task, rows: int) -> list[MemberRoom]:
                 attention_s=costs.half(member, last, "attention", rows, seen),
                 mlp_s=costs.half(member, last, "mlp", rows, seen),
                 hop_s=hop_s(task, before, name, rows),
-                read_bytes_s=budgets[name].read_bytes_s,
+                read_bytes_s=budgets[name].loaded_bytes_s(budgets[name].codes),
                 memory=budgets[name].memory_bytes - alone.ends - alone.buffers,
                 layer_extra=extra,
+                scratch=SCRATCH_BYTES if budgets[name].codes else 0,
+                lost_s=budgets[name].lost_s(1, budgets[name].codes),
             )
         )
     return found
@@ -141,6 +144,8 @@ def planned(task: Task, allocation: Allocation, micro_batches: int) -> GroupPlan
         rings.append(member.residency.ring_bytes)
     if not any(streamed):
         return GroupPlan(MODE, tuple(names), task.portal, layers, micro_batches=micro_batches)
+    coding = {device.name for device in task.profile.devices if device.codes}
+    coded = tuple(name in coding and bool(units) for name, units in zip(names, streamed, strict=True))
     return GroupPlan(
         MODE,
         tuple(names),
@@ -149,6 +154,7 @@ def planned(task: Task, allocation: Allocation, micro_batches: int) -> GroupPlan
         streamed=tuple(streamed),
         ring_bytes=tuple(rings),
         micro_batches=micro_batches,
+        coded=coded if any(coded) else (),
     )
 
 

@@ -11,6 +11,7 @@ from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Whole, 
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
+from split_model.offload.pieces import SCRATCH_BYTES
 
 FLOAT_BYTES = 4
 """Logits are float32."""
@@ -92,7 +93,7 @@ def held(shape: ModelShape, plan: GroupPlan, rows: int, positions: int) -> dict[
             size * _ends(shape, plan, name),
             kept,
             (buffers + rows * shape.hidden) * size + logits,
-            plan.ring_bytes[member] if plan.ring_bytes and member is not None else 0,
+            0 if member is None else _buffered(plan, member),
         )
     return found
 
@@ -110,6 +111,11 @@ def _streamed(shape: ModelShape, plan: GroupPlan, member: int) -> int:
         groups, columns = weights_of(shape, plan.layers[unit.layer], member)
         elements += sum(shape.matrices(unit.half, groups if unit.half == "attention" else columns))
     return shape.dtype_bytes * elements
+
+
+def _buffered(plan: GroupPlan, member: int) -> int:
+    """Bytes that streamed weights come into, and what decoding them takes."""
+    return (plan.ring_bytes[member] if plan.ring_bytes else 0) + (SCRATCH_BYTES if plan.codes(member) else 0)
 
 
 def _kept(shape: ModelShape, plan: GroupPlan, layer: Layer, member: int, positions: int) -> int:

@@ -152,6 +152,7 @@ class GroupPlan:
         micro_batches: the rows of one step's sessions pass in so many parts, one behind the other.
         cache_bytes: of each member, what it has for keys and values before it streams more than `streamed`, see
             `thresholds`; () where nobody will, and nothing bounds them.
+        coded: of each member, whether what it streams lies coded on its disk; () where nobody's does.
     """
 
     mode: str
@@ -164,6 +165,7 @@ class GroupPlan:
     prefetch: bool = True
     micro_batches: int = 1
     cache_bytes: tuple[int, ...] = ()
+    coded: tuple[bool, ...] = ()
 
     def check(self, shape: ModelShape) -> None:
         """Raises ValueError, naming the layer, unless every group, column and row is handed out exactly once."""
@@ -174,6 +176,8 @@ class GroupPlan:
                 raise ValueError(f"what is {what} is said for {len(said)} of {len(self.members)} members")
         if self.cache_bytes and len(self.cache_bytes) != len(self.members):
             raise ValueError(f"room for keys and values is said for {len(self.cache_bytes)} members")
+        if self.coded and len(self.coded) != len(self.members):
+            raise ValueError(f"whether it is coded is said for {len(self.coded)} of {len(self.members)} members")
         if self.micro_batches < 1:
             raise ValueError(f"{self.micro_batches} micro-batches cannot be")
         if len(self.layers) != shape.layers:
@@ -190,6 +194,10 @@ class GroupPlan:
     def streams(self) -> bool:
         """Whether any member reads from its disk what it uses."""
         return any(self.streamed)
+
+    def codes(self, member: int) -> bool:
+        """Whether what a member streams, now or later, lies coded on its disk."""
+        return bool(self.coded and self.coded[member] and self.ring_bytes and self.ring_bytes[member])
 
     def _check_streamed(self, shape: ModelShape, member: int, units: Sequence[Unit]) -> None:
         name = self.members[member]

@@ -9,6 +9,7 @@ import msgspec
 
 from device_agent.planning.plan import ONE_SHOT_BYTES
 from device_agent.planning.table import Table
+from split_model.offload.form import Decoding, coded_pays, loaded_bytes_s
 
 VERSION = 2
 MAX_DEVICES = 64
@@ -44,6 +45,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kept_beside: the share of its speed that a product keeps while this device also sends and receives.
         read_bytes_s: bytes a second of reading weights from its disk, one behind the other and past the system's cache;
             0: not measured, so nothing can be planned to be read while it is used.
+        decoding: of weights that lie coded on the disk; None: they lie as they are.
     """
 
     name: str
@@ -52,6 +54,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: dict[str, Table]
     kept_beside: float = 1.0
     read_bytes_s: float = 0.0
+    decoding: Decoding | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -70,6 +73,19 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         missing = [part for part in AXES if part not in self.seconds and part not in OPTIONAL]
         if missing:
             raise ValueError(f"{self.name}: nothing was measured of {', '.join(missing)}")
+
+    @property
+    def codes(self) -> bool:
+        """Whether what it streams is there sooner where it lies coded on the disk."""
+        return self.decoding is not None and coded_pays(self.read_bytes_s, self.decoding)
+
+    def loaded_bytes_s(self, coded: bool) -> float:
+        """Bytes of weights a second that are read for their use; 0: not measured."""
+        return loaded_bytes_s(self.read_bytes_s, self.decoding) if coded and self.decoding else self.read_bytes_s
+
+    def lost_s(self, size: int, coded: bool) -> float:
+        """Seconds that computing loses to decoding so many bytes of weights."""
+        return self.decoding.lost * size / self.decoding.bytes_s if coded and self.decoding else 0.0
 
 
 class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

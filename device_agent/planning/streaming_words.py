@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from device_agent.planning.interleaved import Event, Played, play_steps
+from device_agent.planning.interleaved import play_steps
 from device_agent.planning.lan import Lan
 from device_agent.planning.plan import GroupPlan
+from device_agent.planning.played import Event, Played
 from device_agent.planning.stages import segments_of, stages_of
 from device_agent.planning.task import Task
 from split_model.offload.units import Unit

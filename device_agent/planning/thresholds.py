@@ -17,6 +17,7 @@ from typing import Final
 from device_agent.planning.plan import GroupPlan, Whole, weights_of
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task
+from split_model.offload.pieces import SCRATCH_BYTES
 from split_model.offload.units import HALVES, Unit
 
 GOLDEN: Final = 0.618
@@ -129,9 +130,12 @@ def with_relief(task: Task, plan: GroupPlan, tokens: int) -> GroupPlan:
 
     Who has a disk, and would hold too few tokens by what its ring can take, gets a ring for any unit.
     """
-    members = range(len(plan.members))
+    members, codes = range(len(plan.members)), {device.name for device in task.profile.devices if device.codes}
     plan = replace(
-        plan, streamed=plan.streamed or ((),) * len(members), ring_bytes=plan.ring_bytes or (0,) * len(members)
+        plan,
+        streamed=plan.streamed or ((),) * len(members),
+        ring_bytes=plan.ring_bytes or (0,) * len(members),
+        coded=tuple(name in codes for name in plan.members) if codes else (),
     )
     found = [_relieved(task, plan, member, tokens) for member in members]
     streamed, rings, rooms = zip(*found, strict=True)
@@ -157,6 +161,8 @@ def _relieved(task: Task, plan: GroupPlan, member: int, tokens: int) -> tuple[tu
         if room + had - ring < asked:
             ring = max(had, largest)
         room += had - ring
+        if not had and plan.coded and plan.coded[member]:
+            room -= SCRATCH_BYTES
     for unit in usable(ring):
         if room >= asked:
             break

@@ -21,15 +21,17 @@ from device_agent.planning.profile import MAX_BYTES, DeviceProfile, Profile, wri
 from device_agent.planning.table import Table
 from device_agent.profiling.beside import measured_beside
 from device_agent.profiling.compute import Told, measured_seconds
+from device_agent.profiling.decoding import measured_decoding
 from device_agent.profiling.disk import measured_read
 from device_agent.profiling.machine import MeasuredOn
 from split_model.cache_folder import cache_folder
 from split_model.checkpoint import Checkpoint
 from split_model.free_memory import free_bytes
 from split_model.hub import identity
+from split_model.offload.form import Decoding
 from split_model.offload.store import UNITS
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of how is measured: what was measured otherwise is measured again."""
 
 log = structlog.get_logger()
@@ -58,6 +60,7 @@ class KeptProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: dict[str, Table]
     kept_beside: float
     read_bytes_s: float
+    decoding: Decoding | None
 
 
 def kept_or_measured(
@@ -93,13 +96,15 @@ def kept_or_measured(
 
     def device(found: KeptProfile) -> DeviceProfile:
         disk_bytes = shutil.disk_usage(checkpoint.path).free
-        return DeviceProfile(name, memory_bytes, disk_bytes, found.seconds, found.kept_beside, found.read_bytes_s)
+        parts = found.seconds, found.kept_beside, found.read_bytes_s, found.decoding
+        return DeviceProfile(name, memory_bytes, disk_bytes, *parts)
 
     for each in () if again else dict.fromkeys([of(False), of(quick)]):
         with suppress(ValueError, OSError):
             return device(_read(each))
     seconds = measured_seconds(checkpoint, getattr(torch, dtype_name), quick, progress)
-    found = KeptProfile(of(quick), seconds, measured_beside(), _measured_read())
+    decoding = measured_decoding(checkpoint) if dtype_name == "bfloat16" else None
+    found = KeptProfile(of(quick), seconds, measured_beside(), _measured_read(), decoding)
     try:
         _write(found.of.path, msgspec.json.encode(found))
     except OSError as error:
@@ -139,7 +144,8 @@ def _read(of: MeasuredOf) -> KeptProfile:
     found = msgspec.json.decode(text, type=KeptProfile)
     if found.of != of:
         raise ValueError(f"{of.path} is of something else")
-    DeviceProfile("device", 0, 0, found.seconds, found.kept_beside, found.read_bytes_s)  # Refuses what cannot be.
+    parts = found.seconds, found.kept_beside, found.read_bytes_s, found.decoding
+    DeviceProfile("device", 0, 0, *parts)  # Refuses what cannot be.
     return found
 
 

@@ -23,10 +23,19 @@ class Decoding:
     bytes_s: float
     lost: float
 
+    def __post_init__(self) -> None:
+        if not (0 < self.share <= 1 and 0 <= self.bytes_s < float("inf") and 0 <= self.lost <= 1):
+            raise ValueError(f"{self} is nothing that can be measured of decoding")
+
 
 def lost_to_decoding(threads: int, cores: float) -> float:
     """Of a second of decoding, what computing with so many threads loses on so many cores."""
     return min(max(threads + 1 - cores, 0.0), 1.0)
+
+
+def loaded_bytes_s(read_bytes_s: float, decoding: Decoding) -> float:
+    """Bytes of weights a second that are read coded and decoded beside it."""
+    return min(read_bytes_s / decoding.share, decoding.bytes_s)
 
 
 def coded_pays(read_bytes_s: float, decoding: Decoding) -> bool:

@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
+import msgspec
 import pytest
 from group_plans import profile, shape, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from device_agent.planning.costs import MemberCosts
-from device_agent.planning.interleaved import Played, play_prompt, play_steps
+from device_agent.planning.interleaved import play_prompt, play_steps
 from device_agent.planning.lan import Lan
 from device_agent.planning.plan import GroupPlan, Whole
+from device_agent.planning.played import Played
 from device_agent.planning.profile import Profile
 from device_agent.planning.ring import turns_of
 from device_agent.planning.stages import prompt_parts, segments_of, stages_of
 from device_agent.planning.task import Work
 from device_agent.planning.timeline import ForwardPass, predict
+from split_model.offload.form import Decoding
 from split_model.offload.units import HALVES, Unit
 
 OF = shape(8, 64, 4, 256, 50, kv_heads=2, gated=True, causal=True, norm_first=True, rotary=True, positions=0)
@@ -203,3 +206,41 @@ def test_streamed_units_take_the_ring_only() -> None:
     found = asked.held(streaming(some_mlps(2, 2), MLP, 2))["b"]
     assert kept.layers - found.layers == 2 * MLP and found.ring == MLP and kept.ring == 0
     assert found.total == kept.total - MLP
+
+
+@pytest.mark.parametrize(
+    ("disk", "decoded", "lost", "seconds"),
+    [
+        (1e6, 1e9, 0.0, 0.7),  # As much sooner as there are fewer bytes.
+        (1e6, 1.25e6, 0.0, 0.8),  # Decoding takes longer than reading.
+        (1e6, 2.5e6, 1.0, 0.7),  # Without a spare core, but it waits for its disk anyway.
+    ],
+)
+def test_coded_reads_take_the_longer_of_reading_and_decoding(
+    disk: float, decoded: float, lost: float, seconds: float
+) -> None:
+    """Where disks bound a step, beside the step with plain reads, and to what computing takes at both ends."""
+    plan = streaming(some_mlps(1, 3), 2 * MLP)
+    measured = profile(OF, [1e12, 1e12], 1e9)
+    devices = tuple(
+        msgspec.structs.replace(each, read_bytes_s=disk, decoding=Decoding(0.7, decoded, lost))
+        for each in measured.devices
+    )
+    measured = msgspec.structs.replace(measured, devices=devices)
+    plain, coded = (played(each, measured) for each in (plan, replace(plan, coded=(True, True))))
+    assert coded.seconds / plain.seconds == pytest.approx(seconds, rel=0.02)
+    assert coded.hidden == pytest.approx(plain.hidden, abs=0.02)
+
+
+def test_decoding_takes_from_computing_where_no_core_is_spare() -> None:
+    """A step that computes all the time takes longer by what its decoding takes; with a spare core it does not."""
+    plan = replace(streaming(some_mlps(1, 3), 2 * MLP), coded=(True, True))
+    alone = profile(OF, [1e8, 1e8], 1e9)
+    found = []
+    for lost in (0.0, 1.0):
+        devices = tuple(
+            msgspec.structs.replace(each, read_bytes_s=1e12, decoding=Decoding(0.7, 1e9, lost))
+            for each in alone.devices
+        )
+        found.append(played(plan, msgspec.structs.replace(alone, devices=devices)).seconds)
+    assert found[1] - found[0] == pytest.approx(2 * 3 * MLP / 1e9, rel=0.35)
