@@ -22,7 +22,7 @@ from device_agent.group.host import GroupEnded
 from device_agent.speculative.generation import Generation
 from drafting.choosing import Chooser
 from service.logs import configure_logs
-from split_model.offload.loader import LoadCounts
+from split_model.offload.load_counts import LoadCounts
 from split_model.sampling import SamplingParams
 
 CONNECTED_WITHIN_S = 120.0
