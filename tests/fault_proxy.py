@@ -118,7 +118,8 @@ class FaultProxy:
             connection.transport.abort()
 
     def freeze(self) -> None:
-        """Forward nothing either way until ``thaw``; the connections stay."""
+        """Forward nothing either way until ``thaw``; the connections stay. Those that are dialled meanwhile are taken
+        and stand still too: nobody comes back before ``thaw``; with ``FreezingProxy`` one does."""
         self._flowing.clear()
 
     def thaw(self) -> None:
