@@ -67,19 +67,27 @@ async def form(
     group.board.post(LOAD, b"")
     try:
         held = await asyncio.to_thread(part.load, lambda: group.board.has(())) if part is not None else []
-    except ModelError as error:
+    except (ModelError, MemoryError) as error:
         raise NotFormed(f"the portal cannot load its part: {error}", (PORTAL,), refused=True) from error
     await posted(group, plan.seats, LOADED)
     group.board.post(ALL_LOADED, b"")
-    fabric = await asyncio.to_thread(
-        Fabric.open, group.board, PORTAL, group.size, address, epoch=group.epoch, silent_s=silent_s
-    )
+    try:
+        fabric = await asyncio.to_thread(
+            Fabric.open, group.board, PORTAL, group.size, address, epoch=group.epoch, silent_s=silent_s
+        )
+    except OSError as error:
+        raise unreachable(address, error) from error
     worker = part.worker(held, fabric, pace) if part is not None else None
     spec = checkpoint.spec
     planned, readers = plan.plan(spec), readers_of(spec)
     shape = replace(ModelShape.of(spec, plan.dtype), layers=len(planned.layers))
     pipeline, room = Pipeline.of(planned, readers), (most_tokens(shape, planned), easy_tokens(shape, planned))
     return GroupLife(fabric, planned.layers, plan.ranks, worker, pipeline, readers, *room)
+
+
+def unreachable(address: str, error: OSError) -> NotFormed:
+    """What the portal says where its own links cannot be opened: its network may be gone, with its address."""
+    return NotFormed(f"no member can reach the portal at {address}: {error.strerror or error}", (PORTAL,))
 
 
 async def posted(group: Group, seats: dict[int, str], what: str, within_s: float = LOADED_WITHIN_S) -> None:

@@ -15,13 +15,14 @@ from device_agent.group.company import Company
 from device_agent.group.forming import NotFormed
 from device_agent.group.joining import LOADED_WITHIN_S
 from device_agent.group.kept import KeptLayers
-from device_agent.group.living import Living
+from device_agent.group.living import AGAIN_S, Living
 from device_agent.group.making import Ahead, PlanMaker, Planned, Planner
 from device_agent.group.measures import Measures
 from device_agent.group.roll import Roll
 from device_agent.group.state import Doing, GroupState, MemberState, working
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.group.watch import Expects, Reads, Watch
+from device_agent.group.worker import PORTAL
 from device_agent.planning.profile import DeviceProfile, Profile
 from device_agent.profiling.kept import kept_or_measured
 from peers.board import PeerLost
@@ -258,6 +259,8 @@ class GroupHost:
             except (PeerLost, NotFormed) as error:
                 gone = company.blame(str(error))
                 log.error("links are not measured", why=str(error), gone=gone)
+                if isinstance(error, NotFormed) and PORTAL in error.ranks:
+                    await asyncio.sleep(AGAIN_S)
                 continue
             except ValueError as error:
                 why = f"there is no plan for {', '.join(names)}: {error}"

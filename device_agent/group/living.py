@@ -22,6 +22,7 @@ from device_agent.group.roll import Roll
 from device_agent.group.state import Doing
 from device_agent.group.submodel import GroupSubmodel
 from device_agent.group.watch import Watch
+from device_agent.group.worker import PORTAL
 from device_agent.sharing.compute import tell
 from peers.board import PeerLost
 from peers.group import Group
@@ -29,6 +30,13 @@ from split_model.checkpoint import Checkpoint
 
 GOOD_MOMENT_S: Final = 5.0
 """A member who has come waits so long for a moment in which nobody waits for an answer."""
+
+AGAIN_S: Final = 1.0
+"""Where the portal itself has no network it looks so often whether it has one again."""
+
+FORMED_WITHIN_S: Final = 120.0
+"""Requests wait for the next life while several fail to begin, and not for ever: after one that fails so long behind
+the last that worked they are refused, until one has begun."""
 
 _LOOK_EVERY_S: Final = 0.05
 _LONG_S: Final = 60.0
@@ -63,6 +71,8 @@ class Living:
     planned: Callable[[Planned], None]
     ever: bool = False
     pace: Pace = field(default_factory=Pace)
+    _worked_at: float | None = None
+    """When the last life that had begun ended."""
 
     async def close(self) -> None:
         """Forget the portal's own layers; no life is there."""
@@ -91,6 +101,8 @@ class Living:
             if error.refused:
                 self.roll.refuses(self.name, str(error))
             self._lost(group, plan, str(error), max(error.ranks))
+            if not error.refused and PORTAL in error.ranks:
+                await asyncio.sleep(AGAIN_S)
         except PeerLost as error:
             self._lost(group, plan, str(error), error.rank or 0)
         finally:
@@ -102,7 +114,10 @@ class Living:
         return following
 
     def _lost(self, group: Group, plan: JoinedPlan, why: str, rank: int) -> None:
-        self.submodel.lost(why)
+        if self.submodel.connected:  # Of a life that has never begun nobody's rows are the reason.
+            self.submodel.lost(why)
+        if self._worked_at is not None and monotonic() - self._worked_at > FORMED_WITHIN_S:
+            self.submodel.end(why)
         group.end(why, rank)
         gone = self.company.blame(why)
         log.error("the group is lost", why=why, gone=gone, mode=plan.mode)
@@ -126,6 +141,7 @@ class Living:
         try:
             following = await self._until_over(group, planned, life, ends)
         finally:
+            self._worked_at = monotonic()
             preparing.cancel()
             await asyncio.gather(preparing, return_exceptions=True)
         if following is None and any(end.done() for end in ends):

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Union
 import msgspec
 
 from device_agent.group.company import Company
-from device_agent.group.forming import NotFormed, posted
+from device_agent.group.forming import NotFormed, posted, unreachable
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.measures import Measures
 from device_agent.group.worker import PORTAL
@@ -78,6 +78,10 @@ async def measure_as_portal(company: Company, portal: str, others: Sequence[str]
     except NotFormed as error:
         why, blamed = str(error), max(error.ranks, default=0)
         raise
+    except OSError as error:
+        gone = unreachable(address, error)
+        why = str(gone)
+        raise gone from error
     finally:
         group.end(why, blamed)
 

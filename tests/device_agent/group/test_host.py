@@ -21,6 +21,7 @@ from device_agent.group.heads import BadGroupHead, GroupHead, RowsHead
 from device_agent.group.host import GroupHost
 from device_agent.group.moves import Tag
 from device_agent.group.planned import ModePlanner
+from device_agent.group.record import MAX_LOSSES
 from device_agent.group.state import MemberState
 from device_agent.group.worker import PORTAL as PORTAL_RANK
 from device_agent.group.worker import Worker
@@ -37,6 +38,8 @@ from wire.errors import Code, ConnectionFailed
 
 TOKENS = 12
 PROMPT = 40
+NOT_HERE = "192.0.2.1"
+"""An address that no machine has."""
 
 
 def of(host: GroupHost, name: str) -> MemberState:
@@ -408,3 +411,29 @@ async def test_members_outlive_their_portal(tiny: Path) -> None:
             await until(host.formed.is_set)
             assert await right(host, tiny)
     await until(lambda: threading.active_count() <= before + 2)
+
+
+async def test_a_portal_without_its_network_waits_for_it(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address is gone, and then a member: no life can begin, and what is asked meanwhile is answered once it is
+    back, however often that was tried. On its own it needs no address."""
+    monkeypatch.setattr("device_agent.group.living.AGAIN_S", 0.02)
+    async with (
+        hosted(tiny, "tensor", 3) as host,
+        member_here(tiny, "one", port := host.listens.result()) as one,
+        member_here(tiny, "two", port) as two,
+    ):
+        await until(lambda: len(working(host)) == 3 and host.formed.is_set())
+        assert host._company is not None
+        rendezvous, epoch = host._company.rendezvous, host.state().epoch
+        here, rendezvous.address = rendezvous.address, NOT_HERE
+        one.cancel()
+        await until(lambda: not host.formed.is_set())
+        answer = asyncio.create_task(right(host, tiny))
+        await until(lambda: host.state().epoch > epoch + MAX_LOSSES + 1 and NOT_HERE in host.state().why)
+        assert not answer.done()
+        rendezvous.address = here
+        assert await answer and working(host) == [PORTAL, "two"]
+        rendezvous.address = NOT_HERE
+        two.cancel()
+        await until(lambda: working(host) == [PORTAL] and host.formed.is_set())
+        assert await right(host, tiny)
