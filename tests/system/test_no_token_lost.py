@@ -19,12 +19,14 @@ from typing import Any
 import pytest
 from checkpoints import DEMO
 from fault_proxy import FaultProxy
+from freezing_proxy import FreezingProxy
 from installation import Installation, wait_until
 from oracle import oracle_tokens
 from processes import free_port, stop_all_threads
 from streamed import Answer, stream_answer
 
 from device_agent.answering.tokenizer import Tokenizer
+from wire.limits import DEAD_AFTER_S, HELLO_WITHIN_S
 from wire.request_messages import ChatTurn
 
 pytestmark = pytest.mark.system
@@ -45,6 +47,9 @@ LONG_PROMPT = {
     "messages": [{"role": "user", "content": "The fox and the hen went home. " * 180}],
 }
 """Some 1500 tokens: dozens of chunks of 32."""
+MIDDLE_BYTES = 300_000
+"""Of that prompt's rows on their way to the cloud, packed: half of them, or a little less."""
+WAIT_S = 30.0
 SMALL_STEPS = ("--step-rows", "64", "--threads", "1")
 SMALL_CHUNKS = ("--chunk", "32", "--threads", "1")
 
@@ -52,8 +57,10 @@ SMALL_CHUNKS = ("--chunk", "32", "--threads", "1")
 class Pair:
     """An installation with two clouds, each of which may be killed and started again."""
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: Installation, way: FreezingProxy) -> None:
         self.installation = installation
+        self.way = way
+        """The device's to the first cloud, which serves as long as it is there."""
 
     def kill(self, *ports: int) -> None:
         """kill -9, until they are gone."""
@@ -86,8 +93,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Gateway, device, two clouds; whoever breaks a cloud mends it."""
     folder = tmp_path_factory.mktemp("pair")
     settings: dict[str, Any] = {"device_settings": SMALL_CHUNKS, "cloud_settings": SMALL_STEPS}
-    with Installation(folder, with_standby=True, forked=True, **settings) as installation:
-        yield Pair(installation)
+    port = free_port()
+    with FreezingProxy(port) as way:
+        links: dict[str, Any] = {"cloud_port": port, "cloud_url": f"ws://127.0.0.1:{way.port}", "with_standby": True}
+        with Installation(folder, forked=True, **links, **settings) as installation:
+            yield Pair(installation, way)
 
 
 @pytest.fixture(scope="module")
@@ -166,20 +176,53 @@ def test_killed_at_position_0(killed: int, pair: Pair, unbroken: Callable[[dict[
 
 
 def test_killed_in_the_middle_of_a_prefill(pair: Pair) -> None:
-    """A cloud that dies with some chunks of a prompt computed and the others not."""
-    tokenizer = Tokenizer.load(DEMO, ())
-    prompt = tokenizer.chat([ChatTurn("user", LONG_PROMPT["messages"][0]["content"])])
-    # Not asked before: a conversation that is known already has no prefill.
-    expected = tokenizer.decode(oracle_tokens(DEMO, tuple(prompt), LONG_PROMPT["max_tokens"]))
+    """A cloud that dies with some chunks of a prompt there and the others not: no byte of these gets through."""
+    expected = answer_of(LONG_PROMPT)  # Not asked before: a conversation that is known already has no prefill.
     pair.mend()
     installation = pair.installation
-    pieces: list[int] = []
-    with in_background(installation.base, LONG_PROMPT, pieces.append) as answer:
-        while not (found := [p for p in installation.cloud_ports if position_in(installation, p) > 0]):
-            assert not answer.done()
-        pair.kill(*found)
-        assert max(pieces, default=0) == 0, "it died before the first token"
+    pair.way.freeze_after(MIDDLE_BYTES)
+    with in_background(installation.base, LONG_PROMPT) as answer:
+        assert pair.way.frozen.wait(WAIT_S)
+        wait_until(lambda: position_in(installation, installation.cloud_port) > 0)
+        pair.kill(installation.cloud_port)
+        pair.way.cut()
         assert answer.result().done and answer.result().text == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goes_on", ["there", "there, later", "elsewhere"])
+def test_killed_behind_a_network_that_stands_still(goes_on: str, pair: Pair) -> None:
+    """The same, and no end of the connection is ever seen: the device knows by the silence, and dials again, where
+    connections may be taken at first and go nowhere."""
+    messages = [{"role": "user", "content": f"They went home, {goes_on}. " * 240}]
+    body = {**LONG_PROMPT, "messages": messages}
+    expected = answer_of(body)
+    pair.mend()
+    installation, way = pair.installation, pair.way
+    if goes_on != "elsewhere":
+        pair.kill(installation.standby_port)
+    way.freeze_after(MIDDLE_BYTES)
+    with in_background(installation.base, body) as answer:
+        assert way.frozen.wait(WAIT_S)
+        began = time.monotonic()
+        way.swallows = goes_on != "there"
+        pair.kill(installation.cloud_port)
+        if goes_on != "elsewhere":
+            installation.start_cloud().wait_ready()
+        if goes_on == "there, later":
+            before = way.connections
+            wait_until(lambda: way.connections > before + 1)
+            way.swallows = False
+        assert answer.result().done and answer.result().text == expected
+        assert time.monotonic() - began < 2 * DEAD_AFTER_S + (2 * HELLO_WITHIN_S if goes_on == "there, later" else 0)
+    way.swallows = False
+
+
+def answer_of(body: dict[str, Any]) -> str:
+    """What transformers answers."""
+    tokenizer = Tokenizer.load(DEMO, ())
+    prompt = tokenizer.chat([ChatTurn("user", body["messages"][0]["content"])])
+    return tokenizer.decode(oracle_tokens(DEMO, tuple(prompt), body["max_tokens"]))
 
 
 def position_in(installation: Installation, port: int) -> int:
