@@ -15,6 +15,7 @@ from math import ceil
 from device_agent.planning.allocation import Allocation, Held, MemberRoom, allocate, ways
 from device_agent.planning.edgeshard import hop_s
 from device_agent.planning.memory import DoesNotFit
+from device_agent.planning.micro_batches import in_micro_batches
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.residency import Residency, Sizes
 from device_agent.planning.shape import ModelShape
@@ -45,6 +46,10 @@ def plan_lime(task: Task) -> GroupPlan:
 
     Raises DoesNotFit where not even one unit at a time fits beside the keys and values, and says who lacks how much.
     """
+    return in_micro_batches(task, _for_any_length(task))
+
+
+def _for_any_length(task: Task) -> GroupPlan:
     work = task.work
     usual = work.rows + work.new + SPARE
     if not work.new or work.room <= usual:

@@ -7,7 +7,7 @@ slow members, uneven shares and what overlaps need no formulas of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from device_agent.planning.by_heads import run_by_heads
@@ -105,8 +105,8 @@ def _streamed(shape: ModelShape, lan: Lan, plan: GroupPlan, forward: ForwardPass
     if not isinstance(plan.layers[0], Whole):
         return Prediction(*play_shards(shape, lan, costs, plan, forward.rows, forward.cached, forward.wanted))
     if forward.cached and forward.wanted == forward.rows:
-        rows = ceil(forward.rows / plan.micro_batches)
-        played = play_steps(shape, lan, costs, plan, rows, forward.cached)
+        cut = replace(plan, micro_batches=min(plan.micro_batches, forward.rows))  # Each has a session at least.
+        played = play_steps(shape, lan, costs, cut, ceil(forward.rows / cut.micro_batches), forward.cached)
     else:
         played = play_prompt(shape, lan, costs, plan, forward.rows, forward.cached, forward.wanted)
     return Prediction(played.seconds, played.busy, played.sent)

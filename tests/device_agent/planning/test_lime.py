@@ -113,3 +113,21 @@ def test_a_prompt_alone_is_planned_too() -> None:
     """One-shot work, of which no keys and values are kept."""
     asked = task(OF, profile(OF, [1e8] * 2, 1e7, memory=4 * LAYER, disks=1e8), Work(16))
     assert plan_lime(asked).streams
+
+
+@pytest.mark.parametrize(("flops_s", "overhead_s"), [(1e7, 0.0), (1e12, 1e-3)], ids=["rows cost", "calls cost"])
+@pytest.mark.parametrize("disk", [1e7, 1e9])
+def test_steps_of_many_sessions_are_cut_as_is_best(flops_s: float, overhead_s: float, disk: float) -> None:
+    """Planned for one session: no other number of micro-batches is faster for a session of each member, and one
+    session's prompt and steps take what they take uncut. A plain pipeline is not cut."""
+    memory = 2.5 * LAYER + 100_000
+    measured = profile(OF, [flops_s] * 4, 1e7, memory=memory, overhead_s=overhead_s, disks=disk)
+    asked = task(OF, measured, Work(16, 8))
+    found = plan_lime(asked)
+    many = replace(asked, work=replace(asked.work, sessions=4))
+    assert found.streams
+    every = [many.step(replace(found, micro_batches=count)).seconds for count in range(1, 5)]
+    assert many.step(found).seconds == min(every)
+    assert asked.seconds(found) == asked.seconds(replace(found, micro_batches=1))
+    plain = plan_lime(replace(asked, profile=profile(OF, [flops_s] * 4, 1e7, overhead_s=overhead_s)))
+    assert plain.micro_batches == 1 and not plain.streams
