@@ -92,7 +92,7 @@ MODES: Final[Mapping[str, Mode]] = {
         {"split": 0, **_TAKES_WHOLE},
     ),
     "local": Mode(
-        "all layers on the device, drafting only with --draft",
+        "all layers on the device, drafting with --draft, or where --memory is too little for all",
         {"whole_prompts": False, "download": "last"},
         has_cloud=False,
     ),
