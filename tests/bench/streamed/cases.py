@@ -123,7 +123,8 @@ class Cell:
         new: tokens of each session, fewer where a method is slow (`MOST_S`).
         repeat: from 0 on.
         vary: whether bandwidths are drawn while it runs, as in Fig. 18.
-        room: positions of each session for whose keys and values memory is kept; 0: for prompt and tokens.
+        room: positions that each session may grow to, for which others keep memory from the beginning and LIME streams
+            more when it comes to that; 0: prompt and tokens.
     """
 
     model: str
@@ -172,7 +173,8 @@ RESIDENT = ("edgeshard", "galaxy", "pipeline")
 ALONE = ("accelerate", "llama.cpp")
 """One device of the largest kind, one session."""
 
-ROOMS = (512, 2048, 8192)
+ROOMS = (2048, 8192)
+"""Positions of a session that are planned for."""
 
 
 def planned(quick: bool = False) -> list[Cell]:
@@ -195,6 +197,8 @@ def planned(quick: bool = False) -> list[Cell]:
         for sessions in (one, many):
             cells += row("70b", "over", sessions, STREAMING, repeat=repeat)
     cells += row("70b", "over", many, ["edgeshard-offloaded"])
+    for room in ROOMS:
+        cells += row("70b", "S1", one, ["lime", "lime-reserved", "offloaded"], room=room)
     for setting in ("S2", "S1"):
         for sessions in (one, many):
             cells += row("70b", setting, sessions, STREAMING)
@@ -204,8 +208,6 @@ def planned(quick: bool = False) -> list[Cell]:
     for setting in ("S3", "S2", "S1"):
         for sessions in (one, many):
             cells += row("70b", setting, sessions, ["edgeshard-offloaded", *RESIDENT])
-    for room in ROOMS:
-        cells += row("70b", "S1", one, ["lime", "offloaded"], room=room)
     for setting in ("over", "S3", "S2", "S1"):
         for sessions in (one, many):
             cells += row("70b", setting, sessions, ["lime", "offloaded", "tpi-llm"], mbit=200.0)

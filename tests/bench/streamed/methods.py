@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from device_agent.planning.baselines import plan_galaxy, plan_pipeline
 from device_agent.planning.edgeshard import plan_edgeshard
-from device_agent.planning.lime import plan_lime
+from device_agent.planning.lime import plan_lime, plan_reserved
 from device_agent.planning.offloaded import plan_edgeshard_offloaded, plan_pipeline_offloaded
 from device_agent.planning.offloaded_shards import plan_galaxy_offloaded, plan_tpi_llm
 from device_agent.planning.plan import GroupPlan
@@ -42,6 +42,7 @@ def with_one_unit_rings(task: Task) -> GroupPlan:
 METHODS: Mapping[str, Method] = {
     "lime": Method("Trilby, lime", plan_lime, ours=True),
     "one-unit-rings": Method("lime, rings of one unit", with_one_unit_rings, ours=True),
+    "lime-reserved": Method("lime, no planner", plan_reserved, ours=True),
     "offloaded": Method("pipeline + offloading", plan_pipeline_offloaded),
     "no-prefetch": Method("the same without prefetch", lambda task: plan_pipeline_offloaded(task, prefetch=False)),
     "edgeshard-offloaded": Method("EdgeShard + offloading", plan_edgeshard_offloaded),
