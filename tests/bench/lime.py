@@ -26,7 +26,7 @@ RECORDS = PAGE.with_name("lime-records.jsonl")
 def main() -> None:
     """Measure what has no record, then fill the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two settings at one bandwidth, fewer tokens")
+    parser.add_argument("--quick", action="store_true", help="less of it, fewer tokens; no page then")
     parser.add_argument("--list", action="store_true", help="what is to be measured, and for how long")
     parser.add_argument("--minutes", type=float, default=180.0, help="begin nothing after so many")
     parser.add_argument("--only", default="", help="cells whose names contain this; no page then")
@@ -34,13 +34,14 @@ def main() -> None:
     parser.add_argument("--accelerate", metavar="PYTHON", default="", help="an interpreter with accelerate, and ours")
     parser.add_argument("--llama", metavar="PYTHON", default="", help="one with llama-cpp-python and gguf")
     arguments = parser.parse_args()
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = FOLDER / "quick" if arguments.quick else FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
     if arguments.published:
-        print(f"{unpack(RECORDS, FOLDER)} published records taken over.")
+        print(f"{unpack(RECORDS, folder)} published records taken over.")
     pythons = dict(zip(ALONE, (arguments.accelerate, arguments.llama), strict=True))
     everything = planned(arguments.quick)
     cells = [cell for cell in everything if arguments.only in cell.name and pythons.get(cell.method, "always")]
-    todo, before = missing(cells, FOLDER), Records(FOLDER)
+    todo, before = missing(cells, folder), Records(folder)
     print(f"{len(todo)} of {len(cells)} cells are to be measured: about {predicted_s(todo, before) / 60:.0f} minutes")
     if arguments.list:
         for cell in todo:
@@ -50,11 +51,12 @@ def main() -> None:
         raise SystemExit(f"no emulated devices here: {obstacle() or disk_obstacle()}")
     began = time.monotonic()
     say = lambda text: print(f"{time.monotonic() - began:5.0f} s  {text}", flush=True)  # noqa: E731
-    Measurement(FOLDER, say, pythons).all(todo, began + arguments.minutes * 60)
-    if not arguments.only:
-        records = Records(FOLDER)
+    Measurement(folder, say, pythons).all(todo, began + arguments.minutes * 60)
+    if not arguments.only and not arguments.quick:
+        records = Records(folder)
         fill(records, PAGE)
         pack(records, everything, RECORDS)
+    print(f"{len(missing(cells, folder))} cells are left")
 
 
 if __name__ == "__main__":

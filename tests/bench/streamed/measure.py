@@ -185,7 +185,8 @@ class Measurement:
         record |= msgspec.to_builtins(result)
         if not result.refused:
             right = [ids[: len(said)] for ids, said in zip(expected(checkpoint), result.tokens, strict=False)]
-            record["equal"] = result.tokens == right
+            enough = len(result.tokens) == cell.sessions and all(len(said) >= LEAST for said in result.tokens)
+            record["equal"] = enough and result.tokens == right
             record["token_s"] = result.generated_s / (len(result.steps_s) * cell.sessions)
         record["took_s"] = time.monotonic() - began
         self._write(cell, record)
