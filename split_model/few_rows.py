@@ -86,8 +86,8 @@ def can_run() -> bool:
     if not all(hasattr(torch.ops.mkldnn, name) for name in ("data_ptr", "_nbytes")):
         return False
     try:
-        processors = Path("/proc/cpuinfo").read_text().splitlines()
-        if not all(_FLAGS.issubset(line.split()) for line in processors if line.startswith("flags")):
+        flags = [line.split() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
+        if not flags or not all(_FLAGS.issubset(each) for each in flags):
             return False
         _program(1, DEEP, COLUMNS, False)
     except OSError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
 from split_model.blocks import Block
+from split_model.host_memory import give_back
 
 
 class Blocks(Sequence[Block]):
@@ -40,7 +40,7 @@ class Blocks(Sequence[Block]):
             block, self._held[layer] = self._held[layer], None
         if block is not None:
             block.drop()
-            _give_back()
+            give_back()
 
     @property
     def loaded_bytes(self) -> int:
@@ -74,10 +74,3 @@ class Blocks(Sequence[Block]):
                 yield self.load(layer)
             finally:
                 self.drop(layer)
-
-
-def _give_back() -> None:
-    """The C library keeps what was freed for later, unless it is told to trim its heaps."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # GNU's has it.
-    if trim is not None:
-        trim(0)

@@ -55,6 +55,13 @@ class FreezingProxy:
         self._ways = ways or ("up", "down")
         self._left = count
 
+    def thaw(self) -> None:
+        """No connection will stand still; those that do are ended."""
+        stuck, self._left, self.swallows = self.frozen.is_set() or self.swallows, None, False
+        self.frozen.clear()
+        if stuck:
+            self.cut()
+
     def cut(self) -> None:
         """End every connection."""
         sockets, self._sockets = self._sockets, []

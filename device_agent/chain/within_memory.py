@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import structlog
 import torch
@@ -16,6 +17,7 @@ from drafting.distill.bars import Bars
 from split_model.cache_folder import cache_folder
 from split_model.checkpoint import Checkpoint
 from split_model.offload.budget import BudgetTooSmall, Residence, residence
+from split_model.offload.errors import DiskFull
 from split_model.offload.form import coded_pays
 from split_model.offload.loader import Loader
 from split_model.offload.store import UNITS
@@ -71,7 +73,13 @@ def loader_of(checkpoint: Checkpoint, dtype: torch.dtype, stays: Residence, code
         return None
     with _bar() as progress:
         coded = code and dtype == torch.bfloat16 and _coded_pays(checkpoint, stays.streamed[0].layer)
-        return Loader.open(checkpoint, stays.streamed, dtype, stays.ring_bytes, progress=progress, coded=coded)
+        opened = partial(Loader.open, checkpoint, stays.streamed, dtype, stays.ring_bytes, progress=progress)
+        try:
+            return opened(coded=coded)
+        except DiskFull:
+            if not coded:
+                raise
+            return opened()  # Those files may be there from another time.
 
 
 def _coded_pays(checkpoint: Checkpoint, layer: int) -> bool:

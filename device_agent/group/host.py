@@ -261,6 +261,8 @@ class GroupHost:
                 log.error("links are not measured", why=str(error), gone=gone)
                 if isinstance(error, NotFormed) and PORTAL in error.ranks:
                     await asyncio.sleep(AGAIN_S)
+                if living.ever and monotonic() > deadline:
+                    self.submodel.end(f"links are not measured: {error}")
                 continue
             except ValueError as error:
                 why = f"there is no plan for {', '.join(names)}: {error}"

@@ -15,6 +15,7 @@ from device_agent.group.pieces import pieces_of
 from device_agent.group.streaming import NOTHING, Streaming
 from device_agent.planning.plan import ByRows, Layer
 from split_model.checkpoint import Checkpoint
+from split_model.host_memory import give_back
 from split_model.offload.layout import Cut
 from split_model.offload.loader import Loader
 from split_model.offload.units import Unit
@@ -80,6 +81,7 @@ class KeptLayers:
         self._kinds = {number: _kind(layer, place) for number, layer in enumerate(layers, first)}
         self._held, self.reused = same, sum(bool(each.blocks) for each in same.values())
         of: torch.dtype = getattr(torch, dtype)
+        give_back()
         self._open(checkpoint, of, streaming, check)
         for number, layer in enumerate(layers, first):
             if number not in self._held:
@@ -98,6 +100,7 @@ class KeptLayers:
                 for block in self._held[unit.layer].blocks:
                     block.stream(unit.half, self.loader)
         self._streaming = streaming
+        give_back()
 
     @property
     def streamed(self) -> tuple[Unit, ...]:
@@ -117,11 +120,18 @@ class KeptLayers:
         if self.loader is None or self._streaming != streaming:
             if self.loader is not None:
                 self.loader.close()
+            before = self._streaming
             self.loader, self._streaming = None, NOTHING
+            give_back()  # The ring was; the next one is taken now.
             if streaming.ring_bytes:
                 size, how = streaming.ring_bytes, (streaming.ahead, streaming.coded)
                 cut = lambda layer: streaming.cuts.get(layer, Cut())  # noqa: E731
-                self.loader = Loader.open(checkpoint, streaming.units, dtype, size, cut, lambda done, of: check(), *how)
+                units, told = streaming.units, lambda done, of: check()
+                try:
+                    self.loader = Loader.open(checkpoint, units, dtype, size, cut, told, *how)
+                except BaseException:  # What the closed one lent is nowhere now.
+                    self._held = {at: each for at, each in self._held.items() if not before.of_layer(at)}
+                    raise
                 for unit in streaming.units:
                     for block in self._held[unit.layer].blocks if unit.layer in self._held else ():
                         block.stream(unit.half, self.loader)

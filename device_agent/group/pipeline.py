@@ -22,7 +22,8 @@ class Pipeline:
     Attributes:
         stages: none where some layer is not whole at one member; then steps are neither cut nor follow one another.
         micro_batches: into how many a step of several sessions is cut.
-        streams: whether some member reads weights from its disk while it computes.
+        streams: whether some member reads weights from its disk while it computes, from the beginning. Where that
+            begins as sessions grow, steps stay as they are.
     """
 
     stages: tuple[Stage, ...] = ()

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from time import sleep
 from typing import Final
 
 import structlog
@@ -23,6 +24,8 @@ from device_agent.planning.shape import ModelShape
 from device_agent.planning.thresholds import thresholds_of
 from split_model.errors import ModelError
 from split_model.kv_cache import CacheFull
+from split_model.offload.errors import LoaderClosed
+from split_model.offload.folders import POLL_S
 from split_model.offload.loader import Loader
 from split_model.offload.units import Unit
 from split_model.spec import ModelSpec
@@ -116,5 +119,8 @@ def _make_all(loader: Loader, units: Sequence[Unit]) -> None:
             if loader.closed:
                 return
             loader.make([unit])
+            sleep(2 * POLL_S)  # Who computes may wait for the same folder.
+    except LoaderClosed:
+        return
     except ModelError as error:
         log.warning("weights are not repacked beforehand", why=str(error))

@@ -91,8 +91,8 @@ class GroupSession:
         return answer
 
     def truncate(self, position: int) -> None:
-        """See ``SubmodelSession.truncate``."""
-        self._check_open()
+        """See ``SubmodelSession.truncate``. Raises ``SessionFailed`` where the session has failed."""
+        self._check_works()
         if not 0 <= position <= self.position:
             raise ValueError(f"cannot truncate to {position}, the session is at {self.position}")
         self.record.truncate(position)
@@ -100,8 +100,8 @@ class GroupSession:
             self._group.ask(GroupAsk(TruncateHead(self.record.session, position)))
 
     def fork(self, position: int) -> GroupSession:
-        """See ``SubmodelSession.fork``."""
-        self._check_open()
+        """See ``SubmodelSession.fork``. Raises ``SessionFailed`` where the session has failed."""
+        self._check_works()
         history = self.record.history
         if not 0 <= position <= min(self.position, history.length):
             raise ValueError(f"cannot fork at {position}: {history.length} rows are answered, of {self.position}")
@@ -109,7 +109,7 @@ class GroupSession:
 
     def park(self) -> None:
         """See ``SubmodelSession.park``; keys and values stay where they are while the session is held."""
-        self._check_open()
+        self._check_works()
         if self.record.waiting:
             raise ValueError("rows are not answered yet")
         self.parked = True
@@ -136,6 +136,12 @@ class GroupSession:
         for each in self.record.waiting:
             if not each.answer.done():
                 each.answer.set_exception(failure)
+
+    def _check_works(self) -> None:
+        """No member knows a session that has failed."""
+        self._check_open()
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
 
     def _check_open(self) -> None:
         if self._closed:

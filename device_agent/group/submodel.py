@@ -110,8 +110,9 @@ class GroupSubmodel:
         for session in reversed(list(self._open.values())):
             try:
                 self.make_room(0)
-            except SessionFailed as failure:  # The youngest give way.
-                session.fail(failure)
+            except SessionFailed as failure:  # The youngest give way; who is away takes nothing.
+                if not session.away:
+                    session.fail(failure)
         for session in self._open.values():
             if not session.away:
                 self._replay(session)
@@ -120,12 +121,11 @@ class GroupSubmodel:
         """Before so many more. Members forget parked sessions, the oldest first, rather than to stream more for them;
         those are replayed when they go on. Raises ``SessionFailed`` where there is too little room."""
         parked = [each for each in reversed(self._open.values()) if each.parked and not each.away]
-        while (needed := tokens + sum(each.counted for each in self._open.values())) > self._easy:
-            if not parked:
-                if needed <= self._most:
-                    return
-                why = f"sessions of {needed} tokens together do not fit in this group's memory"
-                raise SessionFailed(Code.TOKEN_LIMIT, f"{why}, which has room for {self._most}: try again later")
+        least = tokens + sum(each.counted for each in self._open.values() if each not in parked)
+        if least > self._most:
+            why = f"sessions of {least} tokens together do not fit in this group's memory"
+            raise SessionFailed(Code.TOKEN_LIMIT, f"{why}, which has room for {self._most}: try again later")
+        while parked and tokens + sum(each.counted for each in self._open.values()) > self._easy:
             session = parked.pop()
             session.away = True
             self.ask(GroupAsk(CloseHead(session.record.session)))

@@ -101,12 +101,14 @@ class Watch:
         for name, expected in zip(self._names, self._reads(), strict=False):
             done, (before, took) = self._company.done.get(name), self._read[name]
             if name == self._portal:
-                steps, seconds = self._pace.done[0], self._pace.loads.reading_s
+                steps, seconds, relief = self._pace.done[0], self._pace.loads.reading_s, self._pace.relief
             elif done is not None and done.epoch == epoch:
-                steps, seconds = done.steps, done.reading_s
+                steps, seconds, relief = done.steps, done.reading_s, done.relief
             else:
                 continue
-            if (should := (steps - before) * expected) >= LEAST_S:
+            if relief:  # It reads more than the plan says of the beginning.
+                self._read[name] = steps, seconds
+            elif (should := (steps - before) * expected) >= LEAST_S:
                 reports[name] = Spent(max(0.0, seconds - took), should)
                 self._read[name] = steps, seconds
         slow = self._disks.period(reports)

@@ -26,7 +26,7 @@ STEADY = 1e-6
 
 
 def play_steps(
-    shape: ModelShape, lan: Lan, costs: MemberCosts, plan: GroupPlan, rows: int, cached: int, steps: int = STEPS
+    shape: ModelShape, lan: Lan, costs: MemberCosts, plan: GroupPlan, rows: float, cached: int, steps: int = STEPS
 ) -> Played:
     """Decode steps until they repeat, at most so many.
 

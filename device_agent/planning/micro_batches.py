@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
 
 from device_agent.planning.interleaved import play_steps
 from device_agent.planning.lan import Lan
@@ -27,6 +26,6 @@ def in_micro_batches(task: Task, plan: GroupPlan) -> GroupPlan:
 
     def seconds(micro_batches: int) -> float:
         cut = replace(plan, micro_batches=micro_batches)
-        return play_steps(task.shape, lan, costs, cut, ceil(sessions / micro_batches), cached).seconds
+        return play_steps(task.shape, lan, costs, cut, sessions / micro_batches, cached).seconds
 
     return replace(plan, micro_batches=min(range(1, sessions + 1), key=seconds))

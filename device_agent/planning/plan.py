@@ -176,6 +176,8 @@ class GroupPlan:
                 raise ValueError(f"what is {what} is said for {len(said)} of {len(self.members)} members")
         if self.cache_bytes and len(self.cache_bytes) != len(self.members):
             raise ValueError(f"room for keys and values is said for {len(self.cache_bytes)} members")
+        if self.cache_bytes and not all(isinstance(layer, Whole) for layer in self.layers):
+            raise ValueError("room for keys and values is counted where layers are whole alone")
         if self.coded and len(self.coded) != len(self.members):
             raise ValueError(f"whether it is coded is said for {len(self.coded)} of {len(self.members)} members")
         if self.micro_batches < 1:

@@ -15,6 +15,7 @@ from split_model.matrix import read_stacked
 from split_model.offload.coding import BLOCK_WORDS, STEP_WORDS, decode, encode
 from split_model.offload.form import Decoding, lost_to_decoding
 from split_model.offload.layout import Cut, some, unit_matrices
+from split_model.offload.pieces import MOST_SHARE
 from split_model.offload.units import Unit
 
 REPEATS: Final = 9
@@ -35,4 +36,5 @@ def measured_decoding(checkpoint: Checkpoint, layer: int = 0) -> Decoding:
         times.append(perf_counter() - began)
     here = MeasuredOn.here()
     lost = lost_to_decoding(here.threads, min(here.cores, here.share or here.cores))
-    return Decoding(len(piece) / words.nbytes, words.nbytes / median(times), lost)
+    share = len(piece) / words.nbytes  # Where that saves too little, pieces stay plain.
+    return Decoding(share if share <= MOST_SHARE else 1.0, words.nbytes / median(times), lost)

@@ -12,8 +12,8 @@ Signs and mantissas of weights are noise; nearly all exponents of a matrix are a
   is farther, then comes another that changes nothing), then of each a byte with exponent XOR base; zeros up to a
   multiple of 8 bytes.
 
-A *piece* is a checksum, the sum of all 64-bit words behind it, and its blocks. All is little-endian. Decoding is some
-fifty operations of NumPy on a whole block, which let go of the interpreter.
+A *piece* is a checksum, the sum of all 64-bit words behind it XOR a constant, and its blocks. All is little-endian.
+Decoding is some fifty operations of NumPy on a whole block, which let go of the interpreter.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _LOW, _EXPONENT = 7, 0xFF
 _SIGN_AND_MANTISSA: Final = np.uint16(0x807F)
 _CODE: Final = np.uint16(7 << _LOW)
 _FARTHEST: Final = 255
+_OF_NOTHING: Final = np.uint64(0x7472696C62790001)
+"""So that bytes that were lost, and are read as zeros, have another checksum."""
 
 
 class Damaged(ValueError):
@@ -74,7 +76,7 @@ def _spans(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _sum_of(blocks: NDArray[np.uint8]) -> np.uint64:
-    total: np.uint64 = np.add.reduce(blocks.view("<u8"), dtype=np.uint64)
+    total: np.uint64 = np.add.reduce(blocks.view("<u8"), dtype=np.uint64) ^ _OF_NOTHING
     return total
 
 

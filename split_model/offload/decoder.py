@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from split_model.offload.buffers import aligned
-from split_model.offload.coding import BLOCK_WORDS, Damaged, decode
+from split_model.offload.coding import BLOCK_WORDS, decode
 from split_model.offload.pieces import MOST_CODED_BYTES
 
 
@@ -33,16 +33,17 @@ class Decoder:
         self._free.put(room)
 
     def decode(
-        self, room: memoryview, length: int, into: memoryview, done: Callable[[float, Damaged | None], object]
+        self, room: memoryview, length: int, into: memoryview, done: Callable[[float, Exception | None], object]
     ) -> None:
         """Begins to decode a piece of so many bytes in `room`, which is free afterwards. done: called on the decoder's
         thread with the seconds that it took, and what is wrong with the piece."""
 
         def run() -> None:
-            began, damage = perf_counter(), None
+            began = perf_counter()
+            damage: Exception | None = None
             try:
                 decode(np.frombuffer(room[:length], np.uint8), np.frombuffer(into, "<u2"), self._between)
-            except Damaged as error:
+            except Exception as error:  # Whoever uses the unit has it.
                 damage = error
             self._free.put(room)
             done(perf_counter() - began, damage)

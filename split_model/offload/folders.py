@@ -29,7 +29,8 @@ to a disk of 20 MB/s."""
 REMOVED_WITHIN_S: Final = 5.0
 """Whoever removes a folder has it for a moment only."""
 
-_POLL_S: Final = 0.05
+POLL_S: Final = 0.05
+"""How often whoever waits for a folder looks."""
 
 _NAME: Final = re.compile(r"[0-9a-f]{24}-[a-z0-9]+")
 """Of such a folder; nothing else is ever removed."""
@@ -43,22 +44,10 @@ class Hold:
     def __init__(self, folder: Path) -> None:
         """Makes it where it is not there. Raises FolderBusy, OSError."""
         deadline = monotonic() + REMOVED_WITHIN_S
-        while True:
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:  # It was removed in between.
-                continue
-            try:
-                held = _locked(descriptor, fcntl.LOCK_SH)
-            except OSError:  # Where folders cannot be locked nobody can remove one either.
-                held = True
-            if held and _is_that(descriptor, folder):
-                break
-            os.close(descriptor)
+        while (descriptor := _held(folder)) is None:
             if monotonic() > deadline:
                 raise FolderBusy(folder, REMOVED_WITHIN_S)
-            sleep(_POLL_S)
+            sleep(POLL_S)
         self._folder = folder
         self._end = weakref.finalize(self, _let_go, descriptor, folder)
         _used_now(folder)
@@ -78,13 +67,13 @@ def making(folder: Path, waiting: Callable[[], object] = lambda: None) -> Iterat
     path = folder / ".lock"
     with open(path, "wb") as lock:
         seen, since = _written(folder), monotonic()
-        while not _locked(lock.fileno(), fcntl.LOCK_EX):
+        while not _alone(lock.fileno()):
             waiting()
             if (now := _written(folder)) != seen:
                 seen, since = now, monotonic()
             if monotonic() - since > SILENT_S:
                 raise FolderBusy(path, SILENT_S)
-            sleep(_POLL_S)
+            sleep(POLL_S)
         for left in folder.glob(".*.part"):
             with suppress(OSError):
                 left.unlink()
@@ -107,6 +96,23 @@ def make_room(own: Path, more: int) -> None:
             return
         if _removed(other):
             total -= sizes[other]
+
+
+def _held(folder: Path) -> int | None:
+    """The folder, which is made where it is not there, opened and locked; None where another is removing it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        held = _locked(descriptor, fcntl.LOCK_SH)
+    except OSError:  # Where folders cannot be locked nobody can remove one either.
+        held = True
+    if held and _is_that(descriptor, folder):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _is_free(root: Path, more: int) -> bool:
@@ -140,6 +146,14 @@ def _locked(descriptor: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _alone(descriptor: int) -> bool:
+    """Whether it is locked for this process alone, or the file system knows no locks."""
+    try:
+        return _locked(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        return True
 
 
 def _is_that(descriptor: int, folder: Path) -> bool:

@@ -152,7 +152,7 @@ class Loader:
 
     def make(self, units: Sequence[Unit]) -> None:
         """Repacks what is new to the disk, for an order that may follow; on any thread. Raises as `open`."""
-        self._store.make(units)
+        self._store.make(units, self._while_open)
 
     def follow(self, units: Sequence[Unit]) -> None:
         """Another order from the next use on; while none is used. Repacks what is new to the disk.
@@ -286,12 +286,13 @@ class Loader:
             self._decoder.give_back(room)
             raise
 
-        def decoded(seconds: float, damage: Damaged | None) -> None:
+        def decoded(seconds: float, damage: Exception | None) -> None:
             with self._changed:
                 self._counts = replace(self._counts, decoding_s=self._counts.decoding_s + seconds)
-                if damage is not None:
+                if isinstance(damage, Damaged):
                     self._damaged.append(unit)
-                    failed.append(ReadFailed(unit, self._store.path(unit), f"it is damaged: {damage}"))
+                if damage is not None:
+                    failed.append(ReadFailed(unit, self._store.path(unit), f"it cannot be decoded: {damage}"))
 
         self._decoder.decode(room, piece.length, into, decoded)
 
@@ -306,7 +307,10 @@ class Loader:
             self._counts = replace(counts, bytes_read=read, reading_s=reading_s)
 
     def _is_alive(self, done: int = 0, of: int = 0) -> None:
-        """Raises LoaderClosed, for whoever waits to make a file anew."""
+        self._while_open()
+        self._alive_at = monotonic()
+
+    def _while_open(self, done: int = 0, of: int = 0) -> None:
+        """Raises LoaderClosed, for whoever makes files or waits to."""
         if self._closed:
             raise LoaderClosed("the loader is closed")
-        self._alive_at = monotonic()

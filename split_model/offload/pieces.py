@@ -21,7 +21,8 @@ PIECE_BYTES: Final = 8 << 20
 CODED_FROM_BYTES: Final = 4 << 20
 """Of memory, of one coded piece: two of them are on their way from the disk to there."""
 
-MOST_CODED_BYTES: Final = CODED_FROM_BYTES // 4 * 3
+MOST_SHARE: Final = 0.75
+MOST_CODED_BYTES: Final = int(CODED_FROM_BYTES * MOST_SHARE)
 """What saves less than a quarter stays plain."""
 
 MOST_CODED_PIECES: Final = 400

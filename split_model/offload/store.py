@@ -112,9 +112,10 @@ class UnitStore:
 
     def _let_go(self) -> None:
         """Of the folder, where nothing of it is open."""
-        if self._hold is not None and not self._open:
-            self._hold.close()
-            self._hold = None
+        if not self._open:
+            hold, self._hold = self._hold, None
+            if hold is not None:
+                hold.close()
 
     def _make(self, missing: list[Unit], told: Progress) -> None:
         done, total = 0, self._bytes_of(missing)

@@ -17,7 +17,7 @@ from device_agent.sharing.compute import Compute
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
 from wire.limits import CLOUD_LINK
-from wire.stream import CLOSE_WITHIN_S, dial
+from wire.stream import dial
 
 PROMPT, TOKENS, CHUNK = 50, 10, 10
 PREFILL_BYTES = 4000
@@ -51,13 +51,15 @@ async def test_an_answer_behind_a_network_that_stands_still(tiny: Path) -> None:
                 way.freeze_after(PREFILL_BYTES, *ways)
                 way.swallows = another
                 chain = chain_over(tiny, 1, 1, remote, compute, CHUNK)
-                assert await greedy(chain, list(prompt), TOKENS) == oracle_tokens(tiny, prompt, TOKENS)
+                assert await greedy(chain, list(prompt), TOKENS) == right
                 assert way.frozen.is_set()
 
+        right = oracle_tokens(tiny, prompt, TOKENS)
         began = asyncio.get_running_loop().time()
         ways = ((), ("up",), ("down",))
         await asyncio.gather(*(answer(each, another) for each in ways for another in (False, True)))
-        assert asyncio.get_running_loop().time() - began < 4 * SILENT_S + CLOSE_WITHIN_S
+        # A tenth of the patience that is not shortened, and room for a busy machine.
+        assert asyncio.get_running_loop().time() - began < 10 * SILENT_S
         await until(lambda: not first.server.engine.ledger.entries)
 
 
@@ -66,7 +68,7 @@ async def test_a_dial_that_nobody_answers() -> None:
     with FreezingProxy(0) as way:
         way.swallows = True
         dials = (entered(f"{scheme}://127.0.0.1:{way.port}/") for scheme in ("ws", "wss"))
-        ended = await asyncio.wait_for(asyncio.gather(*dials, return_exceptions=True), 2 * SILENT_S)
+        ended = await asyncio.wait_for(asyncio.gather(*dials, return_exceptions=True), 5 * SILENT_S)
     assert [each.code for each in ended if isinstance(each, ConnectionFailed)] == [Code.LOST] * 2
 
 

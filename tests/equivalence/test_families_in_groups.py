@@ -89,7 +89,7 @@ async def test_every_family_in_every_mode(
 ) -> None:
     """Three processes with uneven shares; prefixes are for those whose rows see nothing behind them."""
     path = built(name, tiny_folder)
-    async with group_of(path, form, started.have(path, 3), started.port, UNEVEN[3]) as host:
+    async with group_of(path, form, started.have(path, 3), started.port, (2, 1, 4)) as host:
         await check(path, name, host, compute)
 
 

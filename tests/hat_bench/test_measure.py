@@ -186,6 +186,7 @@ class Small(Setup):
         return file
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_two_cells_from_the_testbed_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-shape and HAT answer every request over shaped links, each leaves a record, and the page is made of both."""

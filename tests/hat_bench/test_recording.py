@@ -37,6 +37,7 @@ def tapes() -> dict[str, Tape]:
     return load()
 
 
+@pytest.mark.slow
 async def test_the_drafts_are_those_of_service() -> None:
     """With every drafter an answer takes the very rounds that the recording of it says, of as many tokens."""
     drafters, _ = drafters_of(Target("demo", DEMO, SPLIT, [], []))

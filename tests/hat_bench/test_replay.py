@@ -176,6 +176,7 @@ def test_runners_up_stand_where_they_stood() -> None:
     assert script.said(0, 3, 200) is None
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_the_agent_serves_with_it_and_says_so(wide: Path, tmp_path: Path) -> None:
     """The device's own command line; a client gets the text."""

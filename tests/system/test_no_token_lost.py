@@ -81,6 +81,7 @@ class Pair:
 
     def mend(self) -> None:
         """Start what is dead, and wait until the device is connected to both."""
+        self.way.thaw()
         for port in self.installation.cloud_ports:
             process = self.installation.cloud_at(port).process
             if process is not None and process.poll() is not None:

@@ -67,7 +67,7 @@ class Devices:
         with ExitStack() as stack:
             for core in sorted(os.sched_getaffinity(0)):
                 words = [sys.executable, "-m", "bench.edge.ticks", f"{core}"]
-                stack.callback(_ended, subprocess.Popen(words, stdin=subprocess.PIPE))
+                stack.callback(_ended, subprocess.Popen(words, stdin=subprocess.PIPE, env=environment({})))
             self._bed = stack.enter_context(
                 Testbed(load(SCENARIO, {"mb_s": "1", "packet": f"{self._packet}"}), self._folder)
             )
@@ -173,6 +173,8 @@ class Devices:
 def _ended(process: subprocess.Popen[bytes]) -> None:
     """Its input is over, and so is it."""
     process.communicate(timeout=5.0)
+    if process.returncode:
+        raise GroupFailed(f"a tick ended with {process.returncode}")
 
 
 def tell(process: subprocess.Popen[str], line: str) -> None:

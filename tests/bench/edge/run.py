@@ -73,7 +73,7 @@ def run(
             if "cell" not in record and not file.is_file():
                 file.write_text(json.dumps(record), encoding="utf-8")  # It goes on from these.
         apart(folder, arguments.quick or arguments.minutes is not None)
-    if folder == kept:
+    if folder == kept and not arguments.only:
         fill(name, figures, {**published, **Records.of(folder).found})
 
 

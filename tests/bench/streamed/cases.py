@@ -66,7 +66,6 @@ MODELS = {
     "13b": Model("Llama-2-13B", _llama(40, 320, 40, 40, 864)),
     "32b": Model("Qwen3-32B", _llama(64, 320, 64, 8, 1600)),
     "70b": Model("Llama-3.3-70B", _llama(80, 512, 64, 8, 1792)),
-    "tiny": Model("of tests", _llama(6, 64, 8, 4, 128)),
 }
 
 
@@ -99,7 +98,6 @@ SETTINGS = {
     "S2": Devices("Setting 2", (64, 32, 32, 16, 8), 0.93, frozenset({3, 4})),
     "S3": Devices("Setting 3", (64, 32, 24, 16, 8), 0.98, frozenset({3, 4})),
     "over": Devices("ours: more than all memory", (64, 32, 24, 16, 8), 1.3, frozenset({3, 4})),
-    "two": Devices("two, of tests", (2, 1), 1.5, frozenset()),
 }
 
 CORES = 0.4

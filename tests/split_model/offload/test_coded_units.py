@@ -61,7 +61,8 @@ def test_only_bfloat16_is_coded(checkpoint: Checkpoint) -> None:
     with loading(checkpoint, UNITS[:1], coded=True) as loader:
         with loader.using(UNITS[0]):
             pass
-        assert loader.counts.bytes_read % unit_bytes(checkpoint.spec, UNITS[0], Cut(), torch.float32) == 0
+        read = loader.counts.bytes_read
+        assert read and read % unit_bytes(checkpoint.spec, UNITS[0], Cut(), torch.float32) == 0
         assert loader.counts.decoding_s == 0
 
 
