@@ -95,7 +95,7 @@ class Company:
         """A member is not what it was: nobody plans with it until it has measured itself again, as soon as it has
         nothing to compute."""
         guest = self.guest(name)
-        if guest is not None and self._measures is not None:
+        if guest is not None and self._measures is not None and self._measures.knows(name):
             self._measures.forget(name)
             self.ask_measure(guest, again=True)
             self.rendezvous.changed.set()

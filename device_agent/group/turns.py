@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from device_agent.group.heads import MAX_BATCHED, CloseHead, GroupHead, ReadHead, RowsHead
+from device_agent.group.heads import MAX_BATCHED, CloseHead, GroupHead, ReadHead, RowsHead, TruncateHead
 
 Item = TypeVar("Item")
 
@@ -113,6 +113,7 @@ class GroupTurns(Generic[Item]):
             self._away.discard(head.session)
         if isinstance(head, CloseHead):
             self._decoding.discard(head.session)
+            self._drop_unsent(head.session)
         self._waiting.append(waiting)
 
     def next(self, now: float) -> GroupTurn[Item]:
@@ -153,6 +154,12 @@ class GroupTurns(Generic[Item]):
             held |= each.subjects
         return found
 
+    def _drop_unsent(self, session: int) -> None:
+        """Nobody waits for rows of a session that is closed, and members have room for it no longer than that; a fork
+        that is still to be made of it needs them."""
+        if not any(getattr(each.head, "source", None) == session for each in self._waiting):
+            self._waiting = [each for each in self._waiting if each.sent or not _only_of(session, each.head)]
+
     def _others(self, waiting: _Waiting[Item]) -> bool:
         """Whether others than this one's session decode."""
         return bool(self._decoding - waiting.subjects)
@@ -182,3 +189,8 @@ class GroupTurns(Generic[Item]):
         self._long += 1
         self._long_was_last = True
         return portion
+
+
+def _only_of(session: int, head: GroupHead) -> bool:
+    """Whether it is of no use once that session is closed."""
+    return isinstance(head, (RowsHead, TruncateHead)) and head.session == session

@@ -40,7 +40,7 @@ _LOW, _EXPONENT = 7, 0xFF
 _SIGN_AND_MANTISSA: Final = np.uint16(0x807F)
 _CODE: Final = np.uint16(7 << _LOW)
 _FARTHEST: Final = 255
-_OF_NOTHING: Final = np.uint64(0x7472696C62790001)
+OF_NOTHING: Final = np.uint64(0x7472696C62790001)
 """So that bytes that were lost, and are read as zeros, have another checksum."""
 
 
@@ -76,7 +76,7 @@ def _spans(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _sum_of(blocks: NDArray[np.uint8]) -> np.uint64:
-    total: np.uint64 = np.add.reduce(blocks.view("<u8"), dtype=np.uint64) ^ _OF_NOTHING
+    total: np.uint64 = np.add.reduce(blocks.view("<u8"), dtype=np.uint64) ^ OF_NOTHING
     return total
 
 

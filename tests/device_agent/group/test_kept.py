@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from groups import plan_of, streamed
 
 from device_agent.group.kept import KeptLayers
 from device_agent.group.streaming import Streaming
+from device_agent.planning.plan import GroupPlan
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 
@@ -78,3 +80,30 @@ def test_what_is_streamed_from_plan_to_plan(tiny: Path, tmp_path: Path, monkeypa
     assert kept.loader is None and kept.loaded_bytes("d", "float32") == whole
     kept.close()
     assert kept.loaded_bytes("d", "float32") == 0
+
+
+def test_a_plan_that_cannot_be_loaded_spoils_nothing(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end comes while files are made: what the loader before it lent is loaded anew for the next plan."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checkpoint, kept = Checkpoint.open(tiny), KeptLayers()
+    spec = checkpoint.spec
+    plain = plan_of(spec, "pipeline", ["one"])
+
+    def load_streamed(plan: GroupPlan, check: Callable[[], object] = lambda: None) -> None:
+        streaming = Streaming.of(plan, 0, 0, spec, "float32")
+        kept.load(checkpoint, "d", "float32", plan.layers, 0, 0, check, streaming)
+
+    load_streamed(plain)
+    whole = kept.loaded_bytes("d", "float32")
+    load_streamed(streamed(plain, spec, 2))
+
+    def ended() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        load_streamed(streamed(plain, spec, 1), ended)
+    load_streamed(plain)
+    assert kept.loaded_bytes("d", "float32") == whole
+    kept.close()

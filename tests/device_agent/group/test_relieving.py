@@ -170,6 +170,9 @@ async def test_who_finds_no_room_is_told_and_parked_sessions_give_way(tiny: Path
         second = group.open(256)
         with pytest.raises(SessionFailed, match="try again later"):
             await asyncio.wait_for(second.forward(hidden[:40], 1), 30)
+        for more in (lambda: second.truncate(0), lambda: second.fork(0), second.park):
+            with pytest.raises(SessionFailed, match="try again later"):
+                more()  # Members know it no more, and would end the life of all.
         first.park()
         expected = stack.forward(hidden, [Span(stack.new_cache(256), 150)])
         fork = first.fork(100)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.heads import MAX_BATCHED, CloseHead, ForkHead, GroupHead, OpenHead, ReadHead, RowsHead
+from device_agent.group.heads import (
+    MAX_BATCHED,
+    CloseHead,
+    ForkHead,
+    GroupHead,
+    OpenHead,
+    ReadHead,
+    RowsHead,
+    TruncateHead,
+)
 from device_agent.group.turns import (
     BATCH_ROWS,
     PATIENCE,
@@ -84,6 +93,17 @@ def test_one_session_stays_in_order_and_a_fork_behind_its_source() -> None:
     assert asking.next() == [(heads[6], range(0))]
     asking.answered()
     assert [each for each, _ in asking.next()] == [heads[5]]
+
+
+def test_rows_of_a_session_that_is_closed_are_not_asked() -> None:
+    """Members would have to find room for them, and nobody wants the outputs."""
+    asking = Asking()
+    asking.put(row(1))
+    assert asking.next() == [(row(1), range(1))]
+    asking.put(row(1, 1), TruncateHead(1, 1), row(1, 1, 700), CloseHead(1), row(2))
+    assert asking.next() == [(CloseHead(1), range(0))]
+    asking.answered()
+    assert asking.next() == [(row(2), range(1))]
 
 
 def test_a_long_prompt_goes_in_portions_by_turns_with_those_who_decode() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from split_model.offload.coding import BLOCK_WORDS, STEP_WORDS, Damaged, Words, decode, encode
+from split_model.offload.coding import BLOCK_WORDS, OF_NOTHING, STEP_WORDS, Damaged, Words, decode, encode
 
 BETWEEN = np.empty(BLOCK_WORDS // 2, np.uint16)
 
@@ -85,6 +85,13 @@ def test_damage_is_told(data: st.DataObject) -> None:
         decoded(bytes(piece), len(words))
 
 
+@pytest.mark.parametrize("count", [STEP_WORDS, 2 * BLOCK_WORDS])
+def test_a_piece_that_was_lost_is_no_zeros(count: int) -> None:
+    """Blocks that a disk has lost are read as zeros."""
+    with pytest.raises(Damaged):
+        decoded(bytes(len(encode(np.zeros(count, np.uint16)))), count)
+
+
 def test_pieces_of_other_lengths_are_refused() -> None:
     """One of more words, or of fewer, with a right checksum."""
     words = normal(2 * STEP_WORDS)
@@ -98,7 +105,8 @@ def test_pieces_of_other_lengths_are_refused() -> None:
 def test_whatever_has_a_right_checksum_is_refused_or_words(some: bytes) -> None:
     """Nothing but `Damaged` comes of bytes that nobody has encoded."""
     blocks = some + bytes(-len(some) % 8)
-    total = np.add.reduce(np.frombuffer(blocks, "<u8"), dtype=np.uint64)
+    blocks = b"\xff" * 16 + blocks
+    total = np.add.reduce(np.frombuffer(blocks, "<u8"), dtype=np.uint64) ^ OF_NOTHING
     with pytest.raises(Damaged):
-        decoded(total.tobytes() + b"\xff" * 16 + blocks, STEP_WORDS)
+        decoded(total.tobytes() + blocks, STEP_WORDS)
         raise Damaged
