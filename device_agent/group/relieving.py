@@ -116,8 +116,6 @@ def _make_all(loader: Loader, units: Sequence[Unit]) -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND)
     try:
         for unit in units:
-            if loader.closed:
-                return
             loader.make([unit])
             sleep(2 * POLL_S)  # Who computes may wait for the same folder.
     except LoaderClosed:

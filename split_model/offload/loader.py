@@ -98,11 +98,6 @@ class Loader:
         return self._slots.ring.size + (SCRATCH_BYTES if self._decoder is not None else 0)
 
     @property
-    def closed(self) -> bool:
-        """Whether it reads no more."""
-        return self._closed
-
-    @property
     def counts(self) -> LoadCounts:
         """See `LoadCounts`."""
         with self._changed:
