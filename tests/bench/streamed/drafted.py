@@ -27,6 +27,7 @@ from bench.draft_texts import Text, foreign, held_out
 from bench.edge.job import PORT, SECRET
 from bench.page import ROOT
 from bench.streamed.drafted_portal import Job, Result, Said
+from bench.streamed.page import DRAFTED
 from bench.testbed import scenario as scenarios
 from bench.testbed.bed import Testbed
 from bench.testbed.own_disk import disk_obstacle
@@ -49,6 +50,9 @@ MEMORY: Final = {"local": ("34MB",), "lime": ("18MB", "8MB", "8MB")}
 SESSIONS: Final = {"local": (1,), "lime": (1, 3)}
 POSITIONS: Final = 384
 WITHIN_S: Final = 300.0
+
+KEPT: Final = ("mode", "kind", "draft", "sessions", "repeat", "token_s", "tokens_a_second", "wrong")
+"""Of a record, for the page."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +254,15 @@ def main() -> None:
     ]
     arguments.folder.mkdir(parents=True, exist_ok=True)
     measure([cell for cell in cells if arguments.only in cell.name], arguments.folder, arguments.each)
+    if not arguments.only:
+        pack(arguments.folder)
+
+
+def pack(folder: Path, into: Path = DRAFTED) -> None:
+    """What the page shows of the records in a folder."""
+    found = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")))
+    lines = (json.dumps({key: record[key] for key in KEPT}) for record in found if record.get("token_s"))
+    into.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from bench.streamed.records import Record, Records, Row, token_s
 
 OURS = "lime"
 HEADLINE: tuple[Row, ...] = (("70b", "over", 1, 100.0), ("70b", "over", 5, 100.0))
-DRAFTED = ROOT / "build" / "bench-drafted"
+DRAFTED = ROOT / "docs" / "results" / "lime-drafted-records.jsonl"
 """Where ``python -m bench.streamed.drafted`` leaves its records."""
 
 
@@ -139,8 +139,12 @@ def rooms(records: Records) -> str:
         label = f"{room}" if room else "28"
         if any(of.values()):
             lines.append([label, read, *(shown(of[method]) for method in methods), gain(times)])
-    return table(
-        "positions | lime reads a step, MB | lime | room kept, no planner | pipeline + offloading | : ours", lines
+    return (
+        "*Not measured yet.*"
+        if not lines
+        else table(
+            "positions | lime reads a step, MB | lime | room kept, no planner | pipeline + offloading | : ours", lines
+        )
     )
 
 
@@ -155,16 +159,34 @@ def varied(records: Records) -> str:
     return table("method | 100 Mb/s | 50 to 250 Mb/s", lines)
 
 
-def drafted(folder: Path = DRAFTED) -> str:
+def drafted(file: Path = DRAFTED) -> str:
     """With drafts and without, of another bench's records; none where it has not run."""
-    files = sorted(folder.glob("*.json"))
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    lines = [
-        [file.stem, f"{record['token_s'] * 1e3:.0f}", "yes" if not record.get("wrong") else "**no**"]
-        for file, record in zip(files, found, strict=True)
-        if record.get("token_s")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    found: dict[tuple[str, str, int], dict[str, list[float]]] = {}
+    wrong = 0
+    for record in map(json.loads, lines):
+        sessions = record["sessions"]
+        seconds = record["token_s"] if sessions == 1 else 1 / record["tokens_a_second"]
+        of = found.setdefault((record["mode"], record["kind"], sessions), {})
+        of.setdefault("none" if record["draft"] == "none" else "default", []).append(seconds * 1e3)
+        wrong += record["wrong"]
+    rows = [
+        [f"`{mode}`", kind, f"{sessions}", spread(of["none"]), spread(of["default"]), f"{ratio_of(of):.1f}"]
+        for (mode, kind, sessions), of in sorted(found.items())
+        if len(of) == 2
     ]
-    return table("run | ms a token | tokens equal", lines) if lines else "*Not measured here.*"
+    said = table("mode | prompts | sessions | no drafts, ms a token | by default, ms a token | times as fast", rows)
+    return f"{said}\n\n{wrong} tokens of {len(lines)} runs are not transformers'." if rows else "*Not measured here.*"
+
+
+def spread(found: Sequence[float]) -> str:
+    """The median, least and most."""
+    return f"{statistics.median(found):.0f} ({min(found):.0f} … {max(found):.0f})"
+
+
+def ratio_of(found: Mapping[str, Sequence[float]]) -> float:
+    """Without drafts over with them."""
+    return statistics.median(found["none"]) / statistics.median(found["default"])
 
 
 def counted(records: Records) -> str:
