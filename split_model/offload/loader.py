@@ -287,7 +287,8 @@ class Loader:
                 if isinstance(damage, Damaged):
                     self._damaged.append(unit)
                 if damage is not None:
-                    failed.append(ReadFailed(unit, self._store.path(unit), f"it cannot be decoded: {damage}"))
+                    what = "is damaged" if isinstance(damage, Damaged) else "cannot be decoded"
+                    failed.append(ReadFailed(unit, self._store.path(unit), f"it {what}: {damage}"))
 
         self._decoder.decode(room, piece.length, into, decoded)
 

@@ -100,9 +100,9 @@ def test_a_plan_that_cannot_be_loaded_spoils_nothing(
     load_streamed(streamed(plain, spec, 2))
 
     def ended() -> None:
-        raise TimeoutError
+        raise KeyboardInterrupt
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(KeyboardInterrupt):
         load_streamed(streamed(plain, spec, 1), ended)
     load_streamed(plain)
     assert kept.loaded_bytes("d", "float32") == whole
