@@ -195,7 +195,7 @@ def test_killed_in_the_middle_of_a_prefill(pair: Pair) -> None:
 def test_killed_behind_a_network_that_stands_still(goes_on: str, pair: Pair) -> None:
     """The same, and no end of the connection is ever seen: the device knows by the silence, and dials again, where
     connections may be taken at first and go nowhere."""
-    messages = [{"role": "user", "content": f"They went home, {goes_on}. " * 240}]
+    messages = [{"role": "user", "content": f"They went home, {goes_on}. " * 170}]
     body = {**LONG_PROMPT, "messages": messages}
     expected = answer_of(body)
     pair.mend()
