@@ -4,6 +4,7 @@
 #   make check        lint, types, import rules
 #   make demo-model   make the embedded demo model again (one to two hours on a CPU)
 #   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
+#   make test-random  the property tests again, with other examples each time
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
 #                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric, bench-few-rows,
@@ -26,10 +27,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow bench bench-greedy bench-fabric bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload: export OMP_NUM_THREADS := 1
+test test-slow test-random bench bench-greedy bench-fabric bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload: export OMP_NUM_THREADS := 1
 
 # Each process that a test starts would compile all that it imports.
-test test-slow: export PYTHONDONTWRITEBYTECODE :=
+test test-slow test-random: export PYTHONDONTWRITEBYTECODE :=
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools --generate-hashes
 # PyTorch has a file of its own (it says why). It names its own CUDA packages where its build has any; pinning them here would
@@ -41,7 +42,7 @@ bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-spe
 
 BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload
 
-.PHONY: serve test test-slow check demo-model bench $(BENCHES) bench-gpu settings lock clean
+.PHONY: serve test test-slow test-random check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
 serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
@@ -53,6 +54,10 @@ test: $(DEV_READY)
 test-slow: $(DEV_READY)
 	@echo "Running the slow tests (an hour or so) …"
 	@$(BIN)/python -m pytest -q -m slow --timeout 3600 $(ARGS)
+
+test-random: $(DEV_READY)
+	@echo "Running the property tests with new examples (several minutes) …"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "hypothesis and not slow" --hypothesis-profile random $(ARGS)
 
 check: $(DEV_READY)
 	@echo "Checking style, types and import rules …"

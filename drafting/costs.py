@@ -16,6 +16,10 @@ MEMORY = 0.97
 ANCHOR = 0.5
 """Verifications that what is known already is worth, and the rest of its weight: how slowly it follows."""
 
+ROWS = 8.0
+"""What a row costs is known as well as what so many of them do: else one round that took a little longer would be taken for
+the price of its rows."""
+
 ANCHOR_MEMORY = 0.98
 
 CLIP = 4.0
@@ -140,8 +144,9 @@ class RoundCosts:
     def _solve(self) -> None:
         """Least squares of the sums and the anchor; then the anchor follows."""
         count, x, xx, y, xy = self._sums
-        count, xx = count + ANCHOR, xx + ANCHOR
-        y, xy = y + ANCHOR * self._anchor_round_s, xy + ANCHOR * self._anchor_row_s
+        of_rows = ANCHOR * ROWS * ROWS
+        count, xx = count + ANCHOR, xx + of_rows
+        y, xy = y + ANCHOR * self._anchor_round_s, xy + of_rows * self._anchor_row_s
         below = count * xx - x * x  # over 0: the anchor sees to it
         row_s = max((count * xy - x * y) / below, 0.0)
         round_s = (y - x * row_s) / count

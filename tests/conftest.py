@@ -19,7 +19,9 @@ from tiny_models import built
 
 from device_agent.sharing.compute import Compute
 
-settings.register_profile("trilby", deadline=None, print_blob=True, max_examples=50)
+# The same examples in every run, so that a change is judged by what it changed; `make test-random` looks for new ones.
+settings.register_profile("random", deadline=None, print_blob=True, max_examples=300)
+settings.register_profile("trilby", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("trilby")
 torch.set_num_threads(1)
 
