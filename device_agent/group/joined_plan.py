@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
-from device_agent.planning.plan import MOST_PIECES, ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.plan import MOST_PIECES, ByRows, GroupPlan, Hybrid, Layer, Lent, Sharded, Whole
 from device_agent.planning.shape import ModelShape
 from split_model.offload.units import HALVES, Unit
 from split_model.spec import ModelSpec
@@ -56,11 +56,22 @@ class _Rows(_Form, frozen=True, tag=3):
     pieces: Annotated[int, msgspec.Meta(ge=1, le=MOST_PIECES)]
 
 
+class _Lent(_Form, frozen=True, tag=4):
+    home: _Number
+    groups: _Numbers
+    columns: _Numbers
+    projections: bool
+    few_rows: _Number
+
+
+_AnyForm = Union[_Whole, _Tensor, _Hybrid, _Rows, _Lent]
+
+
 class _Alike(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Layers one behind the other that are computed alike."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=4096)]
-    form: Union[_Whole, _Tensor, _Hybrid, _Rows]
+    form: _AnyForm
 
 
 class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=True):
@@ -174,26 +185,30 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
         return self.plan(spec).layers
 
 
-def _form(layer: Layer) -> _Whole | _Tensor | _Hybrid | _Rows:
+def _form(layer: Layer) -> _AnyForm:
     if isinstance(layer, Whole):
         return _Whole(layer.member)
     if isinstance(layer, Sharded):
         return _Tensor(layer.groups, layer.columns)
     if isinstance(layer, Hybrid):
         return _Hybrid(layer.groups, layer.columns, layer.rows, layer.mlp_by_rows, layer.overlap, layer.few_rows)
+    if isinstance(layer, Lent):
+        return _Lent(layer.home, layer.groups, layer.columns, layer.projections, layer.few_rows)
     step = _form(layer.step)
     assert isinstance(step, (_Whole, _Tensor))
     kinds = layer.keys_values, layer.prefix, layer.overlap
     return _Rows(layer.rows, step, *kinds, layer.few_rows, layer.reordered, layer.pieces)
 
 
-def _layer(form: _Whole | _Tensor | _Hybrid | _Rows) -> Layer:
+def _layer(form: _AnyForm) -> Layer:
     if isinstance(form, _Whole):
         return Whole(form.member)
     if isinstance(form, _Tensor):
         return Sharded(form.groups, form.columns)
     if isinstance(form, _Hybrid):
         return Hybrid(form.groups, form.columns, form.rows, form.mlp_by_rows, form.overlap, form.few_rows)
+    if isinstance(form, _Lent):
+        return Lent(form.home, form.groups, form.columns, form.projections, form.few_rows)
     step = _layer(form.step)
     assert isinstance(step, (Whole, Sharded))
     kinds = form.keys_values, form.prefix, form.reordered, form.overlap

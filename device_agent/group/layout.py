@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from device_agent.planning.plan import Layer, Sharded, Whole
+from device_agent.planning.plan import Layer, Lent, Sharded, Whole
 from device_agent.planning.shares import handed_out, spans
 
 
@@ -53,6 +53,8 @@ def layout_of(layer: Layer, rows: int) -> Layout:
     """Where the rows of a step are before a layer, as it is run, and behind it."""
     if isinstance(layer, Whole):
         return At(layer.member)
+    if isinstance(layer, Lent):
+        return At(layer.home)
     if isinstance(layer, Sharded):
         return Everywhere()
     return parted(rows, layer.rows)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from device_agent.group.halves import halves_of, readers_of
-from device_agent.planning.plan import Hybrid, Layer, Sharded, Whole
+from device_agent.planning.plan import Hybrid, Layer, Lent, Sharded, Whole
 from device_agent.planning.shares import spans
 from split_model.slices import Slice, held_bytes
 from split_model.spec import ModelSpec
@@ -40,6 +40,8 @@ def pieces_of(layer: Layer, place: int, spec: ModelSpec) -> list[LayerPiece]:
     if isinstance(layer, Hybrid):
         own = _shard(layer.step, place)
         return _around(own, range(0), columns) if layer.mlp_by_rows else [own]
+    if isinstance(layer, Lent):
+        return _lent(layer, place)
     if isinstance(layer.step, Whole):
         return [LayerPiece(groups, columns)]
     return _around(_shard(layer.step, place), groups, columns)
@@ -70,6 +72,20 @@ def cache_bytes(layers: Sequence[Layer], place: int, spec: ModelSpec, positions:
 
 def _shard(layer: Sharded, place: int) -> LayerPiece:
     return LayerPiece(spans(layer.groups)[place], spans(layer.columns)[place])
+
+
+def _lent(layer: Lent, place: int) -> list[LayerPiece]:
+    """Home has each member's part as a piece, since it projects, or computes, what others do apart."""
+    parts = list(zip(spans(layer.groups), spans(layer.columns), strict=True))
+    if place == layer.home:
+        return [
+            LayerPiece(groups, columns, own=member == place)
+            for member, (groups, columns) in enumerate(parts)
+            if groups or columns or member == place
+        ]
+    groups, columns = parts[place]
+    held = LayerPiece(groups if layer.projections else range(0), columns)
+    return [held] if held.groups or held.columns else []
 
 
 def _around(own: LayerPiece, groups: range, columns: range) -> list[LayerPiece]:

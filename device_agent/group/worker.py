@@ -43,7 +43,7 @@ from device_agent.group.pipelined import PipelinedMember
 from device_agent.group.relieving import Relieving
 from device_agent.group.step_rows import GroupStretch, StepRows
 from device_agent.group.streaming import NOTHING, Streaming
-from device_agent.planning.plan import ByRows, Hybrid, Layer, Sharded, as_run
+from device_agent.planning.plan import ByRows, Hybrid, Layer, Lent, Sharded, as_run
 from device_agent.planning.shares import spans
 from device_agent.planning.thresholds import counted
 from peers.collectives import ONE_SHOT_BYTES, Collectives
@@ -247,6 +247,8 @@ class Worker:
                 hidden, coming = run_by_rows(held, caches, on, hidden, coming, ahead)
                 for session in sessions if not run.prefix else ():
                     session.common[number] = on.start + on.rows
+            elif isinstance(run, Lent):
+                raise RuntimeError("no member computes lent heads yet")
             elif layout == At(self._place):
                 hidden = run_alone(held, caches, on, hidden)
         on.advance()

@@ -9,7 +9,7 @@ from msgspec.structs import replace as changed
 
 from device_agent.planning.modes import SAME
 from device_agent.planning.orders import orders
-from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent, Sharded, Whole
 from device_agent.planning.shares import handed_out
 from device_agent.planning.streaming_words import step_drawing, streaming_lines
 from device_agent.planning.task import Task
@@ -104,6 +104,8 @@ def _part(task: Task, layer: Layer, member: int) -> tuple[int, int, int] | None:
     if isinstance(layer, ByRows):
         return (*everything, handed_out(rows, layer.rows)[member])
     heads = layer.groups[member] * shape.heads_per_group
+    if isinstance(layer, Lent):
+        return (heads, layer.columns[member], rows) if heads or layer.columns[member] else None
     if isinstance(layer, Sharded):
         return heads, layer.columns[member], rows
     columns = shape.intermediate if layer.mlp_by_rows else layer.columns[member]
@@ -130,6 +132,8 @@ def _words(plan: GroupPlan, layer: Layer) -> str:
         return f"whole, at {plan.members[layer.member]}"
     if isinstance(layer, Sharded):
         return "by heads and columns, two all-reduces"
+    if isinstance(layer, Lent):
+        return _lent_words(plan, layer)
     apart = "" if layer.overlap else ", nothing overlapped"
     if isinstance(layer, Hybrid):
         mlp = "MLP by rows (Scheme-2)" if layer.mlp_by_rows else "MLP by columns (Scheme-1)"
@@ -138,6 +142,16 @@ def _words(plan: GroupPlan, layer: Layer) -> str:
     whom = "those before them" if layer.prefix else "all"
     eq_8 = [plan.members[member] for member, reordered in enumerate(layer.reordered) if reordered]
     return f"by rows, members get {what} of {whom}{apart}" + (f", Eq. 8 at {', '.join(eq_8)}" if eq_8 else "")
+
+
+def _lent_words(plan: GroupPlan, layer: Lent) -> str:
+    heads = "groups of heads with their projections" if layer.projections else "groups of heads"
+    said = []
+    for what, units in ((heads, layer.groups), ("columns", layer.columns)):
+        lent = [f"{count} to {plan.members[at]}" for at, count in enumerate(units) if count and at != layer.home]
+        if lent:
+            said.append(f"lends of {sum(units)} {what} {', '.join(lent)}")
+    return "; ".join([f"at {plan.members[layer.home]}", *said])
 
 
 def _order_lines(task: Task, plan: GroupPlan) -> Iterable[str]:

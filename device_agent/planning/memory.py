@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Whole, weights_of
+from device_agent.planning.forms import kept_groups
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent, Whole, weights_of
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
@@ -120,16 +121,16 @@ def _buffered(plan: GroupPlan, member: int) -> int:
 
 def _kept(shape: ModelShape, plan: GroupPlan, layer: Layer, member: int, positions: int) -> int:
     """Groups times positions whose keys and values a member keeps of one layer."""
-    groups = weights_of(shape, layer, member)[0]
-    if groups is None:
-        return 0
+    groups = kept_groups(shape, layer, member)
     if isinstance(layer, ByRows) and layer.prefix and member < len(plan.members) - 1:
         positions = ceil(positions * sum(layer.rows[: member + 1]) / sum(layer.rows))
-    return len(groups) * positions
+    return groups * positions
 
 
 def _passing(shape: ModelShape, layer: Layer, member: int, rows: int) -> int:
     """Elements in flight while a layer computes: the rows before and behind a block, and the widest thing between."""
+    if isinstance(layer, Lent):
+        return _passing_lent(shape, layer, member, rows)
     groups, columns = weights_of(shape, layer, member)
     if groups is None:
         return 0
@@ -146,10 +147,23 @@ def _passing(shape: ModelShape, layer: Layer, member: int, rows: int) -> int:
     return 2 * rows * shape.hidden + max(2 * queries + keys_values, inner)
 
 
+def _passing_lent(shape: ModelShape, layer: Lent, member: int, rows: int) -> int:
+    """As `_passing`: home makes queries, keys and values of all groups where it lends no projections."""
+    home = member == layer.home
+    if not home and not layer.groups[member] and not layer.columns[member]:
+        return 0
+    groups = shape.kv_heads if home and not layer.projections else layer.groups[member]
+    attention = 2 * rows * groups * (shape.heads_per_group + 1) * shape.head_dim
+    inner = rows * layer.columns[member] * (2 if shape.gated else 1)
+    # What home gets back of each is added as it comes.
+    return (3 if home else 2) * rows * shape.hidden + max(attention, inner)
+
+
 def _ends(shape: ModelShape, plan: GroupPlan, name: str) -> int:
     """Weights that a device has of what comes before the first layer and behind the last."""
     first = plan.layers[0]
     elements = shape.embedding_elements + shape.end_elements if name == plan.portal else 0
-    if name in plan.members and (not isinstance(first, Whole) or plan.members[first.member] == name):
+    at = first.member if isinstance(first, Whole) else first.home if isinstance(first, Lent) else None
+    if name in plan.members and (at is None or plan.members[at] == name):
         elements += shape.entry_elements
     return elements

@@ -17,7 +17,8 @@ from device_agent.planning.course import Course
 from device_agent.planning.holding import HeldRows
 from device_agent.planning.interleaved import play_prompt, play_steps
 from device_agent.planning.lan import Lan
-from device_agent.planning.plan import ByRows, GroupPlan, Layer, Whole, as_run
+from device_agent.planning.lending import run_lent
+from device_agent.planning.plan import ByRows, GroupPlan, Layer, Lent, Whole, as_run
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.streamed_shards import play_shards
@@ -135,6 +136,8 @@ def _run(on: HeldRows, number: int, layer: Layer, wanted: int) -> None:
         on.compute_at(layer.member, on.costs.layer(layer.member, number, on.rows, on.seen, on.read, on.source))
     elif isinstance(layer, ByRows):
         run_by_rows(on, number, layer, wanted)
+    elif isinstance(layer, Lent):
+        run_lent(on, number, layer)
     else:
         run_by_heads(on, number, layer)
 
