@@ -26,7 +26,7 @@ from device_agent.group.pieces import pieces_of
 from device_agent.group.pipeline import Pipeline
 from device_agent.group.streaming import Streaming
 from device_agent.group.submodel import GroupSubmodel
-from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent, Sharded, Whole
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
 from device_agent.planning.thresholds import easy_tokens, most_tokens
@@ -83,6 +83,13 @@ def _interleaved(spec: ModelSpec, shares: Sequence[float], segments: int = 2) ->
     ]
 
 
+def _lent(spec: ModelSpec, shares: Sequence[float], columns: bool = False, **how: Any) -> list[Layer]:
+    """Each member is the home of layers by turns, and lends heads to the others, and columns where these are lent."""
+    parts, members = _tensor(spec, shares), range(len(shares))
+    at_home = [tuple(spec.intermediate_size * (at == home) for at in members) for home in members]
+    return [Lent(home, parts.groups, parts.columns if columns else at_home[home], **how) for home in members]
+
+
 FORMS: dict[str, FormOf] = {
     "tensor": lambda spec, shares: [_tensor(spec, shares)],
     "pipeline": _pipeline,
@@ -99,6 +106,15 @@ FORMS: dict[str, FormOf] = {
     "voltage-prefix-keys-values": lambda spec, shares: [
         ByRows(tuple(shares), Whole(len(shares) - 1), keys_values=True, prefix=True)
     ],
+    "lent": _lent,
+    "lent-steps-at-home": lambda spec, shares: _lent(spec, shares, columns=True, few_rows=1),
+    "lent-projections": lambda spec, shares: _lent(spec, shares, columns=True, projections=True),
+    "edgeformer": lambda spec, shares: [
+        _lent(spec, shares, few_rows=1)[-1],
+        _lent(spec, shares, columns=True, projections=True, few_rows=1)[0],
+        Whole(len(shares) // 2),
+        _lent(spec, shares[::-1], columns=True)[-1],
+    ],
     "mixed": lambda spec, shares: [
         _tensor(spec, shares),
         ByRows(tuple(shares), _tensor(spec, shares)),
@@ -109,6 +125,9 @@ FORMS: dict[str, FormOf] = {
         Whole(len(shares) - 1),
     ],
 }
+
+LENDING = tuple(form for form in FORMS if "lent" in form or form == "edgeformer")
+"""Forms by which members lend one another heads; not those of models with two halves."""
 
 ONE_SHOT_FORMS: dict[str, FormOf] = {
     "voltage-reordered": lambda spec, shares: [
@@ -134,7 +153,9 @@ def plan_of(
     """A plan for ``layers`` layers, all of the model's by default, with even shares unless given; three rows are many
     unless ``few_rows`` says otherwise."""
     forms = [
-        replace(layer, few_rows=few_rows) if isinstance(layer, (ByRows, Hybrid)) else layer
+        replace(layer, few_rows=few_rows)
+        if isinstance(layer, (ByRows, Hybrid)) or (isinstance(layer, Lent) and layer.few_rows)
+        else layer
         for layer in {**FORMS, **ONE_SHOT_FORMS}[form](spec, shares or [1.0] * len(names))
     ]
     made = tuple(islice(cycle(forms), layers or layers_of(spec)))

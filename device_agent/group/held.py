@@ -25,6 +25,20 @@ Stored = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
+class LentHeads:
+    """Heads whose attention a member computes for another, which has all of their weights.
+
+    Attributes:
+        heads, kv_heads, head_dim, window: see ``Block``.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int | None
+
+
+@dataclass(frozen=True)
 class HeldLayer:
     """One layer, or what a member has of it.
 
@@ -34,6 +48,7 @@ class HeldLayer:
         blocks: in the order of groups and columns; none where the member has no part in the layer.
         label: under which the bytes of its exchanges are counted.
         biases: of each of ``pieces``, None where positions are not relative.
+        heads: those of the first piece, where it has no weights and no block.
     """
 
     layer: Layer
@@ -41,6 +56,7 @@ class HeldLayer:
     blocks: tuple[Block, ...]
     label: str
     biases: tuple[PieceBias | None, ...]
+    heads: LentHeads | None = None
 
     @classmethod
     def load(
@@ -62,9 +78,12 @@ class HeldLayer:
         blocks = [
             Block(half, own, dtype, each.groups, each.columns, apart=apart, plain=plain, loader=loader)
             for each in pieces
+            if each.weights
         ]
+        spec, attends = half.spec, next((len(each.groups) for each in pieces if not each.weights), None)
+        sizes = (attends * spec.heads_per_group, attends, spec.head_dim, spec.windows[own]) if attends else None
         biases = tuple(PieceBias.load(half, each.groups, dtype) for each in pieces)
-        return cls(layer, tuple(pieces), tuple(blocks), f"layer {number}", biases)
+        return cls(layer, tuple(pieces), tuple(blocks), f"layer {number}", biases, sizes and LentHeads(*sizes))
 
     @property
     def own(self) -> int:

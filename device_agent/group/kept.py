@@ -71,7 +71,7 @@ class KeptLayers:
             self.close()
             self._model = digest, dtype
         same = {
-            number: HeldLayer(layer, held.pieces, held.blocks, held.label, held.biases)
+            number: replace(held, layer=layer)
             for number, layer in enumerate(layers, first)
             if (held := self._held.get(number)) is not None
             and held.pieces == tuple(pieces_of(layer, place, checkpoint.spec))

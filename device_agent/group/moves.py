@@ -19,6 +19,8 @@ class Tag(IntEnum):
     RESULT = 2
     PASS = 3
     PREFIX = 4
+    LEND = 8
+    BACK = 9
 
 
 def move(hidden: torch.Tensor, now: Layout, to: Layout, on: StepRows) -> torch.Tensor:

@@ -22,12 +22,16 @@ class LayerPiece:
     """Some KV groups and some columns of the MLP of one layer.
 
     Attributes:
-        own: whether this is the member's part of a step of few rows.
+        own: whether this is the member's part of a step of few rows, or of what it computes for itself.
+        weights: whether the member has the weights; else it only attends, for another that has them.
+        keeps: whether the member has the keys and values of sessions; else whom it lends the groups to has them.
     """
 
     groups: range
     columns: range
     own: bool = True
+    weights: bool = True
+    keeps: bool = True
 
 
 def pieces_of(layer: Layer, place: int, spec: ModelSpec) -> list[LayerPiece]:
@@ -56,6 +60,7 @@ def weight_bytes(layers: Sequence[Layer], first: int, place: int, spec: ModelSpe
             for number, layer in enumerate(layers, first)
             if number in numbers
             for piece in pieces_of(layer, place, spec)
+            if piece.weights
         )
         found += held_bytes(half, held, dtype)
     return found
@@ -65,27 +70,47 @@ def cache_bytes(layers: Sequence[Layer], place: int, spec: ModelSpec, positions:
     """Bytes of the keys and values of one session of so many positions. A decoder keeps as many again of the text that
     a session is about, and its encoder none."""
     keeping = layers[readers_of(spec) :]
-    groups = sum(len(piece.groups) for layer in keeping for piece in pieces_of(layer, place, spec))
+    groups = sum(_kept_groups(layer, place, spec) for layer in keeping)
     times = 2 if spec.attention == "cross" else 1
     return times * 2 * groups * spec.head_dim * positions * dtype_bytes
 
 
-def _shard(layer: Sharded, place: int) -> LayerPiece:
-    return LayerPiece(spans(layer.groups)[place], spans(layer.columns)[place])
+def _kept_groups(layer: Layer, place: int, spec: ModelSpec) -> int:
+    """Of how many groups of a layer the member at ``place`` keeps keys and values."""
+    return sum(len(piece.groups) for piece in pieces_of(layer, place, spec) if piece.keeps)
+
+
+def members_at_home(layer: Lent) -> list[int]:
+    """Whose parts of a layer with lent attention are pieces at its home, in their order."""
+    parts = zip(layer.groups, layer.columns, strict=True)
+    return [
+        member
+        for member, (groups, columns) in enumerate(parts)
+        if member == layer.home or groups or (columns and layer.copies)
+    ]
 
 
 def _lent(layer: Lent, place: int) -> list[LayerPiece]:
-    """Home has each member's part as a piece, since it projects, or computes, what others do apart."""
-    parts = list(zip(spans(layer.groups), spans(layer.columns), strict=True))
+    """With projections lent all have shards. Else home has a piece for each whose heads it projects: also their
+    columns, where it computes steps of few rows alone; and lenders have heads without weights, and columns."""
+    own, columns = _shard(layer, place), spans(layer.columns)
+    if layer.projections:
+        return [own]
     if place == layer.home:
         return [
-            LayerPiece(groups, columns, own=member == place)
-            for member, (groups, columns) in enumerate(parts)
-            if groups or columns or member == place
+            LayerPiece(groups, columns[member] if layer.copies else range(0), own=False, keeps=layer.copies)
+            if member != place
+            else own
+            for member, groups in enumerate(spans(layer.groups))
+            if member in members_at_home(layer)
         ]
-    groups, columns = parts[place]
-    held = LayerPiece(groups if layer.projections else range(0), columns)
-    return [held] if held.groups or held.columns else []
+    attends = LayerPiece(own.groups, range(0), weights=False)
+    computes = LayerPiece(range(0), own.columns, own=not own.groups)
+    return [each for each in (attends, computes) if each.groups or each.columns]
+
+
+def _shard(layer: Sharded | Hybrid | Lent, place: int) -> LayerPiece:
+    return LayerPiece(spans(layer.groups)[place], spans(layer.columns)[place])
 
 
 def _around(own: LayerPiece, groups: range, columns: range) -> list[LayerPiece]:

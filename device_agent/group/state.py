@@ -8,7 +8,7 @@ from typing import Literal
 
 from device_agent.group.pieces import cache_bytes, pieces_of, weight_bytes
 from device_agent.group.streaming import Streaming
-from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.thresholds import thresholds_of
 from split_model.offload.units import HALVES
@@ -109,6 +109,9 @@ def working(
 
 
 def _groups(layer: Layer, place: int, spec: ModelSpec) -> int:
+    """Of how many a member attends."""
+    if isinstance(layer, Lent):
+        return layer.groups[place]
     return sum(len(piece.groups) for piece in pieces_of(layer, place, spec))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
@@ -19,6 +20,17 @@ from split_model.rope import Rope
 
 Turned = tuple[torch.Tensor | None, torch.Tensor | None]
 """Cosines and sines for some rows; two Nones for a model without rotations."""
+
+
+class Heads(Protocol):
+    """Heads that look at keys and values; a ``Block`` is that too."""
+
+    @property
+    def heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def window(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -148,7 +160,7 @@ class StepRows:
         self._stored.clear()
 
     def look(
-        self, block: Block, stored: Stored, q: torch.Tensor, rows: range, bias: PieceBias | None = None
+        self, block: Heads, stored: Stored, q: torch.Tensor, rows: range, bias: PieceBias | None = None
     ) -> torch.Tensor:
         """The context ``[len(rows), heads * head_dim]`` of some rows, whose queries are ``q``, in what is stored, up to
         the last position that one of these rows sees at least."""

@@ -36,6 +36,7 @@ from device_agent.group.heads import (
 from device_agent.group.held import HeldLayer, SessionCaches, caches_of, sources_of
 from device_agent.group.hybrid import run_hybrid
 from device_agent.group.layout import At, Everywhere, Layout, entry_of, layout_of, senders
+from device_agent.group.lent import catch_up_lenders, run_called_home, run_lent
 from device_agent.group.microbatches import cut
 from device_agent.group.moves import Tag, move, take_entry
 from device_agent.group.pipeline import UNCUT, Pipeline
@@ -235,7 +236,7 @@ class Worker:
             if number == len(runs) - 1:
                 on.wanted = range(on.rows - head.want, on.rows)
             caches = caches_of(sessions, number, len(held.pieces))
-            on.sources = sources_of(sessions, number, len(held.pieces))
+            on.sources = sources_of(sessions, number, len(held.blocks))
             if isinstance(run, Sharded):
                 hidden = run_by_tensor(held, caches, on, hidden)
             elif isinstance(run, Hybrid):
@@ -248,7 +249,12 @@ class Worker:
                 for session in sessions if not run.prefix else ():
                     session.common[number] = on.start + on.rows
             elif isinstance(run, Lent):
-                raise RuntimeError("no member computes lent heads yet")
+                for session in sessions if run.copies else ():  # One, or none.
+                    catch_up_lenders(held, caches, on, session.common[number])
+                    session.common[number] = on.start + on.rows
+                hidden = run_lent(held, caches, on, hidden)
+            elif isinstance(held.layer, Lent):
+                hidden = run_called_home(held, caches, on, hidden) if layout == At(self._place) else hidden
             elif layout == At(self._place):
                 hidden = run_alone(held, caches, on, hidden)
         on.advance()

@@ -10,7 +10,7 @@ import pytest
 from clouds import chain_over, greedy, until
 from group_reads import read_of
 from group_writes import Written, ids, oracle_written
-from groups import FORMS, UNEVEN, Started, group_of
+from groups import FORMS, LENDING, UNEVEN, Started, group_of
 from oracle import oracle_tokens, prompt_for
 from tiny_models import built
 
@@ -18,7 +18,8 @@ from device_agent.group.host import GroupHost
 from device_agent.sharing.compute import Compute
 
 MODES = ("tensor", "galaxy-1", "galaxy-2", "voltage", "voltage-keys-values", "pipeline")
-"""Tensor parallelism, both schemes of Galaxy+, Voltage, sequence parallelism, and whole layers one behind the other."""
+"""Tensor parallelism, both schemes of Galaxy+, Voltage, sequence parallelism, and whole layers one behind the other; T5
+in all of them, and the others also where members lend one another heads."""
 PREFIXES = [form for form in FORMS if "prefix" in form]
 READERS = ("bert", "distilbert", "vit")
 WRITERS = ("gpt2", "opt", "llama")
@@ -81,6 +82,7 @@ async def test_a_member_is_killed(tiny_folder: Path, started: Started, compute: 
     ("name", "form"),
     [
         *((name, form) for name in (*READERS, *WRITERS, "t5", "t5-gated") for form in MODES),
+        *((name, form) for name in (*READERS, *WRITERS) for form in LENDING),
         *((name, form) for name in WRITERS for form in PREFIXES),
     ],
 )

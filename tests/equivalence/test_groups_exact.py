@@ -34,7 +34,7 @@ SHORT_S = 4.0
 """Of silence; more than the two seconds after which a member says that it lives."""
 GOES_ON_WITHIN_S = 15.0
 """The next token comes so soon, whatever happened to the member."""
-SAMPLE = [("tensor", 2), ("voltage", 2), ("galaxy-1", 2), ("mixed", 2)]
+SAMPLE = [("tensor", 2), ("voltage", 2), ("galaxy-1", 2), ("mixed", 2), ("edgeformer", 3)]
 
 pytestmark = pytest.mark.system
 
@@ -90,6 +90,8 @@ async def test_drafting_over_a_group(form: str, started: Started) -> None:
         pytest.param("tensor", signal.SIGSTOP, SILENT_S, marks=pytest.mark.slow),
         pytest.param("galaxy-1", signal.SIGSTOP, SILENT_S, marks=pytest.mark.slow),
         pytest.param("pipeline", signal.SIGSTOP, SILENT_S, marks=pytest.mark.slow),
+        ("edgeformer", signal.SIGKILL, SILENT_S),
+        pytest.param("edgeformer", signal.SIGSTOP, SILENT_S, marks=pytest.mark.slow),
         ("streamed", signal.SIGKILL, SILENT_S),
         pytest.param("streamed", signal.SIGSTOP, SILENT_S, marks=pytest.mark.slow),
     ],

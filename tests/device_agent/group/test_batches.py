@@ -30,6 +30,7 @@ SESSIONS, PROMPT, STEPS, LONG = 5, 20, 8, PORTION_ROWS + 30
         ("voltage-one-steps", ("one", "two")),
         ("voltage-prefix", ("one", "two")),
         ("galaxy-2", ("one", "two", "three")),
+        ("edgeformer", ("one", PORTAL)),
         pytest.param("pipeline", ("one", "two"), marks=pytest.mark.slow),
         pytest.param("voltage", ("one", "two"), marks=pytest.mark.slow),
     ],

@@ -17,6 +17,7 @@ from split_model.stack import Span, Stack
 
 ATOL = 1e-5
 NAMES = ("one", "two", "three")
+SAMPLE = ("mixed", "edgeformer")
 
 
 def stack_of(path: Path, first: int = 0) -> Stack:
@@ -74,14 +75,14 @@ async def test_the_portal_may_compute_too(form: str, tiny_folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["llama-biases", "mistral-window", "qwen3", "gpt2", "opt-post-norm"])
 @pytest.mark.parametrize(
-    "form", ["mixed", *(pytest.param(each, marks=pytest.mark.slow) for each in FORMS if each != "mixed")]
+    "form", [*SAMPLE, *(pytest.param(each, marks=pytest.mark.slow) for each in FORMS if each not in SAMPLE)]
 )
 async def test_families(name: str, form: str, tiny_folder: Path) -> None:
     """Biases are added once, windows hide what they should, norms stand where they do, positions are added once."""
     await check_turns(built(name, tiny_folder), form, NAMES[:2], (1.0, 2.0))
 
 
-@pytest.mark.parametrize("form", ["mixed", pytest.param("voltage", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["mixed", "edgeformer", pytest.param("voltage", marks=pytest.mark.slow)])
 async def test_a_group_conforms(form: str, tiny_folder: Path) -> None:
     """A group is a submodel as any other."""
     path = built("llama", tiny_folder)

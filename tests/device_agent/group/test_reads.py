@@ -30,6 +30,8 @@ SAMPLE = [
     ("vit", "galaxy-1", 2),
     ("vit", "tensor", 3),
     ("vit", "pipeline", 2),
+    ("bert", "edgeformer", 3),
+    ("vit", "lent", 2),
     ("bert", "voltage-reordered", 3),
     ("vit", "voltage-reordered", 2),
 ]
