@@ -132,6 +132,15 @@ class Block:
         loader = self._loaders.get(half)
         return _THERE if loader is None else loader.using(Unit(self._layer, half))
 
+    def is_streamed(self, half: Half) -> bool:
+        """Whether the matrices of that half do not stay in memory."""
+        return half in self._loaders
+
+    @property
+    def output_matrix(self) -> Matrix:
+        """What `attention_output` multiplies by."""
+        return self._output
+
     def stream(self, half: Half, loader: Loader) -> None:
         """Lets go of the matrices of a half that stayed; from now on they come from `loader`, which has that unit."""
         held = [*self.qkv.matrices, self._output] if half == "attention" else [self._wide, self._down]

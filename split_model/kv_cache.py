@@ -26,23 +26,21 @@ class KVCache:
     def __init__(
         self,
         num_layers: int,
-        kv_heads: int,
+        kv_heads: int | Sequence[int],
         head_dim: int,
         dtype: torch.dtype,
         capacity_limit: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Raises ValueError for a negative limit."""
+        """kv_heads: of all layers, or of each: pruned ones have fewer. Raises ValueError for a negative limit."""
         if capacity_limit < 0:
             raise ValueError(f"capacity_limit is {capacity_limit}; it must be 0 or more")
         self.length = 0  # positions held; read-only for others
         self.capacity_limit = capacity_limit
-        self._capacity = 0
-        # Keys and values of all layers, [2, layers, kv_heads, capacity, head_dim]: a head's positions lie side by
-        # side, as attention reads them.
-        self._store = torch.empty((2, num_layers, kv_heads, 0, head_dim), dtype=dtype, device=device)
-        self._keys: list[torch.Tensor] = list(self._store[0].unbind(0))
-        self._values: list[torch.Tensor] = list(self._store[1].unbind(0))
+        self._heads = [kv_heads] * num_layers if isinstance(kv_heads, int) else list(kv_heads)
+        # Keys and values of all layers, [2, kv_heads of one layer after the other, capacity, head_dim]: a head's
+        # positions lie side by side, as attention reads them.
+        self._lay_out(torch.empty((2, sum(self._heads), 0, head_dim), dtype=dtype, device=device))
 
     @property
     def nbytes(self) -> int:
@@ -71,13 +69,17 @@ class KVCache:
             self._resize(max(to, self.length))
 
     def _resize(self, capacity: int) -> None:
-        two, layers, heads, _, head_dim = self._store.shape
+        two, heads, _, head_dim = self._store.shape
         # Made outside of inference mode, so that it can be written to in and outside of it.
         with torch.inference_mode(False), torch.no_grad():
-            grown = self._store.new_empty((two, layers, heads, capacity, head_dim))
+            grown = self._store.new_empty((two, heads, capacity, head_dim))
             grown[..., : self.length, :] = self._store[..., : self.length, :]
-            self._store, self._capacity = grown, capacity
-            self._keys, self._values = list(grown[0].unbind(0)), list(grown[1].unbind(0))
+            self._lay_out(grown)
+
+    def _lay_out(self, store: torch.Tensor) -> None:
+        self._store, self._capacity = store, store.shape[2]
+        self._keys: list[torch.Tensor] = list(store[0].split_with_sizes(self._heads))
+        self._values: list[torch.Tensor] = list(store[1].split_with_sizes(self._heads))
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes rows k, v [rows, kv_heads, head_dim] behind the last position of one layer.
@@ -117,12 +119,12 @@ class KVCache:
             raise ValueError(f"cannot begin with {position} rows of a cache that holds {other.length}")
         # Room behind them, so that the first row that follows does not have it all copied again.
         capacity = min(other.capacity_limit, position + _FIRST_CAPACITY) if position else 0
-        two, layers, heads, _, head_dim = other._store.shape
+        two, heads, _, head_dim = other._store.shape
         with torch.inference_mode(False), torch.no_grad():
-            store = other._store.new_empty((two, layers, heads, capacity, head_dim))
+            store = other._store.new_empty((two, heads, capacity, head_dim))
             store[..., :position, :] = other._store[..., :position, :]
-        self._store, self._capacity = store, capacity
-        self._keys, self._values = list(store[0].unbind(0)), list(store[1].unbind(0))
+            self._heads = other._heads
+            self._lay_out(store)
         self.length, self.capacity_limit = position, other.capacity_limit
 
     def truncate(self, position: int) -> None:
@@ -144,5 +146,5 @@ class KVCache:
         if slots and slots[-1] != end - 1:
             index = put(torch.tensor(slots), self._store.device)
             with torch.inference_mode(False), torch.no_grad():
-                self._store[..., position:end, :] = self._store.index_select(3, index)
+                self._store[..., position:end, :] = self._store.index_select(2, index)
         self.length = end

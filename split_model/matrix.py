@@ -61,9 +61,14 @@ class Matrix:
         return cls(read_stacked(checkpoint, parts, dtype, device), bias, pack)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is not packed, so that its elements can be read."""
+        return self._packed_product is None
+
+    @property
     def weight(self) -> torch.Tensor:
         """The elements, [out, in], of a matrix that is not packed."""
-        assert self._packed_product is None
+        assert self.is_plain
         return self._weight
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:

@@ -44,6 +44,11 @@ class Projection:
         norms = [norm.nbytes for norm in (self._query_norm, self._key_norm) if norm is not None]
         return sum(norms) + sum(matrix.nbytes for matrix in self.matrices)
 
+    def of_heads(self, matrices: list[Matrix], heads: int, kv_heads: int) -> Projection:
+        """The same with the matrices of other heads: norms, which are a head's, stay."""
+        norms = self._query_norm, self._key_norm
+        return Projection(matrices, heads, kv_heads, self._head_dim, *norms, self._stretch)
+
     def __call__(
         self, normed: torch.Tensor, cos: torch.Tensor | None = None, sin: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

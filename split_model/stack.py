@@ -72,6 +72,8 @@ class Stack:
         self.entry, self.relative = entry, relative
         self.rope = Rope(spec.rope, dtype, self.device) if spec.positions == "rotary" else None
         self.kv_heads = spec.num_kv_heads if held.kv_groups is None else len(held.kv_groups)
+        self.kept_kv_heads: tuple[int, ...] | None = None
+        """Of each layer, where heads are pruned."""
 
     @classmethod
     def load(
@@ -110,7 +112,9 @@ class Stack:
 
     def new_cache(self, limit: int) -> KVCache:
         """An empty cache for one session of at most `limit` positions."""
-        return KVCache(len(self.blocks), self.kv_heads, self.spec.head_dim, self.dtype, limit, self.device)
+        return KVCache(
+            len(self.blocks), self.kept_kv_heads or self.kv_heads, self.spec.head_dim, self.dtype, limit, self.device
+        )
 
     @torch.inference_mode()
     def source(self, read: torch.Tensor) -> ReadSource:

@@ -41,7 +41,8 @@ def cache_after(stack: Stack, rows: int, limit: int = 100, seed: int = 0) -> KVC
 
 
 def contents(cache: KVCache) -> list[Any]:
-    none = torch.empty(0, cache._store.shape[2], cache._store.shape[4])
+    held, _ = cache.read(0)
+    none = torch.empty(0, held.shape[0], held.shape[2])
     return [cache.length, *(held.clone() for layer in range(4) for held in cache.append(layer, none, none))]
 
 

@@ -1,0 +1,131 @@
+"""Layers without some heads: equal to the whole model whose heads give nothing, which transformers computes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import built
+from transformers import AutoModelForCausalLM
+
+from split_model.checkpoint import Checkpoint
+from split_model.matrix import can_pack
+from split_model.pruning.block import CannotPrune, PrunedBlock
+from split_model.pruning.kept import KeptHeads
+from split_model.pruning.stack import PrunedStacks
+from split_model.reference import Reference
+from split_model.stack import Span
+
+NAMES = ["llama", "llama-one-kv-head", "llama-biases", "qwen3-biases", "mistral-window", "gpt2", "opt-post-norm"]
+IDS = [1, 5, 9, 60, 33, 2, 71, 14, 88, 3, 40, 41]
+
+
+def some_sets(reference: Reference, seed: int) -> list[KeptHeads]:
+    """Any heads of each layer: all of the first, none of the second, whole KV heads of the third."""
+    spec, rng = reference.spec, random.Random(seed)
+    total, group = spec.num_heads, spec.heads_per_group
+    sets = [KeptHeads(tuple(range(total)), total, group), KeptHeads((), total, group)]
+    sets.append(KeptHeads.of_groups(rng.sample(range(spec.num_kv_heads), (spec.num_kv_heads + 1) // 2), total, group))
+    for _ in range(spec.num_layers - len(sets)):
+        sets.append(KeptHeads(tuple(sorted(rng.sample(range(total), rng.randint(1, total - 1)))), total, group))
+    return sets
+
+
+@contextmanager
+def replaced(model: Any, sets: Sequence[KeptHeads], means: torch.Tensor) -> Iterator[None]:
+    """transformers' model, in which the pruned heads' contexts are `means` [layers, heads, head_dim]."""
+    hooks = []
+    layers = (
+        model.transformer.h if hasattr(model, "transformer") else getattr(model.model, "decoder", model.model).layers
+    )
+    for layer, kept, mean in zip(layers, sets, means, strict=True):
+        attention = layer.attn if hasattr(layer, "attn") else layer.self_attn
+        last = next(getattr(attention, name) for name in ("o_proj", "c_proj", "out_proj") if hasattr(attention, name))
+
+        def replace(_: Any, given: tuple[torch.Tensor], kept: KeptHeads = kept, mean: torch.Tensor = mean) -> Any:
+            heads = given[0].clone().view(*given[0].shape[:-1], *mean.shape)
+            heads[..., list(kept.pruned), :] = mean[list(kept.pruned)]
+            return (heads.flatten(-2),)
+
+        hooks.append(last.register_forward_pre_hook(replace))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("folded", [False, True], ids=["nothing", "means"])
+@torch.inference_mode()
+def test_logits_are_those_of_the_whole_model_with_heads_masked(name: str, folded: bool, tiny_folder: Path) -> None:
+    """The prompt in two pieces, rows one by one behind it, and a fork: within 1e-4 of transformers in fp32. Pruned
+    heads give nothing, or their mean."""
+    path = built(name, tiny_folder)
+    reference = Reference.load(path)
+    spec, sets = reference.spec, some_sets(reference, len(name))
+    means = torch.randn(spec.num_layers, spec.num_heads, spec.head_dim, generator=torch.Generator().manual_seed(3))
+    stacks = PrunedStacks(reference.stack, Checkpoint.open(path), 1 << 30, means if folded else None)
+    stack = stacks.with_heads(sets)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    with replaced(model, sets, means if folded else torch.zeros_like(means)):
+        wanted = model(torch.tensor([IDS])).logits[0]
+    cache = stack.new_cache(len(IDS))
+    got = []
+    for begin, end in ((0, 5), (5, 8), (8, 9), (9, 10)):
+        rows = reference.embedding.forward(IDS[begin:end])
+        got.append(stack.forward(rows, [Span(cache, end - begin)]))
+    forked = stack.new_cache(0)
+    forked.begin_as(cache, 10)
+    got.append(stack.forward(reference.embedding.forward(IDS[10:]), [Span(forked, 2)]))
+    torch.testing.assert_close(reference.head.forward(torch.cat(got)), wanted, rtol=0, atol=1e-4)
+    whole = reference.logits(IDS)
+    assert (whole - wanted).abs().max() > 1e-3, "the heads that were pruned do something in this model"
+
+
+@pytest.mark.skipif(not can_pack(), reason="this CPU has no packed bfloat16 products")
+@pytest.mark.parametrize("name", ["qwen2", "gpt2"])
+@torch.inference_mode()
+def test_packed_weights_are_the_same_cut_of_the_files(name: str, tiny_folder: Path) -> None:
+    """In bfloat16, whose packed matrices cannot be read, a pruned layer equals one cut from a plain copy of it."""
+    path = built(name, tiny_folder)
+    checkpoint, reference = Checkpoint.open(path), Reference.load(path, torch.bfloat16)
+    block, spec = reference.stack.blocks[1], reference.spec
+    kept = KeptHeads((0, 2), spec.num_heads, spec.heads_per_group)
+    means = torch.randn(spec.num_heads, spec.head_dim, generator=torch.Generator().manual_seed(4))
+    pruned = PrunedBlock(block, checkpoint, 1, kept, means=means)
+    exact = PrunedBlock(Reference.load(path).stack.blocks[1], checkpoint, 1, kept, means=means)
+    rows = torch.randn(7, spec.hidden_size, generator=torch.Generator().manual_seed(5))
+    for got, wanted in zip(pruned.qkv(rows.bfloat16()), exact.qkv(rows), strict=True):
+        torch.testing.assert_close(got.float(), wanted, rtol=0.05, atol=0.05)
+    context = torch.randn(7, pruned.heads * spec.head_dim, generator=torch.Generator().manual_seed(6))
+    got, wanted = pruned.attention_output(context.bfloat16()), exact.attention_output(context)
+    torch.testing.assert_close(got.float(), wanted, rtol=0.05, atol=0.05)
+
+
+def test_nothing_pruned_is_the_stack_itself_and_copies_are_bounded(tiny: Path) -> None:
+    """So exact requests run as without pruning. Layers are copied once while they fit, and given up beyond."""
+    reference, checkpoint = Reference.load(tiny), Checkpoint.open(tiny)
+    total, group = reference.spec.num_heads, reference.spec.heads_per_group
+    whole, half = KeptHeads(tuple(range(total)), total, group), KeptHeads((0,), total, group)
+    stacks = PrunedStacks(reference.stack, checkpoint, 1 << 30)
+    assert stacks.with_heads([whole] * 4) is reference.stack
+    first, again = stacks.with_heads([half] * 4), stacks.with_heads([half, half, half, whole])
+    assert [first.blocks[number] is again.blocks[number] for number in range(4)] == [True, True, True, False]
+    assert again.blocks[3] is reference.stack.blocks[3] and stacks.own_bytes > 0
+    poor = PrunedStacks(reference.stack, checkpoint, 0)
+    assert len(poor.with_heads([half] * 4).blocks) == 4 and poor.own_bytes == 0
+
+
+def test_what_cannot_be_pruned_says_so(tiny: Path) -> None:
+    """A set for another layer, and as many sets as layers."""
+    reference, checkpoint = Reference.load(tiny), Checkpoint.open(tiny)
+    with pytest.raises(CannotPrune, match="heads"):
+        PrunedBlock(reference.stack.blocks[0], checkpoint, 0, KeptHeads((0,), 8, 2))
+    with pytest.raises(ValueError, match="layers"):
+        PrunedStacks(reference.stack, checkpoint, 0).with_heads([])
