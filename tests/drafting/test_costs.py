@@ -123,7 +123,11 @@ def test_steps_while_waiting_are_those_of_the_paper() -> None:
 
 
 @settings(max_examples=40)
-@given(st.floats(0.0005, 0.008) | st.floats(0.07, 5.0), st.floats(0, 0.002), st.lists(st.integers(1, 25), min_size=4, max_size=12))
+@given(
+    st.floats(0.0005, 0.008) | st.floats(0.07, 5.0),
+    st.floats(0, 0.002),
+    st.lists(st.integers(1, 25), min_size=4, max_size=12),
+)
 def test_another_machine_is_known_after_two_verifications(round_s: float, share: float, lengths: list[int]) -> None:
     """Where what was believed is far off, as where weights are read from a disk for each step: what is expected from
     the third on is within a third of the truth, between the fewest and the most rows that were sent; and none of a slow
