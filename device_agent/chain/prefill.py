@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import partial
 
 import torch
@@ -33,17 +35,32 @@ async def prefill(session: ChainSession, ids: Sequence[int], want: int) -> torch
     if not ids:
         assert session.prompt_deep is not None and session.position == session.prompt_end and want == 1
         return session.prompt_deep
+    async with aclosing(prefilled(session, ids, want)) as chunks:
+        outputs = [rows async for rows in chunks]
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+async def prefilled(session: ChainSession, ids: Sequence[int], want: int) -> AsyncGenerator[torch.Tensor, None]:
+    """Run new tokens, one at least, as ``prefill`` does; of each chunk the deep hidden states that are among the last
+    ``want``, once they are there. What whoever takes them does not keep is forgotten: of a prompt of any length no more
+    than ``MAX_AHEAD`` chunks are here at once.
+
+    Raises what ``prefill`` does.
+    """
     if len(ids) == 1 or not session.waits:
-        return await _run(session, ids, want)
-    async with session.chain.prompts.turn(session.compute.tenant, len(ids)):
-        return await _run(session, ids, want)
+        turn: AbstractAsyncContextManager[None] = nullcontext()
+    else:
+        turn = session.chain.prompts.turn(session.compute.tenant, len(ids))
+    async with turn, aclosing(_run(session, ids, want)) as chunks:
+        async for rows in chunks:
+            yield rows
 
 
-async def _run(session: ChainSession, ids: Sequence[int], want: int) -> torch.Tensor:
+async def _run(session: ChainSession, ids: Sequence[int], want: int) -> AsyncGenerator[torch.Tensor, None]:
     chain, drafts, start, begin = session.chain, session.drafts, session.position, 0
     chunker = _chunker(session, len(ids))
     hints = session.hints if not chain.chunk and len(ids) > 1 else None
-    answers: list[asyncio.Future[torch.Tensor]] = []
+    answers: deque[asyncio.Future[torch.Tensor]] = deque()
     while True:
         if hints is not None and (advice := hints.take_advice()) is not None:
             chunker.advise(advice[0] - start, advice[1])
@@ -58,13 +75,13 @@ async def _run(session: ChainSession, ids: Sequence[int], want: int) -> torch.Te
         answers.append(session.deepen(rows, wanted, size if chain.download_all else 0))
         if drafts is not None:
             session.compute.submit(partial(drafts.observe, chunk, shallow, None))
-        if len(answers) > MAX_AHEAD:
-            await answers[-MAX_AHEAD - 1]
-    outputs = [await answer for answer in answers]  # All of them: a failure anywhere is a hole in a cache.
-    deep = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    if want and start < session.prompt_end == start + len(ids):
-        session.prompt_deep = deep[-1:].clone()
-    return deep
+        while len(answers) > MAX_AHEAD or (len(answers) > 1 and answers[0].done()):
+            yield await answers.popleft()
+    while answers:  # All of them: a failure anywhere is a hole in a cache.
+        deep = await answers.popleft()
+        if not answers and want and start < session.prompt_end == start + len(ids):
+            session.prompt_deep = deep[-1:].clone()
+        yield deep
 
 
 def _chunker(session: ChainSession, rows: int) -> Chunker:
