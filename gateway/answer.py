@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from gateway.errors import FINAL, RequestError
 from gateway.metrics import RequestMeter
+from gateway.request import MAX_WHOLE_LOGPROBS, too_many_scores
 from wire.reading_messages import Vector
-from wire.request_messages import Delta, Done, Finished, TokenLogprob
+from wire.request_messages import Delta, Done, Finished, Scored, TokenLogprob
 
 MAX_UNREAD: Final = 4 * 2**20
 """Characters, roughly, that may wait for one client."""
@@ -42,7 +43,7 @@ class Complete(msgspec.Struct, frozen=True):
     accepted: int = 0
 
 
-Event = Union[Delta, Vector, Finished, Complete]
+Event = Union[Delta, Scored, Vector, Finished, Complete]
 
 
 class Answer:
@@ -67,6 +68,7 @@ class Answer:
         self._events: list[Event] = []
         self._whole = whole
         self._held = 0
+        self._scores = 0
         self._error: RequestError | None = None
         self._ready = asyncio.Event()
 
@@ -88,6 +90,16 @@ class Answer:
         if not self._whole and self._held > MAX_UNREAD:
             return self.fail(RequestError(408, "the answer was not read fast enough", code="slow_client"))
         self._put(delta)
+
+    def scored(self, scored: Scored) -> None:
+        """Take in scores of a prompt's tokens. They come as fast as a prompt is computed, so how many wait here is
+        bounded by how many there may be, not by how fast they are read."""
+        if self.over:
+            return
+        self._scores += sum(1 + len(each.top) for each in scored.tokens)
+        if self._scores > MAX_WHOLE_LOGPROBS:  # Of prompts whose tokens nobody could count before.
+            return self.fail(too_many_scores(self._scores))
+        self._put(scored)
 
     def vector(self, vector: Vector) -> None:
         """Take in what was read of an input, which is complete with it; its index counts over all parts."""

@@ -203,7 +203,8 @@ def shape_of(ask: Ask, model: str, request_id: str) -> Shape:
     """Return the shape of the answers to a request."""
     prefix, shape = ("chatcmpl", ChatShape) if ask.endpoint == "chat.completions" else ("cmpl", CompletionShape)
     heading = Heading(f"{prefix}-{request_id}", int(time.time()), model, ask.include_usage)
-    return shape(heading, ask.choices, ask.terms.logprobs is not None)
+    logprobs = ask.terms.logprobs is not None
+    return shape(heading, ask.choices, logprobs, echo=ask.terms.echo, prompt_logprobs=ask.prompt_logprobs)
 
 
 def events_of(objects: Iterable[Reply[Any] | ErrorReply]) -> bytes:

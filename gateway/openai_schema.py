@@ -122,6 +122,7 @@ class _Common(msgspec.Struct, kw_only=True):
     draft: Label | None = None
     user: str | None = None
     response_format: ResponseFormat | None = None
+    prompt_logprobs: Logprobs = None
 
 
 class ChatBody(_Common, kw_only=True):

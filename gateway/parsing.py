@@ -1,9 +1,9 @@
 """From the bytes of a request body to an ``Ask``, or a ``RequestError`` that names the member at fault. Pure.
 
-Decisions where OpenAI leaves room: ``max_tokens`` is at least 1 in both endpoints (with 0 there would be nothing to
-answer), or -1 for as long as the answer gets; an empty ``stop`` stops nothing, and a ``seed`` of -1 is any;
-``max_completion_tokens`` wins over ``max_tokens``; the role ``developer`` is told to the model as ``system``; several
-text parts of a message are joined by line ends; ``top_p`` 0 means the likeliest token, at the agent.
+Decisions where OpenAI leaves room: ``max_tokens`` is at least 1 in both endpoints, 0 where the prompt is scored (else
+there would be nothing to answer), or -1 for as long as the answer gets; an empty ``stop`` stops nothing, and a ``seed``
+of -1 is any; ``max_completion_tokens`` wins over ``max_tokens``; the role ``developer`` is told to the model as
+``system``; several text parts of a message are joined by line ends; ``top_p`` 0 means the likeliest token.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def parse_chat(body: bytes, tenant: str = "") -> Ask:
     for name, choice in (("tool_choice", fields.tool_choice), ("function_call", fields.function_call)):
         if bytes(choice) not in (b"null", b'"auto"', b'"none"'):
             raise bad(name, "this gateway cannot make a model call tools", "unsupported_value")
-    limit = _limit(fields.max_tokens, "max_tokens")
+    scored = fields.prompt_logprobs is not None
+    limit = _limit(fields.max_tokens, "max_tokens", scored)
     if fields.max_completion_tokens is not None:
-        limit = _limit(fields.max_completion_tokens, "max_completion_tokens")
+        limit = _limit(fields.max_completion_tokens, "max_completion_tokens", scored)
     own = {"max_tokens": limit, "logprobs": tops if fields.logprobs else None, "tenant": tenant}
     return _ask("chat.completions", fields, (_conversation(fields),), own)
 
@@ -64,10 +65,15 @@ def parse_completion(body: bytes, tenant: str = "") -> Ask:
         raise bad("best_of", "'best_of' above 'n' is not supported", "unsupported_value")
     if fields.suffix:
         raise bad("suffix", "'suffix' is not supported", "unsupported_value")
-    if fields.echo and fields.logprobs is not None:  # The prompt's own tokens would need log-probabilities too.
-        raise bad("echo", "'echo' together with 'logprobs' is not supported", "unsupported_value")
-    limit = DEFAULT_COMPLETION_TOKENS if fields.max_tokens is None else _limit(fields.max_tokens, "max_tokens")
-    return _ask("completions", fields, prompts, {"max_tokens": limit, "tenant": tenant})
+    echoed = whole(fields.logprobs, "logprobs") if fields.echo else None
+    asked = whole(fields.prompt_logprobs, "prompt_logprobs")
+    if echoed is not None and asked not in (None, echoed):
+        raise bad("prompt_logprobs", "with 'echo', 'prompt_logprobs' and 'logprobs' are the same number")
+    scores = echoed if asked is None else asked
+    limit: int | None = DEFAULT_COMPLETION_TOKENS
+    if fields.max_tokens is not None:
+        limit = _limit(fields.max_tokens, "max_tokens", scores is not None)
+    return _ask("completions", fields, prompts, {"max_tokens": limit, "tenant": tenant, "prompt_logprobs": scores})
 
 
 def _ask(endpoint: Endpoint, fields: Body, prompts: tuple[Prompt, ...], own: dict[str, Any]) -> Ask:
@@ -76,6 +82,11 @@ def _ask(endpoint: Endpoint, fields: Body, prompts: tuple[Prompt, ...], own: dic
         raise bad("stream_options", "'stream_options' needs 'stream' to be true")
     if fields.response_format is not None and fields.response_format.type != "text":
         raise bad("response_format.type", "only the response format 'text' is supported", "unsupported_value")
+    if fields.prompt_logprobs is not None and fields.stream:
+        told = (
+            "'prompt_logprobs' are not streamed: leave 'stream' out, or ask /v1/completions for 'echo' and 'logprobs'"
+        )
+        raise bad("prompt_logprobs", told)
     open_yet = {"request": 0, "request_id": "", "model": "", "prompt": ""}
     sampling = Sampling(**_taken(fields, Sampling, {}))
     return Ask(
@@ -85,6 +96,7 @@ def _ask(endpoint: Endpoint, fields: Body, prompts: tuple[Prompt, ...], own: dic
         terms=Generate(**_taken(fields, Generate, {**open_yet, **own, "sampling": sampling})),
         stream=bool(fields.stream),
         include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
+        prompt_logprobs=fields.prompt_logprobs is not None,
     )
 
 
@@ -99,11 +111,12 @@ def _taken(fields: Body, message: type[msgspec.Struct], own: dict[str, Any]) -> 
     return taken
 
 
-def _limit(tokens: float | None, param: str) -> int | None:
-    """The tokens an answer may have; None: as long as it gets."""
+def _limit(tokens: float | None, param: str, scored: bool) -> int | None:
+    """The tokens an answer may have, 0 only where the prompt is ``scored``; None: as long as it gets."""
     limit = whole(tokens, param)
-    if limit == 0:
-        raise bad(param, f"'{param}' is at least 1, or {AS_LONG_AS_IT_GETS} for as many as fit")
+    if limit == 0 and not scored:
+        told = "or 0 where the prompt's log-probabilities are asked for ('echo' with 'logprobs', or 'prompt_logprobs')"
+        raise bad(param, f"'{param}' is at least 1, {AS_LONG_AS_IT_GETS} for as many as fit, {told}")
     return None if limit == AS_LONG_AS_IT_GETS else limit
 
 

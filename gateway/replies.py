@@ -4,22 +4,23 @@ Rules that hold for every stream: one ``id`` and ``created`` for all chunks; the
 role and nothing else, its last an empty delta and the reason to finish; no chunk in between has an empty text; with
 ``include_usage`` every chunk but the last has ``usage`` null and the last has no choices.
 
-Members that may be null are there as null. A log-probability JSON cannot say becomes ``LEAST_LOGPROB``, as at OpenAI.
+Members that may be null are there as null. How log-probabilities look: ``likelihoods``.
 ``timings`` is there with the usage where a cloud took part and there is one choice: several run side by side, and only
 the token socket has those of each.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from gateway.answer import Complete, Event
+from gateway.likelihoods import completion_logprobs, content_logprobs, echoed_logprobs, prompt_logprob
 from gateway.reply_schema import (
     AnswerTimings,
     ChatAnswer,
@@ -35,23 +36,23 @@ from gateway.reply_schema import (
     Heading,
     PhaseTimings,
     PromptDetails,
+    PromptLogprobs,
     Reply,
     RoundsSpent,
-    TopLogprob,
     Usage,
 )
-from wire.request_messages import Alternative, Delta, Finished, Spent, Timings, TokenLogprob
-
-LEAST_LOGPROB: Final = -9999.0
+from wire.request_messages import Delta, Finished, Scored, Spent, Timings, TokenLogprob
 
 
 @dataclass
 class _Gathered:
-    """One choice of a reply as it grows: its texts, and its log-probabilities that are still to be told."""
+    """One choice of a reply as it grows: its texts, its log-probabilities that are still to be told, and those of its
+    prompt."""
 
     texts: list[str] = field(default_factory=list)
     length: int = 0
     kept: list[Any] = field(default_factory=list)
+    prompt: PromptLogprobs = field(default_factory=list)
     reason: FinishReason = "stop"
 
 
@@ -62,9 +63,14 @@ class Shape(ABC):
     whole_kind: ClassVar[str]
     chunk_kind: ClassVar[str]
 
-    def __init__(self, heading: Heading, choices: int, logprobs: bool) -> None:
+    def __init__(
+        self, heading: Heading, choices: int, logprobs: bool, *, echo: bool = False, prompt_logprobs: bool = False
+    ) -> None:
+        """logprobs: the answer's tokens', with echo the prompt's too. prompt_logprobs: the prompt's, apart."""
         self._heading = heading
         self._logprobs = logprobs
+        self._echo = echo
+        self._prompt_logprobs = prompt_logprobs
         self._gathered = [_Gathered() for _ in range(choices)]
         self._complete = Complete(0, 0)
         self._timings: AnswerTimings | UnsetType = UNSET
@@ -78,7 +84,7 @@ class Shape(ABC):
         """Return the chunks that tell these events."""
         out = []
         for event in events:
-            if isinstance(event, Delta):
+            if isinstance(event, (Delta, Scored)):
                 self._keep(event)
                 if event.text:
                     out.append(self._chunk(self._part(event.index, event.text, self._due(event.index), None)))
@@ -93,7 +99,7 @@ class Shape(ABC):
     def absorb(self, events: Iterable[Event]) -> None:
         """Keep these events for ``whole``."""
         for event in events:
-            if isinstance(event, Delta):
+            if isinstance(event, (Delta, Scored)):
                 self._gathered[event.index].texts.append(event.text)
                 self._keep(event)
             elif isinstance(event, Finished):
@@ -122,11 +128,20 @@ class Shape(ABC):
         if len(self._gathered) == 1:
             self._timings = timings_of(finished.timings)
 
-    def _keep(self, delta: Delta) -> None:
-        choice = self._gathered[delta.index]
-        start, choice.length = choice.length, choice.length + len(delta.text)
-        if self._logprobs and delta.logprobs:
-            choice.kept += self._logged(delta.logprobs, start, choice.length)
+    def _keep(self, event: Delta | Scored) -> None:
+        choice = self._gathered[event.index]
+        start, choice.length = choice.length, choice.length + len(event.text)
+        if isinstance(event, Scored):
+            if self._prompt_logprobs:
+                choice.prompt += map(prompt_logprob, event.tokens)
+            if self._logprobs and self._echo:
+                choice.kept += echoed_logprobs(event.tokens)
+        elif self._logprobs and event.logprobs:
+            choice.kept += self._logged(event.logprobs, start, choice.length)
+
+    def _prompt(self, index: int) -> PromptLogprobs | UnsetType:
+        """The scores of a choice's prompt, where they are told apart."""
+        return self._gathered[index].prompt if self._prompt_logprobs else UNSET
 
     def _due(self, index: int) -> Any:
         """The log-probabilities of a choice that were not told yet; None when none were asked for."""
@@ -167,6 +182,9 @@ class ChatShape(Shape):
     def _part(self, index: int, text: str, logprobs: Any, reason: FinishReason | None) -> ChunkChoice:
         return ChunkChoice(index, ChatDelta(content=text or None), logprobs, reason)
 
+    def whole(self) -> Reply[Any]:
+        return replace(super().whole(), prompt_logprobs=self._prompt(0))
+
     def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> ChatChoice:
         return ChatChoice(index, ChatAnswer("assistant", text), logprobs, reason)
 
@@ -187,7 +205,7 @@ class CompletionShape(Shape):
         return CompletionChoice(text, index, logprobs, reason)
 
     def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> CompletionChoice:
-        return CompletionChoice(text, index, logprobs, reason)
+        return CompletionChoice(text, index, logprobs, reason, self._prompt(index))
 
 
 def usage_of(complete: Complete) -> Usage:
@@ -207,49 +225,5 @@ def timings_of(timings: Timings | None) -> AnswerTimings | UnsetType:
     return AnswerTimings(PhaseTimings(*_ms(timings.prompt)), RoundsSpent(*_ms(timings.decode), timings.rounds))
 
 
-def content_logprobs(tokens: Iterable[TokenLogprob]) -> list[ContentLogprob]:
-    """Return log-probabilities as chat replies have them."""
-    return [ContentLogprob(*_told(each.chosen), [TopLogprob(*_told(other)) for other in each.top]) for each in tokens]
-
-
-Logged = tuple[str, float, dict[str, float], int]
-"""A token of a completion: its name, its log-probability, those of alternatives, and where its text begins."""
-
-
-def completion_logprobs(tokens: Iterable[TokenLogprob], start: int, end: int) -> list[Logged]:
-    """Return log-probabilities as completions have them, of tokens whose text begins at character ``start`` of the
-    choice's and may go no further than ``end``: pieces of one character are longer than it, and a stop text is cut off.
-
-    The chosen token is always among the alternatives, so there may be one more than was asked for. Of tokens with the
-    same name the likeliest is told.
-    """
-    told: list[Logged] = []
-    for each in tokens:
-        top: dict[str, float] = {}
-        for other in (*each.top, each.chosen):
-            top.setdefault(token_name(other), sayable(other.logprob))
-        told.append((token_name(each.chosen), sayable(each.chosen.logprob), top, min(start, end)))
-        start += len(each.chosen.text)
-    return told
-
-
-def token_name(token: Alternative) -> str:
-    """Return how completions name a token: by its text, or by its bytes where those are no whole characters."""
-    try:
-        token.raw.decode()
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.raw)
-    return token.text
-
-
-def sayable(logprob: float) -> float:
-    """Return a log-probability that JSON can carry."""
-    return logprob if math.isfinite(logprob) else LEAST_LOGPROB
-
-
 def _ms(spent: Spent) -> tuple[float, float, float, float]:
     return spent.device_us / 1e3, spent.link_us / 1e3, spent.queue_us / 1e3, spent.step_us / 1e3
-
-
-def _told(token: Alternative) -> tuple[str, float, list[int]]:
-    return token.text, sayable(token.logprob), list(token.raw)

@@ -69,6 +69,17 @@ class Heading(msgspec.Struct, frozen=True):
     include_usage: bool = False
 
 
+class PromptLogprob(msgspec.Struct, frozen=True):
+    """The log-probability of a token in a prompt, and how many tokens are as likely or likelier, as vLLM has it."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+"""For each token of a prompt, by token id: itself, and its likeliest alternatives; null for the first."""
+
 Choice = TypeVar("Choice")
 
 
@@ -82,6 +93,7 @@ class Reply(msgspec.Struct, Generic[Choice], frozen=True):
     choices: list[Choice]
     usage: Usage | UnsetType | None = UNSET
     timings: AnswerTimings | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 # ---- chat ------------------------------------------------------------------------------------------------------------
@@ -148,11 +160,11 @@ class ChunkChoice(msgspec.Struct, frozen=True):
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):
-    """Log-probabilities of a completion choice, in four parallel lists."""
+    """Log-probabilities of a completion choice, in four parallel lists; null for an echoed prompt's first token."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -163,6 +175,7 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     index: int
     logprobs: CompletionLogprobs | None = None
     finish_reason: FinishReason | None = None
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------

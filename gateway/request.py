@@ -28,7 +28,8 @@ MAX_WHOLE_TOKENS: Final = 2**19
 """Tokens, all choices together, of an answer sent in one piece: it is kept until it is complete."""
 
 MAX_WHOLE_LOGPROBS: Final = 100_000
-"""Log-probabilities in an answer sent in one piece: it is encoded at once, while everybody else waits (some 50 ms)."""
+"""Log-probabilities in an answer sent in one piece: it is encoded at once, while everybody else waits (some 50 ms). Of
+prompts also in a stream: they come faster than many a client reads."""
 
 MAX_ECHOED: Final = 2**20
 """Characters of prompts in an answer, all choices together: agents send them all at once, before any token."""
@@ -143,6 +144,8 @@ class Ask:
     terms: Generate
     stream: bool = False
     include_usage: bool = False
+    prompt_logprobs: bool = False
+    """Whether the scores of the prompts are a member of their own in the answer."""
 
     @property
     def task(self) -> Task:
@@ -204,12 +207,13 @@ def too_large(ask: Ask, model: ServedModel, max_total_tokens: int) -> RequestErr
         max_total_tokens: tokens that one request may have, its prompts counted once for each answer.
     """
     for at, prompt in enumerate(ask.prompts):
-        # At least one token of the answer has to fit too.
-        if (message := _size(prompt).too_long("the prompt", model.max_positions - 1, model)) is not None:
+        # At least one token of the answer has to fit too, where there is to be one.
+        most = model.max_positions - (ask.terms.max_tokens != 0)
+        if (message := _size(prompt).too_long("the prompt", most, model)) is not None:
             param = "prompt" if len(ask.prompts) == 1 else f"prompt[{at}]"
             param = "messages" if isinstance(prompt, list) else param
             return RequestError(400, message, code="context_length_exceeded", param=param)
-    each = min(ask.terms.max_tokens or model.max_positions, model.max_positions)
+    each = _answer_tokens(ask, model.max_positions, model.max_positions)
     prompts = sum(min(_size(prompt).least_tokens, model.max_positions) for prompt in ask.prompts)
     if ask.choices > 1 and ask.choices * each + ask.terms.n * prompts > max_total_tokens:
         return _refused(
@@ -233,16 +237,21 @@ def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:
         return _refused(
             "the prompts to echo, once for each answer, are too long: leave 'echo' out or lower 'n'", "echo"
         )
+    scores = 0
+    if ask.terms.prompt_logprobs is not None:
+        scores = ask.terms.n * sum(_size(each).least_tokens for each in ask.prompts) * (1 + ask.terms.prompt_logprobs)
+    if scores > MAX_WHOLE_LOGPROBS:
+        return too_many_scores(scores)
     if ask.stream:
         return None
-    tokens = ask.choices * min(ask.terms.max_tokens or UNSAID_TOKENS, max_positions)
+    tokens = ask.choices * _answer_tokens(ask, UNSAID_TOKENS, max_positions)
     if tokens > MAX_WHOLE_TOKENS:
         return _refused(
             f"answers of up to {tokens} tokens are more than the {MAX_WHOLE_TOKENS} that are sent in one piece: "
             "ask for a stream, or lower 'max_tokens' or 'n'",
             "max_tokens",
         )
-    logprobs = 0 if ask.terms.logprobs is None else tokens * (1 + ask.terms.logprobs)
+    logprobs = scores + (0 if ask.terms.logprobs is None else tokens * (1 + ask.terms.logprobs))
     if logprobs > MAX_WHOLE_LOGPROBS:
         return _refused(
             f"{logprobs} log-probabilities (answers x tokens x alternatives) are more than the "
@@ -250,6 +259,20 @@ def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:
             "logprobs" if ask.endpoint == "completions" else "top_logprobs",
         )
     return None
+
+
+def too_many_scores(scores: int) -> RequestError:
+    """Return why prompts are not scored that need so many log-probabilities."""
+    return _refused(
+        f"scoring the prompts takes {scores} log-probabilities or more (tokens x alternatives x answers), over the "
+        f"{MAX_WHOLE_LOGPROBS} that one answer may have: send fewer prompts at once, or ask for fewer alternatives",
+        "prompt",
+    )
+
+
+def _answer_tokens(ask: Ask, unsaid: int, max_positions: int) -> int:
+    """The most tokens of one answer; ``unsaid`` where the request does not say."""
+    return min(unsaid if ask.terms.max_tokens is None else ask.terms.max_tokens, max_positions)
 
 
 def _refused(message: str, param: str) -> RequestError:

@@ -14,7 +14,7 @@ from wire.errors import Code, SessionFailed
 from wire.message import Failed
 from wire.messages import AnyMessage
 from wire.reading_messages import Vector
-from wire.request_messages import Accepted, Delta, Done, Finished
+from wire.request_messages import Accepted, Delta, Done, Finished, Scored
 
 FLOAT_BYTES: Final = 4
 
@@ -56,7 +56,7 @@ class Ticket:
         """
         if self._over:
             return None
-        if isinstance(message, (Delta, Finished, Vector)):
+        if isinstance(message, (Delta, Finished, Scored, Vector)):
             if message.index not in self._unfinished or not self.accepted.done():
                 return self._broken("text or the end of a choice that is not open")
             if isinstance(message, Vector) is not self._reads:
@@ -64,6 +64,8 @@ class Ticket:
             told = replace(message, index=message.index + self._offset) if self._offset else message
             if isinstance(told, Delta):
                 self._answer.delta(told)
+            elif isinstance(told, Scored):
+                self._answer.scored(told)
             elif isinstance(told, Vector):
                 if len(told.data) % FLOAT_BYTES:
                     return self._broken("a vector that is no float32")

@@ -40,8 +40,9 @@ from msgspec import UNSET, UnsetType
 
 from gateway.answer import Complete, Event
 from gateway.errors import ErrorBody, RequestError
+from gateway.likelihoods import content_logprobs
 from gateway.openai_schema import NULL
-from gateway.replies import content_logprobs, timings_of, usage_of
+from gateway.replies import timings_of, usage_of
 from gateway.reply_schema import AnswerTimings, ContentLogprob, Usage
 from gateway.request import Endpoint
 from wire.request_messages import Delta, Finished

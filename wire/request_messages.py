@@ -75,7 +75,8 @@ class Generate(Message, frozen=True, tag=32):
     ``echo`` puts the prompt's text before the answer. ``tenant`` tells clients apart whose prompts must not share
     anything: a digest of the key they showed, empty where none is needed. ``draft`` names the drafter to draft with,
     ``none`` for plain decoding; empty: the agent's own choice. Of the ``n`` choices no more than ``at_once`` are
-    generated side by side; 0: all of them.
+    generated side by side; 0: all of them. ``prompt_logprobs``: the prompt's own tokens are scored too, with so many
+    alternatives to each; None: they are not. Only then may ``max_tokens`` be 0.
     """
 
     request: Number
@@ -94,6 +95,7 @@ class Generate(Message, frozen=True, tag=32):
     tenant: Name = ""
     draft: Name = ""
     at_once: Count = 0
+    prompt_logprobs: Count | None = None
 
 
 class Cancel(Message, frozen=True, tag=33):
@@ -110,11 +112,12 @@ class Accepted(Message, frozen=True, tag=34):
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):
-    """One token that might have come: its text (undecodable bytes replaced), log-probability and raw bytes."""
+    """One token that might have come: its text (undecodable bytes replaced), log-probability, raw bytes, and id."""
 
     text: str
     logprob: float
     raw: bytes
+    id: Count = 0
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -122,6 +125,27 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
 
     chosen: Alternative
     top: list[Alternative]
+
+
+class PromptToken(msgspec.Struct, frozen=True, array_like=True):
+    """One token of the prompt and its likeliest alternatives, best first. ``rank``: how many tokens are as likely or
+    likelier, 1 for the likeliest; 0 for the prompt's first, which nothing comes before: its log-probability means
+    nothing. ``offset``: where its text begins in the prompt's, where that is echoed."""
+
+    token: Alternative
+    rank: Count
+    offset: Size
+    top: list[Alternative]
+
+
+class Scored(Message, frozen=True, tag=39):
+    """The next tokens of the prompt with their scores, as told for choice ``index``; ``text``: what of an echoed prompt
+    is theirs. All come before the choice's first delta."""
+
+    request: Number
+    index: Count
+    text: str
+    tokens: list[PromptToken]
 
 
 class Delta(Message, frozen=True, tag=35):
@@ -188,7 +212,7 @@ class AgentState(Message, frozen=True, tag=38):
 
 
 FromGateway = Union[Generate, Read, Cancel]
-FromAgent = Union[Accepted, Delta, Vector, Finished, Done, AgentState]
+FromAgent = Union[Accepted, Scored, Delta, Vector, Finished, Done, AgentState]
 """What each side may say once both have introduced themselves, beside what is said on every link."""
 
 RequestMessage = Union[AgentHello, GatewayWelcome, FromGateway, FromAgent]

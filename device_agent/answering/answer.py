@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -11,11 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.detokenizer import Detokenizer
+from device_agent.answering.likelihoods import chosen_token, prompt_scores
 from device_agent.answering.prompt import Prompt, read_prompt
+from device_agent.answering.sampling import sampling_of, seed_of
 from device_agent.answering.stops import StopScanner
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.chain import Chain, ChainSession
@@ -23,26 +24,22 @@ from device_agent.sharing.compute import FairThreads, served_tenant
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftingWays, Tally
-from drafting.choosing import Chooser, Chosen
+from drafting.choosing import Chooser
 from split_model import hints
-from split_model.sampling import BadSampling, SamplingParams
+from split_model.sampling import SamplingParams
 from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
 from wire.request_messages import (
     Accepted,
-    Alternative,
     Delta,
     Done,
     Finished,
     Generate,
-    Sampling,
+    Scored,
     Spent,
     Timings,
     TokenLogprob,
 )
-
-MIN_TOP_P = 1e-6
-"""What a ``top_p`` of 0 means: the likeliest token only."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
         SessionFailed: why there is no (complete) answer.
     """
     served_tenant.set(request.tenant)
-    params = _sampling(request.sampling)
+    params = sampling_of(request.sampling)
     way = model.ways.get(request.draft, request.tenant)
     vocabulary = model.chain.parts.spec.vocab_size
     if any(token >= vocabulary for token in params.logit_bias):
@@ -121,6 +118,7 @@ class _Answer:
         tally: what drafting brought.
         session: the first choice's, once it is open; the others begin as forks of it, however late, until ``leave``.
         prefilled: set once the prompt is in it.
+        scored: what was told of the prompt, where its scores are asked for.
     """
 
     def __init__(
@@ -147,12 +145,13 @@ class _Answer:
         self._post = post
         self.session: ChainSession | None = None
         self.prefilled = asyncio.Event()
+        self.scored: list[Scored] = []
         self._first = first
         self._complete = False
         ends = set(request.stop_token_ids)
         if not request.ignore_eos:
             ends |= model.tokenizer.end_ids
-        self._chooser = Chooser(params, prompt.ids, _seed_of(seed, index), request.logprobs, ends, prompt.max_tokens)
+        self._chooser = Chooser(params, prompt.ids, seed_of(seed, index), request.logprobs, ends, prompt.max_tokens)
         self._detokenizer = Detokenizer(model.tokenizer.decode, prompt.ids)
         self._scanner = StopScanner(request.stop)
         self._count = 0
@@ -175,9 +174,11 @@ class _Answer:
             try:
                 if first is None:  # Not before: where the cloud is away, that is an HTTP status, not a broken stream.
                     self._post(Accepted(request.request, self._prompt.tokens))
-                if request.echo and self._prompt.text:
+                if request.prompt_logprobs is not None:
+                    await self._score(session)
+                elif request.echo and self._prompt.text:
                     self._send(self._prompt.text)
-                reason = await self._decode(session)
+                reason = await self._decode(session) if self._prompt.max_tokens else "length"
                 timings = self._timings(session)
                 self._complete = True
             finally:
@@ -188,9 +189,9 @@ class _Answer:
 
     def leave(self) -> None:
         """Nobody begins in the first choice's session any more: where it is complete, it is kept for a next turn. Of
-        several choices at most one will be gone on with."""
+        several choices at most one will be gone on with, and nobody goes on with a text that was scored."""
         if (session := self.session) is not None and self._complete:
-            if self._prompt.source is not None:
+            if self._prompt.source is not None or self._request.prompt_logprobs is not None:
                 return session.close()
             prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
             held = [*prompt, *self._chooser.generated][: session.position]
@@ -210,7 +211,8 @@ class _Answer:
         expected = len(prompt.ids) + prompt.max_tokens
         session = None
         # Where no cloud is connected, opening says so before anything is accepted, and the conversation stays as it is.
-        if model.chain.connected:
+        # Of rows that are kept nobody has the deep ones any more, which scores are made of.
+        if model.chain.connected and self._request.prompt_logprobs is None:
             now = asyncio.get_running_loop().time()
             session = model.conversations.take(self._request.tenant, self._way.name, prompt.ids, expected, now)
         if session is None:
@@ -229,6 +231,19 @@ class _Answer:
             return None
         return Timings(cut(spent.prompt), cut(spent.decode), self.tally.rounds)
 
+    async def _score(self, session: ChainSession) -> None:
+        """Tell how likely the prompt's tokens are: the first choice has it prefilled for that, the others know."""
+        if self._first is not None:
+            for piece in self._first.scored:
+                self._post(replace(piece, index=self._index))
+            return
+        async with aclosing(prompt_scores(self._request, self._prompt, self._model.tokenizer, session)) as pieces:
+            async for piece in pieces:
+                self._post(piece)
+                if self._request.n > 1:
+                    self.scored.append(piece)
+        self.prefilled.set()
+
     async def _decode(self, session: ChainSession) -> Literal["stop", "length"]:
         generation = Generation(session, self._chooser, self._way)
         self.tally = generation.tally
@@ -239,10 +254,13 @@ class _Answer:
                 self._tokens += 1
                 self._count += 1
                 reason = chosen.reason or reason
-                if chosen.reason == "stop":  # An end token is counted and has no text.
+                # An end token is counted and has no text. Behind scores of a prompt it has its own too, since clients
+                # tell both apart by counting.
+                ended, scored = chosen.reason == "stop", self._request.prompt_logprobs is not None
+                if self._request.logprobs is not None and (scored or not ended):
+                    self._logprobs.append(chosen_token(self._model.tokenizer, chosen))
+                if ended:
                     break
-                if self._request.logprobs is not None:
-                    self._logprobs.append(self._describe(chosen))
                 shown, stopped = self._scanner.feed(self._detokenizer.feed(chosen.token))
                 if stopped:
                     self._send(shown)
@@ -260,30 +278,6 @@ class _Answer:
         logprobs = self._logprobs if self._request.logprobs is not None else None
         self._post(Delta(self._request.request, self._index, text, self._tokens, logprobs))
         self._tokens, self._logprobs = 0, []
-
-    def _describe(self, chosen: Chosen) -> TokenLogprob:
-        def alternative(token: int, logprob: float) -> Alternative:
-            text, raw = self._model.tokenizer.piece(token)
-            return Alternative(text, logprob, raw)
-
-        assert chosen.logprob is not None
-        return TokenLogprob(alternative(chosen.token, chosen.logprob), [alternative(*each) for each in chosen.top])
-
-
-def _sampling(given: Sampling) -> SamplingParams:
-    """The sampling of a request. Raises ``SessionFailed`` naming the field."""
-    try:
-        seed = None if given.seed is None else given.seed % 2**64
-        return SamplingParams(**asdict(given) | {"top_p": given.top_p or MIN_TOP_P, "seed": seed})
-    except BadSampling as error:
-        raise SessionFailed(Code.INVALID_REQUEST, str(error), param=error.field) from error
-
-
-def _seed_of(seed: int, index: int) -> int:
-    """Each choice's own noise: the request's seed itself for the first, unrelated ones for the others."""
-    if index == 0:
-        return seed
-    return int.from_bytes(hashlib.sha256(f"{seed}/{index}".encode()).digest()[:8], "little")
 
 
 def cut(spent: hints.TimeSpent) -> Spent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from device_agent.answering.tokenizer import SLICE, Tokenizer
@@ -18,6 +18,7 @@ as they are counted."""
 class Prompt:
     """Token ids, their text where it is to be echoed, and how many tokens may follow.
 
+    ``offsets``: where in that text each token begins, where it is echoed with scores; else empty.
     ``source``: where the model reads one text and writes another, the ids that are read; ``ids`` is then what its own
     text begins with.
     """
@@ -26,6 +27,7 @@ class Prompt:
     text: str
     max_tokens: int
     source: list[int] | None = None
+    offsets: list[int] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -52,38 +54,51 @@ def read_prompt(
     Raises:
         SessionFailed: ``context_length_exceeded`` or ``invalid_request``.
     """
-    field = "prompt" if isinstance(request.prompt, str) else "messages"
-    if request.max_tokens == 0:
+    param = "prompt" if isinstance(request.prompt, str) else "messages"
+    if request.max_tokens == 0 and request.prompt_logprobs is None:
         raise SessionFailed(Code.INVALID_REQUEST, "an answer has at least one token", param="max_tokens")
-    ids, text = _read(request, tokenizer, max_positions, vocabulary)
+    if start is not None and request.prompt_logprobs is not None:
+        told = "this model reads its prompt and does not say it, so no token of it has a log-probability"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param="echo" if request.echo else "prompt_logprobs")
+    ids, text, offsets = _read(request, tokenizer, max_positions, vocabulary)
     if not ids:
         raise SessionFailed(Code.INVALID_REQUEST, "the prompt is empty", param="prompt")
     room = max_positions - len(ids)
-    if room < 1:
-        raise _too_long(str(len(ids)), max_positions, field)
+    if room < (request.max_tokens != 0):
+        raise _too_long(str(len(ids)), max_positions, param)
     most = default_max_tokens if request.max_tokens is None else request.max_tokens
     if start is not None:
         return Prompt([start], text, min(max_positions - 1, most), ids)
-    return Prompt(ids, text, min(room, most))
+    return Prompt(ids, text, min(room, most), offsets=offsets)
 
 
-def _read(request: Generate, tokenizer: Tokenizer, max_positions: int, vocabulary: int) -> tuple[list[int], str]:
-    """Ids and text, which are as long as a prompt that may fit."""
+def _read(
+    request: Generate, tokenizer: Tokenizer, max_positions: int, vocabulary: int
+) -> tuple[list[int], str, list[int]]:
+    """Ids, text and offsets, which are as long as a prompt that may fit."""
+    located = request.echo and request.prompt_logprobs is not None
     prompt = request.prompt
     if request.prompt_ids is not None:
         ids = list(request.prompt_ids)
-        if len(ids) < max_positions and any(not 0 <= each < vocabulary for each in ids):
+        if len(ids) > max_positions:
+            return ids, "", []
+        if any(not 0 <= each < vocabulary for each in ids):
             raise SessionFailed(Code.INVALID_REQUEST, f"token ids go from 0 to {vocabulary - 1}", param="prompt")
-        return ids, tokenizer.decode(ids) if request.echo and len(ids) < max_positions else ""
+        if located:
+            return ids, *tokenizer.spread(ids)
+        return ids, tokenizer.decode(ids) if request.echo else "", []
     if isinstance(prompt, str):
         _check_length(prompt, tokenizer, max_positions, "prompt")
-        return tokenizer.text(prompt), prompt
+        if located:
+            ids, offsets = tokenizer.located(prompt)
+            return ids, prompt, offsets
+        return tokenizer.text(prompt), prompt, []
     if len(prompt) > max_positions:  # A turn is a token at least: so a template is not run on a million of them.
         raise _too_long(f"at least {len(prompt)}", max_positions, "messages")
     # How much of the turns it takes over is up to the template. It is quick: 0.06 s for 4 MB.
     text = tokenizer.render(prompt)
     _check_length(text, tokenizer, max_positions, "messages")
-    return tokenizer.rendered(text), ""
+    return tokenizer.rendered(text), "", []
 
 
 def _check_length(text: str, tokenizer: Tokenizer, max_positions: int, field: str) -> None:

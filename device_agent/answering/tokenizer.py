@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from jinja2.exceptions import TemplateError
 
+from device_agent.answering.detokenizer import Detokenizer
 from split_model.errors import BadCheckpoint
 from wire.errors import Code, SessionFailed
 from wire.request_messages import ChatTurn
@@ -111,6 +112,30 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens left out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def located(self, text: str) -> tuple[list[int], list[int]]:
+        """The ids of plain text, as ``text`` has them, and where in it each begins: a space that belongs to the token
+        behind it begins that one, and a token without text is where the one before it ends."""
+        try:
+            found = self._tokenizer(text, return_offsets_mapping=True)
+        except NotImplementedError:  # A tokenizer in Python does not know.
+            ids = self.text(text)
+            return ids, [min(each, len(text)) for each in self.spread(ids)[1]]
+        begins, reached = [], 0
+        for begin, end in found["offset_mapping"]:
+            begins.append(min(begin, reached) if end > begin else reached)
+            reached = max(reached, end)
+        return list(found["input_ids"]), begins
+
+    def spread(self, ids: Sequence[int]) -> tuple[str, list[int]]:
+        """The text of ``ids``, special tokens left out, and where in it each begins. Tokens that share a character
+        begin where it does."""
+        grown, begins, length, texts = Detokenizer(self.decode), [], 0, []
+        for each in ids:
+            begins.append(length)
+            texts.append(grown.feed(each))
+            length += len(texts[-1])
+        return "".join([*texts, grown.flush()]), begins
 
     def piece(self, token: int) -> tuple[str, bytes]:
         """One token's text, and its bytes (several tokens may share one character)."""

@@ -13,7 +13,8 @@ from clouds import Cloud, cloud_here, device_hello, remote_middle, rows_in, unti
 from oracle import oracle_tokens, prompt_for
 from served_chains import expected, served
 
-from device_agent.answering.answer import ServedChain, _seed_of, answer
+from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.sampling import seed_of
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.speculative.drafters import Drafters
 from wire.errors import Code, SessionFailed
@@ -99,7 +100,7 @@ async def test_each_choice_is_what_it_is_alone(where: str, draft: str, drafters:
         said, _ = await ask(model, request(n=4, sampling=SAMPLED, draft=draft, max_tokens=24))
         assert len(set(said)) == 4
         for index, each in enumerate(said):
-            own = msgspec.structs.replace(SAMPLED, seed=_seed_of(5, index))
+            own = msgspec.structs.replace(SAMPLED, seed=seed_of(5, index))
             alone, _ = await ask(model, request(sampling=own, draft="none", max_tokens=24, tenant=str(index)))
             assert alone == [each]
         assert forks_of(cloud) == (3 if where == "cloud" else 0)

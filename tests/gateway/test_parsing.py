@@ -52,12 +52,23 @@ def test_defaults_of_a_completion() -> None:
     assert completion().prompts == ("Hi",)
 
 
+def test_who_asks_for_the_scores_of_a_prompt() -> None:
+    """``echo`` with ``logprobs``, or ``prompt_logprobs``; then nothing has to follow."""
+    echoed = completion(echo=True, logprobs=1.0, max_tokens=0)
+    assert (echoed.terms.prompt_logprobs, echoed.terms.max_tokens, echoed.prompt_logprobs) == (1, 0, False)
+    for asked in (completion(prompt_logprobs=0, max_tokens=0), chat(prompt_logprobs=0, max_completion_tokens=0)):
+        assert (asked.terms.prompt_logprobs, asked.terms.max_tokens, asked.prompt_logprobs) == (0, 0, True)
+    assert completion(echo=True, logprobs=2, prompt_logprobs=2).prompt_logprobs
+    for plain in (completion(echo=True), completion(logprobs=3), completion(echo=False, logprobs=3)):
+        assert plain.terms.prompt_logprobs is None and not plain.prompt_logprobs
+
+
 def test_null_means_left_out() -> None:
     """For every member that may be null."""
     names = (
         "model", "n", "max_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k",
         "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "stop_token_ids", 
-        "ignore_eos", "user", "response_format", "logprobs", "draft",
+        "ignore_eos", "user", "response_format", "logprobs", "draft", "prompt_logprobs",
     )  # fmt: skip
     nothing = dict.fromkeys(names)
     assert chat(**nothing, top_logprobs=None, max_completion_tokens=None, tool_choice=None) == chat()
@@ -185,8 +196,13 @@ def test_a_bad_member_of_a_chat_is_named(members: Any, param: Any) -> None:
         ({"logprobs": 21}, "logprobs"),
         ({"logprobs": True}, "logprobs"),
         ({"echo": 1}, "echo"),
-        ({"echo": True, "logprobs": 0}, "echo"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 0, "echo": True}, "max_tokens"),
+        ({"max_tokens": 0, "logprobs": 1}, "max_tokens"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs"),
+        ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+        ({"prompt_logprobs": 1, "logprobs": 2, "echo": True}, "prompt_logprobs"),
         ({"draft": True}, "draft"),
     ],
 )

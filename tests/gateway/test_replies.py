@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gateway.answer import Complete
 from gateway.delivery import events_of
 from gateway.errors import internal
-from gateway.replies import ChatShape, CompletionShape, completion_logprobs, content_logprobs
+from gateway.likelihoods import completion_logprobs, content_logprobs
+from gateway.replies import ChatShape, CompletionShape
 from gateway.reply_schema import Heading
 from wire.request_messages import Alternative, Delta, Finished, TokenLogprob
 

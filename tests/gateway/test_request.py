@@ -101,6 +101,18 @@ def test_log_probabilities_of_one_piece_are_bounded() -> None:
     assert param_of(max_tokens=MAX_WHOLE_LOGPROBS // 21 + 1, logprobs=20) == "logprobs"
 
 
+def test_scores_of_prompts_are_bounded() -> None:
+    """Tokens x alternatives x answers, streamed or not; one that is not to be gone on with may fill the context."""
+    for stream in (False, True):
+        asked: dict[str, Any] = {"max_tokens": 0, "logprobs": 4, "prompt_logprobs": 4, "stream": stream}
+        assert param_of(prompts=((7,) * 200,) * (MAX_WHOLE_LOGPROBS // 1000), **asked) is None
+        assert param_of(prompts=((7,) * 200,) * (MAX_WHOLE_LOGPROBS // 1000 + 1), **asked) == "prompt"
+        assert param_of(prompts=((7,) * 200,) * (MAX_WHOLE_LOGPROBS // 2000 + 1), n=2, **asked) == "prompt"
+    model = ServedModel("model", 5, 1)
+    assert too_large(ask(prompts=((7,) * 5,), max_tokens=0, prompt_logprobs=1), model, 2**22) is None
+    assert too_large(ask(prompts=((7,) * 6,), max_tokens=0, prompt_logprobs=1), model, 2**22) is not None
+
+
 def test_who_does_not_say_how_long_is_not_refused_for_it() -> None:
     """However many positions the model has."""
     assert param_of(max_tokens=None, logprobs=20) is None
