@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from groups import FORMS, PORTAL, group_here, plan_of
+from groups import FORMS, NAMES, PORTAL, UNEVEN, group_here, plan_of
 from submodel_conformance import check_submodel, rows
 from tiny_models import built
 
@@ -16,7 +16,6 @@ from split_model.slices import Slice
 from split_model.stack import Span, Stack
 
 ATOL = 1e-5
-NAMES = ("one", "two", "three")
 SAMPLE = ("mixed", "edgeformer")
 
 
@@ -56,14 +55,14 @@ async def check_turns(path: Path, form: str, names: tuple[str, ...], shares: tup
 @pytest.mark.parametrize("form", FORMS)
 async def test_uneven_shares(form: str, tiny_folder: Path) -> None:
     """Uneven shares, of which one is nothing."""
-    await check_turns(built("llama", tiny_folder), form, NAMES, (3.0, 0.0, 5.0))
+    await check_turns(built("llama", tiny_folder), form, NAMES[:3], (3.0, 0.0, 5.0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shares", [(1.0,), (1.0, 1.0), (0.0, 2.0)], ids=str)
+@pytest.mark.parametrize("shares", [(1.0,), (1.0, 1.0), (0.0, 2.0), *(UNEVEN[count] for count in (4, 5, 6))], ids=str)
 async def test_all_forms_with_all_shares(form: str, shares: tuple[float, ...], tiny_folder: Path) -> None:
-    """One member, even shares, and one member that has nothing."""
+    """One member, even shares, one member that has nothing, and more members than groups."""
     await check_turns(built("llama", tiny_folder), form, NAMES[: len(shares)], shares)
 
 
