@@ -5,32 +5,41 @@ No text of anybody is needed: the model writes a few short ones, from its first 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn.functional import kl_div
 
 from split_model.pruning.watched import Attended, Layers, text_starts
 from split_model.stack import Span
 
-TEXTS, TOKENS = 8, 96
+TEXTS, TOKENS = 4, 96
 """So many texts of so many tokens. More change the order of heads little, and each costs its time at the start."""
+STAGES = 8
 SEED = 20
+
+
+def _nothing() -> None:
+    pass
+
+
+Head = tuple[int, int]
+"""Layer and head."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was found, float32 on the host.
+    """What was found.
 
     Attributes:
-        means: [layers, heads, head_dim], the mean context of each head. A text's first row counts in no mean: it sees
-            itself alone.
-        effects: [layers, heads], nats a token: how far the distribution of the next token is from the whole model's,
-            where a head gives its mean.
+        means: float32 [layers, heads, head_dim] on the host, the mean context of each head. A text's first row counts
+            in no mean: it sees itself alone.
+        order: all heads, those first whose loss changes least: the first n are what to prune where n are pruned.
     """
 
     means: torch.Tensor
-    effects: torch.Tensor
+    order: tuple[Head, ...]
 
 
 @torch.inference_mode()
@@ -49,44 +58,75 @@ def written(layers: Layers, first: int, texts: int = TEXTS, tokens: int = TOKENS
 
 
 @torch.inference_mode()
-def calibrate(layers: Layers, ids: torch.Tensor, heard: Callable[[], None] = lambda: None) -> Calibration:
-    """Means and effects over texts, ids int64 [texts, tokens].
+def calibrate(
+    layers: Layers, ids: torch.Tensor, stages: int = STAGES, heard: Callable[[], None] = _nothing
+) -> Calibration:
+    """Means, and the order by measured effect, over texts, ids int64 [texts, tokens].
 
-    heard: called between runs, of which each head is one; what it raises ends this.
+    The effect of a head is how far the distribution of the next token is from the whole model's, in nats, where it
+    gives its mean. Heads stand in for one another, so effects are measured anew behind each of the `stages`, in which
+    as many heads leave that change least.
+
+    heard: called between runs, of which each head is one in each stage; what it raises ends this.
     """
     lengths = [ids.shape[1]] * ids.shape[0]
-    later = torch.ones(ids.numel(), dtype=torch.bool)
+    hidden, means = layers.embedding.forward(ids.flatten()), list[torch.Tensor]()
+    later = torch.ones(ids.numel(), dtype=torch.bool, device=hidden.device)
     later[list(text_starts(lengths))] = False
-    hidden, before, means = layers.embedding.forward(ids.flatten()), [], []
 
     def note(seen: Attended) -> torch.Tensor:
-        means.append(seen.context[later.to(seen.context.device)].float().mean(0))
+        means.append(seen.context[later].float().mean(0))
         return seen.context
 
+    rows = hidden.clone()
     for layer in range(layers.count):
-        before.append(hidden)
-        hidden = layers.run(layer, hidden.clone(), lengths, note)
-    whole = layers.head.forward(hidden).log_softmax(-1)
-    effects = torch.zeros(layers.count, means[0].shape[0])
-    for layer, mean in enumerate(means):
-        for head in range(len(mean)):
-            heard()
-            rows = layers.run(layer, before[layer].clone(), lengths, _replacing(head, mean[head]))
-            logits = layers.head.forward(layers.rest(layer + 1, rows, lengths))
-            effects[layer, head] = _divergence(whole, logits)
-    return Calibration(torch.stack(means).cpu(), effects)
+        rows = layers.run(layer, rows, lengths, note)
+    masked = _Masked(layers, lengths, means, layers.head.forward(rows).log_softmax(-1))
+    left = [(layer, head) for layer in range(layers.count) for head in range(len(means[0]))]
+    total, order = len(left), list[Head]()
+    for stage in range(1, stages + 1):
+        effects = masked.effects(hidden, order, left, heard)
+        left.sort(key=effects.__getitem__)
+        leaving = total * stage // stages - len(order)
+        order, left = order + left[:leaving], left[leaving:]
+    return Calibration(torch.stack(means).cpu(), tuple(order))
 
 
-def _replacing(head: int, mean: torch.Tensor) -> Callable[[Attended], torch.Tensor]:
-    def replaced(seen: Attended) -> torch.Tensor:
-        context = seen.context.clone()
-        context[:, head] = mean.to(context.dtype)
-        return context
+class _Masked:
+    """A model some of whose heads give their means, beside the whole one over the same texts."""
 
-    return replaced
+    def __init__(self, layers: Layers, lengths: list[int], means: list[torch.Tensor], whole: torch.Tensor) -> None:
+        self._layers, self._lengths, self._means, self._whole = layers, lengths, means, whole
 
+    def effects(
+        self, hidden: torch.Tensor, gone: Sequence[Head], left: Sequence[Head], heard: Callable[[], None]
+    ) -> dict[Head, float]:
+        """Of each head that is left, were it to go besides; hidden: the texts' rows before the first layer."""
+        found: dict[Head, float] = {}
+        for layer in range(self._layers.count):
+            for each in left:
+                if each[0] == layer:
+                    heard()
+                    found[each] = self._divergence(self._from(layer, hidden, [*gone, each]))
+            hidden = self._run(layer, hidden, gone)
+        return found
 
-def _divergence(whole: torch.Tensor, logits: torch.Tensor) -> float:
-    """The mean Kullback-Leibler divergence of distributions from those of the whole model."""
-    found = torch.nn.functional.kl_div(logits.log_softmax(-1), whole, log_target=True, reduction="batchmean")
-    return float(found)
+    def _from(self, layer: int, hidden: torch.Tensor, gone: Sequence[Head]) -> torch.Tensor:
+        for each in range(layer, self._layers.count):
+            hidden = self._run(each, hidden, gone)
+        return hidden
+
+    def _run(self, layer: int, hidden: torch.Tensor, gone: Sequence[Head]) -> torch.Tensor:
+        heads = [head for at, head in gone if at == layer]
+
+        def replaced(seen: Attended) -> torch.Tensor:
+            context = seen.context.clone()
+            context[:, heads] = self._means[layer][heads].to(context.dtype)
+            return context
+
+        return self._layers.run(layer, hidden.clone(), self._lengths, replaced)
+
+    def _divergence(self, hidden: torch.Tensor) -> float:
+        """The mean Kullback-Leibler divergence from the whole model's distributions."""
+        found = self._layers.head.forward(hidden).log_softmax(-1)
+        return float(kl_div(found, self._whole, log_target=True, reduction="batchmean"))

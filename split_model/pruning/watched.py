@@ -49,21 +49,9 @@ class Layers:
     def run(self, layer: int, hidden: torch.Tensor, lengths: Sequence[int], see: See) -> torch.Tensor:
         """One layer, numbered from 0 in the model, over texts of these lengths; hidden and result [rows, hidden]."""
         stack, at = self._at(layer)
-        alone = _part(stack, at, at + 1)
+        alone = _alone(stack, at)
         spans = [Span(alone.new_cache(rows), rows) for rows in lengths]
         return alone.run(hidden, _WatchedBatch(spans, see))
-
-    @torch.inference_mode()
-    def rest(self, layer: int, hidden: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
-        """All layers from `layer` on."""
-        begin = 0
-        for stack in self.stacks:
-            end = begin + len(stack.blocks)
-            if layer < end:
-                part = _part(stack, max(0, layer - begin), len(stack.blocks))
-                hidden = part.forward(hidden, [Span(part.new_cache(rows), rows) for rows in lengths])
-            begin = end
-        return hidden
 
     def _at(self, layer: int) -> tuple[Stack, int]:
         for stack in self.stacks:
@@ -73,10 +61,11 @@ class Layers:
         raise ValueError("the model has fewer layers")
 
 
-def _part(stack: Stack, begin: int, end: int) -> Stack:
-    """Some layers of a stack, sharing its weights."""
+def _alone(stack: Stack, layer: int) -> Stack:
+    """One layer of a stack, sharing its weights."""
     part = copy.copy(stack)
-    part.blocks, part.entry = Blocks(stack.blocks[begin:end]), stack.entry if begin == 0 else None
+    part.blocks, part.entry = Blocks([stack.blocks[layer]]), stack.entry if layer == 0 else None
+    part.kept_kv_heads = (part.blocks[0].kv_heads,)
     return part
 
 
