@@ -17,8 +17,8 @@ ANCHOR = 0.5
 """Verifications that what is known already is worth, and the rest of its weight: how slowly it follows."""
 
 ROWS = 8.0
-"""What a row costs is known as well as what so many of them do: else one round that took a little longer would be taken for
-the price of its rows."""
+"""What a row costs is known as well as what so many of them do: else one round that took a little longer would be taken
+for the price of its rows."""
 
 ANCHOR_MEMORY = 0.98
 
