@@ -27,12 +27,12 @@ def measured_decoding(checkpoint: Checkpoint, layer: int = 0) -> Decoding:
     lines = range(min(part.shape[0], max(BLOCK_WORDS // part.shape[1], 1)))
     read = read_stacked(checkpoint, [some(part, False, lines)], torch.bfloat16).flatten()
     words = np.resize(read.view(torch.int16).numpy().view(np.uint16), -(-read.numel() // STEP_WORDS) * STEP_WORDS)
-    piece, found = np.frombuffer(encode(words), np.uint8), np.empty_like(words)
+    piece, found = np.frombuffer(encode(words, place=0), np.uint8), np.empty_like(words)
     between = np.empty(BLOCK_WORDS // 2, np.uint16)
     times = []
     for _ in range(REPEATS):
         began = perf_counter()
-        decode(piece, found, between)
+        decode(piece, found, between, place=0)
         times.append(perf_counter() - began)
     here = MeasuredOn.here()
     lost = lost_to_decoding(here.threads, min(here.cores, here.share or here.cores))

@@ -12,7 +12,9 @@ Signs and mantissas of weights are noise; nearly all exponents of a matrix are a
   is farther, then comes another that changes nothing), then of each a byte with exponent XOR base; zeros up to a
   multiple of 8 bytes.
 
-A *piece* is a checksum, the sum of all 64-bit words behind it XOR a constant, and its blocks. All is little-endian.
+A *piece* is a checksum and its blocks. All is little-endian. The checksum is the sum of the 64-bit words behind it, of
+the n-th page of them times 2 n + 1, XOR a constant XOR the piece's *place*, a number that no other piece has: so pages
+and pieces that a disk has swapped are told, too.
 Decoding is some fifty operations of NumPy on a whole block, which let go of the interpreter.
 """
 
@@ -40,6 +42,7 @@ _LOW, _EXPONENT = 7, 0xFF
 _SIGN_AND_MANTISSA: Final = np.uint16(0x807F)
 _CODE: Final = np.uint16(7 << _LOW)
 _FARTHEST: Final = 255
+_PAGE_WORDS: Final = 512
 OF_NOTHING: Final = np.uint64(0x7472696C62790001)
 """So that bytes that were lost, and are read as zeros, have another checksum."""
 
@@ -48,21 +51,22 @@ class Damaged(ValueError):
     """These bytes are not what `encode` has made of so many words."""
 
 
-def encode(words: Words) -> bytes:
-    """A piece. words [n], n a multiple of `STEP_WORDS`; the bits of bfloat16 numbers, whatever they are."""
+def encode(words: Words, place: int) -> bytes:
+    """A piece. words [n], n a multiple of `STEP_WORDS`; the bits of bfloat16 numbers, whatever they are. place: of the
+    piece, 64 bits."""
     blocks = b"".join(_encoded(words[begin:end]) for begin, end in _spans(len(words)))
-    return _sum_of(np.frombuffer(blocks, np.uint8)).tobytes() + blocks
+    return _checksum(np.frombuffer(blocks, np.uint8), place) + blocks
 
 
-def decode(piece: NDArray[np.uint8], words: Words, between: Words) -> None:
+def decode(piece: NDArray[np.uint8], words: Words, between: Words, place: int) -> None:
     """The words of a piece, into `words` [n]. piece: with zeros behind it or without. between [BLOCK_WORDS / 2]: is
     written over.
 
-    Raises Damaged, with anything in `words`, for whatever was not made by `encode` of n words, as far as the checksum
-    tells.
+    Raises Damaged, with anything in `words`, for whatever was not made by `encode` of n words for that place, as far as
+    the checksum tells.
     """
     view = piece[_SUM_BYTES : len(piece) // 8 * 8]
-    if len(piece) < _SUM_BYTES or len(piece) % 8 or _sum_of(view).tobytes() != piece[:_SUM_BYTES].tobytes():
+    if len(piece) < _SUM_BYTES or len(piece) % 8 or _checksum(view, place) != piece[:_SUM_BYTES].tobytes():
         raise Damaged("the checksum of coded weights is wrong")
     for begin, end in _spans(len(words)):
         view = view[_decoded(view, words[begin:end], between) :]
@@ -75,9 +79,11 @@ def _spans(count: int) -> Iterator[tuple[int, int]]:
     return ((begin, min(begin + BLOCK_WORDS, count)) for begin in range(0, count, BLOCK_WORDS))
 
 
-def _sum_of(blocks: NDArray[np.uint8]) -> np.uint64:
-    total: np.uint64 = np.add.reduce(blocks.view("<u8"), dtype=np.uint64) ^ OF_NOTHING
-    return total
+def _checksum(blocks: NDArray[np.uint8], place: int) -> bytes:
+    words = blocks.view("<u8")
+    pages = np.add.reduceat(words, np.arange(0, len(words), _PAGE_WORDS)) if len(words) else words
+    total = np.dot(pages, np.arange(1, 2 * len(pages), 2, dtype=np.uint64)) ^ OF_NOTHING ^ np.uint64(place)
+    return np.array(total, "<u8").tobytes()
 
 
 def _encoded(words: Words) -> bytes:

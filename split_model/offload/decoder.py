@@ -11,7 +11,7 @@ import numpy as np
 
 from split_model.offload.buffers import aligned
 from split_model.offload.coding import BLOCK_WORDS, decode
-from split_model.offload.pieces import MOST_CODED_BYTES
+from split_model.offload.pieces import MOST_CODED_BYTES, Piece
 
 
 class Decoder:
@@ -33,16 +33,17 @@ class Decoder:
         self._free.put(room)
 
     def decode(
-        self, room: memoryview, length: int, into: memoryview, done: Callable[[float, Exception | None], object]
+        self, room: memoryview, piece: Piece, into: memoryview, done: Callable[[float, Exception | None], object]
     ) -> None:
-        """Begins to decode a piece of so many bytes in `room`, which is free afterwards. done: called on the decoder's
+        """Begins to decode a piece that was read to `room`, which is free afterwards. done: called on the decoder's
         thread with the seconds that it took, and what is wrong with the piece."""
 
         def run() -> None:
             began = perf_counter()
             damage: Exception | None = None
             try:
-                decode(np.frombuffer(room[:length], np.uint8), np.frombuffer(into, "<u2"), self._between)
+                coded = np.frombuffer(room[: piece.length], np.uint8)
+                decode(coded, np.frombuffer(into, "<u2"), self._between, piece.place)
             except Exception as error:  # Whoever uses the unit has it.
                 damage = error
             self._free.put(room)

@@ -290,7 +290,7 @@ class Loader:
                     what = "is damaged" if isinstance(damage, Damaged) else "cannot be decoded"
                     failed.append(ReadFailed(unit, self._store.path(unit), f"it {what}: {damage}"))
 
-        self._decoder.decode(room, piece.length, into, decoded)
+        self._decoder.decode(room, piece, into, decoded)
 
     def _read_piece(self, unit: Unit, offset: int, into: memoryview) -> None:
         began = perf_counter()

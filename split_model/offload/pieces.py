@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,9 @@ MOST_CODED_BYTES: Final = int(CODED_FROM_BYTES * MOST_SHARE)
 MOST_CODED_PIECES: Final = 400
 """Of a unit: their lengths stand in its file's head. A unit of more, which is over 1.6 GB, stays plain."""
 
+FORM: Final = "coded 2"
+"""What the head of a file of coded pieces says; pieces that are read otherwise have another word."""
+
 SCRATCH_BYTES: Final = 2 * (MOST_CODED_BYTES + ALIGNMENT) + BLOCK_WORDS
 """What decoding takes of memory beside the ring: the piece that is read, the one that is decoded, and half a block."""
 
@@ -40,6 +44,7 @@ class Piece:
         matrix: by its number in the unit.
         start, size: bytes in memory, counted from the matrix's first.
         at, length: bytes in the file, counted from the first behind its head; the length is `size` where it is plain.
+        place: what its checksum says of where it belongs; means nothing where it is plain.
     """
 
     matrix: int
@@ -47,6 +52,7 @@ class Piece:
     size: int
     at: int
     length: int
+    place: int = 0
 
     @property
     def coded(self) -> bool:
@@ -60,15 +66,20 @@ def plain(matrices: Sequence[UnitMatrix]) -> list[Piece]:
     return _placed(spans, [size for _, _, size in spans])
 
 
-def coded(matrices: Sequence[UnitMatrix], lengths: Any) -> list[Piece] | None:
-    """All of a unit whose form is coded; None where its pieces cannot have these lengths."""
+def places(file: int) -> Iterator[int]:
+    """Of the pieces of a file, one after the other. file: 64 bits that no other file has."""
+    return (file ^ number for number in count())
+
+
+def coded(matrices: Sequence[UnitMatrix], lengths: Any, file: int) -> list[Piece] | None:
+    """All of a unit whose form is coded; None where its pieces cannot have these lengths. file: as of `places`."""
     spans = coded_spans(matrices)
     if not isinstance(lengths, list) or len(lengths) != len(spans) or not all(type(each) is int for each in lengths):
         return None
     for length, (_, _, size) in zip(lengths, spans, strict=True):
         if (length != size and not 0 < length <= size // 4 * 3) or length % ALIGNMENT:
             return None
-    return _placed(spans, lengths)
+    return _placed(spans, lengths, file)
 
 
 def coded_spans(matrices: Sequence[UnitMatrix]) -> list[tuple[int, int, int]]:
@@ -89,24 +100,27 @@ def file_windows(matrices: Sequence[UnitMatrix], pieces: Sequence[Piece], window
         yield end - length, length
 
 
-def coded_pieces(parts: Iterable[memoryview], room: int) -> Iterator[bytes]:
-    """The pieces of a matrix as they go to the file. parts: its bytes in memory; room: see `UnitMatrix`."""
+def coded_pieces(parts: Iterable[memoryview], room: int, place: Iterator[int]) -> Iterator[bytes]:
+    """The pieces of a matrix as they go to the file.
+
+    parts: its bytes in memory; room: see `UnitMatrix`; place: what `places` goes on with.
+    """
     waiting, left = bytearray(), room
     for part in parts:
         for begin in range(0, len(part), CODED_FROM_BYTES):
             waiting += part[begin : begin + CODED_FROM_BYTES]
             while len(waiting) >= CODED_FROM_BYTES:
-                yield _shortest(waiting[:CODED_FROM_BYTES])
+                yield _shortest(waiting[:CODED_FROM_BYTES], next(place))
                 del waiting[:CODED_FROM_BYTES]
                 left -= CODED_FROM_BYTES
     if left:
         # Words that are like the others: their exponents are no escapes.
         fill = bytes(waiting[-2:])
-        yield _shortest(waiting + fill * ((left - len(waiting)) // len(fill)))
+        yield _shortest(waiting + fill * ((left - len(waiting)) // len(fill)), next(place))
 
 
-def _shortest(memory: bytearray) -> bytes:
-    found = encode(np.frombuffer(bytes(memory), "<u2"))
+def _shortest(memory: bytearray, place: int) -> bytes:
+    found = encode(np.frombuffer(bytes(memory), "<u2"), place)
     length = padded(len(found))
     return found.ljust(length, b"\0") if length <= len(memory) // 4 * 3 else bytes(memory)
 
@@ -117,9 +131,9 @@ def _spans(matrices: Sequence[UnitMatrix], most: int) -> Iterator[tuple[int, int
             yield number, start, min(most, matrix.room - start)
 
 
-def _placed(spans: Sequence[tuple[int, int, int]], lengths: Sequence[int]) -> list[Piece]:
+def _placed(spans: Sequence[tuple[int, int, int]], lengths: Sequence[int], file: int = 0) -> list[Piece]:
     found, at = [], 0
-    for (number, start, size), length in zip(spans, lengths, strict=True):
-        found.append(Piece(number, start, size, at, length))
+    for (number, start, size), length, place in zip(spans, lengths, places(file), strict=False):
+        found.append(Piece(number, start, size, at, length, place))
         at += length
     return found

@@ -25,7 +25,7 @@ from split_model.offload.disk_calls import drop_cached, has_direct, open_past_ca
 from split_model.offload.errors import DiskFull, ReadFailed
 from split_model.offload.folders import Hold, make_room, making
 from split_model.offload.layout import ALIGNMENT, Cut, UnitMatrix, unit_matrices
-from split_model.offload.pieces import MOST_CODED_PIECES, Piece, coded_spans
+from split_model.offload.pieces import FORM, MOST_CODED_PIECES, Piece, coded_spans
 from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, sound_pieces, write
 from split_model.offload.units import Unit
 
@@ -217,7 +217,7 @@ class UnitStore:
                 "turned": self._turned,
             }
             in_code = self.coded and len(coded_spans(matrices)) <= MOST_CODED_PIECES
-            said = head(of | {"form": "coded"} if in_code else of, matrices)
+            said = head(of | {"form": FORM} if in_code else of, matrices)
             name = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
             path = self._folder / f"{unit.layer}-{unit.half}-{name}.unit"
             found = self._stored[unit] = _Stored(path, said, matrices, in_code)

@@ -26,7 +26,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.offload.disk_calls import drop_cached, take_room
 from split_model.offload.errors import DiskFull
 from split_model.offload.layout import ALIGNMENT, UnitMatrix, some
-from split_model.offload.pieces import Piece, coded, coded_pieces, file_windows, plain
+from split_model.offload.pieces import Piece, coded, coded_pieces, file_windows, places, plain
 
 VERSION: Final = 1
 """Of the layout: files of another one are other files."""
@@ -68,7 +68,7 @@ def sound_pieces(
     except (ValueError, RecursionError):
         return None
     lengths = said.get("pieces") if isinstance(said, dict) else None
-    pieces = coded(matrices, lengths) if in_code else plain(matrices)
+    pieces = coded(matrices, lengths, _number(wanted)) if in_code else plain(matrices)
     if pieces is None or found.st_size != HEAD_BYTES + sum(each.length for each in pieces):
         return None
     more = {"pieces": lengths} if in_code else {}
@@ -100,11 +100,11 @@ def write(
 
     with _beside(path) as (descriptor, beside), _room(path, size):
         take_room(descriptor, size)
-        at, lengths = HEAD_BYTES, []
+        at, lengths, place = HEAD_BYTES, [], places(_number(wanted))
         for matrix in matrices:
             os.lseek(descriptor, at, os.SEEK_SET)
             if in_code:
-                for coded_piece in coded_pieces(_pieces(checkpoint, matrix, dtype), matrix.room):
+                for coded_piece in coded_pieces(_pieces(checkpoint, matrix, dtype), matrix.room, place):
                     _write_all(descriptor, memoryview(coded_piece))
                     told(len(coded_piece))
                     lengths.append(len(coded_piece))
@@ -116,7 +116,7 @@ def write(
                 at += matrix.room
         os.ftruncate(descriptor, at)
         os.fsync(descriptor)
-        pieces = coded(matrices, lengths) if in_code else plain(matrices)
+        pieces = coded(matrices, lengths, _number(wanted)) if in_code else plain(matrices)
         assert pieces is not None
         more = {"pieces": lengths} if in_code else {}
         said = json.dumps(wanted | more | {"hash": _hashed(descriptor, matrices, pieces)}).encode()
@@ -181,6 +181,11 @@ def _write_all(descriptor: int, piece: memoryview) -> None:
     done = 0
     while done < len(piece):
         done += os.write(descriptor, piece[done:])
+
+
+def _number(wanted: dict[str, Any]) -> int:
+    """64 bits for what is asked for, by which pieces of other files are told."""
+    return int.from_bytes(hashlib.sha256(json.dumps(wanted).encode()).digest()[:8], "little")
 
 
 def _hashed(descriptor: int, matrices: Sequence[UnitMatrix], pieces: Sequence[Piece]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,29 @@ def test_only_bfloat16_is_coded(checkpoint: Checkpoint) -> None:
         assert loader.counts.decoding_s == 0
 
 
-def test_a_damaged_file_fails_one_pass_and_is_made_anew(checkpoint: Checkpoint, cache: Path) -> None:
-    """Some bytes in its midst have changed, which nothing but the checksum tells."""
+def changed(file: bytes) -> bytes:
+    return file[:30_000] + b"harm" + file[30_004:]
+
+
+def pages_swapped(file: bytes) -> bytes:
+    return file[:28_672] + file[32_768:36_864] + file[28_672:32_768] + file[36_864:]
+
+
+def pieces_swapped(file: bytes) -> bytes:
+    """The third and the fourth, which are equally long."""
+    lengths = json.loads(file[:4096])["pieces"]
+    assert lengths[2] == lengths[3]
+    begin, length = 4096 + sum(lengths[:2]), lengths[2]
+    third, fourth = file[begin : begin + length], file[begin + length : begin + 2 * length]
+    return file[:begin] + fourth + third + file[begin + 2 * length :]
+
+
+@pytest.mark.parametrize("harm", [changed, pages_swapped, pieces_swapped])
+def test_a_damaged_file_fails_one_pass_and_is_made_anew(
+    harm: Callable[[bytes], bytes], checkpoint: Checkpoint, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its midst, which nothing but the checksums tell."""
+    monkeypatch.setattr(pieces_module, "CODED_FROM_BYTES", 1 << 15)
     wanted = run(stack_of(checkpoint, None))
     with loading(checkpoint, UNITS, torch.bfloat16, rings=1, coded=True) as loader:
         stack = stack_of(checkpoint, loader)
@@ -75,8 +97,7 @@ def test_a_damaged_file_fails_one_pass_and_is_made_anew(checkpoint: Checkpoint, 
         [path] = cache.glob("*/2-mlp-*.unit")
         sound = path.read_bytes()
         with open(path, "r+b") as file:
-            file.seek(30_000)
-            file.write(b"harm")
+            file.write(harm(sound))
         with pytest.raises(ReadFailed, match=r"mlp of layer 2 cannot be read from .* damaged") as failed:
             for _ in range(2):
                 run(stack)
