@@ -23,6 +23,7 @@ from typing import Any, Final
 import torch
 
 from split_model.checkpoint import Checkpoint
+from split_model.errors import BadCheckpoint
 from split_model.offload.disk_calls import drop_cached, take_room
 from split_model.offload.errors import DiskFull
 from split_model.offload.layout import ALIGNMENT, UnitMatrix, some
@@ -120,7 +121,8 @@ def write(
         assert pieces is not None
         more = {"pieces": lengths} if in_code else {}
         said = json.dumps(wanted | more | {"hash": _hashed(descriptor, matrices, pieces)}).encode()
-        assert len(said) <= HEAD_BYTES
+        if len(said) > HEAD_BYTES:
+            raise BadCheckpoint(f"{len(said)} bytes are too long a head for {path.name}; {HEAD_BYTES} are the most")
         os.pwrite(descriptor, said.ljust(HEAD_BYTES), 0)
         os.fsync(descriptor)
         drop_cached(descriptor, 0, 0)

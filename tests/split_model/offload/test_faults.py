@@ -15,10 +15,12 @@ from processes import with_paths
 from streamed_units import loading, units_of
 
 from split_model.checkpoint import Checkpoint
+from split_model.errors import BadCheckpoint
 from split_model.offload.errors import DiskFull, ReadFailed
 from split_model.offload.layout import Cut
 from split_model.offload.loader import Loader
 from split_model.offload.store import UnitStore
+from split_model.offload.unit_file import HEAD_BYTES, write
 from split_model.offload.units import Unit
 from split_model.slices import whole
 from split_model.stack import Span, Stack
@@ -146,6 +148,13 @@ def test_two_processes_at_once_make_each_file_once(checkpoint: Checkpoint, right
     assert len(list(cache.glob("*/*.unit"))) == len(UNITS) and not list(cache.glob("*/.*.part"))
     with loading(checkpoint, UNITS) as loader:
         assert torch.equal(run(streamed(checkpoint, loader)), right)
+
+
+def test_a_head_that_is_too_long_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """With nothing left: a file whose head runs into its weights is never there."""
+    with pytest.raises(BadCheckpoint, match="too long a head"):
+        write(tmp_path / "some.unit", {"of": "x" * HEAD_BYTES}, checkpoint, [], torch.float32)
+    assert not list(tmp_path.glob("*.unit")) and not list(tmp_path.glob(".*.part"))
 
 
 @pytest.fixture
