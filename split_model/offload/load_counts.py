@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True)
 class LoadCounts:
-    """What a loader has done since it was opened; two of them can be subtracted.
+    """What a loader has done since it was opened; two of them can be added and subtracted.
 
     Attributes:
         bytes_read: from the disk.
@@ -23,14 +24,11 @@ class LoadCounts:
     uses: int = 0
     decoding_s: float = 0.0
 
+    def __add__(self, other: LoadCounts) -> LoadCounts:
+        return LoadCounts(*map(operator.add, astuple(self), astuple(other)))
+
     def __sub__(self, other: LoadCounts) -> LoadCounts:
-        return LoadCounts(
-            self.bytes_read - other.bytes_read,
-            self.reading_s - other.reading_s,
-            self.waited_s - other.waited_s,
-            self.uses - other.uses,
-            self.decoding_s - other.decoding_s,
-        )
+        return LoadCounts(*map(operator.sub, astuple(self), astuple(other)))
 
     @property
     def hidden(self) -> float:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from time import monotonic, perf_counter
 from typing import Final
 
@@ -23,16 +22,14 @@ import torch
 
 from split_model.checkpoint import Checkpoint
 from split_model.offload.buffers import aligned, view_of
-from split_model.offload.coding import Damaged
-from split_model.offload.decoder import Decoder
-from split_model.offload.errors import DiskSilent, LoaderClosed, ReadFailed
+from split_model.offload.errors import DiskSilent
 from split_model.offload.layout import Cut
 from split_model.offload.lent import LentMatrix
 from split_model.offload.load_counts import LoadCounts
-from split_model.offload.pieces import SCRATCH_BYTES, Piece
 from split_model.offload.ring import Ring
 from split_model.offload.slots import Slot, Slots
 from split_model.offload.store import CutOf, Progress, UnitStore
+from split_model.offload.unit_reader import UnitReader
 from split_model.offload.units import Unit
 
 SILENT_S: Final = 30.0
@@ -48,20 +45,15 @@ class Loader:
     def __init__(
         self, store: UnitStore, units: Sequence[Unit], dtype: torch.dtype, ring_bytes: int, ahead: bool = True
     ) -> None:
-        """units: in the order of use, each once. ahead: whether they are read before they are asked for; else who uses
-        one waits for all of it. Raises ValueError unless each fits the ring."""
+        """units: in the order of use, each once, none larger than the ring. ahead: whether they are read before they
+        are asked for; else who uses one waits for all of it."""
         self._store, self._dtype = store, dtype
-        self._check(units, ring_bytes)
         self._memory = aligned(ring_bytes)
         self._bytes = self._memory.numpy().data
-        self._decoder = Decoder() if store.coded else None
-        self._damaged: list[Unit] = []
+        self._reader = UnitReader(store)
         self._slots = Slots(Ring(ring_bytes), units, ahead)
         self._lent: dict[Unit, list[LentMatrix]] = {}
         self._changed = threading.Condition()
-        self._closed = False
-        self._alive_at = monotonic()
-        self._counts = LoadCounts()
         self._thread = threading.Thread(target=self._read_ahead, name="loader", daemon=True)
         self._thread.start()
 
@@ -84,6 +76,7 @@ class Loader:
         Raises BadCheckpoint, DiskFull, ReadFailed; ValueError unless each unit is there once and fits the ring.
         """
         store = UnitStore(checkpoint, dtype, cut, coded=coded)
+        _check(store, units, ring_bytes)
         store.make(units, progress)
         return cls(store, units, dtype, ring_bytes, ahead)
 
@@ -95,13 +88,12 @@ class Loader:
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers."""
-        return self._slots.ring.size + (SCRATCH_BYTES if self._decoder is not None else 0)
+        return self._slots.ring.size + self._reader.nbytes
 
     @property
     def counts(self) -> LoadCounts:
         """See `LoadCounts`."""
-        with self._changed:
-            return self._counts
+        return self._reader.counts
 
     def matrices(self, unit: Unit, biases: Sequence[torch.Tensor | None]) -> list[LentMatrix]:
         """The matrices of a unit, in the order of `LayerParts.stacked`, with these biases. They multiply while it is
@@ -147,14 +139,14 @@ class Loader:
 
     def make(self, units: Sequence[Unit]) -> None:
         """Repacks what is new to the disk, for an order that may follow; on any thread. Raises as `open`."""
-        self._store.make(units, self._while_open)
+        self._store.make(units, self._reader.check_open)
 
     def follow(self, units: Sequence[Unit]) -> None:
         """Another order from the next use on; while none is used. Repacks what is new to the disk.
 
         Raises as `open`.
         """
-        self._check(units, self._slots.ring.size)
+        _check(self._store, units, self._slots.ring.size)
         there = set(self.units)
         self._store.make([unit for unit in units if unit not in there])
         with self._changed:
@@ -165,18 +157,11 @@ class Loader:
     def close(self) -> None:
         """Reads no more, waits for the reader a few seconds at most, and gives the memory back. Safe to call twice."""
         with self._changed:
-            self._closed = True
+            self._reader.closed.set()
             self._changed.notify_all()
         self._thread.join(CLOSE_WITHIN_S)
         if not self._thread.is_alive():
             self._memory, self._bytes = torch.empty(0, dtype=torch.uint8), memoryview(b"")
-
-    def _check(self, units: Sequence[Unit], ring_bytes: int) -> None:
-        if len(set(units)) != len(units):
-            raise ValueError("a unit is used twice in a pass; name each once")
-        largest = max((sum(each.room for each in self._store.matrices(unit)) for unit in units), default=0)
-        if largest > ring_bytes:
-            raise ValueError(f"a ring of {ring_bytes} bytes has no room for a unit of {largest}")
 
     # ---- whoever computes ----
 
@@ -187,18 +172,14 @@ class Loader:
             self._changed.notify_all()
             asked_at = monotonic()
             while slot is None or slot.state == "reading":
-                if self._closed:
-                    raise LoaderClosed("the loader is closed")
-                left = max(asked_at, self._alive_at) + SILENT_S - monotonic()
+                self._reader.check_open()
+                left = max(asked_at, self._reader.alive_at) + SILENT_S - monotonic()
                 if left <= 0:
                     raise DiskSilent(unit, self._store.path(unit), f"nothing has come for {SILENT_S:.0f} s")
                 self._changed.wait(left)
                 slot = self._slots.next_of(unit)
-            if self._closed:
-                raise LoaderClosed("the loader is closed")
-            waited = perf_counter() - began
-            counts = self._counts
-            self._counts = replace(counts, waited_s=counts.waited_s + waited, uses=counts.uses + 1)
+            self._reader.check_open()
+            self._reader.count(LoadCounts(waited_s=perf_counter() - began, uses=1))
             if slot.error is not None:
                 self._slots.drop_ahead()
                 self._changed.notify_all()
@@ -228,19 +209,14 @@ class Loader:
             while (slot := self._begin()) is not None:
                 self._fill(slot)
         finally:
-            self._store.close()
-            if self._decoder is not None:
-                self._decoder.close()
+            self._reader.close()
 
     def _begin(self) -> Slot | None:
         """The next slot to fill; None when closed."""
         with self._changed:
-            while not self._closed:
+            while not self._reader.closed.is_set():
                 slot = self._slots.begin(self._rooms)
                 if slot is not None:
-                    self._alive_at = monotonic()
-                    while self._damaged:
-                        self._store.discard(self._damaged.pop())
                     return slot
                 self._changed.wait()
             return None
@@ -249,64 +225,18 @@ class Loader:
         return [matrix.room for matrix in self._store.matrices(unit)]
 
     def _fill(self, slot: Slot) -> None:
-        failed: list[Exception] = []
-        try:
-            for piece in self._store.pieces(slot.unit, self._is_alive):
-                if slot.dropped or self._closed:
-                    break
-                start = slot.starts[piece.matrix] + piece.start
-                into = self._bytes[start : start + piece.size]
-                if piece.coded:
-                    self._read_coded(slot.unit, piece, into, failed)
-                else:
-                    self._read_piece(slot.unit, piece.at, into)
-        except Exception as caught:  # Whoever uses the unit has it.
-            failed.append(caught)
-        if self._decoder is None:
-            self._filled(slot, failed)
-        else:
-            self._decoder.then(lambda: self._filled(slot, failed))
-
-    def _filled(self, slot: Slot, failed: list[Exception]) -> None:
-        with self._changed:
-            self._slots.filled(slot, failed[0] if failed else None)
-            self._changed.notify_all()
-
-    def _read_coded(self, unit: Unit, piece: Piece, into: memoryview, failed: list[Exception]) -> None:
-        assert self._decoder is not None
-        room = self._decoder.room()
-        try:
-            self._read_piece(unit, piece.at, room[: piece.length])
-        except BaseException:
-            self._decoder.give_back(room)
-            raise
-
-        def decoded(seconds: float, damage: Exception | None) -> None:
+        def filled(error: Exception | None) -> None:
             with self._changed:
-                self._counts = replace(self._counts, decoding_s=self._counts.decoding_s + seconds)
-                if isinstance(damage, Damaged):
-                    self._damaged.append(unit)
-                if damage is not None:
-                    what = "is damaged" if isinstance(damage, Damaged) else "cannot be decoded"
-                    failed.append(ReadFailed(unit, self._store.path(unit), f"it {what}: {damage}"))
+                self._slots.filled(slot, error)
+                self._changed.notify_all()
 
-        self._decoder.decode(room, piece, into, decoded)
+        self._reader.fill(slot.unit, slot.starts, self._bytes, lambda: not slot.dropped, filled)
 
-    def _read_piece(self, unit: Unit, offset: int, into: memoryview) -> None:
-        began = perf_counter()
-        self._store.read(unit, offset, into, self._is_alive)
-        seconds = perf_counter() - began
-        with self._changed:
-            self._alive_at = monotonic()
-            counts = self._counts
-            read, reading_s = counts.bytes_read + len(into), counts.reading_s + seconds
-            self._counts = replace(counts, bytes_read=read, reading_s=reading_s)
 
-    def _is_alive(self, done: int = 0, of: int = 0) -> None:
-        self._while_open()
-        self._alive_at = monotonic()
-
-    def _while_open(self, done: int = 0, of: int = 0) -> None:
-        """Raises LoaderClosed, for whoever makes files or waits to."""
-        if self._closed:
-            raise LoaderClosed("the loader is closed")
+def _check(store: UnitStore, units: Sequence[Unit], ring_bytes: int) -> None:
+    """Raises ValueError unless each unit is there once and fits the ring."""
+    if len(set(units)) != len(units):
+        raise ValueError("a unit is used twice in a pass; name each once")
+    largest = max((sum(each.room for each in store.matrices(unit)) for unit in units), default=0)
+    if largest > ring_bytes:
+        raise ValueError(f"a ring of {ring_bytes} bytes has no room for a unit of {largest}")

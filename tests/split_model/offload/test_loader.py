@@ -122,12 +122,13 @@ def test_what_has_no_room_together_is_not_held(checkpoint: Checkpoint) -> None:
         pass
 
 
-def test_a_ring_below_the_largest_unit_and_units_named_twice_are_refused(checkpoint: Checkpoint) -> None:
-    """And one that is not streamed cannot be used."""
+def test_a_ring_below_the_largest_unit_and_units_named_twice_are_refused(checkpoint: Checkpoint, cache: Path) -> None:
+    """Before anything is repacked. And one that is not streamed cannot be used."""
     with pytest.raises(ValueError, match="no room for a unit"):
         Loader.open(checkpoint, UNITS, torch.float32, 4096)
     with pytest.raises(ValueError, match="twice"):
         Loader.open(checkpoint, [*UNITS, UNITS[0]], torch.float32, 1 << 20)
+    assert not cache.exists()
     with (
         loading(checkpoint, UNITS[:2]) as loader,
         pytest.raises(ValueError, match="none of the units"),
