@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import PortalGroup, build_group
-from device_agent.build_reader import build_reader, check_translates, kind_of, memory_of
+from device_agent.build_reader import Kind, build_reader, check_translates, kind_of, memory_of
 from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
@@ -66,8 +67,14 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
             drafter, or no group can run this.
     """
     kind = kind_of(config.model)
-    if kind == "reads":
-        return build_reader(config)
+    with ExitStack() as opened:
+        device = build_reader(config, opened) if kind == "reads" else _writer(config, kind, load, opened)
+        opened.pop_all()
+    return device
+
+
+def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitStack) -> Device:
+    """Of a model that writes. opened: closed by the caller where something fails here."""
     if kind == "translates":
         check_translates(config)
     if config.mode == "u-small" and config.draft[0] in KINDS:
@@ -111,6 +118,8 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
         except BudgetTooSmall as error:
             raise too_little(error, positions) from error
         loader = load_apart(lambda: loader_of(checkpoint, dtype, stays, config.code_weights == "auto"))
+        if loader is not None:
+            opened.callback(loader.close)
     if config.mode == "lime" and not config.draft and not split and kind == "writes":
         drafts, split = short.beside(bytes_of("--memory", config.memory))
     if whole:

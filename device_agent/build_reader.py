@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -84,8 +85,8 @@ def memory_of(config: DeviceConfig) -> int:
     return 0 if mode.group else memory
 
 
-def build_reader(config: DeviceConfig) -> Device:
-    """Load it and connect the pieces; nothing is dialled yet.
+def build_reader(config: DeviceConfig, opened: ExitStack) -> Device:
+    """Load it and connect the pieces; nothing is dialled yet. opened: closed by the caller where something fails here.
 
     Raises:
         ModelError: the checkpoint is missing, broken or not supported.
@@ -109,7 +110,8 @@ def build_reader(config: DeviceConfig) -> Device:
     name = config.name or f"device-{secrets.token_hex(4)}"
     compute = Compute()
     group = build_group(config, name, checkpoint, whole(spec)) if mode.group else None
-    reader, loaded_bytes, loader = _reader(config, checkpoint, compute, group.submodel if group is not None else None)
+    elsewhere = group.submodel if group is not None else None
+    reader, loaded_bytes, loader = _reader(config, checkpoint, compute, elsewhere, opened)
     longest = min(spec.max_positions, reader.submodel.max_rows, config.max_model_len or spec.max_positions)
     model = ServedReader(
         reader=reader,
@@ -128,7 +130,11 @@ def build_reader(config: DeviceConfig) -> Device:
 
 
 def _reader(
-    config: DeviceConfig, checkpoint: Checkpoint, compute: Compute, elsewhere: ReadingSubmodel | None
+    config: DeviceConfig,
+    checkpoint: Checkpoint,
+    compute: Compute,
+    elsewhere: ReadingSubmodel | None,
+    opened: ExitStack,
 ) -> tuple[Reader, int, Loader | None]:
     """What reads, the bytes loaded for it here, and what loads the rest; its layers where nobody has them
     ``elsewhere``."""
@@ -145,6 +151,8 @@ def _reader(
             except BudgetTooSmall as error:
                 raise too_little(error, rows) from error
             loader = load_apart(lambda: loader_of(checkpoint, dtype, stays, config.code_weights == "auto"))
+            if loader is not None:
+                opened.callback(loader.close)
         encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device, loader))
         here = LocalReadingSubmodel(encoder.stack, compute)
         loaded_bytes = encoder.loaded_bytes + (0 if loader is None else loader.nbytes)

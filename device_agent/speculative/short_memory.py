@@ -60,8 +60,12 @@ class ShortMemory:
         Raises:
             BudgetTooSmall: not even the least has room.
         """
-        given = self.checkpoint.spec, self.dtype, budget - self.drafter_bytes(words)
-        return residence_within(*given, positions=self.positions, rows=rows, first_layer=split)
+        drafters = self.drafter_bytes(words)
+        given = self.checkpoint.spec, self.dtype, budget - drafters
+        try:
+            return residence_within(*given, positions=self.positions, rows=rows, first_layer=split)
+        except BudgetTooSmall as error:
+            raise BudgetTooSmall(error.needed + drafters, budget) from None
 
     def drafted(self, budget: int, rows: int) -> tuple[tuple[str, ...], int, Residence]:
         """The same where nobody says what drafts: ``--draft``, ``--split`` and what stays. None drafts where all stays.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ from device_agent.speculative.way import DraftingWay, Tally
 from drafting.choosing import Chooser
 from service.modes import NO_DRAFT
 from split_model.checkpoint import Checkpoint
+from split_model.encoder import Encoder
+from split_model.errors import ModelError
+from split_model.offload.budget import BudgetTooSmall
 from split_model.sampling import SamplingParams
 from split_model.slices import slice_bytes, whole
 
@@ -121,6 +125,41 @@ def test_what_is_missing_is_said_with_what_to_do() -> None:
     config = DeviceConfig(model=str(DEMO), mode="local", memory="100kB", max_model_len=64)
     with pytest.raises(ValueError, match=r"--memory is too little: .* MB are needed at least.*--max-model-len"):
         build(config)
+
+
+def test_what_is_said_to_be_needed_is_enough() -> None:
+    """Drafters included, of the memory that was given."""
+    short = ShortMemory(Checkpoint.open(DEMO), "float32", DEMO / "drafters", 64)
+    with pytest.raises(BudgetTooSmall) as too_small:
+        short.alone(5_000_000, 64, ("hybrid",), 2)
+    assert too_small.value.budget == 5_000_000
+    assert short.alone(too_small.value.needed, 64, ("hybrid",), 2).streamed
+    with pytest.raises(BudgetTooSmall):
+        short.alone(too_small.value.needed - 1, 64, ("hybrid",), 2)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_where_building_fails_nothing_is_read_on(reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread of a loader goes on behind the error."""
+    before, broken = threading.enumerate(), ModelError("broken")
+
+    def fails(*args: object) -> None:
+        raise broken
+
+    if reads:
+        folder = text_model("bert", tmp_path / "bert", hidden_size=96, intermediate_size=768, num_hidden_layers=8)
+        spec = Checkpoint.open(folder, None).spec
+        memory = slice_bytes(spec, whole(spec), torch.float32) // 2 + 4_500_000
+        monkeypatch.setattr(Encoder, "load", fails)
+    else:
+        folder, memory = DEMO, 36_000_000
+    config = DeviceConfig(
+        model=str(folder), mode="local", device="cpu", memory=f"{memory / 1000:.3f}kB", max_model_len=64
+    )
+    with pytest.raises(ModelError) as raised:
+        build(config, load=fails)  # type: ignore[arg-type]
+    assert raised.value is broken
+    assert not [thread for thread in threading.enumerate() if thread.name == "loader" and thread not in before]
 
 
 @pytest.mark.parametrize(
