@@ -5,7 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from time import perf_counter
@@ -29,13 +30,17 @@ def measured_read(folder: Path) -> float:
     Raises OSError where nothing can be written or read there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=folder, prefix="measured-") as file:
+    with NamedTemporaryFile(dir=folder, prefix="measured-", delete=False) as file, ExitStack() as stack:
+        try:
+            reading = _opened(Path(file.name), stack)
+        finally:
+            os.unlink(file.name)  # Nothing is left of it, even where this process is killed.
         some = os.urandom(PIECE_BYTES)
         for _ in range(PIECES):
             file.write(some)
         file.flush()
         os.fsync(file.fileno())
-        pieces = _pieces(Path(file.name))
+        pieces = _pieces(reading)
         next(pieces)
         began, total = perf_counter(), 0
         for count in pieces:
@@ -46,30 +51,38 @@ def measured_read(folder: Path) -> float:
         return total / max(perf_counter() - began, 1e-9)
 
 
-def _pieces(file: Path) -> Generator[int, None, None]:
-    """Reads a file again and again; the bytes of each read."""
-    with mmap.mmap(-1, PIECE_BYTES) as buffer:
-        descriptor, direct = _opened(file, buffer)
-        try:
-            while True:
-                offset = 0
-                if not direct:
-                    drop_cached(descriptor, 0, 0)
-                while count := read_into(descriptor, buffer, offset):
-                    yield count
-                    offset += count
-        finally:
-            os.close(descriptor)
+@dataclass(frozen=True)
+class _Reading:
+    """Descriptors of one file. direct: for direct reads; None where it cannot be opened so."""
+
+    direct: int | None
+    plain: int
 
 
-def _opened(file: Path, buffer: mmap.mmap) -> tuple[int, bool]:
-    """For direct reads where the first one works so."""
+def _opened(file: Path, stack: ExitStack) -> _Reading:
+    """Until the stack ends. Raises OSError."""
+    direct: int | None = None
     if has_direct():
         with suppress(OSError):
-            descriptor = open_past_cache(file, direct=True)
-            try:
-                read_into(descriptor, buffer, 0)
-                return descriptor, True
-            except OSError:
-                os.close(descriptor)
-    return open_past_cache(file, direct=False), False
+            direct = open_past_cache(file, direct=True)
+            stack.callback(os.close, direct)
+    plain = open_past_cache(file, direct=False)
+    stack.callback(os.close, plain)
+    return _Reading(direct, plain)
+
+
+def _pieces(reading: _Reading) -> Generator[int, None, None]:
+    """Reads a file again and again, directly where the first read works so; the bytes of each read."""
+    with mmap.mmap(-1, PIECE_BYTES) as buffer:
+        descriptor = reading.plain
+        if reading.direct is not None:
+            with suppress(OSError):
+                read_into(reading.direct, buffer, 0)
+                descriptor = reading.direct
+        while True:
+            offset = 0
+            if descriptor == reading.plain:
+                drop_cached(descriptor, 0, 0)
+            while count := read_into(descriptor, buffer, offset):
+                yield count
+                offset += count
