@@ -43,7 +43,7 @@ def kept_beside(moving: Callable[[], Callable[[], bool]], begin: Callable[[], ob
     """The same beside real transfers, by turns. Computes on this thread.
 
     moving: begins some, and returns what says whether they are done. begin: called before each turn, as everyone
-        begins together. seconds: of products alone, in all turns.
+        begins together. seconds: of products alone, in each of `TURNS` / 2 turns.
     """
     rows, matrix = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
     functional.linear(rows, matrix)

@@ -64,7 +64,7 @@ ONE_SHOT_UPTO: Final = 262144
 """More is never sent in one shot, so it is not measured so either."""
 
 BESIDE_S: Final = 0.2
-"""For so long products are measured alone, and beside gathers, which may take somewhat longer."""
+"""For so long products are measured alone, and then beside gathers, which may take somewhat longer; in each turn."""
 
 _PING, _HEAD, _PAYLOAD, _DONE = range(8, 12)
 """Tags: none of those that steps use."""
