@@ -6,11 +6,8 @@ in the order in which it is streamed, is there from the first cell on.
 
 from __future__ import annotations
 
-import json
-import queue
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -18,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from bench.edge.job import PORT, SECRET
+from bench.edge.job import PORT
 from bench.streamed.portal import Job, Result
+from bench.streamed.told import PIPES, DeviceFailed, Told, member_environment
 from bench.testbed import scenario as scenarios
 from bench.testbed.bed import Testbed
-from bench.testbed.processes import environment
 from bench.testbed.scenario import load
 
 SCENARIO = Path(str(scenarios.__file__)).parent / "scenarios" / "lime.toml"
@@ -32,10 +29,6 @@ SPARE = 96 << 20
 
 IDLE_FOR_S = 2.0
 """A process that has used no CPU for so long has begun."""
-
-
-class DeviceFailed(RuntimeError):
-    """A device has ended or says nothing; the message says which."""
 
 
 class Setting:
@@ -65,10 +58,8 @@ class Setting:
             log = stack.enter_context((self._folder / "devices.log").open("ab"))
             where = self._bed.port(self.names[0]).address
             words = ["bench.streamed.portal", where, str(self._checkpoint), str(self._budgets[0])]
-            popen: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            self._portal = self._spawn(self.names[0], words, stderr=log, **popen)
-            self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-            threading.Thread(target=self._read, daemon=True).start()
+            portal = self._spawn(self.names[0], words, stderr=log, **PIPES)
+            self._portal = Told(portal, "the portal", self._folder)
             joining = ["device_agent.group.member", "--join", f"{where}:{PORT}", "--model", str(self._checkpoint)]
             others = [
                 self._spawn(
@@ -79,11 +70,11 @@ class Setting:
                 )
                 for name, budget in list(zip(self.names, self._budgets, strict=True))[1:]
             ]
-            self._hear(READY_WITHIN_S)
+            self._portal.hear(READY_WITHIN_S)
             for process in others:
                 _await_idle(process)
             for name, process, budget, cores in zip(
-                self.names, [self._portal, *others], self._budgets, self._cores, strict=True
+                self.names, [portal, *others], self._budgets, self._cores, strict=True
             ):
                 self._pids.append(process.pid)
                 self.limits.append(resident(process.pid) + budget + SPARE)
@@ -103,12 +94,10 @@ class Setting:
 
     def run(self, job: Job, step: Callable[[int], object] = lambda number: None) -> Result:
         """One job; ``step`` is called behind each token of its first session. Raises DeviceFailed."""
-        assert self._portal.stdin is not None
         for pid in self._pids:
             _forget_peak(pid)
-        self._portal.stdin.write(msgspec.json.encode(job).decode() + "\n")
-        self._portal.stdin.flush()
-        while "step" in (said := self._hear(JOB_WITHIN_S)):
+        self._portal.say(job)
+        while "step" in (said := self._portal.hear(JOB_WITHIN_S)):
             step(said["step"])
         return msgspec.convert(said, Result)
 
@@ -117,25 +106,8 @@ class Setting:
         return [_status(pid, "VmHWM") for pid in self._pids]
 
     def _spawn(self, name: str, words: Sequence[str], **popen: Any) -> subprocess.Popen[str]:
-        home = {"HOME": str(self._bed.disk(name)), "XDG_CACHE_HOME": str(self._bed.disk(name)), "OMP_NUM_THREADS": "1"}
-        more = environment({**home, "TRILBY_GROUP_KEY": SECRET})
-        return self._bed.spawn(name, [sys.executable, "-m", *words], env=more, **popen)
-
-    def _read(self) -> None:
-        assert self._portal.stdout is not None
-        for line in self._portal.stdout:
-            self._lines.put(line)
-        self._lines.put("")
-
-    def _hear(self, within_s: float) -> dict[str, Any]:
-        try:
-            line = self._lines.get(timeout=within_s)
-        except queue.Empty:
-            raise DeviceFailed(f"the portal has said nothing for {within_s:g} s; see {self._folder}") from None
-        if not line:
-            raise DeviceFailed(f"the portal has ended; see {self._folder}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        words = [sys.executable, "-m", *words]
+        return self._bed.spawn(name, words, env=member_environment(self._bed, name), **popen)
 
 
 def _await_idle(process: subprocess.Popen[str]) -> None:

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import queue
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import msgspec
 from bench.draft_texts import Text, foreign, held_out
@@ -28,11 +26,11 @@ from bench.edge.job import PORT, SECRET
 from bench.page import ROOT
 from bench.streamed.drafted_portal import Job, Result, Said
 from bench.streamed.page import DRAFTED
+from bench.streamed.told import PIPES, Told, member_environment
 from bench.testbed import scenario as scenarios
 from bench.testbed.bed import Testbed
 from bench.testbed.own_disk import disk_obstacle
 from bench.testbed.possible import obstacle
-from bench.testbed.processes import environment
 from bench.testbed.scenario import load
 from checkpoints import DATA, DEMO
 
@@ -123,15 +121,12 @@ def wrong(answers: Sequence[Said], truths: Sequence[Text]) -> int:
 class DraftedDevices:
     """Devices of a mode, each a process or none: the first one answers jobs."""
 
-    def __init__(self, bed: Testbed, mode: str, folder: Path) -> None:
-        self._mode, self._bed, self._folder = mode, bed, folder
+    def __init__(self, bed: Testbed, mode: str, folder: Path, log: IO[bytes]) -> None:
+        """log: of all of them, in ``folder``."""
+        self._bed, self._log = bed, log
         self.names = [f"device-{number}" for number in range(1, len(MEMORY[mode]) + 1)]
-        self._log = (folder / f"{mode}.log").open("ab")
-        self._portal = self._spawn(
-            self.names[0], ["bench.streamed.drafted_portal"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        portal = self._spawn(self.names[0], ["bench.streamed.drafted_portal"], **PIPES)
+        self._portal = Told(portal, "the device", folder)
         where = bed.port(self.names[0]).address
         self._settings: dict[str, Any] = {
             "model": str(DEMO),
@@ -145,47 +140,28 @@ class DraftedDevices:
             for name, memory in list(zip(self.names, MEMORY[mode], strict=True))[1:]:
                 words = ["device_agent.group.member", "--join", f"{where}:{PORT}", "--model", str(DEMO)]
                 self._spawn(name, [*words, "--name", name, "--threads", "1", "--memory", memory], stdout=self._log)
-        self._hear()
+        self._portal.hear(WITHIN_S)
         for name in self.names:
             bed.host(name).set_cores(CORES)
 
     def run(self, cell: Cell, prompts: Sequence[Sequence[int]]) -> Result:
-        """One cell. Raises RuntimeError where the process has ended."""
+        """One cell. Raises DeviceFailed."""
         settings = self._settings | ({"draft": [cell.draft]} if cell.draft else {})
         job = Job(settings, [list(each) for each in prompts], NEW, cell.sessions)
-        assert self._portal.stdin is not None
-        self._portal.stdin.write(msgspec.json.encode(job).decode() + "\n")
-        self._portal.stdin.flush()
-        return msgspec.convert(self._hear(), Result)
+        self._portal.say(job)
+        return msgspec.convert(self._portal.hear(WITHIN_S), Result)
 
     def _spawn(self, name: str, words: Sequence[str], **popen: Any) -> subprocess.Popen[str]:
-        home = {"HOME": str(self._bed.disk(name)), "XDG_CACHE_HOME": str(self._bed.disk(name)), "OMP_NUM_THREADS": "1"}
-        more = environment({**home, "TRILBY_GROUP_KEY": SECRET})
-        return self._bed.spawn(name, [sys.executable, "-m", *words], env=more, stderr=self._log, **popen)
-
-    def _read(self) -> None:
-        assert self._portal.stdout is not None
-        for line in self._portal.stdout:
-            self._lines.put(line)
-        self._lines.put("")
-
-    def _hear(self) -> dict[str, Any]:
-        try:
-            line = self._lines.get(timeout=WITHIN_S)
-        except queue.Empty:
-            raise RuntimeError(f"nothing was said for {WITHIN_S:g} s; see {self._folder}") from None
-        if not line:
-            raise RuntimeError(f"the device has ended; see {self._folder}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        own = member_environment(self._bed, name)
+        return self._bed.spawn(name, [sys.executable, "-m", *words], env=own, stderr=self._log, **popen)
 
 
 @contextmanager
 def devices(mode: str, folder: Path) -> Iterator[DraftedDevices]:
     """While inside, the devices of a mode are there."""
     variables = {"mb_s": "0", "disk_mb_s": DISK_MB_S[mode]}
-    with Testbed(load(SCENARIO, variables), folder) as bed:
-        yield DraftedDevices(bed, mode, folder)
+    with (folder / f"{mode}.log").open("ab") as log, Testbed(load(SCENARIO, variables), folder) as bed:
+        yield DraftedDevices(bed, mode, folder, log)
 
 
 def measure(cells: Sequence[Cell], folder: Path, each: int) -> None:

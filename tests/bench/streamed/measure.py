@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import torch
 from bench.streamed.alone import run_alone
-from bench.streamed.bed import DeviceFailed, Setting
+from bench.streamed.bed import Setting
 from bench.streamed.cases import (
     LEAST,
     MODELS,
@@ -28,6 +28,7 @@ from bench.streamed.cases import (
 )
 from bench.streamed.methods import METHODS
 from bench.streamed.portal import Job, Result
+from bench.streamed.told import DeviceFailed
 
 from split_model.checkpoint import Checkpoint
 from split_model.slices import held_bytes, whole
