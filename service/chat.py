@@ -12,6 +12,7 @@ import click
 import httpx
 
 from service.settings import setting, settings_command
+from service.waiting import missing, wait_until_there
 
 CONNECT_WITHIN_S = 10.0
 SILENT_WITHIN_S = 120.0
@@ -52,7 +53,7 @@ def run(config: ChatConfig) -> None:
     interactive = sys.stdin.isatty()
     with httpx.Client(base_url=config.url.rstrip("/"), headers=headers, timeout=timeout, trust_env=False) as client:
         try:
-            model = config.model or _first_model(client)
+            model = _model(client, config.model)
         except ServerError as error:
             raise SystemExit(str(error)) from error
         if interactive:
@@ -159,7 +160,30 @@ def answer(
         raise ServerError(NOT_OPENAI) from error
 
 
-def _first_model(client: httpx.Client) -> str:
+def _model(client: httpx.Client, wanted: str) -> str:
+    """The model that is meant, once it can be asked. Raises ServerError where it cannot for long."""
+    first = ""
+
+    def look() -> str:
+        nonlocal first
+        try:
+            cards = _cards(client)
+            first = str(cards[0]["id"]) if cards else ""
+            return missing(cards, wanted)
+        except (KeyError, TypeError) as error:
+            raise ServerError(NOT_OPENAI) from error
+        except ServerError:
+            if wanted:  # Some servers list no models; whether it has this one its answer says.
+                return ""
+            raise
+
+    lacking = wait_until_there(look, lambda line: click.echo(f"{line} Waiting; Ctrl-C ends it.", err=True))
+    if lacking:
+        raise ServerError(lacking)
+    return wanted or first
+
+
+def _cards(client: httpx.Client) -> list[dict[str, Any]]:
     try:
         response = client.get("/models")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -167,12 +191,9 @@ def _first_model(client: httpx.Client) -> str:
     if response.status_code != 200:
         raise ServerError(_why(response))
     try:
-        names = [str(model["id"]) for model in response.json()["data"]]
+        return [dict(card) for card in response.json()["data"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ServerError(NOT_OPENAI) from error
-    if not names:
-        raise ServerError("The server has no model now: is a device connected? (trilby device --gateway …)")
-    return names[0]
 
 
 def _why(response: httpx.Response) -> str:
