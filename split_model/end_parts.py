@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from split_model.errors import UnsupportedModel
 from split_model.spec import ModelSpec
 from split_model.weight_parts import Maker, Parts, WeightPart
 
@@ -41,18 +40,6 @@ class HeadParts(Parts):
     norm_bias: WeightPart | None
     project: WeightPart | None  # [embedding_size, hidden]
     matrix: WeightPart  # [vocab, embedding_size]: the embedding's where they are tied
-
-
-@dataclass(frozen=True)
-class MaskedParts(Parts):
-    """What an encoder says of masked tokens, in files that have it."""
-
-    transform: WeightPart  # [hidden, hidden]
-    transform_bias: WeightPart | None
-    norm: WeightPart | None  # [hidden]
-    norm_bias: WeightPart | None
-    matrix: WeightPart  # [vocab, hidden]: the embedding's where the file has none
-    bias: WeightPart  # [vocab]
 
 
 @dataclass(frozen=True)
@@ -119,20 +106,6 @@ def pool_parts(spec: ModelSpec) -> PoolParts:
         *make.norm(spec.names.final_norm, hidden, spec.final_norm),
         *matrix(spec.names.pooler, pooled, hidden),
         *matrix(spec.names.classifier, spec.labels, pooled or hidden),
-    )
-
-
-def masked_parts(spec: ModelSpec) -> MaskedParts:
-    """What makes logits of the vocabulary of an encoder's rows. Raises UnsupportedModel for a family without that."""
-    make, names, hidden = Maker(spec, ""), spec.names, spec.hidden_size
-    if not names.masked_transform:
-        raise UnsupportedModel(f"a {spec.model_type} model does not say what masked tokens may be")
-    return MaskedParts(
-        make.outputs(names.masked_transform, hidden, hidden, None),
-        make.bias(names.masked_transform, hidden, None, True),
-        *make.norm(names.masked_norm, hidden, True),
-        WeightPart(names.masked_head, (spec.vocab_size, hidden)),
-        WeightPart(names.masked_bias, (spec.vocab_size,)),
     )
 
 

@@ -30,10 +30,6 @@ NAMES = Names(
     embedding_norm="bert.embeddings.LayerNorm",
     pooler="bert.pooler.dense",
     classifier="classifier",
-    masked_transform="cls.predictions.transform.dense",
-    masked_norm="cls.predictions.transform.LayerNorm",
-    masked_head="cls.predictions.decoder.weight",
-    masked_bias="cls.predictions.decoder.bias",
     renamings=(
         (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")),
         (("cls.predictions.decoder.bias", "cls.predictions.bias"),),
@@ -42,7 +38,7 @@ NAMES = Names(
 
 CLASSIFIER = "BertForSequenceClassification"
 POOLED = ("BertModel", "BertForPreTraining", "BertForNextSentencePrediction")
-NOT_POOLED = ("BertForMaskedLM",)  # What it says of masked tokens is `split_model.masked`'s affair.
+NOT_POOLED = ("BertForMaskedLM",)
 
 _DEFAULTS = {
     "vocab_size": 30522,

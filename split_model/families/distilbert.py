@@ -29,10 +29,6 @@ NAMES = Names(
     embedding_norm="distilbert.embeddings.LayerNorm",
     pooler="pre_classifier",
     classifier="classifier",
-    masked_transform="vocab_transform",
-    masked_norm="vocab_layer_norm",
-    masked_head="vocab_projector.weight",
-    masked_bias="vocab_projector.bias",
 )
 
 CLASSIFIER = "DistilBertForSequenceClassification"

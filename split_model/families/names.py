@@ -60,9 +60,5 @@ class Names:
     first_row: str = ""
     pooler: str = ""
     classifier: str = ""
-    masked_transform: str = ""
-    masked_norm: str = ""
-    masked_head: str = ""
-    masked_bias: str = ""
     turned: bool = False
     renamings: tuple[Renaming, ...] = ()

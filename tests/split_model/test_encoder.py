@@ -15,12 +15,11 @@ from tiny_models import READER_NAMES, build_tiny
 
 from split_model.checkpoint import Checkpoint
 from split_model.encoder import Encoder
-from split_model.errors import BadCheckpoint, UnsupportedModel
-from split_model.masked import MaskedHead
+from split_model.errors import UnsupportedModel
 from split_model.reference import Reference
 from split_model.sequences import Sequences
 from split_model.slices import Slice, shards, slice_bytes, whole
-from split_model.stack import Embedding, Span, Stack
+from split_model.stack import Span, Stack
 
 TOLERANCE = 1e-4
 
@@ -176,25 +175,3 @@ def test_who_writes_text_takes_no_reader(folder: Path, tmp_path: Path) -> None:
         Reference.load(folder)
     with pytest.raises(UnsupportedModel, match="llama model writes on"):
         Encoder.load(build_tiny("llama", tmp_path))
-
-
-@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": False}], ids=["tied", "untied"])
-@pytest.mark.parametrize("name", ["bert-masked", "distilbert-masked"])
-@torch.inference_mode()
-def test_what_masked_tokens_may_be_is_transformers(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
-    """With the embedding's matrix, or with one of its own."""
-    folder = build_tiny(name, tmp_path, **changes)
-    encoder, model = Encoder.load(folder), oracle_of(folder)
-    checkpoint = Checkpoint.open(folder, "bidirectional")
-    head = MaskedHead.load(checkpoint, Embedding.load(checkpoint, torch.float32))
-    for text in texts(9, 30):
-        found = head.logits(encoder.texts([text]).rows[0])
-        torch.testing.assert_close(found, model(torch.tensor([text])).logits[0], rtol=0, atol=TOLERANCE)
-
-
-def test_an_encoder_without_such_a_head_is_refused(tmp_path: Path) -> None:
-    """By its family, or by its files."""
-    for name, error in (("t5-encoder", UnsupportedModel), ("bert", BadCheckpoint)):
-        checkpoint = Checkpoint.open(build_tiny(name, tmp_path / name), "bidirectional")
-        with pytest.raises(error):
-            MaskedHead.load(checkpoint, Embedding.load(checkpoint, torch.float32))
