@@ -150,7 +150,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         )
     sources: Sources | None = None
     if kind == "translates":
-        sources, more_bytes = load_apart(lambda: _sources(checkpoint, parts, group, dtype, compute))
+        sources, more_bytes = load_apart(lambda: _sources(checkpoint, parts, group, dtype, compute, loader))
         loaded_bytes += more_bytes
     model = ServedChain(
         chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources),
@@ -169,11 +169,16 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
 
 
 def _sources(
-    checkpoint: Checkpoint, parts: DeviceParts, group: PortalGroup | None, dtype: torch.dtype, compute: Compute
+    checkpoint: Checkpoint,
+    parts: DeviceParts,
+    group: PortalGroup | None,
+    dtype: torch.dtype,
+    compute: Compute,
+    loader: Loader | None,
 ) -> tuple[Sources, int]:
     """What reads prompts, here or in a group, and the bytes that it takes here."""
     if group is None:
-        return Sources.load(checkpoint, parts.embedding, parts.front, compute)
+        return Sources.load(checkpoint, parts.embedding, parts.front, compute, loader)
     return Sources.over(checkpoint, parts.embedding, group.submodel, dtype, compute)
 
 

@@ -68,8 +68,6 @@ def check_translates(config: DeviceConfig) -> None:
         raise ValueError("a group has all layers of a model that reads one text and writes another: leave --split out")
     if set(config.draft) - {NO_DRAFT}:
         raise ValueError("drafts are for models that write on from a text: leave --draft out")
-    if config.memory and not mode.group:
-        raise ValueError("it reads one text and writes another, and all of it stays in memory: leave --memory out")
 
 
 def memory_of(config: DeviceConfig) -> int:

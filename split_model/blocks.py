@@ -68,7 +68,7 @@ class Block:
         loader: Loader | None = None,
     ) -> None:
         """plain: for who multiplies the keys' and values' matrices, loaded apart, by other things than rows.
-        loader: of the units that do not stay in memory, cut as this block is; cross-attention always stays.
+        loader: of the units that do not stay in memory, cut as this block is.
 
         Raises BadCheckpoint where a tensor is missing or has another shape than the config says.
         """
@@ -83,14 +83,14 @@ class Block:
 
         def matrices(half: Half) -> list[Matrix]:
             stacked = parts.stacked(half, apart)
-            if loader is None or Unit(layer, half) not in loader.units:
+            if loader is None or (unit := Unit(self._layer, half)) not in loader.units:
                 *others, last = stacked
                 return [*(matrix(*each, not (plain and half == "attention")) for each in others), matrix(*last)]
             found = [load_bias(checkpoint, of_each, dtype, device) for _, of_each in stacked]
             self._loaders[half] = loader
-            return [*loader.matrices(Unit(layer, half), found)]
+            return [*loader.matrices(unit, found)]
 
-        self._layer, self._loaders = layer, dict[Half, Loader]()
+        self._layer, self._loaders = spec.reader_layers + layer, dict[Half, Loader]()
 
         self.window = spec.windows[layer]
         self.kv_heads = spec.num_kv_heads if kv_groups is None else len(kv_groups)
@@ -104,7 +104,9 @@ class Block:
         self._norm_bytes = sum(each.nbytes for each in norms)
         self.input_norm, self.mlp_norm = norms if spec.norm_place == "before" else (NoNorm(), NoNorm())
         self.after_attention, self.after_mlp = _ADDED if spec.norm_place == "before" else map(_summed, norms)
-        *projections, self._output = matrices("attention")
+        attention = matrices("attention")
+        cross = [attention.pop() for _ in range(3)][::-1] if parts.cross_query else []
+        *projections, self._output = attention
         self._wide, self._down = matrices("mlp")
         self.qkv = Projection(
             projections,
@@ -116,16 +118,13 @@ class Block:
             stretch := None if spec.scaled_scores else math.sqrt(spec.head_dim),
         )
         self.cross: CrossAttention | None = None
-        if parts.cross_query and parts.cross_key and parts.cross_value and parts.cross_output:
-            apart_matrices = [matrix([parts.cross_query], []), matrix([parts.cross_key, parts.cross_value], [])]
-            self.cross = CrossAttention(
-                norm(parts.cross_norm),
-                Projection(apart_matrices, self.heads, self.kv_heads, self.head_dim, stretch=stretch),
-                matrix([parts.cross_output], []),
-            )
+        if cross:
+            *of_rows, output = cross
+            sought = Projection(of_rows, self.heads, self.kv_heads, self.head_dim, stretch=stretch)
+            self.cross = CrossAttention(norm(parts.cross_norm), sought, output)
 
     def using(self, half: Half) -> AbstractContextManager[None]:
-        """While inside, the matrices of that half are there: `qkv` and `attention_output`, or the MLP's.
+        """While inside, the matrices of that half are there: `qkv`, `attention_output` and `cross`, or the MLP's.
 
         Entering waits until they are loaded and raises as `Loader.using`; it does nothing for those that stay.
         """
@@ -143,23 +142,29 @@ class Block:
 
     def stream(self, half: Half, loader: Loader) -> None:
         """Lets go of the matrices of a half that stayed; from now on they come from `loader`, which has that unit."""
-        held = [*self.qkv.matrices, self._output] if half == "attention" else [self._wide, self._down]
-        lent = loader.matrices(Unit(self._layer, half), [each.bias for each in held])
-        if half == "attention":
-            self.qkv.matrices, self._output = [*lent[:-1]], lent[-1]
-        else:
-            self._wide, self._down = lent
+        self._hold(half, loader.matrices(Unit(self._layer, half), [each.bias for each in self._held(half)]))
         self._loaders[half] = loader
 
     def keep(self, half: Half) -> None:
         """The other way round, while it is used: its matrices stay from now on, copied from where they are lent."""
-        held = [*self.qkv.matrices, self._output] if half == "attention" else [self._wide, self._down]
-        kept = [Matrix(each.weight.clone(), each.bias) for each in held]
-        if half == "attention":
-            self.qkv.matrices, self._output = [*kept[:-1]], kept[-1]
-        else:
-            self._wide, self._down = kept
+        self._hold(half, [Matrix(each.weight.clone(), each.bias) for each in self._held(half)])
         del self._loaders[half]
+
+    def _held(self, half: Half) -> list[Matrix]:
+        """In the order of `LayerParts.stacked`."""
+        if half == "mlp":
+            return [self._wide, self._down]
+        cross = [] if self.cross is None else [*self.cross.projection.matrices, self.cross.output]
+        return [*self.qkv.matrices, self._output, *cross]
+
+    def _hold(self, half: Half, matrices: Sequence[Matrix]) -> None:
+        if half == "mlp":
+            self._wide, self._down = matrices
+            return
+        own = len(self.qkv.matrices)
+        self.qkv.matrices, self._output = [*matrices[:own]], matrices[own]
+        if self.cross is not None:
+            *self.cross.projection.matrices, self.cross.output = matrices[own + 1 :]
 
     def attention_output(self, context: torch.Tensor) -> torch.Tensor:
         """context [rows, heads * head_dim] -> [rows, hidden], a partial sum, without the residual."""

@@ -11,6 +11,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.cross import ReadSource
 from split_model.encoder import Encoder
 from split_model.encoder_rows import TextRows
+from split_model.offload.loader import Loader
 from split_model.pooling import Pooling
 from split_model.reference import written
 from split_model.sampling import SamplingParams
@@ -30,18 +31,23 @@ class EncoderDecoder:
 
     @classmethod
     def load(
-        cls, model: Checkpoint | Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+        cls,
+        model: Checkpoint | Path | str,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        loader: Loader | None = None,
     ) -> EncoderDecoder:
-        """`model`: a local folder, or one opened already. Raises ModelError as Checkpoint does."""
+        """`model`: a local folder, or one opened already. `loader`: see `Stack.load`. Raises ModelError as Checkpoint
+        does."""
         checkpoint = model if isinstance(model, Checkpoint) else Checkpoint.open(model, "cross")
         reader = checkpoint.reader()
         embedding = Embedding.load(checkpoint, dtype, device)
         encoder = Encoder(
             TextRows(embedding, None),
-            Stack.load(reader, whole(reader.spec), dtype, device),
+            Stack.load(reader, whole(reader.spec), dtype, device, loader=loader),
             Pooling.load(reader, dtype, device),
         )
-        stack = Stack.load(checkpoint, whole(checkpoint.spec), dtype, device)
+        stack = Stack.load(checkpoint, whole(checkpoint.spec), dtype, device, loader=loader)
         return cls(encoder, embedding, stack, Head.load(checkpoint, checkpoint.spec, dtype, embedding, device))
 
     @property

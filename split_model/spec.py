@@ -62,6 +62,12 @@ class ModelSpec(Architecture):
         """The encoder that this model's rows attend to, if any."""
         return None if self.encoder is None else ModelSpec(**vars(self.encoder))
 
+    @property
+    def reader_layers(self) -> int:
+        """How many layers come before this model's own where those of its encoder are numbered first: as a group has
+        them, and as units are named. 0 for a model of one half."""
+        return 0 if self.encoder is None else self.encoder.num_layers
+
     def check_attention(self, attention: str) -> None:
         """Raises UnsupportedModel unless this is a model of that kind."""
         if self.attention != attention:

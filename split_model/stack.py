@@ -122,7 +122,8 @@ class Stack:
         found = []
         for block in self.blocks:
             assert block.cross is not None
-            keys, values = block.cross.projection.key_value(read)
+            with block.using("attention"):
+                keys, values = block.cross.projection.key_value(read)
             found.append((keys.transpose(0, 1), values.transpose(0, 1)))
         return ReadSource(tuple(found))
 
@@ -175,10 +176,10 @@ class Stack:
                 with block.using("attention"):
                     q, k, v = block.qkv(normed, cos, sin)
                     partial = block.attention_output(batch.attend(layer, block.window, q, k, v))
-                hidden = block.after_attention(hidden, combine(partial))
-                if block.cross is not None and memory is not None:
-                    context = memory.attend(layer, block.cross.projection.query(block.cross.norm(hidden)))
-                    hidden = hidden.add_(combine(block.cross.output(context)))
+                    hidden = block.after_attention(hidden, combine(partial))
+                    if block.cross is not None and memory is not None:
+                        context = memory.attend(layer, block.cross.projection.query(block.cross.norm(hidden)))
+                        hidden = hidden.add_(combine(block.cross.output(context)))
                 normed = block.mlp_norm(hidden)
                 with block.using("mlp"):
                     partial = block.mlp(normed)

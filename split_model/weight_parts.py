@@ -81,14 +81,19 @@ class LayerParts(Parts):
     def stacked(self, half: Half, apart: bool = False) -> list[tuple[list[WeightPart], list[WeightPart | None]]]:
         """The matrices of half a layer, in the order of use: what each is made of, stacked by rows, and the biases.
 
-        apart: whether queries are a matrix of their own. Cross-attention's belong to neither half.
+        apart: whether queries are a matrix of their own. Cross-attention's three follow the attention's own, and its
+        queries always are.
         """
         if half == "mlp":
             wide, biases = ([self.gate], [self.gate_bias]) if self.gate is not None else ([], [])
             return [([*wide, self.up], [*biases, self.up_bias]), ([self.down], [self.down_bias])]
         weights, biases = [self.query, self.key, self.value], [self.query_bias, self.key_bias, self.value_bias]
         cuts = (slice(1), slice(1, 3)) if apart else (slice(3),)
-        return [*((weights[cut], biases[cut]) for cut in cuts), ([self.output], [self.output_bias])]
+        own = [*((weights[cut], biases[cut]) for cut in cuts), ([self.output], [self.output_bias])]
+        if not (self.cross_query and self.cross_key and self.cross_value and self.cross_output):
+            return own
+        cross = [self.cross_query], [self.cross_key, self.cross_value], [self.cross_output]
+        return [*own, *((parts, [None]) for parts in cross)]
 
 
 def layer_parts(

@@ -14,6 +14,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.cross import ReadSource
 from split_model.encoder_rows import TextRows
 from split_model.errors import UnsupportedModel
+from split_model.offload.loader import Loader
 from split_model.pooling import Pooling
 from split_model.slices import whole
 from split_model.stack import Embedding, Stack
@@ -49,16 +50,23 @@ class Sources:
 
     @classmethod
     def load(
-        cls, checkpoint: Checkpoint, embedding: Embedding, decoder: Stack, compute: Compute
+        cls,
+        checkpoint: Checkpoint,
+        embedding: Embedding,
+        decoder: Stack,
+        compute: Compute,
+        loader: Loader | None = None,
     ) -> tuple[Sources, int]:
         """The other half of a checkpoint, whose ``embedding`` both share; and the bytes that it takes.
+
+        loader: as of ``decoder``.
 
         Raises:
             BadCheckpoint: the files are broken.
             UnsupportedModel: the config does not say with which token texts begin.
         """
         start, half, dtype, device = _start(checkpoint), checkpoint.reader(), decoder.dtype, decoder.device
-        stack = Stack.load(half, whole(half.spec), dtype, device)
+        stack = Stack.load(half, whole(half.spec), dtype, device, loader=loader)
         pooling = Pooling.load(half, dtype, device)
         reader = Reader(TextRows(embedding, None), LocalReadingSubmodel(stack, compute), pooling, compute)
         return cls(reader, start, decoder), stack.loaded_bytes + pooling.loaded_bytes

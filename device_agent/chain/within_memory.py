@@ -44,7 +44,7 @@ def residence_within(
         BudgetTooSmall: not even the least has room.
     """
     # Nodes that are drafted have room behind the last position.
-    kept = positions + NODE_ROOM if spec.attention == "causal" else 0
+    kept = {"causal": positions + NODE_ROOM, "cross": positions}.get(spec.attention, 0)
     return residence(spec, dtype, budget, positions=kept, rows=min(rows, MAX_ROWS), first_layer=first_layer)
 
 

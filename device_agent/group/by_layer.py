@@ -21,8 +21,8 @@ def run_attention(held: HeldLayer, caches: PieceCaches, on: StepRows, hidden: to
     with block.using("attention"):
         q, k, v = block.qkv(block.input_norm(hidden), *on.turned(range(on.rows)))
         hidden = block.after_attention(hidden, block.attention_output(on.attend(block, of_all, q, k, v, held.bias)))
-    if block.cross is not None:
-        hidden = hidden.add_(crossed(held, on, held.own, hidden, range(on.rows)))
+        if block.cross is not None:
+            hidden = hidden.add_(crossed(held, on, held.own, hidden, range(on.rows)))
     return hidden
 
 

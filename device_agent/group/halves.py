@@ -9,7 +9,7 @@ from split_model.spec import ModelSpec
 
 def readers_of(spec: ModelSpec) -> int:
     """How many of a group's first layers only read texts for those behind them; 0 for a model of one half."""
-    return 0 if spec.reader is None else spec.reader.num_layers
+    return spec.reader_layers
 
 
 def halves_of(spec: ModelSpec) -> list[tuple[ModelSpec, range]]:

@@ -195,5 +195,6 @@ def sources_of(sessions: Sequence[SessionCaches], layer: int, pieces: int) -> li
 
 def _keys_values(block: Block, read: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     assert block.cross is not None
-    keys, values = block.cross.projection.key_value(read)
+    with block.using("attention"):
+        keys, values = block.cross.projection.key_value(read)
     return keys.transpose(0, 1), values.transpose(0, 1)

@@ -6,15 +6,16 @@ that is longer: so as few bytes as can be are read, and those evenly between wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from split_model.offload.layout import Cut, unit_matrices
 from split_model.offload.pieces import SCRATCH_BYTES
-from split_model.offload.units import Half, Unit, spread
-from split_model.slices import DTYPE_BYTES, held_bytes, whole
+from split_model.offload.units import HALVES, Half, Unit, spread
+from split_model.slices import DTYPE_BYTES, slice_parts, whole
 from split_model.spec import ModelSpec
+from split_model.weight_parts import WeightPart
 
 GROWS = 2
 """A cache of keys and values that grows is in memory twice while it is copied."""
@@ -55,7 +56,7 @@ def residence(
 ) -> Residence:
     """What of a whole model stays within `budget` bytes of weights, keys and values, and rows on their way.
 
-    Embedding, head and norms stay, and all layers before `first_layer`.
+    Embedding, head and norms stay, and all layers before `first_layer`, of an encoder and its decoder the decoder's.
 
     Args:
         dtype: a name of DTYPE_BYTES.
@@ -66,31 +67,68 @@ def residence(
         BudgetTooSmall: it says what is missing.
     """
     size = DTYPE_BYTES[dtype]
-    everything = held_bytes(spec, [whole(spec)], dtype)
     kept = GROWS * 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * positions * size
-    fixed = everything + max(kept + _rows_bytes(spec, rows, size), _largest_matrix(spec, dtype))
+    halves = [spec] if spec.reader is None else [spec.reader, spec]
+    passing = max(_rows_bytes(half, rows, size) for half in halves)
+    if spec.reader is not None:  # Keys and values of the text that is read, of which there are as many, once.
+        kept += kept // GROWS
+    everything = size * sum(part.num_elements for part in {part for half in halves for part in _parts(half)})
+    fixed = everything + max(kept + passing, *(_largest_matrix(half, dtype) for half in halves))
     if fixed <= budget:
         return Residence((), 0, fixed)
-    layers = range(first_layer, spec.num_layers)
-    of_half = {half: _sizes(spec, Unit(spec.num_layers - 1, half), dtype) for half in ("attention", "mlp")}
-    best: Residence | None = None
-    least_read = 0
-    smallest = fixed
     # bfloat16 may lie coded on the disk.
-    scratch = SCRATCH_BYTES if dtype == "bfloat16" else 0
-    for attentions, mlps in product(range(len(layers) + 1), repeat=2):
+    needed = fixed + (SCRATCH_BYTES if dtype == "bfloat16" else 0)
+    readers, last = spec.reader_layers, spec.reader_layers + spec.num_layers
+    own = _Layers.of(spec, range(readers + first_layer, last), dtype)
+    tries: list[tuple[_Layers, _Layers | None]] = [(own, None)]
+    if readers:
+        # An encoder is used once a text, its decoder once a token: of that only what the other is too little for.
+        reader = _Layers.of(spec, range(readers), dtype)
+        tries = [(reader, None), (own, reader)]
+    smallest = fixed
+    for layers, beside in tries:
+        best, least = _fewest_read(layers, beside, needed, budget)
+        smallest = min(smallest, least)
+        if best is not None:
+            return best
+    raise BudgetTooSmall(smallest, budget)
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Layers that are alike, numbered as units are, and the sizes of their halves."""
+
+    layers: range
+    of_half: Mapping[Half, UnitSizes]
+
+    @classmethod
+    def of(cls, spec: ModelSpec, layers: range, dtype: str) -> _Layers:
+        last = layers.stop - 1
+        return cls(layers, {half: _sizes(spec, Unit(last, half), dtype) for half in HALVES})
+
+
+def _fewest_read(of: _Layers, beside: _Layers | None, fixed: int, budget: int) -> tuple[Residence | None, int]:
+    """The way to stream some of these layers so that as little as can be is read; None where nothing is enough. And the
+    least bytes that any way needs.
+
+    beside: other layers, all of which are streamed. fixed: bytes that are needed if nothing is, but for the ring.
+    """
+    others = list(beside.of_half.values()) if beside is not None else []
+    before = [] if beside is None else [Unit(layer, half) for layer in beside.layers for half in HALVES]
+    fixed -= sum(len(before) // len(HALVES) * each.kept for each in others)
+    best: Residence | None = None
+    least_read, smallest = 0, fixed + ring_bytes(others)
+    for attentions, mlps in product(range(len(of.layers) + 1), repeat=2):
         counts: dict[Half, int] = {"attention": attentions, "mlp": mlps}
-        read = sum(count * of_half[half].read for half, count in counts.items())
-        ring = ring_bytes([of_half[half] for half, count in counts.items() if count])
-        needed = fixed + scratch + ring - sum(count * of_half[half].kept for half, count in counts.items())
+        read = sum(count * of.of_half[half].read for half, count in counts.items())
+        ring = ring_bytes([*others, *(of.of_half[half] for half, count in counts.items() if count)])
+        needed = fixed + ring - sum(count * of.of_half[half].kept for half, count in counts.items())
         smallest = min(smallest, needed)
         if attentions + mlps and needed <= budget and (best is None or read < least_read):
             least_read = read
-            streamed = sorted(Unit(layer, half) for half, count in counts.items() for layer in spread(layers, count))
-            best = Residence(tuple(streamed), ring, needed)
-    if best is None:
-        raise BudgetTooSmall(smallest, budget)
-    return best
+            units = [Unit(layer, half) for half, count in counts.items() for layer in spread(of.layers, count)]
+            best = Residence(tuple(sorted([*before, *units])), ring, needed)
+    return best, smallest
 
 
 @dataclass(frozen=True)
@@ -111,6 +149,10 @@ def ring_bytes(units: Sequence[UnitSizes]) -> int:
         return 0
     gap = max(each.largest for each in units) if len(set(units)) > 1 else 0
     return 2 * max(each.read for each in units) + gap
+
+
+def _parts(spec: ModelSpec) -> list[WeightPart]:
+    return slice_parts(spec, whole(spec))
 
 
 def _sizes(spec: ModelSpec, unit: Unit, dtype: str) -> UnitSizes:

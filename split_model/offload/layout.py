@@ -60,13 +60,23 @@ class UnitMatrix:
 
 def unit_matrices(spec: ModelSpec, unit: Unit, cut: Cut, dtype: str, turned: bool) -> list[UnitMatrix]:
     """In the order of use. dtype: a name of DTYPE_BYTES. Raises KeyError for any other."""
-    parts = layer_parts(spec, unit.layer, cut.kv_groups, cut.columns)
+    half, layer = half_of(spec, unit.layer)
+    parts = layer_parts(half, layer, cut.kv_groups, cut.columns)
     start, found = 0, []
     for weights, _ in parts.stacked(unit.half, cut.apart):
         nbytes = DTYPE_BYTES[dtype] * sum(part.num_elements for part in weights)
         found.append(UnitMatrix(tuple(weights), start, nbytes, turned))
         start += padded(nbytes)
     return found
+
+
+def half_of(spec: ModelSpec, layer: int) -> tuple[ModelSpec, int]:
+    """Of a model that reads one text and writes another, which half has a layer, and its number there: an encoder's
+    layers come before its decoder's. Other models have one half."""
+    reader = spec.reader
+    if reader is None or layer >= reader.num_layers:
+        return spec, layer - spec.reader_layers
+    return reader, layer
 
 
 def unit_bytes(spec: ModelSpec, unit: Unit, cut: Cut, dtype: object) -> int:

@@ -6,8 +6,9 @@
     loader.close()
 
 Units are used in one order, again and again. The reader goes on over its end, so that the first ones are there when
-the next pass begins. It reads with calls that let go of the interpreter, and runs nothing of torch, unless a
-file that has become unsound is made anew. What is coded is decoded behind it, see `decoder`.
+the next pass begins; of a model with an encoder the decoder's, which are used again for each token. It reads with calls
+that let go of the interpreter, and runs nothing of torch, unless a file that has become unsound is made anew. What is
+coded is decoded behind it, see `decoder`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Loader:
         self._memory = aligned(ring_bytes)
         self._bytes = self._memory.numpy().data
         self._reader = UnitReader(store)
-        self._slots = Slots(Ring(ring_bytes), units, ahead)
+        self._slots = Slots(Ring(ring_bytes), units, ahead, self._again(units))
         self._lent: dict[Unit, list[LentMatrix]] = {}
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._read_ahead, name="loader", daemon=True)
@@ -151,7 +152,7 @@ class Loader:
         self._store.make([unit for unit in units if unit not in there])
         with self._changed:
             self._lent = {unit: lent for unit, lent in self._lent.items() if unit in set(units)}
-            self._slots.follow(units)
+            self._slots.follow(units, self._again(units))
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -162,6 +163,10 @@ class Loader:
         self._thread.join(CLOSE_WITHIN_S)
         if not self._thread.is_alive():
             self._memory, self._bytes = torch.empty(0, dtype=torch.uint8), memoryview(b"")
+
+    def _again(self, units: Sequence[Unit]) -> int:
+        """The first that is a decoder's; 0 where there is none, or all are."""
+        return next((place for place, unit in enumerate(units) if unit.layer >= self._store.reader_layers), 0)
 
     # ---- whoever computes ----
 

@@ -40,17 +40,18 @@ class Slots:
         held: units that stay once they were used.
     """
 
-    def __init__(self, ring: Ring, order: Sequence[Unit], ahead: bool = True) -> None:
-        """ahead: whether units are read before they are asked for."""
+    def __init__(self, ring: Ring, order: Sequence[Unit], ahead: bool = True, again: int = 0) -> None:
+        """ahead: whether units are read before they are asked for. again: from which one on they are used again and
+        again; those before it are used first, and whenever one of them is asked for."""
         self.ring = ring
         self.held: set[Unit] = set()
         self._reads_ahead = ahead
         self._asked: Unit | None = None
         self._live: deque[Slot] = deque()
-        self._set_order(order)
+        self._set_order(order, again)
 
-    def _set_order(self, order: Sequence[Unit]) -> None:
-        self.order = tuple(order)
+    def _set_order(self, order: Sequence[Unit], again: int) -> None:
+        self.order, self._again = tuple(order), again
         self._places = {unit: place for place, unit in enumerate(order)}
         self._next_read = 0
 
@@ -62,15 +63,19 @@ class Slots:
         Behind one that failed nothing is read until it was asked for: then it is tried again.
         """
         ahead = self._ahead()
-        if not self.order or len(ahead) == len(self.order) or any(slot.error is not None for slot in ahead):
+        if not self.order or any(slot.error is not None for slot in ahead):
             return None
         unit = self.order[self._next_read]
+        if any(slot.unit == unit for slot in ahead):
+            return None
         if not self._reads_ahead and unit != self._asked:
             return None
         starts = self.ring.take(rooms(unit))
         if starts is None:
             return None
-        self._next_read = (self._next_read + 1) % len(self.order)
+        self._next_read += 1
+        if self._next_read == len(self.order):
+            self._next_read = self._again
         slot = Slot(unit, starts)
         self._live.append(slot)
         return slot
@@ -134,10 +139,10 @@ class Slots:
             slot.dropped = True
         self._free()
 
-    def follow(self, order: Sequence[Unit]) -> None:
+    def follow(self, order: Sequence[Unit], again: int = 0) -> None:
         """Another order."""
         self.drop_ahead()
-        self._set_order(order)
+        self._set_order(order, again)
 
     def _ahead(self) -> list[Slot]:
         return [slot for slot in self._live if not slot.taken and not slot.dropped]

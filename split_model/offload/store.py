@@ -79,6 +79,11 @@ class UnitStore:
         self._hold: Hold | None = None
 
     @property
+    def reader_layers(self) -> int:
+        """See `ModelSpec`."""
+        return self._checkpoint.spec.reader_layers
+
+    @property
     def _dtype_name(self) -> str:
         return str(self._dtype).removeprefix("torch.")
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Half = Literal["attention", "mlp"]
-"""Which matrices of a layer: those of queries, keys, values and output, or those of the MLP. Norms always stay."""
+"""Which matrices of a layer: those of queries, keys, values and output, cross-attention's too, or those of the MLP.
+Norms always stay."""
 
 HALVES: Final[tuple[Half, Half]] = ("attention", "mlp")
 """In the order of use."""
@@ -22,7 +23,7 @@ class Unit:
     """Half of a layer.
 
     Attributes:
-        layer: numbered as in the model.
+        layer: numbered as in the model; an encoder's layers come before those of the decoder that attends to it.
         half: which; in a layer attention is used first.
     """
 

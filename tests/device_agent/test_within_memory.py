@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import DEMO
+from group_writes import Written, ids, oracle_written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import oracle_tokens
-from reading_models import text_model
+from reading_models import text_model, translator
 
 from device_agent.answering.reading import ServedReader
 from device_agent.build import build
@@ -118,6 +119,30 @@ async def test_a_model_that_reads_reads_the_same(tmp_path: Path) -> None:
         found.append(await reader.read([([5, 6, 7, 8], None)], lambda rows, lengths: rows.clone()))
         device.stop()
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.35])
+async def test_a_model_that_writes_of_a_text_writes_the_same(share: float, tmp_path: Path) -> None:
+    """T5 with less memory than it takes: what is read at each use is the encoder's, which is used once a text, and of
+    the decoder only what that is too little for."""
+    sizes = {"d_model": 128, "d_ff": 512, "num_layers": 6, "num_decoder_layers": 6}
+    folder = translator("t5-gated", tmp_path / "t5", **sizes)
+    spec = Checkpoint.open(folder, "cross").spec
+    halves = [spec] if spec.reader is None else [spec, spec.reader]
+    weights = sum(slice_bytes(half, whole(half), torch.float32) for half in halves)
+    device = build(
+        DeviceConfig(model=str(folder), mode="local", memory=f"{share * weights / 1000:.3f}kB", max_model_len=64)
+    )
+    try:
+        assert device.loader is not None and device.loaded_bytes < share * weights
+        of_decoder = [unit for unit in device.loader.units if unit.layer >= spec.reader_layers]
+        assert bool(of_decoder) == (share < 0.5)
+        assert len(device.loader.units) - len(of_decoder) == 2 * spec.reader_layers or not of_decoder
+        for seed in range(2):
+            text = ids(20, seed)
+            assert await Written(device.writer.chain).of(text) == oracle_written(folder, text)
+    finally:
+        device.stop()
 
 
 def test_what_is_missing_is_said_with_what_to_do() -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,35 +62,57 @@ def write_gguf(checkpoint: Path, target: Path, single: bool = False) -> Path:
     writer.add_token_types([kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL, *([kinds.NORMAL] * (vocab - 3))])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
-    for name, weight in _tensors(checkpoint / "model.safetensors"):
-        if name.endswith("q_proj.weight"):
-            weight = _interleaved(weight, heads)
-        elif name.endswith("k_proj.weight"):
-            weight = _interleaved(weight, config["num_key_value_heads"])
-        writer.add_tensor(_renamed(name), weight.astype(numpy.float32 if single or weight.ndim == 1 else numpy.float16))
+    tensors = _tensors(checkpoint / "model.safetensors")
+    forms = [numpy.dtype("f4" if single or len(each.shape) == 1 else "f2") for each in tensors]
+    for tensor, form in zip(tensors, forms, strict=True):
+        nbytes = math.prod(tensor.shape) * form.itemsize
+        writer.add_tensor_info(_renamed(tensor.name), tensor.shape, form, nbytes)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
+    writer.write_ti_data_to_file()
+    # One at a time: what is converted may be several times the memory that there is.
+    for tensor, form in zip(tensors, forms, strict=True):
+        weight = tensor.read()
+        if tensor.name.endswith("q_proj.weight"):
+            weight = _interleaved(weight, heads)
+        elif tensor.name.endswith("k_proj.weight"):
+            weight = _interleaved(weight, config["num_key_value_heads"])
+        writer.write_tensor_data(weight.astype(form))
     writer.close()
     return target
 
 
-def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
-    """Names and values, float32, of a safetensors file that holds bfloat16 or float32."""
+@dataclass(frozen=True)
+class _Tensor:
+    """Of a safetensors file. `read` gives its values, float32."""
+
+    name: str
+    shape: tuple[int, ...]
+    read: Callable[[], Any]
+
+
+def _tensors(path: Path) -> list[_Tensor]:
+    """All of a file that holds bfloat16 or float32."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
-    data = numpy.memmap(path, numpy.uint8, "r", offset=8 + length)
-    for name, entry in header.items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            if entry["dtype"] == "F32":
-                yield name, data[begin:end].view("<f4").reshape(entry["shape"])
-                continue
-            if entry["dtype"] != "BF16":
-                raise ValueError(f"{name} is {entry['dtype']}; only BF16 and F32 are converted")
-            upper = data[begin:end].view("<u2").astype("<u4") << numpy.uint32(16)
-            yield name, upper.view("<f4").reshape(entry["shape"])
+    header.pop("__metadata__", None)
+    return [_tensor(path, name, 8 + length, entry) for name, entry in header.items()]
+
+
+def _tensor(path: Path, name: str, at: int, entry: dict[str, Any]) -> _Tensor:
+    kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+    if kind not in ("F32", "BF16"):
+        raise ValueError(f"{name} is {kind}; only BF16 and F32 are converted")
+
+    def read() -> Any:
+        words = "<f4" if kind == "F32" else "<u2"
+        values = numpy.fromfile(path, words, (end - begin) // numpy.dtype(words).itemsize, offset=at + begin)
+        if kind == "BF16":
+            values = (values.astype("<u4") << numpy.uint32(16)).view("<f4")
+        return values.reshape(shape)
+
+    return _Tensor(name, shape, read)
 
 
 def _interleaved(weight: Any, heads: int) -> Any:

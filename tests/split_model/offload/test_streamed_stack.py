@@ -13,6 +13,7 @@ from tiny_models import READER_NAMES, TINY_NAMES, TRANSLATOR_NAMES, build_tiny
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.encoder import whole_texts
+from split_model.encoder_decoder import EncoderDecoder
 from split_model.offload.layout import Cut
 from split_model.offload.units import Unit
 from split_model.reference import Reference
@@ -63,17 +64,24 @@ def test_models_that_read_are_bit_equal(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TRANSLATOR_NAMES)
 def test_a_decoder_with_cross_attention_is_bit_equal(name: str, tmp_path: Path) -> None:
-    """Cross-attention stays, its halves beside it are streamed."""
-    checkpoint = Checkpoint.open(build_tiny(name, tmp_path / name), None)
-    held = whole(checkpoint.spec)
-    with loading(checkpoint, units_of(held.num_layers), torch.float32) as loader:
-        outputs = []
-        for each in (loader, None):
-            stack = Stack.load(checkpoint, held, torch.float32, loader=each)
-            source = stack.source(rows(9, stack.spec.hidden_size, torch.float32))
-            spans = [Span(stack.new_cache(5), 5)]
-            outputs.append(stack.forward(rows(5, stack.spec.hidden_size, torch.float32), spans, sources=[source]))
-        assert torch.equal(*outputs)
+    """All halves of both halves of the model are streamed, and with a decoder's attention its cross-attention; tokens
+    are transformers', and what is read behind a text's tokens is the decoder's, not the encoder's."""
+    folder = build_tiny(name, tmp_path / name)
+    checkpoint = Checkpoint.open(folder, None)
+    spec = checkpoint.spec
+    oracle = transformers.T5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    plain = EncoderDecoder.load(checkpoint)
+    with loading(checkpoint, units_of(spec.reader_layers + spec.num_layers), torch.float32, rings=3) as loader:
+        streamed = EncoderDecoder.load(checkpoint, loader=loader)
+        assert streamed.loaded_bytes < plain.loaded_bytes / 2
+        for text in ([5, 6, 7, 8, 9, 10, 11], [12, 13]):
+            given = torch.tensor([text])
+            mask = torch.ones_like(given)
+            wanted = oracle.generate(given, attention_mask=mask, max_new_tokens=20, do_sample=False, eos_token_id=None)
+            assert streamed.generate(text, 20)[: wanted.shape[1] - 1] == wanted[0, 1:].tolist()
+            assert torch.equal(streamed.logits(*streamed.read([text]), text), plain.logits(*plain.read([text]), text))
+        ahead = {slot.unit.layer for slot in loader._slots._live}
+        assert ahead and min(ahead) >= spec.reader_layers
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2-untied", "qwen3"])
