@@ -92,8 +92,8 @@ class LayerParts(Parts):
         own = [*((weights[cut], biases[cut]) for cut in cuts), ([self.output], [self.output_bias])]
         if not (self.cross_query and self.cross_key and self.cross_value and self.cross_output):
             return own
-        cross = [self.cross_query], [self.cross_key, self.cross_value], [self.cross_output]
-        return [*own, *((parts, [None]) for parts in cross)]
+        own += [([self.cross_query], [None]), ([self.cross_key, self.cross_value], [None])]
+        return [*own, ([self.cross_output], [None])]
 
 
 def layer_parts(

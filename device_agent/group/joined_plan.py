@@ -167,9 +167,8 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
             raise ValueError(f"the plan has more layers than the model's {shape.layers}")
         if spec.reader is not None and (self.first_layer, last) != (0, shape.layers):
             raise ValueError(f"a group has both halves of a {spec.model_type} model, all layers of them")
-        streams = any(self.streamed) or any(self.ring_bytes) or bool(self.cache_bytes)
-        if spec.reader is not None and (streams or self.micro_batches > 1):
-            raise ValueError("an encoder and its decoder are neither streamed nor cut into micro-batches")
+        if spec.reader is not None and (self.cache_bytes or self.micro_batches > 1):
+            raise ValueError("of an encoder and its decoder no more is streamed later, and no step is cut")
         if len(set(self.ranks)) != len(self.names) or max(self.ranks, default=0) > len(self.names):
             raise ValueError(f"{len(self.names)} members have the ranks {list(self.ranks)}")
         plan = self.as_planned("")

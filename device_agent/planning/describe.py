@@ -11,7 +11,7 @@ from device_agent.planning.modes import SAME
 from device_agent.planning.orders import orders
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent, Sharded, Whole
 from device_agent.planning.shares import handed_out
-from device_agent.planning.streaming_words import step_drawing, streaming_lines
+from device_agent.planning.streaming_words import member_lines, step_drawing, steps_are_played, streaming_lines
 from device_agent.planning.task import Task
 from device_agent.planning.timeline import ForwardPass, Prediction, predict
 
@@ -37,8 +37,10 @@ def description(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> 
     if task.work.new:
         lines.append(f"each new token: {_bounded(task, plan, task.work.step)}")
     lines += _order_lines(task, plan)
-    if plan.streams and isinstance(plan.layers[0], Whole) and task.work.new:
+    if steps_are_played(task, plan):
         lines += ["", *streaming_lines(task, plan)]
+    elif plan.streams and task.shape.cross_layers:
+        lines += ["", *member_lines(task, plan)]
     if fewer is not None:
         takes = seconds_text(task.prefill(fewer).seconds)
         takes += f", each new token {seconds_text(task.step(fewer).seconds)}" if task.work.new else ""
@@ -58,7 +60,7 @@ def drawing(task: Task, plan: GroupPlan) -> str:
         took = f"{seconds_text(busy)} of {seconds_text(found.seconds)}"
         lines.append(f"{name:<{width}}  computes {_bar(busy, found.seconds)} {took}")
         lines.append(f"{'':<{width}}  memory   {_bar(of.total, budgets[name])} {_megabytes(of.total, budgets[name])}")
-    if plan.streams and isinstance(plan.layers[0], Whole) and task.work.new:
+    if steps_are_played(task, plan):
         lines += ["", step_drawing(task, plan).rstrip()]
     return "\n".join(lines) + "\n"
 

@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from device_agent.planning.describe import bound_by
-from device_agent.planning.plan import GroupPlan, Layer, Whole
-from device_agent.planning.streaming_words import streaming_facts
+from device_agent.planning.plan import GroupPlan, Layer
+from device_agent.planning.streaming_words import steps_are_played, streaming_facts
 from device_agent.planning.task import Task
 
 
@@ -42,7 +42,7 @@ def plan_facts(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> d
     if task.work.new:
         step, why = bound_by(task, plan, task.work.step)
         facts |= {"new_tokens": task.work.new, "new_token_s": step.seconds, "new_token_bound_by": why}
-        if plan.streams and isinstance(plan.layers[0], Whole):
+        if steps_are_played(task, plan):
             facts |= streaming_facts(task, plan)
     return facts | {"fewer": None if fewer is None else plan_facts(task, fewer)}
 

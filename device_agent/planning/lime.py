@@ -93,7 +93,7 @@ def rooms_of(task: Task, rows: int) -> list[MemberRoom]:
     seen = work.rows + work.new // 2 + 1 if work.new else (work.rows + 1) / 2 if shape.causal else work.rows
     kept = 2 * shape.kv_size * work.positions if shape.keeping_layers else 0
     whole = shape.layer_elements(last, range(shape.kv_heads), range(shape.intermediate))
-    streamable = sum(size for half, held in halves_of(shape) for size in shape.matrices(half, held))
+    streamable = sum(size for half, held in halves_of(shape) for size in shape.matrices(half, held, last))
     extra = (whole - streamable + kept) * shape.dtype_bytes
     budgets = {device.name: device for device in task.profile.devices}
     found = []
@@ -124,7 +124,8 @@ def sizes_of(task: Task) -> Sizes:
     """Of the largest layer."""
     shape = task.shape
     bytes_of = [
-        [padded(size * shape.dtype_bytes) for size in shape.matrices(half, held)] for half, held in halves_of(shape)
+        [padded(size * shape.dtype_bytes) for size in shape.matrices(half, held, shape.layers - 1)]
+        for half, held in halves_of(shape)
     ]
     attention, mlp = map(sum, bytes_of)
     return Sizes(attention, mlp, max(map(max, bytes_of)))

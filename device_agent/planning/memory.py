@@ -110,7 +110,7 @@ def _streamed(shape: ModelShape, plan: GroupPlan, member: int) -> int:
     elements = 0
     for unit in plan.streamed[member] if plan.streams else ():
         groups, columns = weights_of(shape, plan.layers[unit.layer], member)
-        elements += sum(shape.matrices(unit.half, groups if unit.half == "attention" else columns))
+        elements += sum(shape.matrices(unit.half, groups if unit.half == "attention" else columns, unit.layer))
     return shape.dtype_bytes * elements
 
 

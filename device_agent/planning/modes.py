@@ -13,6 +13,7 @@ from device_agent.planning.few_rows import with_few_rows
 from device_agent.planning.galaxy import plan_algorithm_1
 from device_agent.planning.joint import plan_jointly
 from device_agent.planning.lime import plan_lime
+from device_agent.planning.lime_halves import plan_halves
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.ratios import by_speed
@@ -27,7 +28,7 @@ PLANNERS: dict[str, Planner] = {
     "tensor": lambda task: plan_tensor(task, by_speed(task)),
     "sequence": lambda task: plan_sequence(task, by_speed(task)),
     "pipeline": plan_edgeshard,
-    "lime": plan_lime,
+    "lime": lambda task: plan_halves(task) if task.shape.cross_layers else plan_lime(task),
     "local": plan_local,
 }
 

@@ -128,5 +128,5 @@ class GroupPlan:
     def matrices(self, shape: ModelShape, member: int, unit: Unit) -> list[int]:
         """Bytes of each of these matrices."""
         groups, columns = weights_of(shape, self.layers[unit.layer], member)
-        sizes = shape.matrices(unit.half, groups if unit.half == "attention" else columns)
+        sizes = shape.matrices(unit.half, groups if unit.half == "attention" else columns, unit.layer)
         return [padded(size * shape.dtype_bytes) for size in sizes]

@@ -158,15 +158,19 @@ class ModelShape:
             mlp += self.hidden
         return self.attentions(layer) * attention + mlp
 
-    def matrices(self, half: Half, held: range | None) -> tuple[int, ...]:
-        """Weights of each matrix of half a layer, as one product reads it: of the attention some groups, of the MLP
-        some columns. No biases, and nothing of a second attention; () where nothing is held."""
+    def matrices(self, half: Half, held: range | None, layer: int) -> tuple[int, ...]:
+        """Weights of each matrix of half a layer, as one product reads it: of the attentions some groups, of the MLP
+        some columns. No biases; () where nothing is held."""
         if not held:
             return ()
         if half == "mlp":
             return (2 if self.gated else 1) * len(held) * self.hidden, len(held) * self.hidden
         head = len(held) * self.head_dim * self.hidden
-        return (self.heads_per_group + 2) * head, self.heads_per_group * head
+        own = (self.heads_per_group + 2) * head, self.heads_per_group * head
+        if self.attentions(layer) == 1:
+            return own
+        # Queries of the second are of other rows than its keys and values.
+        return *own, self.heads_per_group * head, 2 * head, self.heads_per_group * head
 
     @property
     def norm_elements(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from device_agent.planning.interleaved import play_steps
 from device_agent.planning.lan import Lan
-from device_agent.planning.plan import GroupPlan
+from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.played import Event, Played
 from device_agent.planning.stages import segments_of, stages_of
 from device_agent.planning.task import Task
@@ -23,6 +23,11 @@ NAMED: Final = 8
 """More units are counted instead."""
 
 
+def steps_are_played(task: Task, plan: GroupPlan) -> bool:
+    """Whether there is a step to be shown by the clock: that of a pipeline that streams, but of no encoder."""
+    return bool(plan.streams and isinstance(plan.layers[0], Whole) and task.work.new and not task.shape.cross_layers)
+
+
 def played_step(task: Task, plan: GroupPlan, sessions: int) -> Played:
     """A step of a pipeline for so many sessions, each a micro-batch of its own."""
     lan = Lan(task.profile, plan.members, plan.portal)
@@ -34,22 +39,29 @@ def streaming_lines(task: Task, plan: GroupPlan) -> Iterable[str]:
     """Segments; each member's units, ring and reads; what a token takes of one session, and of one for each member."""
     stages = stages_of(plan.layers)
     yield f"{segments_of(stages)} segments, {len(stages)} stages, {plan.micro_batches} micro-batches"
+    yield from member_lines(task, plan)
     one = played_step(task, plan, 1)
     many = played_step(task, plan, len(plan.members))
-    devices = {device.name: device for device in task.profile.devices}
-    for member, units in enumerate(plan.streamed):
-        name = plan.members[member]
-        if not units:
-            yield f"{name} streams nothing"
-            continue
-        reads = f"reads {one.read_bytes[member] / 1e6:.1f} MB a step at {devices[name].read_bytes_s / 1e6:.0f} MB/s"
-        yield f"{name} streams {_units(units)}; ring {plan.ring_bytes[member] / 1e6:.1f} MB, {reads}"
     for words, found, sessions in (("one session", one, 1), ("a session for each device", many, len(plan.members))):
         token_ms = found.seconds / sessions * 1e3
         yield (
             f"{words}: {token_ms:.1f} ms a token, {found.bound / found.seconds:.0%} of it cannot be less; "
             f"{found.hidden:.0%} of reading is hidden"
         )
+
+
+def member_lines(task: Task, plan: GroupPlan) -> Iterable[str]:
+    """Each member's units, ring and reads; of an encoder and its decoder the decoder's are read for a step."""
+    devices = {device.name: device for device in task.profile.devices}
+    turn = task.shape.layers - task.shape.cross_layers if task.shape.cross_layers else 0
+    for member, units in enumerate(plan.streamed):
+        name = plan.members[member]
+        if not units:
+            yield f"{name} streams nothing"
+            continue
+        read = sum(plan.unit_bytes(task.shape, member, unit) for unit in units if unit.layer >= turn)
+        reads = f"reads {read / 1e6:.1f} MB a step at {devices[name].read_bytes_s / 1e6:.0f} MB/s"
+        yield f"{name} streams {_units(units)}; ring {plan.ring_bytes[member] / 1e6:.1f} MB, {reads}"
 
 
 def streaming_facts(task: Task, plan: GroupPlan) -> dict[str, Any]:

@@ -174,7 +174,9 @@ def _relieved(task: Task, plan: GroupPlan, member: int, tokens: int) -> tuple[tu
 def _kept_bytes(shape: ModelShape, plan: GroupPlan, member: int, unit: Unit) -> int:
     """Of half a layer while it stays in memory."""
     groups, columns = weights_of(shape, plan.layers[unit.layer], member)
-    return shape.dtype_bytes * sum(shape.matrices(unit.half, groups if unit.half == "attention" else columns))
+    return shape.dtype_bytes * sum(
+        shape.matrices(unit.half, groups if unit.half == "attention" else columns, unit.layer)
+    )
 
 
 def _further(own: Sequence[int], now: Sequence[Unit]) -> Iterator[Unit]:

@@ -71,6 +71,8 @@ def play(
     shape: ModelShape, lan: Lan, plan: GroupPlan, forward: ForwardPass, costs: MemberCosts | None = None
 ) -> Prediction:
     """As `predict`, of a plan that was checked; `costs` of the same shape and links may be used again."""
+    if plan.streams and shape.cross_layers:
+        return _of_halves(shape, lan, plan, forward, costs or MemberCosts(shape, lan))
     if plan.streams or plan.micro_batches > 1:
         return _streamed(shape, lan, plan, forward, costs or MemberCosts(shape, lan))
     course = Course(lan, shape.layers)
@@ -111,6 +113,22 @@ def _streamed(shape: ModelShape, lan: Lan, plan: GroupPlan, forward: ForwardPass
     else:
         played = play_prompt(shape, lan, costs, plan, forward.rows, forward.cached, forward.wanted)
     return Prediction(played.seconds, played.busy, played.sent)
+
+
+def _of_halves(shape: ModelShape, lan: Lan, plan: GroupPlan, forward: ForwardPass, costs: MemberCosts) -> Prediction:
+    """Of an encoder and its decoder: what it takes without reading, and what each member waits for its disk. In its
+    ring it has some units ahead; the others are read while it computes. Keys and values of a text are made with units
+    that are read for them, so the first forward reads all."""
+    played = play(shape, lan, replace(plan, streamed=(), ring_bytes=(), coded=()), forward, costs)
+    turn = shape.layers - shape.cross_layers if forward.cached else 0
+    late, longest = 0.0, 0.0
+    for member, units in enumerate(plan.streamed):
+        read = sum(plan.unit_bytes(shape, member, unit) for unit in units if unit.layer >= turn)
+        if read:
+            disk = lan.devices[member].loaded_bytes_s(plan.codes(member))
+            late += max((read - plan.ring_bytes[member]) / disk - played.busy[member], 0.0)
+            longest = max(longest, read / disk)
+    return replace(played, seconds=max(played.seconds + late, longest))
 
 
 def _skipped(

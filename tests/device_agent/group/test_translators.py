@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 from group_writes import Written, ids, oracle_written
-from groups import FORMS, LENDING, NAMES, PORTAL, UNEVEN, group_here, layers_of, plan_of, submodel_for
+from groups import FORMS, LENDING, NAMES, PORTAL, UNEVEN, group_here, layers_of, plan_of, streamed, submodel_for
 from peers_together import fabrics
 from tiny_models import TRANSLATOR_NAMES, built
 
@@ -70,6 +70,20 @@ async def check_form(
 async def test_what_is_written(name: str, form: str, count: int, tiny_folder: Path, compute: Compute) -> None:
     """Of three texts of different lengths at once, with uneven shares of which one is nothing."""
     await check_form(built(name, tiny_folder), form, NAMES[:count], UNEVEN[count], compute, 3)
+
+
+@pytest.mark.parametrize(("name", "share", "ring"), [("t5", 1, 1), ("t5-gated", 2, 3)])
+async def test_what_is_streamed_is_written_the_same(
+    name: str, share: int, ring: int, tiny_folder: Path, compute: Compute
+) -> None:
+    """All halves of layers of encoder and decoder are read at each use, or every other; three texts at once."""
+    path = built(name, tiny_folder)
+    spec = Checkpoint.open(path, None).spec
+    plan = streamed(plan_of(spec, "pipeline", ("one", PORTAL, "three"), (2, 1, 1)), spec, share, ring)
+    texts = [ids(length, seed) for seed, length in enumerate((23, 1, 40))]
+    with group_here(path, plan) as group:
+        found = await asyncio.wait_for(asyncio.gather(*map(Written.over(path, group, compute).of, texts)), 60)
+    assert found == [oracle_written(path, text) for text in texts]
 
 
 @pytest.mark.slow

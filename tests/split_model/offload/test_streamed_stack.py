@@ -79,7 +79,7 @@ def test_a_decoder_with_cross_attention_is_bit_equal(name: str, tmp_path: Path) 
             mask = torch.ones_like(given)
             wanted = oracle.generate(given, attention_mask=mask, max_new_tokens=20, do_sample=False, eos_token_id=None)
             assert streamed.generate(text, 20)[: wanted.shape[1] - 1] == wanted[0, 1:].tolist()
-            assert torch.equal(streamed.logits(*streamed.read([text]), text), plain.logits(*plain.read([text]), text))
+            assert torch.equal(*(each.logits(each.read([text])[0], text) for each in (streamed, plain)))
         ahead = {slot.unit.layer for slot in loader._slots._live}
         assert ahead and min(ahead) >= spec.reader_layers
 
