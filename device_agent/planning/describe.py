@@ -36,6 +36,9 @@ def description(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> 
     lines.append(f"prompt of {_count(task.work.rows, 'row')}: {_bounded(task, plan, task.work.prefill)}")
     if task.work.new:
         lines.append(f"each new token: {_bounded(task, plan, task.work.step)}")
+    if len(plan.considered) > 1:
+        ways = [f"{name} {seconds_text(seconds)}" for name, seconds in plan.considered]
+        lines += ["", f"chosen: {ways[0]} for all the work; others: {', '.join(ways[1:])}"]
     lines += _order_lines(task, plan)
     if steps_are_played(task, plan):
         lines += ["", *streaming_lines(task, plan)]

@@ -27,11 +27,11 @@ def plan_edgeshard(task: Task) -> GroupPlan:
     its layers, and the hops between devices, the portal's included. Raises DoesNotFit where not all layers fit.
     """
     members, layers = range(len(task.members)), task.shape.layers
-    rooms = [_room(task, name, first=False) for name in task.members]
-    rooms_first = [_room(task, name, first=True) for name in task.members]
+    rooms = [layers_room(task, name, first=False) for name in task.members]
+    rooms_first = [layers_room(task, name, first=True) for name in task.members]
     until_s = [_layers_s(task, member) for member in members]
     names = [*task.members, task.portal]
-    hop_s = [[_hop_s(task, one, other) for other in names] for one in names]
+    hop_s = [[request_hop_s(task, one, other) for other in names] for one in names]
     # By who did some (as bits), who is last and how many are done; before the first the rows are at the portal.
     level: dict[tuple[int, int, int], _Begun] = {(0, len(names) - 1, 0): _Begun(0.0, ())}
     finished: list[_Begun] = []
@@ -48,7 +48,7 @@ def plan_edgeshard(task: Task) -> GroupPlan:
                         further[key] = _Begun(seconds, (*begun.runs, (member, count)))
         for (_, last, done), begun in further.items():
             if done == layers:
-                back = _hop_s(task, names[last], task.portal, task.work.wanted)
+                back = request_hop_s(task, names[last], task.portal, task.work.wanted)
                 finished.append(_Begun(begun.seconds + back, begun.runs))
         level = {key: begun for key, begun in further.items() if key[2] < layers}
     if not finished:
@@ -71,7 +71,7 @@ def _overfull(task: Task, rooms: list[int]) -> GroupPlan:
     return _plan(task, tuple((member, count) for member, count in enumerate(counts) if count))
 
 
-def _room(task: Task, name: str, first: bool) -> int:
+def layers_room(task: Task, name: str, first: bool) -> int:
     """How many layers a member has memory for; who has the first one also has what comes before it."""
     shape = task.shape
     plan = GroupPlan(MODE, (name,), task.portal, (Whole(0),) * shape.layers)
@@ -100,7 +100,7 @@ def _layers_s(task: Task, member: int) -> list[float]:
     return [0.0, *accumulate(seconds)]
 
 
-def _hop_s(task: Task, source: str, target: str, rows: int | None = None) -> float:
+def request_hop_s(task: Task, source: str, target: str, rows: int | None = None) -> float:
     """Seconds that rows, all of the prompt if None, and each step's one take from one device to another."""
     return hop_s(task, source, target, rows or task.work.rows) + task.work.new * hop_s(task, source, target, 1)
 

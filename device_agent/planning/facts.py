@@ -44,6 +44,8 @@ def plan_facts(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> d
         facts |= {"new_tokens": task.work.new, "new_token_s": step.seconds, "new_token_bound_by": why}
         if steps_are_played(task, plan):
             facts |= streaming_facts(task, plan)
+    if plan.considered:
+        facts["considered"] = [{"way": name, "work_s": seconds} for name, seconds in plan.considered]
     return facts | {"fewer": None if fewer is None else plan_facts(task, fewer)}
 
 

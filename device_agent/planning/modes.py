@@ -8,6 +8,7 @@ from functools import partial
 from itertools import combinations
 
 from device_agent.planning.baselines import plan_local, plan_sequence, plan_tensor
+from device_agent.planning.edgeformer import plan_edgeformer
 from device_agent.planning.edgeshard import plan_edgeshard
 from device_agent.planning.few_rows import with_few_rows
 from device_agent.planning.galaxy import plan_algorithm_1
@@ -29,6 +30,7 @@ PLANNERS: dict[str, Planner] = {
     "sequence": lambda task: plan_sequence(task, by_speed(task)),
     "pipeline": plan_edgeshard,
     "lime": lambda task: plan_halves(task) if task.shape.cross_layers else plan_lime(task),
+    "edgeformer": plan_edgeformer,
     "local": plan_local,
 }
 
@@ -38,7 +40,7 @@ _QUICK: dict[str, Planner] = {
 }
 """Planners whose plans tell promising sets of devices from others, where the mode's own takes seconds."""
 
-_LEAVES_OUT = frozenset({"lime"})
+_LEAVES_OUT = frozenset({"lime", "edgeformer"})
 """Modes whose planners leave members out by themselves where that is faster: no sets of devices are tried for them."""
 
 TRIED = 2
@@ -93,7 +95,7 @@ def _with_fewer(mode: str, task: Task, plan: GroupPlan | None) -> list[GroupPlan
         _tried(planner, replace(task, members=members))
         for members in sets
         if len(members) <= most
-        for planner in (PLANNERS[mode], quick)
+        for planner in dict.fromkeys((PLANNERS[mode], quick))
     ]
     plans += [_tried(partial(plan_local, member=member), task) for member in task.members if most]
     return [found for found in plans if found is not None]

@@ -7,7 +7,7 @@ layers are in `forms`; who speaks of plans may have them from here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from device_agent.planning.forms import MOST_PIECES as MOST_PIECES
@@ -47,6 +47,7 @@ class GroupPlan:
         cache_bytes: of each member, what it has for keys and values before it streams more than `streamed`, see
             `thresholds`; () where nobody will, and nothing bounds them.
         coded: of each member, whether what it streams lies coded on its disk; () where nobody's does.
+        considered: where a planner chose among ways: each by name, and seconds of all the work; the chosen one first.
     """
 
     mode: str
@@ -60,6 +61,7 @@ class GroupPlan:
     micro_batches: int = 1
     cache_bytes: tuple[int, ...] = ()
     coded: tuple[bool, ...] = ()
+    considered: tuple[tuple[str, float], ...] = field(default=(), compare=False)
 
     def check(self, shape: ModelShape) -> None:
         """Raises ValueError, naming the layer, unless every group, column and row is handed out exactly once."""

@@ -73,7 +73,7 @@ def test_all_modes_are_compared(plan: Plan) -> None:
     assert said.exit_code == 0
     lines = said.output.splitlines()
     assert lines[0].split()[:2] == ["mode", "devices"]
-    assert {line.split()[0] for line in lines[1:8]} == set(PLANNERS)
+    assert {line.split()[0] for line in lines[1:9]} == set(PLANNERS)
     assert "tensor: fewer devices would do as well or better: " in said.output
     facts = json.loads(plan("--mode", "all", "--json").output)
     assert [each["mode"] for each in facts] == list(PLANNERS)

@@ -54,5 +54,5 @@ def test_the_encoder_makes_room() -> None:
 
 def test_disks_that_nobody_has_measured_are_not_read() -> None:
     """Then it is said who lacks what."""
-    with pytest.raises(DoesNotFit, match="^lime does not fit: (a|b) lacks"):
+    with pytest.raises(DoesNotFit, match=r"^lime does not fit: (a|b) lacks"):
         plan_for("lime", asked([0.2, 0.2], 0.0))

@@ -38,7 +38,8 @@ def test_a_plan_says_what_goes_in_one_shot(mode: str) -> None:
 def test_another_mode_is_refused() -> None:
     """By the names of those there are."""
     with pytest.raises(
-        ValueError, match=r"mode 'magic' is not one of voltage, galaxy, tensor, sequence, pipeline, lime, local"
+        ValueError,
+        match=r"mode 'magic' is not one of voltage, galaxy, tensor, sequence, pipeline, lime, edgeformer, local",
     ):
         plan_for("magic", task(TINY, profile(TINY, [1e6], 1e6), Work(5)))
 

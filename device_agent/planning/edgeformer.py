@@ -1,0 +1,133 @@
+"""EdgeFormer's exact mode: blocks where they are fastest, and of each layer lent what pays by the profile. Pure.
+
+Lending pays on long sequences and slow processors; elsewhere another exact form does better. So those are looked at
+too: no plan is slower, by its prediction, than the forms of the group that were found, or than any device alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from device_agent.planning.baselines import plan_local, plan_sequence, plan_tensor
+from device_agent.planning.block_allocation import BlockDevice, NoRoom, exactly
+from device_agent.planning.edgeshard import layers_room, plan_edgeshard, request_hop_s
+from device_agent.planning.few_rows import with_few_rows
+from device_agent.planning.forms import Layer, Lent, Whole
+from device_agent.planning.joint import plan_jointly
+from device_agent.planning.lending_search import WAYS, Lending, LendingSearch, LentLayer
+from device_agent.planning.memory import DoesNotFit
+from device_agent.planning.plan import GroupPlan
+from device_agent.planning.ratios import by_speed
+from device_agent.planning.task import Task
+from device_agent.planning.voltage import plan_voltage
+
+MODE = "edgeformer"
+
+NAMED = 6
+"""So many of the ways that were considered are kept, the fastest."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    name: str
+    plan: GroupPlan
+    seconds: float
+
+
+def plan_edgeformer(task: Task) -> GroupPlan:
+    """The fastest exact plan that was found, `considered` saying among which. Raises DoesNotFit where none fits."""
+    found, lacks = [], None
+    for name, planner in [*_other_forms(task), *_lending(task)]:
+        try:
+            found.append(_judged(task, name, planner()))
+        except DoesNotFit as error:
+            lacks = lacks or error
+    if not found:
+        assert lacks is not None
+        raise DoesNotFit(MODE, lacks.lacks)
+    best: dict[str, _Found] = {}
+    for each in sorted(found, key=lambda each: each.seconds):
+        best.setdefault(each.name, each)
+    ways = tuple((each.name, each.seconds) for each in list(best.values())[:NAMED])
+    return replace(next(iter(best.values())).plan, mode=MODE, considered=ways)
+
+
+def _judged(task: Task, name: str, plan: GroupPlan) -> _Found:
+    plan = with_few_rows(task, replace(plan, one_shot_bytes=task.profile.one_shot_bytes))
+    return _Found(name, plan, task.seconds(plan))
+
+
+def _other_forms(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:
+    """All other exact forms of the group, and each device alone."""
+    for member in task.members:
+        yield f"{member} alone", partial(plan_local, task, member)
+    yield "pipeline", partial(plan_edgeshard, task)
+    yield "tensor", lambda: plan_tensor(task, by_speed(task))
+    yield "sequence", lambda: plan_sequence(task, by_speed(task))
+    yield "galaxy", partial(plan_jointly, task)
+    yield "voltage", partial(plan_voltage, task)
+
+
+def _lending(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:
+    """Each way to lend, with the blocks allocated exactly for it; one word for ways that come to the same."""
+    if task.shape.cross_layers or len(task.members) == 1:
+        return
+    search = LendingSearch(task)
+    for way in WAYS:
+        if task.work.new or not way.steps_apart:
+            yield way.name, partial(lent_plan, task, search, way)
+
+
+def lent_plan(task: Task, search: LendingSearch, way: Lending) -> GroupPlan:
+    """Blocks at their homes as is fastest where these lend; so many layers lend as memory allows."""
+    best = [search.best(home, way) for home in range(len(task.members))]
+    names = [*task.members, task.portal]
+    hops = [[request_hop_s(task, one, other) for other in names] for one in names]
+    rooms = [layers_room(task, name, first=True) for name in task.members]
+    devices = [BlockDevice(room, 1 / each.seconds, each.seconds) for room, each in zip(rooms, best, strict=True)]
+    try:
+        runs = exactly(task.shape.layers, devices, hops)
+    except NoRoom:
+        return plan_edgeshard(task)
+    homes = [at for at, count in runs for _ in range(count)]
+    return _most_lent(task, homes, best)
+
+
+def _most_lent(task: Task, homes: list[int], best: list[LentLayer]) -> GroupPlan:
+    """The plan in which so many of the first layers lend as there is memory for."""
+
+    def plan(lent: int) -> GroupPlan:
+        layers = tuple(best[home].layer if at < lent else Whole(home) for at, home in enumerate(homes))
+        return _narrowed(GroupPlan(MODE, task.members, task.portal, layers))
+
+    low, high = 0, len(homes)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (low, middle - 1) if task.lacks(plan(middle)) else (middle, high)
+    return task.fitting(plan(low))
+
+
+def _narrowed(plan: GroupPlan) -> GroupPlan:
+    """The plan without members that have no part in it."""
+    used = sorted({member for layer in set(plan.layers) for member in _members(layer)})
+    made = {layer: _numbered(layer, used) for layer in set(plan.layers)}
+    names = tuple(plan.members[at] for at in used)
+    return replace(plan, members=names, layers=tuple(made[layer] for layer in plan.layers))
+
+
+def _members(layer: Layer) -> set[int]:
+    if isinstance(layer, Lent):
+        taken = zip(layer.groups, layer.columns, strict=True)
+        return {layer.home, *(at for at, units in enumerate(taken) if any(units))}
+    assert isinstance(layer, Whole)
+    return {layer.member}
+
+
+def _numbered(layer: Layer, used: list[int]) -> Layer:
+    if isinstance(layer, Lent):
+        groups, columns = (tuple(units[at] for at in used) for units in (layer.groups, layer.columns))
+        return replace(layer, home=used.index(layer.home), groups=groups, columns=columns)
+    assert isinstance(layer, Whole)
+    return Whole(used.index(layer.member))
