@@ -101,6 +101,7 @@ MODES: Final[Mapping[str, Mode]] = {
     "tensor": _group("a group shares heads and columns"),
     "sequence": _group("a group shares rows, and exchanges keys and values"),
     "pipeline": _group("a group has some layers each"),
+    "edgeformer": _group("as pipeline, and devices lend one another heads and columns where that is faster"),
     "lime": _group("as pipeline, and what has no room in all memory together is read from disks meanwhile"),
 }
 

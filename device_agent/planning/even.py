@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent, Sharded, Whole
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
 
@@ -44,9 +44,18 @@ def _sequence(shape: ModelShape, count: int) -> tuple[Layer, ...]:
     return (ByRows((1.0,) * count, Whole(0), keys_values=True, overlap=False, few_rows=FEW_ROWS),) * shape.layers
 
 
-def _pipeline(shape: ModelShape, count: int) -> tuple[Layer, ...]:
+def _pipeline(shape: ModelShape, count: int) -> tuple[Whole, ...]:
     counts = handed_out(shape.layers, [1.0] * count)
     return tuple(Whole(member) for member, layers in enumerate(counts) for _ in range(layers))
+
+
+def _edgeformer(shape: ModelShape, count: int) -> tuple[Layer, ...]:
+    """Homes as in a pipeline, which lend each other device as much as they keep; nothing where that is not done."""
+    homes, parts = _pipeline(shape, count), _sharded(shape, count)
+    if shape.cross_layers or count == 1:
+        return homes
+    lent = [Lent(home, parts.groups, parts.columns, projections=True, few_rows=FEW_ROWS) for home in range(count)]
+    return tuple(lent[home.member] for home in homes)
 
 
 def _lime(shape: ModelShape, count: int) -> tuple[Layer, ...]:
@@ -62,5 +71,6 @@ _EVEN: dict[str, Callable[[ModelShape, int], tuple[Layer, ...]]] = {
     "tensor": _tensor,
     "sequence": _sequence,
     "pipeline": _pipeline,
+    "edgeformer": _edgeformer,
     "lime": _lime,
 }

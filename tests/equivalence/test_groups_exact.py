@@ -70,7 +70,9 @@ async def test_every_way(form: str, count: int, even: bool, started: Started) ->
         await check(host)
 
 
-@pytest.mark.parametrize("form", ["voltage", pytest.param("galaxy-2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "form", ["voltage", *(pytest.param(each, marks=pytest.mark.slow) for each in ("galaxy-2", "edgeformer"))]
+)
 async def test_drafting_over_a_group(form: str, started: Started) -> None:
     """With an adapter and two layers at the portal the tokens are the same, and drafts are accepted or not."""
     compute, prompt = Compute(), prompt_for(DEMO, PROMPT)

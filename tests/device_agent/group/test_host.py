@@ -160,7 +160,9 @@ async def test_who_cannot_take_part_is_planned_without(tiny: Path, tiny_folder: 
         assert working(host) == [PORTAL] and await answers == [True] * 3 and await right(host, tiny)
 
 
-@pytest.mark.parametrize("mode", ["galaxy", pytest.param("pipeline", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mode", ["galaxy", *(pytest.param(each, marks=pytest.mark.slow) for each in ("pipeline", "edgeformer"))]
+)
 async def test_devices_and_links_are_measured_before_they_are_planned_with(
     mode: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
