@@ -23,7 +23,14 @@ from device_agent.planning.plan import GroupPlan, Layer, Lent, Whole
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.timeline import ForwardPass, predict
 from peers.collectives import Collectives
+from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
+from split_model.pruning.block import PrunedBlock
+from split_model.pruning.kept import KeptHeads
+from split_model.residence import Blocks
+from split_model.sequences import Sequences
+from split_model.slices import Slice
+from split_model.stack import Stack
 
 ROWS = 100
 WITHIN_S = 30.0
@@ -34,11 +41,13 @@ ALL_LENT = Lent(0, (0, 4, 0), (0, 0, 44))
 Change = Callable[[list[HeldLayer]], None]
 
 
-def read(path: Path, layers: Sequence[Layer], change: Change = lambda _: None) -> list[dict[str, int]]:
-    """One text through three members, of which the first is the home of all layers and the portal; what each holds of
-    the first layer may be changed before. What each member has sent for each layer."""
-    checkpoint = Checkpoint.open(path, None)
-    hidden, sent = torch.randn(ROWS, checkpoint.spec.hidden_size), list[dict[str, int]]()
+def read(
+    path: Path, layers: Sequence[Layer], change: Change = lambda _: None, hidden: torch.Tensor | None = None
+) -> tuple[list[dict[str, int]], torch.Tensor]:
+    """One text through three members, of which the first is the portal and the home of all layers; what each holds of
+    the first layer may be changed before. The bytes that each has sent for each layer, and the outputs."""
+    checkpoint, outputs = Checkpoint.open(path, None), list[torch.Tensor | None]()
+    given = torch.randn(ROWS, checkpoint.spec.hidden_size) if hidden is None else hidden
     held = [
         [HeldLayer.load(checkpoint, layer, number, place, torch.float32) for number, layer in enumerate(layers)]
         for place in range(3)
@@ -47,16 +56,15 @@ def read(path: Path, layers: Sequence[Layer], change: Change = lambda _: None) -
     change(first)
 
     def work(links: Any, place: int) -> None:
-        layers = [first[place], *held[place][1:]]
-        worker = Worker(checkpoint.spec, layers, torch.float32, Collectives(links), (0, 1, 2), place)
-        worker.do(ReadHead((ROWS,)), None if place else hidden)
+        mine = [first[place], *held[place][1:]]
+        worker = Worker(checkpoint.spec, mine, torch.float32, Collectives(links), (0, 1, 2), place)
+        outputs.append(worker.do(ReadHead((ROWS,)), None if place else given))
 
     with fabrics(3) as links:
         together([partial(work, links[place], place) for place in range(3)], 2 * WITHIN_S)
-        for each in links:
-            by_label = {label: found.sent for (label, _), found in each.counts.by_label().items() if found.sent}
-            sent.append(by_label)
-    return sent
+        counted = [each.counts.by_label().items() for each in links]
+    [found] = [each for each in outputs if each is not None]
+    return [{label: found.sent for (label, _), found in each if found.sent} for each in counted], found
 
 
 @pytest.fixture
@@ -127,7 +135,7 @@ def test_what_travels_is_what_was_planned(path: Path) -> None:
     shape = ModelShape.of(Checkpoint.open(path, None).spec, "float32")
     plan = GroupPlan("edgeformer", ("a", "b", "c"), "a", tuple(layers))
     planned = predict(shape, profile(shape, [1e9] * 3, 1e8), plan, ForwardPass(ROWS, wanted=ROWS)).sent
-    sent = read(path, layers)
+    sent, _ = read(path, layers)
     found = [[each.get(f"layer {number}", 0) for each in sent] for number in range(len(layers))]
     assert found == [list(each) for each in planned]
     assert found[0][1] and not any(found[3])
@@ -147,3 +155,36 @@ def test_who_lends_attention_alone_lends_no_weights(path: Path) -> None:
             assert weights == [whole, 0, 0]
         positions = [cache_bytes([layer], place, spec, 10, 4) / (2 * spec.head_dim * 10 * 4) for place in range(3)]
         assert positions == kept
+
+
+@pytest.mark.parametrize("layer", [ATTENTION, PROJECTIONS, replace(ATTENTION, few_rows=ROWS)], ids=["q", "p", "home"])
+def test_heads_may_be_left_out(layer: Lent, path: Path) -> None:
+    """Any set, one of them all of a lender's: with narrower blocks the layer gives what it gives in one process."""
+    checkpoint = Checkpoint.open(path, None)
+    kept, spec = (0, 1), checkpoint.spec
+    whole = Block(checkpoint, 0, torch.float32)
+    pruned = PrunedBlock(whole, checkpoint, 0, KeptHeads(kept, 4, 1))
+
+    def narrow(held: list[HeldLayer]) -> None:
+        for place, each in enumerate(held):
+            pieces = iter(piece.groups for piece in each.pieces if piece.weights)
+            blocks = [
+                PrunedBlock(block, checkpoint, 0, KeptHeads(_inside(kept, groups), len(groups), 1), groups.start)
+                if groups
+                else block
+                for block, groups in zip(each.blocks, pieces, strict=True)
+            ]
+            left = _inside(kept, each.pieces[0].groups)
+            heads = each.heads and replace(each.heads, heads=len(left), kv_heads=len(left))
+            held[place] = replace(each, blocks=tuple(blocks), heads=heads)
+
+    hidden = torch.randn(ROWS, spec.hidden_size)
+    stack = Stack(spec, Slice(0, 1), Blocks([pruned]), torch.float32)
+    wanted = stack.run(hidden, Sequences([ROWS]))
+    _, found = read(path, [layer], narrow, hidden)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+
+
+def _inside(heads: Sequence[int], groups: range) -> tuple[int, ...]:
+    """Of some groups the heads that are kept, numbered from their first."""
+    return tuple(head - groups.start for head in heads if head in groups)
