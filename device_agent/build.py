@@ -19,6 +19,7 @@ from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.prefill import WHOLE_PROMPT
+from device_agent.chain.pruning import Pruner
 from device_agent.chain.source import Sources
 from device_agent.chain.within_memory import STREAMED_CHUNK, loader_of, too_little
 from device_agent.cloud.remote import RemoteSubmodel
@@ -152,6 +153,13 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     if kind == "translates":
         sources, more_bytes = load_apart(lambda: _sources(checkpoint, parts, group, dtype, compute, loader))
         loaded_bytes += more_bytes
+    pruner: Pruner | None = None
+    if config.t_max:
+        if kind != "writes":
+            raise ValueError("--t-max is for models that write on from a text: leave it out")
+        between = rest.stack if isinstance(rest, LocalSubmodel) else None
+        pruner = Pruner(checkpoint, parts, between, config.t_max, config.prune_by)
+        load_apart(pruner.prepare)
     model = ServedChain(
         chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources),
         tokenizer=Tokenizer.load(path, spec.eos_token_ids),
@@ -161,6 +169,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         conversations=Conversations(config.conversations, config.conversation_mb * 2**20, config.conversation_s),
         ways=DraftingWays(drafters, config),
         readers=FairThreads(READERS, "prompt"),
+        pruner=pruner,
     )
     served = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
     reported = group.report if group is not None else (lambda: None)
@@ -200,6 +209,6 @@ def _served(config: DeviceConfig, path: Path, model: ServedChain) -> list[Served
     created = int(Path(path, "config.json").stat().st_mtime)
     characters = model.max_positions * model.tokenizer.longest_piece
     return [
-        ServedModel(name, model.max_positions, created, model.ways.drafters.names, characters)
+        ServedModel(name, model.max_positions, created, model.ways.drafters.names, characters, t_max_s=config.t_max)
         for name in config.served_model_name or (model_name(config.model),)
     ]

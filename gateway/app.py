@@ -9,7 +9,7 @@ websocket /device
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -122,7 +122,8 @@ def _add_models(app: FastAPI, desk: Desk) -> None:
     def card(model: ServedModel) -> ModelCard:
         groups = groups_of(model.id, desk.roster.links)
         tasks: list[str] = [*model.tasks]
-        return ModelCard(model.id, model.created, model.max_positions, tasks=tasks, groups=groups or msgspec.UNSET)
+        found = ModelCard(model.id, model.created, model.max_positions, tasks=tasks, groups=groups or msgspec.UNSET)
+        return msgspec.structs.replace(found, lossy=True, t_max_s=model.t_max_s) if model.t_max_s else found
 
     async def list_models(request: Request) -> Response:
         return _json(ModelList([card(model) for model in desk.roster.models()]))
@@ -200,6 +201,7 @@ def state_of(desk: Desk) -> dict[str, Any]:
                 "connected_s": round(time.monotonic() - link.since, 1),
                 "rtt_ms": None if link.stream.rtt_s is None else round(link.stream.rtt_s * 1e3, 2),
                 **({"group": shown(link.group)} if link.group is not None else {}),
+                **({"lossy": {"t_max_s": limits}} if (limits := _limits(record.models)) else {}),
             }
         )
     return {
@@ -210,6 +212,11 @@ def state_of(desk: Desk) -> dict[str, Any]:
         "models": [model.id for model in desk.roster.models()],
         "agents": agents,
     }
+
+
+def _limits(models: Sequence[ServedModel]) -> dict[str, float]:
+    """Of models whose heads may be left out, within how many seconds prompts are read."""
+    return {model.id: model.t_max_s for model in models if model.t_max_s}
 
 
 def _json(value: Any, status: int = 200) -> Response:

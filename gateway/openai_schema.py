@@ -3,7 +3,7 @@
 Members OpenAI allows to be null may be null here, and mean the same as left out. Unknown members are ignored, as every
 engine does; so are ``tools`` and ``functions``: the model is not told of them and answers with text. ``tool_choice``,
 ``function_call`` and ``response_format`` are known, so that what cannot be done is refused rather than ignored.
-``draft`` is our own: the drafter to use for this request.
+``draft`` and ``exact`` are our own: the drafter to use for this request; whether nothing may be left out to be faster.
 
 Whole numbers may be written with a point, as some clients do (``100.0``). Members that may be lists stay raw at first:
 how many members a list has is looked at before it is decoded, since a million objects would hold up everybody else.
@@ -120,6 +120,7 @@ class _Common(msgspec.Struct, kw_only=True):
     stop_token_ids: msgspec.Raw = NULL
     ignore_eos: bool | None = None
     draft: Label | None = None
+    exact: bool | None = None
     user: str | None = None
     response_format: ResponseFormat | None = None
     prompt_logprobs: Logprobs = None

@@ -115,7 +115,8 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
     """Return each model once, in the order in which it was first seen.
 
     Where agents disagree about how long a request or a prompt may be, the shortest counts: any of them may get it. The
-    drafters and tasks are those of all agents: a request that names one goes to an agent that has it.
+    drafters and tasks are those of all agents: a request that names one goes to an agent that has it. Where one prunes,
+    the model may be pruned.
     """
     found: dict[str, ServedModel] = {}
     for agent in agents:
@@ -126,8 +127,9 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
                 both = list(dict.fromkeys([*other.drafts, *model.drafts]))
                 said = [each for each in (model.max_characters, other.max_characters) if each]
                 tasks, numbers = list(dict.fromkeys([*other.tasks, *model.tasks])), max(other.numbers, model.numbers)
-                characters = min(said, default=0)
-                found[model.id] = ServedModel(model.id, shortest, other.created, both, characters, tasks, numbers)
+                limits = [each for each in (model.t_max_s, other.t_max_s) if each]
+                said_of = (min(said, default=0), tasks, numbers, min(limits, default=0.0))
+                found[model.id] = ServedModel(model.id, shortest, other.created, both, *said_of)
             else:
                 found[model.id] = model
     return list(found.values())

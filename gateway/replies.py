@@ -6,7 +6,7 @@ role and nothing else, its last an empty delta and the reason to finish; no chun
 
 Members that may be null are there as null. How log-probabilities look: ``likelihoods``.
 ``timings`` is there with the usage where a cloud took part and there is one choice: several run side by side, and only
-the token socket has those of each.
+the token socket has those of each. Where heads of the model may be left out, ``timings`` says how many were, always.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gateway.reply_schema import (
     RoundsSpent,
     Usage,
 )
-from wire.request_messages import Delta, Finished, Scored, Spent, Timings, TokenLogprob
+from wire.request_messages import Delta, Finished, Scored, Spent, TokenLogprob
 
 
 @dataclass
@@ -124,9 +124,8 @@ class Shape(ABC):
         return Reply(head.id, kind, head.created, head.model, choices, usage, self._timings)
 
     def _time(self, finished: Finished) -> None:
-        """Keep where the time of the only choice went."""
-        if len(self._gathered) == 1:
-            self._timings = timings_of(finished.timings)
+        """Keep where the time of the only choice went, and what was left out of any."""
+        self._timings = timings_of(finished if len(self._gathered) == 1 else replace(finished, timings=None))
 
     def _keep(self, event: Delta | Scored) -> None:
         choice = self._gathered[event.index]
@@ -218,11 +217,16 @@ def usage_of(complete: Complete) -> Usage:
     return Usage(prompt, generated, prompt + generated, cached, drafted)
 
 
-def timings_of(timings: Timings | None) -> AnswerTimings | UnsetType:
-    """Return where an answer's time went, as clients are told; nothing where it is not known."""
+def timings_of(finished: Finished) -> AnswerTimings | UnsetType:
+    """Return where an answer's time went, and what was left out for it, as clients are told; nothing where neither is
+    known."""
+    timings, pruned = finished.timings, finished.heads_pruned
+    told = UNSET if pruned is None else pruned
     if timings is None:
-        return UNSET
-    return AnswerTimings(PhaseTimings(*_ms(timings.prompt)), RoundsSpent(*_ms(timings.decode), timings.rounds))
+        return UNSET if pruned is None else AnswerTimings(heads_pruned=told)
+    return AnswerTimings(
+        PhaseTimings(*_ms(timings.prompt)), RoundsSpent(*_ms(timings.decode), timings.rounds), heads_pruned=told
+    )
 
 
 def _ms(spent: Spent) -> tuple[float, float, float, float]:

@@ -54,10 +54,12 @@ class RoundsSpent(PhaseTimings, frozen=True):
 
 class AnswerTimings(msgspec.Struct, frozen=True):
     """Where the time of one answer went, until its prompt was answered and after that: no member of OpenAI's schema,
-    but named as llama.cpp's server names it."""
+    but named as llama.cpp's server names it. And how many attention heads were left out of the model to save some,
+    where that may happen."""
 
-    prompt: PhaseTimings
-    decode: RoundsSpent
+    prompt: PhaseTimings | UnsetType = UNSET
+    decode: RoundsSpent | UnsetType = UNSET
+    heads_pruned: int | UnsetType = UNSET
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -183,7 +185,8 @@ class CompletionChoice(msgspec.Struct, frozen=True):
 
 class ModelCard(msgspec.Struct, frozen=True):
     """A model, with the positions one request may have as an extra member, named as other engines name it; what it can
-    be asked to do; and the groups of devices that serve it, where there are some."""
+    be asked to do; the groups of devices that serve it, where there are some; and where heads are left out of prompts
+    that would take longer to read than ``t_max_s`` seconds, that it is lossy."""
 
     id: str
     created: int
@@ -192,6 +195,8 @@ class ModelCard(msgspec.Struct, frozen=True):
     owned_by: str = OWNER
     tasks: list[str] = []
     groups: list[dict[str, Any]] | UnsetType = UNSET
+    lossy: bool | UnsetType = UNSET
+    t_max_s: float | UnsetType = UNSET
 
 
 class ModelList(msgspec.Struct, frozen=True):

@@ -144,7 +144,7 @@ def told(events: list[Event], request_id: str) -> list[SocketReply]:
             tokens = UNSET if event.logprobs is None else content_logprobs(event.logprobs)
             replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens))
         elif isinstance(event, Finished):
-            replies.append(FinishedReply(request_id, event.index, event.reason, timings_of(event.timings)))
+            replies.append(FinishedReply(request_id, event.index, event.reason, timings_of(event)))
         elif isinstance(event, Complete):
             replies.append(UsageReply(request_id, usage_of(event)))
     return replies

@@ -197,7 +197,26 @@ class MemorySettings:
 
 
 @dataclass(frozen=True)
-class DeviceSide(PromptSettings, DraftSettings, DevicesSettings, SplitSettings, MemorySettings, ModelSettings):
+class PruningSettings:
+    """What may be lost for speed."""
+
+    t_max: float = setting(
+        0.0,
+        "seconds in which a prompt is to be read (--mode local): where that takes longer, attention heads are left "
+        'out, which changes answers; requests that say "exact": true have all. 0: none is ever left out',
+        minimum=0,
+    )
+    prune_by: Literal["effect", "liscore", "liscore-literal", "magnitude", "random"] = tuning(
+        "effect",
+        "which heads go first: those whose absence was measured to change least; or by EdgeFormer's score of the "
+        "prompt, mended or literally; or the smallest; or any, the last three for comparison",
+    )
+
+
+@dataclass(frozen=True)
+class DeviceSide(
+    PromptSettings, DraftSettings, DevicesSettings, SplitSettings, MemorySettings, PruningSettings, ModelSettings
+):
     """What ``trilby serve`` and ``trilby device`` both have; with the mode and ``--hat-paper`` applied."""
 
     def __post_init__(self) -> None:
@@ -214,6 +233,8 @@ class DeviceSide(PromptSettings, DraftSettings, DevicesSettings, SplitSettings, 
         if not mode.group and self.devices != DEVICES:
             names = ", ".join(name for name, each in MODES.items() if each.group)
             raise ValueError(f"--devices is for groups (--mode {names}), and --mode {self.mode} has none")
+        if self.t_max and (self.mode != "local" or self.memory):
+            raise ValueError("--t-max is for layers that all stay in this device's memory: --mode local, no --memory")
         if self.fewest_devices and (not mode.group or self.shares == "even"):
             raise ValueError("--fewest-devices is for groups whose shares are measured: leave it or --shares out")
         self._fix(f"--mode {self.mode}", mode.device)

@@ -17,6 +17,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     ``drafts``: the drafters a request may name, the agent's own choice first; empty where the agent never drafts.
     ``max_characters``: a prompt of more text has too many tokens, whatever they are; 0: the agent does not say.
     ``tasks``: what it can be asked to do. ``numbers``: of each vector it gives, or its labels; 0 where it writes.
+    ``t_max_s``: heads are left out of prompts that would take longer to read, which is lossy; 0: never.
     """
 
     id: Name
@@ -26,6 +27,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     max_characters: Size = 0
     tasks: Annotated[list[Task], msgspec.Meta(max_length=8)] = msgspec.field(default_factory=lambda: ["generate"])
     numbers: Count = 0
+    t_max_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
 
 class AgentHello(Message, frozen=True, tag=30):
@@ -76,7 +78,8 @@ class Generate(Message, frozen=True, tag=32):
     anything: a digest of the key they showed, empty where none is needed. ``draft`` names the drafter to draft with,
     ``none`` for plain decoding; empty: the agent's own choice. Of the ``n`` choices no more than ``at_once`` are
     generated side by side; 0: all of them. ``prompt_logprobs``: the prompt's own tokens are scored too, with so many
-    alternatives to each; None: they are not. Only then may ``max_tokens`` be 0.
+    alternatives to each; None: they are not. Only then may ``max_tokens`` be 0. ``exact``: no
+    heads are left out, however long the prompt takes.
     """
 
     request: Number
@@ -96,6 +99,7 @@ class Generate(Message, frozen=True, tag=32):
     draft: Name = ""
     at_once: Count = 0
     prompt_logprobs: Count | None = None
+    exact: bool = False
 
 
 class Cancel(Message, frozen=True, tag=33):
@@ -181,12 +185,14 @@ class Timings(msgspec.Struct, frozen=True, array_like=True):
 class Finished(Message, frozen=True, tag=36):
     """Choice ``index`` is complete: ``stop`` (an end token or stop string) or ``length``.
 
-    ``timings``: where its time went; None where no cloud had part in it, or the agent does not say."""
+    ``timings``: where its time went; None where no cloud had part in it, or the agent does not say.
+    ``heads_pruned``: how many attention heads were left out, all layers together; None where none ever are."""
 
     request: Number
     index: Count
     reason: Literal["stop", "length"]
     timings: Timings | None = None
+    heads_pruned: Count | None = None
 
 
 class Done(Message, frozen=True, tag=37):

@@ -16,10 +16,12 @@ from device_agent.answering.conversations import Conversations
 from device_agent.answering.detokenizer import Detokenizer
 from device_agent.answering.likelihoods import chosen_token, prompt_scores
 from device_agent.answering.prompt import Prompt, read_prompt
+from device_agent.answering.pruned import heads_pruned, pruned_layers
 from device_agent.answering.sampling import sampling_of, seed_of
 from device_agent.answering.stops import StopScanner
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.chain import Chain, ChainSession
+from device_agent.chain.pruning import PrunedLayers, Pruner
 from device_agent.sharing.compute import FairThreads, served_tenant
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.generation import Generation
@@ -60,6 +62,8 @@ class ServedChain:
     """How requests may have their answers drafted."""
     readers: FairThreads
     """Threads that tokenise prompts."""
+    pruner: Pruner | None = None
+    """Leaves heads out of prompts that take too long, where that is allowed."""
 
 
 async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessage], None]) -> None:
@@ -159,6 +163,12 @@ class _Answer:
         self._tokens = 0
         """Those of them that are in no delta yet."""
         self._logprobs: list[TokenLogprob] = []
+        self._pruned: PrunedLayers | None = None
+
+    @property
+    def _kept_as(self) -> str:
+        """What tells its conversation from those followed by another drafter, or read without other heads."""
+        return self._way.name if self._pruned is None else self._way.name + self._pruned.name
 
     async def run(self) -> int:
         """Generate, send, finish; returns the tokens generated. The first choice also accepts the request."""
@@ -170,7 +180,7 @@ class _Answer:
                 session = self.session = await self._begun()
             else:
                 assert first.session is not None
-                session = await first.session.fork()
+                session, self._pruned = await first.session.fork(), first._pruned
             try:
                 if first is None:  # Not before: where the cloud is away, that is an HTTP status, not a broken stream.
                     self._post(Accepted(request.request, self._prompt.tokens))
@@ -184,7 +194,8 @@ class _Answer:
             finally:
                 if first is not None or not self._complete:
                     session.close()
-        self._post(Finished(request.request, self._index, reason, timings))
+        counted = heads_pruned(self._model.pruner, self._pruned)
+        self._post(Finished(request.request, self._index, reason, timings, counted))
         return self._count
 
     def leave(self) -> None:
@@ -195,15 +206,19 @@ class _Answer:
                 return session.close()
             prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
             held = [*prompt, *self._chooser.generated][: session.position]
-            self._model.conversations.keep(self._request.tenant, self._way.name, held, len(prompt), session, now)
+            self._model.conversations.keep(self._request.tenant, self._kept_as, held, len(prompt), session, now)
 
     async def _begun(self) -> ChainSession:
         """A session for the prompt: where the model reads one text and writes another, with that text read."""
-        sources, prompt = self._model.chain.sources, self._prompt
+        model, prompt, sources = self._model, self._prompt, self._model.chain.sources
         if sources is None or prompt.source is None:
+            if model.pruner is not None:
+                self._pruned = await pruned_layers(
+                    model.pruner, model.conversations, model.chain.compute, self._request, prompt, self._way.name
+                )
             return self._session()
         source = await sources.read(prompt.source)
-        return self._model.chain.open(len(prompt.ids) + prompt.max_tokens, len(prompt.ids), source=source)
+        return model.chain.open(len(prompt.ids) + prompt.max_tokens, len(prompt.ids), source=source)
 
     def _session(self) -> ChainSession:
         """The session of the conversation that the prompt goes on with, cut back to what they share, or a new one."""
@@ -214,12 +229,12 @@ class _Answer:
         # Of rows that are kept nobody has the deep ones any more, which scores are made of.
         if model.chain.connected and self._request.prompt_logprobs is None:
             now = asyncio.get_running_loop().time()
-            session = model.conversations.take(self._request.tenant, self._way.name, prompt.ids, expected, now)
+            session = model.conversations.take(self._request.tenant, self._kept_as, prompt.ids, expected, now)
         if session is None:
             # Room for later turns, which costs nothing: keys and values grow with what comes. How much there may be is
             # asked anew, since the request may have waited while another cloud server took over.
             positions = max(expected, min(self._limit, model.chain.max_positions))
-            return model.chain.open(positions, len(prompt.ids), expected, self._way.drafter)
+            return model.chain.open(positions, len(prompt.ids), expected, self._way.drafter, pruned=self._pruned)
         self.cached = session.position
         session.expect(len(prompt.ids) - session.position, expected)
         return session

@@ -64,14 +64,7 @@ class Conversations:
         are kept as may be, half of what it holds will do, since something has to go anyway.
         """
         self.sweep(now)
-        wanted, full = list(ids), len(self._parked) >= self._limit
-        best, most = None, MIN_SHARED - 1
-        for each in self._parked:
-            if (each.tenant, each.drafter) == (tenant, drafter) and each.session.positions >= positions:
-                common = shared(each.ids, wanted)
-                goes_on = full or common + MAX_LOST >= each.prompt
-                if common > most and 2 * common >= len(each.ids) and goes_on:
-                    best, most = each, common
+        best, most = self._best(tenant, drafter, list(ids), positions)
         if best is None:
             return None
         self._parked.remove(best)
@@ -81,6 +74,22 @@ class Conversations:
             best.session.close()
             return None
         return best.session
+
+    def held(self, tenant: str, drafter: str, ids: Sequence[int], positions: int, now: float) -> int:
+        """Tokens of the prompt that ``take`` would bring now."""
+        self.sweep(now)
+        best, most = self._best(tenant, drafter, list(ids), positions)
+        return 0 if best is None else min(most, len(ids) - 1)
+
+    def _best(self, tenant: str, drafter: str, wanted: list[int], positions: int) -> tuple[_Parked | None, int]:
+        full, best, most = len(self._parked) >= self._limit, None, MIN_SHARED - 1
+        for each in self._parked:
+            if (each.tenant, each.drafter) == (tenant, drafter) and each.session.positions >= positions:
+                common = shared(each.ids, wanted)
+                goes_on = full or common + MAX_LOST >= each.prompt
+                if common > most and 2 * common >= len(each.ids) and goes_on:
+                    best, most = each, common
+        return best, most
 
     def keep(
         self, tenant: str, drafter: str, ids: Sequence[int], prompt: int, session: ChainSession, now: float

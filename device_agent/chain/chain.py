@@ -9,6 +9,7 @@ import torch
 
 from device_agent.chain.local import LocalSession, LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
+from device_agent.chain.pruning import PrunedLayers
 from device_agent.chain.source import Source, Sources
 from device_agent.sharing.compute import Compute, quiet
 from device_agent.sharing.prompt_turns import PromptTurns
@@ -67,19 +68,26 @@ class Chain:
         expected: int = 0,
         drafter: Drafter | None = None,
         source: Source | None = None,
+        pruned: PrunedLayers | None = None,
     ) -> ChainSession:
         """Begin a session with room for ``positions`` positions, of which ``prompt`` come at once and ``expected`` will
         probably be reached; ``drafter`` follows its text, which is about ``source`` where the model has ``sources``.
+        ``pruned``: its layers, all of this device, where heads are left out.
+
         Raises what the middle submodel's ``open`` does."""
         here = source if isinstance(source, ReadSource) else None
         middle: SubmodelSession | None = None
         if self.sources is not None and isinstance(source, torch.Tensor):
             middle = self.sources.open(positions, source)
+        elif pruned is not None and pruned.middle is not None:
+            assert isinstance(self.middle, LocalSubmodel)
+            middle = self.middle.open_with(positions, None, pruned.middle)
         elif self.middle is not None:
             middle = self.middle.open(positions, prompt, expected)
-        back = self.back.open(positions) if self.back is not None else None
+        fronts, backs = (None, None) if pruned is None else (pruned.front, pruned.back)
+        back = self.back.open_with(positions, None, backs) if self.back is not None else None
         drafts = drafter.open(positions) if drafter is not None else None
-        session = ChainSession(self, self.front.open_with(positions, here), middle, back, positions, drafts)
+        session = ChainSession(self, self.front.open_with(positions, here, fronts), middle, back, positions, drafts)
         session.prompt_end = prompt
         return session
 

@@ -25,7 +25,11 @@ NODE_ROOM = 128
 
 
 class LocalSubmodel:
-    """A stack of layers as a submodel."""
+    """A stack of layers as a submodel.
+
+    Attributes:
+        stack: the layers.
+    """
 
     connected = True
     max_rows = MAX_ROWS
@@ -33,16 +37,19 @@ class LocalSubmodel:
     hints = None
 
     def __init__(self, stack: Stack, compute: Compute) -> None:
-        self._stack = stack
+        self.stack = stack
         self._compute = compute
 
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> LocalSession:
         """Begin a session with room for ``positions`` positions."""
         return self.open_with(positions, None)
 
-    def open_with(self, positions: int, source: ReadSource | None) -> LocalSession:
-        """The same, whose rows attend to a text that was read, where the model has cross-attention."""
-        return LocalSession(self._stack, positions, self._compute.lane(), source)
+    def open_with(self, positions: int, source: ReadSource | None, stack: Stack | None = None) -> LocalSession:
+        """The same, whose rows attend to a text that was read, where the model has cross-attention.
+
+        stack: the layers for this session alone, where it has fewer heads.
+        """
+        return LocalSession(stack or self.stack, positions, self._compute.lane(), source)
 
 
 class LocalSession:

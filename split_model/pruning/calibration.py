@@ -65,7 +65,7 @@ def calibrate(
 
     The effect of a head is how far the distribution of the next token is from the whole model's, in nats, where it
     gives its mean. Heads stand in for one another, so effects are measured anew behind each of the `stages`, in which
-    as many heads leave that change least.
+    as many heads leave that change least; without stages the order is empty.
 
     heard: called between runs, of which each head is one in each stage; what it raises ends this.
     """
@@ -90,6 +90,17 @@ def calibrate(
         leaving = total * stage // stages - len(order)
         order, left = order + left[:leaving], left[leaving:]
     return Calibration(torch.stack(means).cpu(), tuple(order))
+
+
+def most_stages(heads: int, pass_s: float, within_s: float, most: int = STAGES) -> int:
+    """In how many stages effects are measured within so many seconds, halved until they are; 0 where one takes longer.
+
+    heads: of all layers. pass_s: one pass of the texts through all layers; a head's takes half of that on average.
+    """
+    stages = most
+    while stages and heads * pass_s / 2 * (stages + 1) / 2 > within_s:
+        stages //= 2
+    return stages
 
 
 class _Masked:

@@ -129,6 +129,12 @@ class TenantStores:
             self._stores.popitem(last=False)
         return store
 
+    def recluster(self) -> None:
+        """Makes clusters anew where heads came since they were made."""
+        for store in self._stores.values():
+            if store.is_stale:
+                store.recluster()
+
 
 def _distance(rows: Numbers, row: Numbers) -> Numbers:
     found: Numbers = np.linalg.norm(rows - row, axis=1)

@@ -1,0 +1,39 @@
+"""Whether a request's heads may be pruned, and must be; what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from device_agent.answering.conversations import Conversations
+from device_agent.answering.prompt import Prompt
+from device_agent.chain.pruning import PrunedLayers, Pruner
+from device_agent.planning.pruning import LimitTooShort
+from device_agent.sharing.compute import Compute
+from wire.errors import Code, SessionFailed
+from wire.request_messages import Generate
+
+
+async def pruned_layers(
+    pruner: Pruner, conversations: Conversations, compute: Compute, request: Generate, prompt: Prompt, drafter: str
+) -> PrunedLayers | None:
+    """The layers for a prompt without the heads that it has no time for; None: all, as a request may ask for. What an
+    earlier turn with all heads has left is not computed again, and so needs no time.
+
+    Raises:
+        SessionFailed: no pruning makes it fast enough.
+    """
+    if request.exact or not pruner.needs(len(prompt.ids)):
+        return None
+    expected, now = len(prompt.ids) + prompt.max_tokens, asyncio.get_running_loop().time()
+    held = conversations.held(request.tenant, drafter, prompt.ids, expected, now)
+    if request.prompt_logprobs is None and not pruner.needs(len(prompt.ids) - held):
+        return None
+    try:
+        return await compute.lane().submit(lambda: pruner.prune(prompt.ids, request.tenant))
+    except LimitTooShort as error:
+        raise SessionFailed(Code.INVALID_REQUEST, str(error)) from error
+
+
+def heads_pruned(pruner: Pruner | None, pruned: PrunedLayers | None) -> int | None:
+    """What clients are told; None where no heads are ever left out."""
+    return None if pruner is None else 0 if pruned is None else pruned.count
