@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from elsewhere import elsewhere
+from encoder_decoder import EncoderDecoder
 from tiny_models import TRANSLATOR_NAMES, build_tiny
 
 from device_agent.chain.chain import Chain
@@ -23,7 +24,6 @@ from split_model.checkpoint import Checkpoint
 from split_model.dense import Dense
 from split_model.device import fetched
 from split_model.encoder import Encoder
-from split_model.encoder_decoder import EncoderDecoder
 from split_model.sampling import SamplingParams
 from split_model.text_vectors import POOLINGS, TextVectors
 

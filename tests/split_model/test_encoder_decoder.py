@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from encoder_decoder import EncoderDecoder
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -18,7 +19,6 @@ from tiny_models import TRANSLATOR_NAMES, build_tiny
 
 from split_model.checkpoint import Checkpoint
 from split_model.cross import Memory
-from split_model.encoder_decoder import EncoderDecoder
 from split_model.errors import UnsupportedModel
 from split_model.families.architecture import Relative
 from split_model.reference import Reference

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from elsewhere import elsewhere
+from encoder_decoder import EncoderDecoder
 from tiny_models import READER_NAMES, TRANSLATOR_NAMES, built
 
 from split_model.encoder import Encoded, Encoder
-from split_model.encoder_decoder import EncoderDecoder
 from split_model.reference import Reference
 
 TEXTS = [[5, 9, 80, 7], [44, 3], [11, 12, 13, 14]]

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import torch
 import transformers
+from encoder_decoder import EncoderDecoder
 from group_writes import Written, ids, oracle_written
 from groups import FORMS, LENDING, NAMES, PORTAL, UNEVEN, group_here, layers_of, plan_of, streamed, submodel_for
 from peers_together import fabrics
@@ -36,7 +37,6 @@ from device_agent.group.pieces import cache_bytes, weight_bytes
 from device_agent.planning.plan import ByRows, Whole
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
-from split_model.encoder_decoder import EncoderDecoder
 from split_model.stack import Span
 
 ATOL = 1e-4
