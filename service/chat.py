@@ -11,8 +11,8 @@ from typing import Any
 import click
 import httpx
 
+from service.chat_wait import missing, wait_until_there
 from service.settings import setting, settings_command
-from service.waiting import missing, wait_until_there
 
 CONNECT_WITHIN_S = 10.0
 SILENT_WITHIN_S = 120.0

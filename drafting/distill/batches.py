@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from drafting.distill.attention import Rows
 from drafting.distill.features import FeatureFiles
+from drafting.distill.trainable import Rows
 
 POOL = 512
 """Documents among which those of like length are put together; more would make each step less of a mixture."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from drafting.distill.attention import Attention
 from drafting.distill.network import Drafter
+from drafting.distill.trainable import Attention
 from split_model.checkpoint import Checkpoint
 from split_model.weight_parts import layer_parts
 

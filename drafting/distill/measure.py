@@ -14,12 +14,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from drafting.distill.attention import Rows, later
 from drafting.distill.batches import TrainingBatch, places
 from drafting.distill.features import groups_of, parts, states
 from drafting.distill.losses import overlap
 from drafting.distill.network import Drafter, FrozenHead, Medusa
 from drafting.distill.text import Document
+from drafting.distill.trainable import Rows, later
 from split_model.reference import Reference
 
 CAP = 6

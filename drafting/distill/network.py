@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from drafting.distill.attention import Attention, Rows, Scaled, drawn, later, rms, spread
+from drafting.distill.trainable import Attention, Rows, Scaled, drawn, later, rms, spread
 from split_model.checkpoint import Checkpoint
 from split_model.end_parts import head_parts
 from split_model.errors import UnsupportedModel

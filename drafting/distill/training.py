@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from drafting.distill import checkpoint
-from drafting.distill.attention import later
 from drafting.distill.batches import TrainingBatch, assembled, places, planned
 from drafting.distill.features import FeatureFiles
 from drafting.distill.losses import LOSSES, Compared, cross_entropy, entropy, overlap
 from drafting.distill.network import Adapter, Drafter, FrozenHead, Fused, Medusa
+from drafting.distill.trainable import later
 
 DEPTH_WEIGHT = 0.8
 WARMUP = 0.03

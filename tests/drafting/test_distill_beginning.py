@@ -8,9 +8,9 @@ import pytest
 import torch
 from tiny_models import build_tiny
 
-from drafting.distill.attention import Rows
 from drafting.distill.beginning import begin_as_layer
 from drafting.distill.network import Adapter, FrozenHead, Fused, new_network
+from drafting.distill.trainable import Rows
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice
 from split_model.stack import Span, Stack

@@ -10,11 +10,11 @@ from drafted_nodes import extend
 from tiny_drafters import DIGEST, SPLIT, head_weights, medusa_weights, random_head, tiny_spec
 
 from drafting.adapter import AdapterDrafter
-from drafting.distill.attention import Rows, later
 from drafting.distill.batches import TrainingBatch, places
 from drafting.distill.features import groups_of
 from drafting.distill.measure import DEEPEST, measured
 from drafting.distill.network import Adapter, FrozenHead, Fused, Medusa, largest_rank, new_network, parameters, rounded
+from drafting.distill.trainable import Rows, later
 from drafting.drafter_file import write_drafter
 from split_model.spec import ModelSpec
 

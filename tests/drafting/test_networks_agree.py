@@ -10,8 +10,8 @@ from drafted_nodes import extend
 from tiny_drafters import DIGEST, SPLIT, adapter_weights, head_weights, medusa_weights, random_head, tiny_spec
 
 from drafting.adapter import AdapterDrafter
-from drafting.distill.attention import Rows
 from drafting.distill.network import Adapter, FrozenHead, Fused, Medusa
+from drafting.distill.trainable import Rows
 from drafting.drafter import Guess
 from drafting.drafter_file import write_drafter
 from drafting.medusa import MedusaDrafter

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service import waiting
+from service import chat_wait
 from service.chat import ServerError, _model
-from service.waiting import NO_MODEL, missing, wait_until_there
+from service.chat_wait import NO_MODEL, missing, wait_until_there
 
 
 def card(name: str, *groups: tuple[bool, list[str]]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def served(*bodies: Any) -> Iterator[httpx.Client]:
 
 def test_the_model_is_waited_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """With a line whenever something is new."""
-    monkeypatch.setattr(waiting, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(chat_wait, "LOOK_EVERY_S", 0.01)
     with served(
         {"data": []}, {"data": []}, {"data": [FORMING]}, {"data": [card("one", (True, ["working"]))]}
     ) as client:
@@ -97,6 +97,6 @@ def test_a_model_that_was_named_needs_no_list() -> None:
 
 def test_a_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what is still missing, which is said once."""
-    monkeypatch.setattr(waiting, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(chat_wait, "LOOK_EVERY_S", 0.01)
     said: list[str] = []
     assert wait_until_there(lambda: "all", said.append, within_s=0.05) == "all" and said == ["all"]
