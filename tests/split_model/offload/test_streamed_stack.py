@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from encoder_decoder import EncoderDecoder
 from streamed_units import loading, units_of
 from tiny_models import READER_NAMES, TINY_NAMES, TRANSLATOR_NAMES, build_tiny
 
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.encoder import whole_texts
-from split_model.encoder_decoder import EncoderDecoder
 from split_model.offload.layout import Cut
 from split_model.offload.units import Unit
 from split_model.reference import Reference
