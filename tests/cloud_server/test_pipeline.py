@@ -4,222 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import signal
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 from processes import stop_all_threads
-from tiny_models import build_tiny
+from stage_pipelines import (
+    FIRST,
+    HIDDEN,
+    LAST,
+    NOTICED_WITHIN_S,
+    PAGE_POSITIONS,
+    PAGES,
+    GatedStep,
+    conversations,
+    layers_of,
+    like,
+    one_row,
+    open_sockets,
+    pipeline_of,
+    run_all,
+    runs,
+    started,
+    until,
+)
 
-from cloud_server.cache.attention import choose_backend
-from cloud_server.cache.moving import NOWHERE, Move, copied
-from cloud_server.cache.pages import Pages
-from cloud_server.cache.pool import KVPool, Moves
+from cloud_server.cache.moving import NOWHERE
 from cloud_server.cache.span import PagedSpan
-from cloud_server.stages.layer_step import LayerStep, Ran
+from cloud_server.stages.layer_step import Ran
 from cloud_server.stages.link import Link, Place
-from cloud_server.stages.live import LivePipeline, StageHangs
 from cloud_server.stages.pipeline import PipelineRunner
 from cloud_server.stages.plan import stage_layers
-from cloud_server.stages.processes import StageProcesses
-from cloud_server.stages.runner import LocalRunner, Runner, StageLost
-from cloud_server.stages.stage import StageConfig, relay
+from cloud_server.stages.runner import LocalRunner, StageLost
+from cloud_server.stages.stage import relay
 from cloud_server.stages.step_wire import StepHead
 from peers.board import Board
-from peers.group import Group
-from split_model.checkpoint import Checkpoint
-from split_model.slices import Slice
-from split_model.stack import Stack
-from split_model.tree import Tree
-
-ROOT = Path(__file__).resolve().parents[2]
-FIRST, LAST = 1, 6
-HIDDEN = 32
-PAGES, PAGE_POSITIONS = 24, 8
-NOTICED_WITHIN_S = 20.0
-"""A dead stage is noticed in milliseconds; the rest is for a busy machine."""
-
-
-class Work(NamedTuple):
-    """What a runner is given as one step."""
-
-    hidden: list[torch.Tensor]
-    spans: list[PagedSpan]
-    moves: Moves = ()
-
-
-class GatedStep(LayerStep):
-    """Layers that count their steps and begin none while the gate is closed."""
-
-    def __init__(self, step: LayerStep) -> None:
-        super().__init__(step.stack, step.pool, step.backend)
-        self.gate = threading.Event()
-        self.gate.set()
-        self.begun = 0
-        self.done = 0
-
-    def __call__(self, hidden: torch.Tensor, spans: Sequence[PagedSpan], moves: Moves = ()) -> torch.Tensor:
-        self.begun += 1
-        assert self.gate.wait(60)
-        outputs = super().__call__(hidden, spans, moves)
-        self.done += 1
-        return outputs
-
-
-@pytest.fixture(scope="session")
-def windowed(tiny_folder: Path) -> Path:
-    """Six layers, the first two without and the others with a sliding window: no two stages are alike."""
-    path = tiny_folder / "pipeline"
-    return path if path.exists() else build_tiny("qwen2-windows", path, num_hidden_layers=6)
-
-
-def layers_of(model: Path, layers: range, dtype: torch.dtype = torch.float32) -> LayerStep:
-    """Some layers and pages for them, in this process."""
-    checkpoint = Checkpoint.open(model)
-    spec = checkpoint.spec
-    stack = Stack.load(checkpoint, Slice(layers.start, layers.stop), dtype)
-    pool = KVPool(len(layers), spec.num_kv_heads, spec.head_dim, dtype, "cpu", PAGES, PAGE_POSITIONS)
-    return LayerStep(stack, pool, choose_backend("cpu", dtype))
-
-
-def like(model: Path) -> StageConfig:
-    """What every stage is like."""
-    return StageConfig(join="127.0.0.1:1", model=str(model), stage_token="a secret of this test", seat=1, threads=1)
-
-
-def pipeline_of(model: Path, stages: int, dtype: torch.dtype = torch.float32) -> PipelineRunner:
-    """A runner that is not yet started."""
-    layers = stage_layers(FIRST, LAST, stages)
-    return PipelineRunner(layers_of(model, layers[0], dtype), layers, like(model))
-
-
-@asynccontextmanager
-async def started(runner: Runner) -> AsyncIterator[None]:
-    """The runner's life."""
-    await runner.start()
-    try:
-        yield
-    finally:
-        await runner.stop()
-
-
-def conversations(steps: int, dtype: torch.dtype = torch.float32) -> list[Work]:
-    """Steps of five sessions that grow, branch and keep some of it, go back and write over what was there, end, and
-    begin in others' pages, or where others are."""
-    chance = random.Random(11)
-    numbers = torch.Generator().manual_seed(11)
-    pages: Pages[int] = Pages(PAGES, PAGE_POSITIONS)
-    lengths: dict[int, int] = {}
-    trees: dict[int, Tree] = {}
-    moves: list[Move] = []
-    work: list[Work] = []
-
-    def slot(session: int, position: int) -> int:
-        return pages.table(session)[position // PAGE_POSITIONS] * PAGE_POSITIONS + position % PAGE_POSITIONS
-
-    while len(work) < steps:
-        hidden, spans = [], []
-        before = dict(lengths)
-        for session in list(trees):
-            tree = trees.pop(session)
-            nodes = tree.path(chance.randint(-1, len(tree) - 1))
-            ends = range(tree.trunk, tree.trunk + len(nodes))
-            moves += [
-                (slot(session, begin), slot(session, end), 1)
-                for begin, end in zip(tree.slots(nodes), ends, strict=True)
-            ]
-            lengths[session] += len(nodes)
-            pages.truncate(session, lengths[session])
-        for session in chance.sample(range(5), chance.randint(1, 5)):
-            if session in lengths and chance.random() < 0.1:
-                pages.close(session)
-                del lengths[session]
-                before.pop(session, None)
-            if session not in lengths:
-                source = chance.choice([None, *lengths])
-                begin = 0 if source is None else chance.randint(0, lengths[source])
-                if source is not None and before.get(source, -1) >= begin > 0 and pages.fork(source, session, begin):
-                    moves += copied(pages.runs(source), pages.runs(session), PAGE_POSITIONS, begin)
-                else:
-                    pages.open(session, 8)
-                    begin = 0
-                lengths[session] = begin
-            if chance.random() < 0.2:
-                lengths[session] = chance.randint(0, lengths[session])
-                pages.truncate(session, lengths[session])
-            rows = chance.choice((1, 1, 1, 4, 13))
-            start = lengths[session]
-            if not pages.extend(session, start + rows):
-                continue
-            branching = None
-            if rows > 1 and chance.random() < 0.5:
-                trees[session] = Tree(start)
-                branching = trees[session].add([chance.randint(-1, node - 1) for node in range(rows)])
-            else:
-                lengths[session] += rows
-            hidden.append(torch.randn((rows, HIDDEN), generator=numbers).to(dtype))
-            spans.append(PagedSpan(tuple(pages.table(session)), start, rows, branching))
-        if spans:
-            work.append(Work(hidden, spans, moves))
-            moves = []
-    return work
-
-
-def one_row(page: int, position: int = 0) -> Work:
-    """A step with one row of one session that has one page."""
-    rows = torch.randn((1, HIDDEN), generator=torch.Generator().manual_seed(100 * page + position))
-    return Work([rows], [PagedSpan((page,), position, 1)])
-
-
-async def run_all(runner: Runner, work: Sequence[Work]) -> list[Ran]:
-    """Every step, as many under way as the runner has stages."""
-    room = asyncio.Semaphore(runner.depth)
-
-    async def one(step: Work) -> Ran:
-        async with room:
-            return await runner.run(step.hidden, step.spans, step.moves)
-
-    return await asyncio.gather(*(one(step) for step in work))
-
-
-def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
-    """Wait for a condition, on the thread of whoever calls."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def proc(pid: int, name: str) -> bytes:
-    """What Linux says of a process; nothing where it is gone."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
-
-
-def open_sockets() -> int:
-    """How many this process has."""
-    found = 0
-    for each in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found += os.readlink(each).startswith("socket:")
-    return found
-
-
-def runs(pid: int) -> bool:
-    """Whether there is such a process, and not only what is left of it."""
-    return proc(pid, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"])
 
 
 @pytest.mark.system
@@ -329,135 +150,6 @@ async def test_an_idle_pipeline_stays(windowed: Path, monkeypatch: pytest.Monkey
         for position in range(4):
             await asyncio.sleep(0.1)
             assert (await pipeline.run(*one_row(0, position))).finite == [True]
-
-
-@pytest.mark.system
-async def test_a_stage_that_cannot_load_is_said_at_once(windowed: Path, tmp_path: Path) -> None:
-    """Start fails with StageLost instead of waiting, leaves no process, and so does run."""
-    layers = stage_layers(FIRST, LAST, 2)
-    pipeline = PipelineRunner(layers_of(windowed, layers[0]), layers, like(tmp_path))
-    with pytest.raises(StageLost, match="cannot load its layers"):
-        await pipeline.start()
-    assert pipeline.pids == []
-    with pytest.raises(StageLost):
-        await pipeline.run(*one_row(0))
-
-
-@pytest.mark.system
-async def test_a_stage_that_loads_for_ever_is_given_up(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here it is any stage, given less time than it takes to start; it is ended."""
-    monkeypatch.setattr("cloud_server.stages.live.LOADED_WITHIN_S", 0.2)
-    pipeline = pipeline_of(windowed, 3)
-    with pytest.raises(StageLost, match=r"stages \[1, 2\] have not loaded"):
-        await pipeline.start()
-    assert pipeline.pids == []
-
-
-@pytest.mark.system
-async def test_a_first_stage_that_does_not_end_is_said(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No new pipeline is begun over pages that it may still write to."""
-    monkeypatch.setattr("cloud_server.stages.live.END_WITHIN_S", 0.3)
-    layers = stage_layers(FIRST, LAST, 2)
-    step = GatedStep(layers_of(windowed, layers[0]))
-    pipeline = PipelineRunner(step, layers, like(windowed))
-    await pipeline.start()
-    live = pipeline._pipeline
-    assert live is not None
-    step.gate.clear()
-    try:
-        ended = asyncio.create_task(pipeline.run(*one_row(0)))
-        await asyncio.to_thread(until, lambda: step.begun == 1)
-        with pytest.raises(StageHangs):
-            await pipeline.start()
-        with pytest.raises(StageLost):
-            await ended
-    finally:
-        step.gate.set()
-    monkeypatch.undo()
-    await asyncio.to_thread(live.end)
-
-
-@pytest.mark.system
-def test_who_waits_for_the_end_of_a_process_waits_not_for_ever(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where what was killed seems to be there still."""
-    monkeypatch.setattr("cloud_server.stages.processes.KILLED_WITHIN_S", 0.2)
-    go_on = threading.Event()
-
-    def hang(ended: Future[str]) -> None:
-        assert go_on.wait(60), ended.result()
-
-    processes = StageProcesses()
-    processes.ended.add_done_callback(hang)
-    processes.start([like(windowed)] * 2)
-    began = time.monotonic()
-    processes.stop()
-    assert time.monotonic() - began < 30
-    go_on.set()
-    monkeypatch.undo()
-    processes.stop()
-    assert not any(runs(pid) for pid in processes.pids)
-
-
-def test_a_stage_that_goes_when_the_event_loop_has_gone_ends_all_waits() -> None:
-    """A thread learns of it last of all, and others wait for the links."""
-    aborted: list[bool] = []
-
-    class Waiting:
-        def abort(self) -> None:
-            aborted.append(True)
-
-    async def begun() -> LivePipeline:
-        return LivePipeline(None, Group(1, {1: b""}, b"", {}))  # type: ignore[arg-type]
-
-    pipeline = asyncio.run(begun())
-    pipeline._link = Waiting()  # type: ignore[assignment]
-    pipeline.lose("a test")
-    assert aborted and not pipeline.whole
-
-
-@pytest.mark.system
-async def test_stages_are_not_told_secrets(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cloud's credential is neither on a stage's command line nor in its environment."""
-    monkeypatch.setenv("TRILBY_CLOUD_TOKEN", "sesame-open-42")
-    pipeline = pipeline_of(windowed, 2)
-    async with started(pipeline):
-        told = [proc(pipeline.pids[0], name) for name in ("cmdline", "environ")]
-    assert all(told) and not any(b"sesame-open-42" in each for each in told)
-
-
-LEADER = """
-import asyncio, sys
-from pathlib import Path
-sys.path[:0] = [{root!r}, {root!r} + "/tests", {root!r} + "/tests/cloud_server"]
-from test_pipeline import pipeline_of, one_row, started
-
-async def lead():
-    pipeline = pipeline_of(Path(sys.argv[1]), 3)
-    async with started(pipeline):
-        await pipeline.run(*one_row(0))
-        Path(sys.argv[2]).write_text(" ".join(map(str, pipeline.pids)))
-        await asyncio.sleep(600)
-
-asyncio.run(lead())
-"""
-
-
-@pytest.mark.system
-def test_no_stage_outlives_its_leader(windowed: Path, tmp_path: Path) -> None:
-    """Stages of a process that was killed outright end by themselves, one that hangs at that moment too."""
-    said = tmp_path / "pids"
-    program = LEADER.format(root=str(ROOT))
-    with subprocess.Popen([sys.executable, "-c", program, str(windowed), str(said)], cwd=ROOT) as leader:
-        try:
-            until(lambda: said.exists() and len(said.read_text().split()) == 2, 120)
-            pids = [int(each) for each in said.read_text().split()]
-            assert all(runs(pid) for pid in pids)
-            stop_all_threads(pids[0])
-        finally:
-            leader.kill()
-    until(lambda: not runs(pids[1]))
-    os.kill(pids[0], signal.SIGCONT)
-    until(lambda: not runs(pids[0]))
 
 
 async def test_what_fails_in_a_stage_comes_back_as_failed(windowed: Path) -> None:
