@@ -18,6 +18,10 @@ TILE_ROWS = 16
 oneDNN compiles a kernel, which takes milliseconds, for every number of rows that it has not seen."""
 
 
+LEAST_ROWS = 4
+"""Packed float32 products of fewer rows take as long as those of so many, or longer."""
+
+
 class Matrix:
     """weight [out, in] and perhaps bias [out], called with rows [rows, in]; gives [rows, out], all of one dtype.
 
@@ -26,8 +30,14 @@ class Matrix:
     only multiplies; its elements cannot be read.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, pack: bool = True) -> None:
-        """Packs `weight` where that pays; who keeps a reference to it has it in memory twice, or says `pack=False`."""
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, pack: bool = True, float32: bool = False
+    ) -> None:
+        """Packs `weight` where that pays; who keeps a reference to it has it in memory twice, or says `pack=False`.
+
+        float32: whether such a matrix is packed too: 4 rows and more are then multiplied 1.2 to 3 times as fast, one as
+        fast as before.
+        """
         self.bias = bias
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
         """Bytes of weight and bias."""
@@ -35,10 +45,13 @@ class Matrix:
         self._weight = weight
         self._packed_product: Callable[..., torch.Tensor] | None = None
         self._few_rows: FewRows | None = None
-        if pack and weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.numel() and can_pack():
+        self._least, self._multiple = (1, TILE_ROWS) if weight.dtype == torch.bfloat16 else (LEAST_ROWS, 1)
+        packs = weight.dtype == torch.bfloat16 or (float32 and weight.dtype == torch.float32)
+        if pack and packs and weight.device.type == "cpu" and weight.numel() and can_pack(weight.dtype):
             with torch.inference_mode():
                 self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-                self._few_rows = FewRows.of(self._weight, weight, bias)
+                if weight.dtype == torch.bfloat16:
+                    self._few_rows = FewRows.of(self._weight, weight, bias)
             self._packed_product = torch.ops.mkldnn._linear_pointwise.default
 
     @classmethod
@@ -50,15 +63,16 @@ class Matrix:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
         pack: bool = True,
+        float32: bool = False,
     ) -> Matrix:
         """Parts stacked by rows, and their biases likewise, where there are any.
 
-        pack: as of `Matrix`.
+        pack, float32: as of `Matrix`.
 
         Raises BadCheckpoint where a tensor is missing or has another shape than the config says.
         """
         bias = load_bias(checkpoint, bias_parts, dtype, device)
-        return cls(read_stacked(checkpoint, parts, dtype, device), bias, pack)
+        return cls(read_stacked(checkpoint, parts, dtype, device), bias, pack, float32)
 
     @property
     def is_plain(self) -> bool:
@@ -77,20 +91,22 @@ class Matrix:
         count = rows.shape[0]
         if self._few_rows is not None and 0 < count <= most_rows():
             return self._few_rows(rows)
-        missing = -count % TILE_ROWS if count > TILE_ROWS else 0
+        missing = max(self._least - count, 0) if count <= TILE_ROWS else -count % self._multiple
         if missing:
             rows = functional.pad(rows, (0, 0, 0, missing))
         product = self._packed_product(rows, self._weight, self.bias, "none", [], "")
         return product[:count] if missing else product
 
 
-@lru_cache(maxsize=1)
-def can_pack() -> bool:
-    """Whether this torch and this CPU have oneDNN's packed bfloat16 product."""
+@lru_cache(maxsize=2)
+def can_pack(dtype: torch.dtype = torch.bfloat16) -> bool:
+    """Whether this torch and this CPU have oneDNN's packed product of that dtype, bfloat16 or float32."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
     names = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
-    return all(hasattr(torch.ops.mkldnn, name) for name in names) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if not all(hasattr(torch.ops.mkldnn, name) for name in names):
+        return False
+    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def load_bias(

@@ -76,7 +76,7 @@ class HeldLayer:
         apart = isinstance(layer, ByRows)
         plain = isinstance(layer, ByRows) and layer.reorders(place)
         blocks = [
-            Block(half, own, dtype, each.groups, each.columns, apart=apart, plain=plain, loader=loader)
+            Block(half, own, dtype, each.groups, each.columns, apart=apart, plain=plain, loader=loader, float32=True)
             for each in pieces
             if each.weights
         ]

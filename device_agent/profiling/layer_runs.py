@@ -34,9 +34,9 @@ class LayerRuns:
         """Reads these KV groups and columns of one layer. Raises BadCheckpoint."""
         spec, held = checkpoint.spec, range(groups)
         self._spec, self._dtype = spec, dtype
-        self._blocks = [Block(checkpoint, LAYER, dtype, held, range(columns), apart=True)]
+        self._blocks = [Block(checkpoint, LAYER, dtype, held, range(columns), apart=True, float32=True)]
         for _ in range(1, self._copies(self._blocks[0].loaded_bytes)):
-            self._blocks.append(Block(checkpoint, LAYER, dtype, held, range(columns), apart=True))
+            self._blocks.append(Block(checkpoint, LAYER, dtype, held, range(columns), apart=True, float32=True))
         self._rope = Rope(spec.rope, dtype) if spec.positions == "rotary" else None
         self._relative = RelativeBias.load(checkpoint, held, dtype)
         self.groups, self.columns = groups, columns

@@ -53,6 +53,22 @@ def test_any_number_of_rows_is_multiplied_alike(with_bias: bool) -> None:
         assert ((found.double() - exact).abs() <= torch.finfo(torch.bfloat16).eps * (exact.abs() + 0.08)).all()
 
 
+@pytest.mark.skipif(not can_pack(torch.float32), reason="this CPU or torch has no packed float32 product")
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_packed_float32_is_the_product_too(with_bias: bool) -> None:
+    """Of any number of rows, of a weight that lies either way, within float32's rounding of the product in float64."""
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = (torch.randn(shape, generator=generator) for shape in ((96, 64), (96,)))
+    for lying in (weight.clone(), weight.t().contiguous().t()):
+        matrix = Matrix(lying, bias if with_bias else None, float32=True)
+        for count in (*range(20), 71, 284):
+            x = torch.randn(count, 64, generator=generator)
+            exact = functional.linear(x.double(), weight.double(), bias.double() if with_bias else None)
+            found = matrix(x)
+            assert found.shape == (count, 96) and found.dtype == torch.float32
+            torch.testing.assert_close(found.double(), exact, atol=5e-5, rtol=0)
+
+
 @NEEDS_PACKING
 def test_a_packed_matrix_is_in_memory_once() -> None:
     """The plain weight is gone once it is packed, and the bytes counted are still its own."""
