@@ -162,6 +162,7 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             expects=planner.expects if measured else None,
             reads=planner.reads if measured else tuple,
             remark=lambda: planner.remark,
+            trial=planner.trial if measured else lambda: None,
         ),
         config.announce,
     )

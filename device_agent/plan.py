@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 
+from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.trying import trial_name
 from device_agent.planning.describe import description, drawing, lined_up, seconds_text
 from device_agent.planning.facts import plan_facts
 from device_agent.planning.memory import DoesNotFit
@@ -17,6 +19,8 @@ from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import MAX_BYTES, Profile, read
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
+from device_agent.planning.trials import trial_of
+from device_agent.profiling.tried import tried_before
 from service.settings import changed, setting, settings_command
 from service.shared_settings import ModelSettings
 from service.stopping import end_at_once
@@ -100,11 +104,23 @@ def _show(config: PlanConfig, task: Task) -> None:
         hint = "" if fewer is None else f"\nIt would fit by {_named(fewer)}."
         raise SystemExit(f"{why}{hint}")
     if config.json:
-        click.echo(json.dumps(plan_facts(task, plan, fewer), indent=1))
+        click.echo(json.dumps({**plan_facts(task, plan, fewer), "tried": _tried(task, plan)}, indent=1))
         return
     click.echo(description(task, plan, fewer), nl=False)
+    if tried := _tried(task, plan):
+        click.echo(tried)
     if config.draw:
         click.echo("\n" + drawing(task, plan), nl=False)
+
+
+def _tried(task: Task, plan: GroupPlan) -> str:
+    """What a group has tried of this plan, or will; "" where there is nothing to try."""
+    trial = trial_of(task, plan)
+    if trial is None:
+        return ""
+    joined = JoinedPlan.of(plan, task.profile.digest, cast(Any, task.profile.dtype), 0, 0)
+    tried = tried_before(trial_name(joined, trial))
+    return f"will try {', '.join(trial.words)} when the group forms" if tried is None else str(tried)
 
 
 def _compare(config: PlanConfig, task: Task) -> None:

@@ -10,6 +10,8 @@ from typing import Annotated, Final, Union
 import msgspec
 import torch
 
+from device_agent.planning.trials import Manner
+
 HEAD_BYTES: Final = 288
 
 MAX_ROWS: Final = 4096
@@ -140,6 +142,14 @@ class CloseHead(_GroupHead, frozen=True, tag=5):
     session: _Session
 
 
+class MannerHead(_GroupHead, frozen=True, tag=20):
+    """From now on layers are run in this manner, and only so many of them, evenly taken; 0: all. There are
+    no sessions then."""
+
+    manner: Manner
+    layers: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 0
+
+
 class IdleHead(_GroupHead, frozen=True, tag=6):
     """Nothing for now: who hears this knows that the portal lives."""
 
@@ -152,7 +162,17 @@ StepHead = Union[RowsHead, BatchHead, ReadHead]
 """Heads that rows follow which go through the layers."""
 
 GroupHead = Union[
-    OpenHead, SourceHead, RowsHead, BatchHead, ReadHead, TruncateHead, ForkHead, CloseHead, IdleHead, EndHead
+    OpenHead,
+    SourceHead,
+    RowsHead,
+    BatchHead,
+    ReadHead,
+    TruncateHead,
+    ForkHead,
+    CloseHead,
+    MannerHead,
+    IdleHead,
+    EndHead,
 ]
 
 _encode = msgspec.msgpack.encode

@@ -24,6 +24,7 @@ from device_agent.group.submodel import GroupSubmodel
 from device_agent.group.watch import Expects, Reads, Watch
 from device_agent.group.worker import PORTAL
 from device_agent.planning.profile import DeviceProfile, Profile
+from device_agent.planning.trials import Trial
 from device_agent.profiling.kept import kept_or_measured
 from peers.board import PeerLost
 from peers.reader import SILENT_S
@@ -71,6 +72,7 @@ class GroupHost:
         expects: see ``Watch``; None: no member is found to be slow.
         reads: see ``Watch``.
         remark: what the planner has to say of its last plan.
+        trial: what is to be tried of that plan; None: nothing.
         silent_s: a member from which the portal hears nothing for so long is lost.
         listens: done once members can join, with the port.
         formed: set while the group lives.
@@ -97,6 +99,7 @@ class GroupHost:
     expects: Expects | None = None
     reads: Reads = tuple
     remark: Callable[[], str] = str
+    trial: Callable[[], Trial | None] = lambda: None
     silent_s: float = SILENT_S
     listens: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     formed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -116,6 +119,7 @@ class GroupHost:
             self.name,
             self._measures,
             self.ahead,
+            self.trial,
         )
         self._roll = Roll(self.wanted, self.name, self.computes)
         self._planned: Planned | None = None
@@ -166,7 +170,7 @@ class GroupHost:
             0 if self._company is None else self._company.epoch,
             self.formed.is_set(),
             tuple(self._state_of(name, name == self.name or name in here) for name in names),
-            self._why or self.remark(),
+            self._why or "; ".join(filter(None, [self.remark(), self._tried()])),
         )
 
     def _state_of(self, name: str, here: bool) -> MemberState:
@@ -198,6 +202,9 @@ class GroupHost:
         done = self._company.done.get(name)
         now = done is not None and done.epoch == self._company.epoch
         return (done.reading_s, done.waited_s, done.relief) if done is not None and now else (0.0, 0.0, 0)
+
+    def _tried(self) -> str:
+        return "" if self._living is None or self._living.tried is None else str(self._living.tried)
 
     def _say(self, doing: Doing, why: str = "") -> None:
         self._doing, self._why = doing, why

@@ -18,13 +18,24 @@ from typing import Final
 import torch
 
 from device_agent.group.asks import GroupAsk, GroupAsks
-from device_agent.group.heads import BatchHead, EndHead, IdleHead, ReadHead, RowsHead, SourceHead, StepHead, written
+from device_agent.group.heads import (
+    BatchHead,
+    EndHead,
+    IdleHead,
+    MannerHead,
+    ReadHead,
+    RowsHead,
+    SourceHead,
+    StepHead,
+    written,
+)
 from device_agent.group.layout import Everywhere, entry_of, layout_of, overlap, senders
 from device_agent.group.moves import Tag, send_entry
 from device_agent.group.pipeline import UNCUT, Pipeline
 from device_agent.group.turns import GroupTurns
 from device_agent.group.worker import PORTAL, Worker, nearest
 from device_agent.planning.plan import ByRows, Layer, as_run
+from device_agent.planning.trials import some
 from peers.board import PeerLost
 from peers.collectives import ONE_SHOT_BYTES, Collectives
 from peers.fabric import Fabric
@@ -68,7 +79,7 @@ class GroupLife:
     ) -> None:
         assert (PORTAL in ranks) == (worker is not None)
         self._fabric, self._ranks, self._worker = fabric, ranks, worker
-        self._layers, self._reading = layers[readers:], layers[:readers] or layers
+        self._layers, self._reading, self._planned = layers[readers:], layers[:readers] or layers, layers
         self._pipeline, self.most_tokens, self.easy_tokens = pipeline, most_tokens, easy_tokens
         self._links = Collectives(fabric)
         self.steps: deque[tuple[int, int]] = deque(maxlen=MAX_STEPS)
@@ -76,7 +87,7 @@ class GroupLife:
         self._lock = threading.Lock()
         self._ended = False
         self._asked = GroupAsks(GroupTurns(self._pipeline.steps_at_once, _cuts(layers), self._pipeline.streams))
-        self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None] | None] = SimpleQueue()
+        self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None, Layer] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._until_lost, args=(work,), name=name, daemon=True)
             for name, work in (("group-asks", self._ask), ("group-takes", self._take))
@@ -143,6 +154,9 @@ class GroupLife:
                 self._links.send(head, rank, Tag.HEAD)
             if asked is None:
                 return
+            if isinstance(asked.head, MannerHead):
+                manner = asked.head.manner
+                self._layers = self._reading = tuple(manner.of(each) for each in some(self._planned, asked.head.layers))
             if asked.hidden is not None:
                 about = isinstance(asked.head, SourceHead)
                 first = Everywhere() if about else layout_of(self._runs(asked)[0], len(asked.hidden))
@@ -155,17 +169,17 @@ class GroupLife:
             if isinstance(asked.head, (RowsHead, BatchHead, ReadHead)):
                 self.steps.append((asked.head.rows, asked.head.position))
             if asked.deliver is not None:
-                self._taken.put((asked, mine))
+                self._taken.put((asked, mine, self._runs(asked)[-1]))
 
     def _take(self) -> None:
         while (taken := self._taken.get()) is not None:
-            asked, mine = taken
+            asked, mine, last = taken
             hidden, want = asked.hidden, _step_of(asked).want
             assert hidden is not None and asked.deliver is not None
             rows, size = hidden.shape
             outputs = torch.empty((want, size), dtype=hidden.dtype)
             coming = []
-            for place, found in senders(layout_of(self._runs(asked)[-1], rows), rows, want, nearest(self._ranks)):
+            for place, found in senders(layout_of(last, rows), rows, want, nearest(self._ranks)):
                 if self._ranks[place] == PORTAL:
                     assert mine is not None
                     outputs[found.start - (rows - want) : found.stop - (rows - want)] = mine

@@ -21,8 +21,10 @@ from device_agent.group.pace import Pace
 from device_agent.group.roll import Roll
 from device_agent.group.state import Doing
 from device_agent.group.submodel import GroupSubmodel
+from device_agent.group.trying import settle
 from device_agent.group.watch import Watch
 from device_agent.group.worker import PORTAL
+from device_agent.profiling.tried import Tried
 from device_agent.sharing.compute import tell
 from peers.board import PeerLost
 from peers.group import Group
@@ -54,6 +56,7 @@ class Living:
     planned: told where a plan that holds already is one for other members: one that has nothing to do came or went.
     ever: whether it has ever been formed.
     pace: of the portal's own part, in the life that there is.
+    tried: how the plan of that life is run, where there was something to try.
     """
 
     checkpoint: Checkpoint
@@ -71,6 +74,7 @@ class Living:
     planned: Callable[[Planned], None]
     ever: bool = False
     pace: Pace = field(default_factory=Pace)
+    tried: Tried | None = None
     _worked_at: float | None = None
     """When the last life that had begun ended."""
 
@@ -132,6 +136,7 @@ class Living:
         ends: list[asyncio.Future[Any]] = [over, group.ended]
         for end in ends:
             end.add_done_callback(lambda _: changed.set())
+        await self._settle(planned, life, ends)
         self.submodel.begin(life)
         self.formed.set()
         self.ever = True
@@ -147,6 +152,17 @@ class Living:
         if following is None and any(end.done() for end in ends):
             raise over.result() if over.done() else PeerLost(group.ended.result(), group.blamed)
         return following
+
+    async def _settle(self, planned: Planned, life: GroupLife, ends: list[asyncio.Future[Any]]) -> None:
+        """In the best manner, but where answers wait."""
+        self.tried = None
+        if planned.trial is None or self.submodel.busy:
+            return
+        settling = asyncio.create_task(settle(life, planned.plan, planned.trial, self.submodel.hidden_size))
+        await asyncio.wait([settling, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if settling.done():
+            self.tried = settling.result()
+        settling.cancel()
 
     async def _prepare(self, names: tuple[str, ...]) -> None:
         """Have the plans made that are needed next where one of these is lost: answers would wait for them."""

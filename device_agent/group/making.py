@@ -15,6 +15,7 @@ from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.measures import Measures
 from device_agent.group.measuring import measure_as_portal
 from device_agent.planning.plan import GroupPlan
+from device_agent.planning.trials import Trial
 from device_agent.profiling.kept import keep
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
@@ -31,16 +32,17 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Planned:
-    """For whom it was planned, and what; who has nothing to do is not in the plan."""
+    """For whom it was planned, what, and what of it is to be tried; who has nothing to do is not in the plan."""
 
     names: tuple[str, ...]
     plan: JoinedPlan
+    trial: Trial | None = None
 
 
 @dataclass(frozen=True)
 class PlanMaker:
     """Attributes as those of ``GroupHost``; ``portal`` is its name there. ``measures``: None where nothing is
-    measured. ``ahead``: has a plan made before it is needed; None: nothing can."""
+    measured. ``ahead``: has a plan made before it is needed; None: nothing can. ``trial``: of the last plan."""
 
     checkpoint: Checkpoint
     planner: Planner
@@ -50,6 +52,7 @@ class PlanMaker:
     portal: str
     measures: Measures | None
     ahead: Ahead | None = None
+    trial: Callable[[], Trial | None] = lambda: None
 
     def lacks_links(self, names: Sequence[str]) -> bool:
         """Whether links have to be measured before there can be a plan for these members."""
@@ -75,7 +78,7 @@ class PlanMaker:
             raise ValueError(f"the plan is for {', '.join(plan.members)}")
         joined = JoinedPlan.of(plan, identity(self.checkpoint), self.dtype, self.first_layer, self.positions)
         joined.layers(self.checkpoint.spec)
-        return Planned(names, joined)
+        return Planned(names, joined, await asyncio.to_thread(self.trial))
 
     async def prepare(self, names: Sequence[str]) -> None:
         """Have the plan for these members made beforehand, where that can be, so that ``plan`` has it at once."""

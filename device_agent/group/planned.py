@@ -17,6 +17,7 @@ from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
 from device_agent.planning.timeline import ForwardPass, predict
+from device_agent.planning.trials import Trial, trial_of
 from split_model.spec import ModelSpec
 
 MAX_MADE: Final = 64
@@ -155,6 +156,10 @@ class ModePlanner:
             busy = predict(self._shape, self._task.profile, self._plan, ForwardPass(*key)).busy
             self._expected[key] = busy[: len(self._plan.members)]
         return self._expected[key]
+
+    def trial(self) -> Trial | None:
+        """What is to be tried of the last plan; None: nothing."""
+        return None if self._task is None or self._plan is None else trial_of(self._task, self._plan)
 
     def reads(self) -> tuple[float, ...]:
         """Seconds that each member of the last plan reads its disk in a step, by place; () where nobody does."""

@@ -7,6 +7,7 @@ belongs on one thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -25,6 +26,7 @@ from device_agent.group.heads import (
     ForkHead,
     GroupHead,
     IdleHead,
+    MannerHead,
     OpenHead,
     ReadHead,
     RowsHead,
@@ -47,6 +49,7 @@ from device_agent.group.streaming import NOTHING, Streaming
 from device_agent.planning.plan import ByRows, Hybrid, Layer, Lent, Sharded, as_run
 from device_agent.planning.shares import spans
 from device_agent.planning.thresholds import counted
+from device_agent.planning.trials import some
 from peers.collectives import ONE_SHOT_BYTES, Collectives
 from split_model.offload.loader import Loader
 from split_model.rope import Rope
@@ -92,6 +95,7 @@ class Worker:
     ) -> None:
         readers = readers_of(spec)
         self._spec, self._layers, self._reading = spec, layers[readers:], layers[:readers] or layers
+        self._planned = layers
         self._collectives, self._ranks, self._place = collectives, ranks, place
         self._rope = Rope(spec.rope, dtype) if spec.positions == "rotary" else None
         self._none = torch.empty((0, spec.hidden_size), dtype=dtype)
@@ -137,6 +141,8 @@ class Worker:
             self._attend_to(head, given)
         elif isinstance(head, CloseHead):
             self._sessions.pop(head.session, None)
+        elif isinstance(head, MannerHead):
+            self._take_manner(head)
         elif not isinstance(head, (IdleHead, EndHead)):
             source = self._session(head.source if isinstance(head, ForkHead) else head.session)
             if not head.position <= source.position:
@@ -149,6 +155,12 @@ class Worker:
                 self._make_room(counted(head.position, head.positions))
                 self._begin(head.session, head.positions).begin_as(source, head.position)
         return None
+
+    def _take_manner(self, head: MannerHead) -> None:
+        if self._sessions or self._member is not None or self._spec.attention == "cross":
+            raise BadGroupHead("these layers are run as they are planned")
+        held = some(self._planned, head.layers)
+        self._layers = self._reading = [replace(each, layer=head.manner.of(each.layer)) for each in held]
 
     def _begin(self, session: int, positions: int) -> SessionCaches:
         if session in self._sessions or len(self._sessions) >= MAX_SESSIONS:

@@ -31,7 +31,7 @@ from split_model.hub import identity
 from split_model.offload.form import Decoding
 from split_model.offload.store import UNITS
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of how is measured: what was measured otherwise is measured again."""
 
 log = structlog.get_logger()
@@ -50,7 +50,7 @@ class MeasuredOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def path(self) -> Path:
         """Where it is kept."""
-        return folder() / f"device-{_hashed(msgspec.json.encode(self))}.json"
+        return folder() / f"device-{hashed(msgspec.json.encode(self))}.json"
 
 
 class KeptProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,7 +106,7 @@ def kept_or_measured(
     decoding = measured_decoding(checkpoint) if dtype_name == "bfloat16" else None
     found = KeptProfile(of(quick), seconds, measured_beside(), _measured_read(), decoding)
     try:
-        _write(found.of.path, msgspec.json.encode(found))
+        write_whole(found.of.path, msgspec.json.encode(found))
     except OSError as error:
         log.warning("what was measured cannot be kept", why=str(error))
     return device(found)
@@ -116,8 +116,8 @@ def keep(profile: Profile) -> Path:
     """Keeps the profile of a group, in place of an earlier one of the same devices and model. Raises OSError."""
     names = [device.name for device in profile.devices]
     of = msgspec.json.encode((profile.digest, profile.dtype, names))
-    path = folder() / f"group-{_hashed(of)}.json"
-    _write(path, written(profile).encode())
+    path = folder() / f"group-{hashed(of)}.json"
+    write_whole(path, written(profile).encode())
     return path
 
 
@@ -149,7 +149,7 @@ def _read(of: MeasuredOf) -> KeptProfile:
     return found
 
 
-def _write(path: Path, text: bytes) -> None:
+def write_whole(path: Path, text: bytes) -> None:
     """All of it or nothing. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".")
@@ -163,5 +163,6 @@ def _write(path: Path, text: bytes) -> None:
         raise
 
 
-def _hashed(text: bytes) -> str:
+def hashed(text: bytes) -> str:
+    """Short, for names of files."""
     return hashlib.sha256(text).hexdigest()[:24]

@@ -1,0 +1,130 @@
+"""Other ways to run what the members of a group hold already, and which of them are worth trying on real rows. Pure.
+
+What overlaps with exchanges is predicted worst: what it costs depends on who else wants the CPU just then. To run the
+same weights in another way needs no loading, so a group tries it when it forms, where predictions are too near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import median
+from typing import TypeVar
+
+from device_agent.planning.modes import SAME
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Whole
+from device_agent.planning.task import Task
+
+USUAL_ERROR = 0.5
+"""What is predicted to take at most so much more than the best may well be the best."""
+
+MOST_TRIED = 4
+
+TRIAL_S = 2.0
+"""All runs of a trial together take about so long, as predicted."""
+
+RUNS = 3
+"""Of each manner, besides a first one that does not count."""
+
+LEAST_LAYERS = 2
+
+EVERY_ROW = 1 << 20
+"""More rows than any step has."""
+
+Anything = TypeVar("Anything")
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How layers that are shared by heads or by rows are run.
+
+    Attributes:
+        overlap: whether products begin before all tiles are there; None: as planned.
+        by_columns: whether MLPs that were planned by rows (Scheme-2) are computed by columns (Scheme-1).
+        few: whether any number of rows is computed as few rows are: by heads and columns, or at one member.
+    """
+
+    overlap: bool | None = None
+    by_columns: bool = False
+    few: bool = False
+
+    def of(self, layer: Layer) -> Layer:
+        """A layer of a plan in this manner; its members hold what they need for it."""
+        if not isinstance(layer, (Hybrid, ByRows)):
+            return layer
+        if self.few:
+            return replace(layer, few_rows=EVERY_ROW)
+        overlap = layer.overlap if self.overlap is None else self.overlap
+        if isinstance(layer, ByRows):
+            return replace(layer, overlap=overlap, pieces=layer.pieces if overlap else 1)
+        return replace(layer, overlap=overlap, mlp_by_rows=layer.mlp_by_rows and not self.by_columns)
+
+    def words(self, plan: GroupPlan) -> str:
+        """What it is, of a plan."""
+        if self == Manner():
+            return "as planned"
+        layers = [layer for layer in plan.layers if isinstance(layer, (Hybrid, ByRows))]
+        if self.few:
+            alone = all(isinstance(layer.step, Whole) for layer in layers)
+            return "at one device" if alone else "by heads and columns"
+        said = ["MLP by columns"] * self.by_columns
+        said += [] if self.overlap is None else ["overlapped" if self.overlap else "nothing overlapped"]
+        return ", ".join(said)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a group tries when it forms.
+
+    Attributes:
+        manners: the plan's own first.
+        words: what each is.
+        rows: of the text that is run.
+        layers: how many of the plan's are run, see `some`.
+    """
+
+    manners: tuple[Manner, ...]
+    words: tuple[str, ...]
+    rows: int
+    layers: int
+
+    def chosen(self, seconds: Mapping[Manner, Sequence[float]]) -> Manner:
+        """The fastest in the median of its runs; of those that are as fast the plan's own."""
+        medians = {manner: median(seconds[manner]) for manner in self.manners}
+        best = min(self.manners, key=lambda manner: medians[manner])
+        return self.manners[0] if medians[self.manners[0]] <= medians[best] * (1 + SAME) else best
+
+
+def trial_of(task: Task, plan: GroupPlan) -> Trial | None:
+    """What is to be tried of a plan; None where nothing is: there is one way, or all others are predicted to be slower
+    by more than predictions err."""
+    if plan.streams or task.shape.cross_layers or len(plan.members) == 1:
+        return None
+    seconds: dict[Manner, float] = {}
+    known: dict[tuple[Layer, ...], Manner] = {}
+    for few, by_columns, overlap in product((False, True), (False, True), (None, False, True)):
+        manner = Manner(overlap, by_columns, few)
+        made = in_manner(plan, manner)
+        if known.setdefault(made.layers, manner) == manner:
+            seconds[manner] = task.prefill(made).seconds
+    most = min(seconds.values()) * (1 + USUAL_ERROR)
+    near = sorted((manner for manner in seconds if seconds[manner] <= most), key=seconds.__getitem__)
+    manners = tuple(dict.fromkeys([Manner(), *near]))[:MOST_TRIED]
+    if len(manners) == 1:
+        return None
+    all_s = (1 + RUNS) * sum(seconds[manner] for manner in manners)
+    layers = min(len(plan.layers), max(LEAST_LAYERS, int(len(plan.layers) * TRIAL_S / all_s)))
+    return Trial(manners, tuple(manner.words(plan) for manner in manners), task.work.rows, layers)
+
+
+def in_manner(plan: GroupPlan, manner: Manner) -> GroupPlan:
+    """All layers of a plan."""
+    made = {layer: manner.of(layer) for layer in dict.fromkeys(plan.layers)}
+    return replace(plan, layers=tuple(made[layer] for layer in plan.layers))
+
+
+def some(layers: Sequence[Anything], count: int) -> list[Anything]:
+    """So many of the layers, taken evenly from all; 0: all."""
+    count = min(count, len(layers)) or len(layers)
+    return [layers[(2 * at + 1) * len(layers) // (2 * count)] for at in range(count)]

@@ -1,0 +1,93 @@
+"""Which manners of running a plan a group tries, and which it keeps."""
+
+from __future__ import annotations
+
+import pytest
+from group_plans import BERT_LARGE, env_a, env_b, task, tasks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from device_agent.planning.memory import DoesNotFit
+from device_agent.planning.modes import PLANNERS, plan_for
+from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole, as_run, weights_of
+from device_agent.planning.task import Task, Work
+from device_agent.planning.trials import EVERY_ROW, MOST_TRIED, USUAL_ERROR, Manner, Trial, in_manner, some, trial_of
+
+MANNERS = st.builds(Manner, st.sampled_from([None, False, True]), st.booleans(), st.booleans())
+
+
+@given(tasks(4, 3, (4, 24), 20, 40_000), st.sampled_from(sorted(PLANNERS)))
+@settings(max_examples=10, deadline=None)
+def test_what_is_tried_needs_no_weights_that_are_not_there(asked: Task, mode: str) -> None:
+    """In each manner it is a plan of the same model, of which nobody has to hold more; the plan's own comes first, and
+    what was predicted to be much slower than another is not tried."""
+    try:
+        plan = plan_for(mode, asked)
+    except DoesNotFit:
+        return
+    trial = trial_of(asked, plan)
+    if trial is None:
+        return
+    made = [in_manner(plan, manner) for manner in trial.manners]
+    assert made[0] == plan and 2 <= len(made) <= MOST_TRIED and len(set(made)) == len(made)
+    assert 1 <= trial.layers <= len(plan.layers)
+    seconds = [asked.prefill(one).seconds for one in made]
+    assert all(one <= min(seconds) * (1 + USUAL_ERROR) * (1 + 1e-9) for one in seconds[1:])
+    for one in made:
+        one.check(asked.shape)
+        for before, after in zip(plan.layers, one.layers, strict=True):
+            for member in range(len(plan.members)):
+                (had, columns), (groups, wanted) = (weights_of(asked.shape, of, member) for of in (before, after))
+                assert set(groups or ()) <= set(had or ()) and set(wanted) <= set(columns)
+
+
+@pytest.mark.parametrize("mode", ["pipeline", "local", "tensor"])
+def test_where_there_is_one_way_nothing_is_tried(mode: str) -> None:
+    """Whole layers, and heads and columns, are run as they are."""
+    asked = task(BERT_LARGE, env_a(BERT_LARGE), Work(284, 0, 284))
+    assert trial_of(asked, plan_for(mode, asked)) is None
+
+
+def test_a_near_prediction_is_tried_and_a_far_one_is_not() -> None:
+    """At a bandwidth at which waiting for tiles costs little both ways are tried; where links are so slow that one of
+    the devices alone would be ten times as fast, sharing is not."""
+    near = task(BERT_LARGE, env_a(BERT_LARGE, 4000), Work(284, 0, 284))
+    layer = Hybrid((4,) * 4, (1024,) * 4, (1.0,) * 4)
+    trial = trial_of(near, GroupPlan("galaxy", near.members, "a", (layer,) * 24))
+    assert trial is not None and Manner(overlap=False) in trial.manners and Manner(few=True) in trial.manners
+    slow = task(BERT_LARGE, env_b(BERT_LARGE, 1), Work(284, 0, 284))
+    rows = ByRows((1.0,) * 4, Whole(0))
+    trial = trial_of(slow, GroupPlan("voltage", slow.members, "a", (rows,) * 24))
+    assert trial is not None and trial.manners == (Manner(), Manner(few=True))
+    assert trial.words == ("as planned", "at one device")
+
+
+@given(MANNERS)
+def test_a_manner_of_a_manner_changes_nothing(manner: Manner) -> None:
+    """What was changed stays so, and steps of few rows are what they were."""
+    layers: list[Layer] = [
+        Hybrid((2, 2), (22, 22), (1.0, 3.0), mlp_by_rows=True, few_rows=3),
+        ByRows((1.0, 1.0), Sharded((2, 2), (22, 22)), pieces=2),
+        Whole(1),
+    ]
+    for layer in layers:
+        once = manner.of(layer)
+        assert manner.of(once) == once
+        assert as_run(once, 1, 0) == as_run(layer, 1, 0)
+        if manner.few and isinstance(layer, (Hybrid, ByRows)):
+            assert as_run(once, EVERY_ROW, 0) == layer.step
+
+
+def test_the_fastest_is_kept() -> None:
+    """By the median of its runs; within what times differ by anyway the plan's own."""
+    own, other, third = Manner(), Manner(overlap=False), Manner(few=True)
+    trial = Trial((own, other, third), ("", "", ""), 8, 2)
+    assert trial.chosen({own: [1.0, 9.0, 1.0], other: [2.0, 2.0, 0.1], third: [1.5]}) == own
+    assert trial.chosen({own: [2.0, 2.0, 0.1], other: [1.0, 1.0, 9.0], third: [1.5]}) == other
+    assert trial.chosen({own: [1.01], other: [1.0], third: [1.0]}) == own
+
+
+def test_some_layers_are_taken_evenly() -> None:
+    """In their order; all where as many are wanted, or more, or 0."""
+    assert some(range(24), 4) == [3, 9, 15, 21]
+    assert some(range(3), 9) == some(range(3), 0) == [0, 1, 2]
