@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
+
+from msgspec.structs import replace
 
 from device_agent.planning.profile import VERSION, Collective, DeviceProfile, LinkProfile, Profile
 
@@ -15,6 +17,7 @@ class Measures:
         self._digest, self._dtype = digest, dtype
         self._devices: dict[str, DeviceProfile] = {}
         self._links: dict[tuple[str, str], LinkProfile] = {}
+        self._beside: dict[str, float] = {}
         self._together: dict[frozenset[str], tuple[tuple[Collective, ...], int]] = {}
 
     def take(self, profile: Profile) -> None:
@@ -24,16 +27,23 @@ class Measures:
         for device in profile.devices:
             self.device(device)
         names = [device.name for device in profile.devices]
-        self.links(names, profile.links, profile.collectives, profile.one_shot_bytes)
+        beside = {device.name: device.kept_beside for device in profile.devices}
+        self.links(names, profile.links, profile.collectives, profile.one_shot_bytes, beside)
 
     def device(self, device: DeviceProfile) -> None:
         """A device was measured, or measured again."""
         self._devices[device.name] = device
 
     def links(
-        self, names: Sequence[str], links: Iterable[LinkProfile], collectives: Sequence[Collective], one_shot_bytes: int
+        self,
+        names: Sequence[str],
+        links: Iterable[LinkProfile],
+        collectives: Sequence[Collective],
+        one_shot_bytes: int,
+        beside: Mapping[str, float],
     ) -> None:
-        """Links were measured, and exchanges among all of ``names``."""
+        """Links were measured, exchanges among all of ``names``, and what each keeps of its speed beside these."""
+        self._beside.update(beside)
         self._links.update({(link.source, link.target): link for link in links})
         self._together[frozenset(names)] = tuple(collectives), one_shot_bytes
 
@@ -56,6 +66,10 @@ class Measures:
             raise ValueError(f"nothing was measured of {', '.join(missing)}")
         links = tuple(self._links[pair] for pair in permutations(names, 2) if pair in self._links)
         collectives, one_shot = self._together.get(frozenset(names)) or ((), None)
-        devices = tuple(self._devices[name] for name in names)
+        # What was measured over the real links says more than what a device has found alone.
+        devices = tuple(
+            replace(device, kept_beside=self._beside.get(device.name, device.kept_beside))
+            for device in map(self._devices.__getitem__, names)
+        )
         more = {} if one_shot is None else {"one_shot_bytes": one_shot}
         return Profile(VERSION, self._digest, self._dtype, devices, links, collectives, **more)

@@ -1,6 +1,6 @@
 """When a group forms it tries on real rows how its plan is best run, where predictions are too near to say.
 
-Every member has its weights by then, and no manner needs others. What was found is kept on the disk, once for each plan.
+Every member has its weights by then, and no manner needs others. What was found is kept on the disk, once for a plan.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def settle(life: GroupLife, plan: JoinedPlan, trial: Trial, hidden_size: i
 
 
 async def measured(life: GroupLife, trial: Trial, hidden: torch.Tensor) -> dict[Manner, Sequence[float]]:
-    """Seconds of each manner's runs, by turns; hidden ``[rows, hidden]`` is read each time, and nothing of it is kept."""
+    """Seconds of each manner's runs, by turns; hidden ``[rows, hidden]`` is read each time, and nothing is kept."""
     seconds: dict[Manner, list[float]] = {manner: [] for manner in trial.manners}
     for turn in range(1 + RUNS):
         for manner, runs in seconds.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -20,6 +21,7 @@ from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
 from device_agent.profiling import compute, disk, kept
 from device_agent.profiling.assembled import assembled
+from device_agent.profiling.compute import measured_seconds
 from device_agent.profiling.kept import folder, keep, kept_or_measured
 from split_model.checkpoint import Checkpoint
 from split_model.free_memory import free_bytes
@@ -193,11 +195,11 @@ def test_a_groups_profile_is_kept(cache: Path) -> None:
 
 
 def test_more_rows_and_wider_parts_take_longer(tiny_folder: Path) -> None:
-    """At the ends of the grid, where noise is little beside the difference."""
+    """At the ends of the grid, where noise is little beside the difference; in CPU time, since others compute too."""
     path = tiny_folder / "wide"
     if not path.exists():
         build_tiny("llama", path, hidden_size=256, intermediate_size=1024, max_position_embeddings=1024)
-    seconds = measured(Checkpoint.open(path)).seconds
+    seconds = measured_seconds(Checkpoint.open(path), torch.float32, quick=True, clock=time.thread_time)
     for part in ("query", "up", "down", "output"):
         rows, widths = seconds[part].axes
         assert seconds[part](rows[-1], widths[-1]) > seconds[part](rows[0], widths[-1]), part
