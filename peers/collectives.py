@@ -6,9 +6,10 @@
 
 All members of a ring call the same collectives, with the same shapes, in the same order; a member's part may be empty.
 Several rings may share a fabric, as long as any two members have the collectives of both in one order.
-What is much goes round the ring in tiles; what is little goes from everyone to everyone at once, in one shot. Sums are
-added in an order that does not depend on who comes first, so all members have the same bits. Tensors are on the CPU and
-contiguous; they are sent from where they lie and filled where they lie.
+What is much goes round the ring in tiles; what is little goes from everyone to everyone at once, in one shot. So do a
+reduce-scatter's parts, however much they are: no fewer bytes leave by ring. Sums are added in an order that does not
+depend on who comes first, so all members have the same bits. Tensors are on the CPU and contiguous; they are sent from
+where they lie and filled where they lie.
 """
 
 from __future__ import annotations
@@ -113,9 +114,9 @@ class Collectives:
             given: all of ``parts`` is there; else share by share, as the caller gives it.
         """
         check_summed(parts)
-        tiled, by_ring = self._cut(parts, shares, pieces)
+        tiled, _ = self._cut(parts, shares, pieces)
         run = Run(self._fabric, self._epoch, self._ring.others, label)
-        reduction = Reduction(run, self._ring, tiled, by_ring)
+        reduction = Reduction(run, self._ring, tiled, by_ring=False)
         run.begin()
         if given:
             for place in reduction.order:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
-from device_agent.planning.exchanges import Ports, Products, at_once, ring_bytes, ring_gather, ring_scatter
+from device_agent.planning.exchanges import (
+    Ports,
+    Products,
+    at_once,
+    direct_scatter,
+    ring_bytes,
+    ring_gather,
+    ring_scatter,
+)
 from device_agent.planning.lan import Lan
 
 STEADY = 1e-9
@@ -72,10 +80,10 @@ class Course:
             self.spread([list(sizes)] * self._lan.members)
         elif tiles is None:
             self.compute(whole)
-            ends = ring_scatter(self._lan, self._ports, self._members, sizes, self._alone)
+            ends = direct_scatter(self._lan, self._ports, self._members, sizes, self._alone)
             self._ring(ends, ring_bytes(sizes, scatter=True))
         else:
-            ends = ring_scatter(self._lan, self._ports, self._members, sizes, tiles)
+            ends = direct_scatter(self._lan, self._ports, self._members, sizes, tiles)
             self._ring(ends, ring_bytes(sizes, scatter=True), tiles)
 
     def all_reduce(self, total: float) -> None:

@@ -91,6 +91,26 @@ def ring_scatter(
     return ends
 
 
+def direct_scatter(
+    lan: Lan, ports: Ports, begins: Sequence[float], sizes: Sequence[float], products: Products
+) -> Moments:
+    """Reduce-scatter in which each part goes straight to its owner, who adds them: tiles are computed in the order of
+    `ring_scatter`, so no two members send to the same one at once, and nobody waits for what others have added.
+    """
+    members = lan.members
+    factor = lan.factor("reduce_scatter", sum(sizes))
+    computed, came = list(begins), list(begins)
+    for round_ in range(1, members + 1):
+        for member in range(members):
+            tile = (member - round_) % members
+            computed[member] += products[member][tile]
+            if round_ < members and sizes[tile]:
+                leaves = max(computed[member], ports.out[member])
+                ports.out[member] = leaves + factor * sizes[tile] / lan.bytes_s[member][tile]
+                came[tile] = max(came[tile], ports.out[member] + factor * lan.delay_s[member][tile])
+    return [max(both) for both in zip(computed, came, strict=True)]
+
+
 def ring_bytes(sizes: Sequence[float], scatter: bool = False) -> list[float]:
     """What each member sends: of a gather all tiles but its successor's, of a reduce-scatter all but its own."""
     shift = 0 if scatter else 1

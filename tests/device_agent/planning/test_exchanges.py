@@ -9,7 +9,7 @@ from group_plans import TINY, profile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.planning.exchanges import Ports, at_once, ring_bytes, ring_gather, ring_scatter
+from device_agent.planning.exchanges import Ports, at_once, direct_scatter, ring_bytes, ring_gather, ring_scatter
 from device_agent.planning.lan import Lan
 from device_agent.planning.profile import Collective
 from device_agent.planning.table import Table
@@ -138,3 +138,21 @@ def test_a_device_that_was_not_measured_is_refused() -> None:
     for members, portal in ((("z",), "a"), (("a",), "z")):
         with pytest.raises(ValueError, match="nothing was measured of z"):
             Lan(measured, members, portal)
+
+
+@given(of=rings())
+def test_parts_that_go_straight_to_their_owners_are_there_no_later_than_round_the_ring(
+    of: tuple[list[float], list[int], list[list[float]]],
+) -> None:
+    """As many bytes leave each port, and nobody waits for what another adds."""
+    begins, sizes, products = of
+    members = len(begins)
+    straight, round_ = (
+        scatter(lan(members), free(members), begins, sizes, products) for scatter in (direct_scatter, ring_scatter)
+    )
+    assert all(one <= other + 1e-9 for one, other in zip(straight, round_, strict=True))
+    own = [begin + sum(of_one) for begin, of_one in zip(begins, products, strict=True)]
+    sent = ring_bytes(sizes, scatter=True)
+    assert all(one >= least - 1e-9 for one, least in zip(straight, own, strict=True))
+    last = max(straight)
+    assert all(last >= begin + size / BYTES_S - 1e-9 for begin, size in zip(begins, sent, strict=True))
