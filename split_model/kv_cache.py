@@ -68,13 +68,15 @@ class KVCache:
         if self._capacity > most:
             self._resize(max(to, self.length))
 
-    def _resize(self, capacity: int) -> None:
+    def _resize(self, capacity: int, dropped: int = 0) -> None:
         two, heads, _, head_dim = self._store.shape
+        kept = self._store[..., dropped : self.length, :]
         # Made outside of inference mode, so that it can be written to in and outside of it.
         with torch.inference_mode(False), torch.no_grad():
             grown = self._store.new_empty((two, heads, capacity, head_dim))
-            grown[..., : self.length, :] = self._store[..., : self.length, :]
+            grown[..., : self.length - dropped, :] = kept
             self._lay_out(grown)
+        self.length -= dropped
 
     def _lay_out(self, store: torch.Tensor) -> None:
         self._store, self._capacity = store, store.shape[2]
@@ -126,6 +128,29 @@ class KVCache:
             self._heads = other._heads
             self._lay_out(store)
         self.length, self.capacity_limit = position, other.capacity_limit
+
+    def drop_oldest(self, rows: int) -> None:
+        """Forgets the first rows; the one behind them is row 0 then. Raises ValueError where fewer are held."""
+        if not 0 <= rows <= self.length:
+            raise ValueError(f"cannot drop {rows} rows of {self.length}")
+        self._resize(self._capacity - rows, rows)
+
+    def put_before(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """The other way round: rows [rows, kv_heads, head_dim] of a cache of one layer become its first.
+
+        Raises CacheFull.
+        """
+        rows = keys.shape[0]
+        if self.length + rows > self.capacity_limit:
+            raise CacheFull(f"{rows} + {self.length} positions do not fit in {self.capacity_limit}")
+        two, heads, _, head_dim = self._store.shape
+        with torch.inference_mode(False), torch.no_grad():
+            grown = self._store.new_empty((two, heads, self._capacity + rows, head_dim))
+            grown[..., rows : rows + self.length, :] = self._store[..., : self.length, :]
+            for at, each in enumerate((keys, values)):
+                grown[at, :, :rows] = each.transpose(0, 1)
+            self._lay_out(grown)
+        self.length += rows
 
     def truncate(self, position: int) -> None:
         """Forgets the rows from `position` on. Raises ValueError unless 0 <= position <= length."""

@@ -147,3 +147,28 @@ def test_truncation_outside_the_cache_is_refused(position: int) -> None:
         cache.truncate(position)
     with pytest.raises(ValueError, match="capacity_limit"):
         new_cache(limit=-1)
+
+
+@given(st.integers(1, 70), st.data())
+def test_oldest_rows_go_and_come_back(rows: int, data: st.DataObject) -> None:
+    """What is dropped at the front and put there again leaves the cache as it was, also with new rows between; dropped
+    rows take no memory."""
+    cache = KVCache(1, 2, 3, torch.float32, capacity_limit=200)
+    made = torch.randn((2, rows + 5, 2, 3), generator=torch.Generator().manual_seed(rows))
+    cache.append(0, *made[:, :rows])
+    cache.advance(rows)
+    before = cache.nbytes
+    gone = data.draw(st.integers(0, rows))
+    cache.drop_oldest(gone)
+    assert cache.length == rows - gone and before - cache.nbytes == made[:, :gone].nbytes
+    cache.append(0, *made[:, rows:])
+    cache.advance(5)
+    torch.testing.assert_close(torch.stack(cache.read(0)), made[:, gone:].transpose(1, 2))
+    last = data.draw(st.integers(0, gone))
+    for part in (slice(last, gone), slice(0, last)):
+        cache.put_before(*made[:, part])
+    torch.testing.assert_close(torch.stack(cache.read(0)), made.transpose(1, 2))
+    with pytest.raises(ValueError, match="cannot drop"):
+        cache.drop_oldest(rows + 6)
+    with pytest.raises(CacheFull):
+        cache.put_before(torch.zeros((200, 2, 3)), torch.zeros((200, 2, 3)))
