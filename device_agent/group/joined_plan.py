@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import groupby
 from typing import Annotated, Literal, Union
 
 import msgspec
 
+from device_agent.planning.moves import Transfer
 from device_agent.planning.plan import MOST_PIECES, ByRows, GroupPlan, Hybrid, Layer, Lent, Sharded, Whole
 from device_agent.planning.shape import ModelShape
 from split_model.offload.units import HALVES, Unit
@@ -74,6 +75,17 @@ class _Alike(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     form: _AnyForm
 
 
+class _Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Fields as those of its namesake in the plan."""
+
+    target: _Number
+    bytes_s: Annotated[float, msgspec.Meta(gt=0, le=1e12)]
+    rtt_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    uncovered_s: Annotated[
+        tuple[Annotated[float, msgspec.Meta(ge=0, le=1e12)], ...], msgspec.Meta(min_length=1, max_length=256)
+    ]
+
+
 class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=True):
     """What every member is told.
 
@@ -85,7 +97,8 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
         alike: the layers' forms.
         positions: for how many of one session each member must have room before it loads.
         streamed: of each member, units as ``Unit``s are in the plan.
-        mode, names, one_shot_bytes, ring_bytes, micro_batches, prefetch, cache_bytes, coded: see ``GroupPlan``.
+        mode, names, one_shot_bytes, ring_bytes, micro_batches, prefetch, cache_bytes, coded, transfers: see
+            ``GroupPlan``.
     """
 
     digest: _Name
@@ -103,6 +116,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
     prefetch: bool = True
     cache_bytes: Annotated[tuple[_Bytes, ...], msgspec.Meta(max_length=64)] = ()
     coded: Annotated[tuple[bool, ...], msgspec.Meta(max_length=64)] = ()
+    transfers: Annotated[tuple[_Transfer | None, ...], msgspec.Meta(max_length=64)] = ()
 
     @classmethod
     def of(
@@ -128,6 +142,7 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
             plan.prefetch,
             plan.cache_bytes,
             plan.coded,
+            tuple(None if each is None else _Transfer(*astuple(each)) for each in plan.transfers),
         )
 
     def written(self) -> bytes:
@@ -158,6 +173,9 @@ class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=
             prefetch=self.prefetch,
             cache_bytes=self.cache_bytes,
             coded=self.coded,
+            transfers=tuple(
+                None if each is None else Transfer(*msgspec.structs.astuple(each)) for each in self.transfers
+            ),
         )
 
     def plan(self, spec: ModelSpec) -> GroupPlan:

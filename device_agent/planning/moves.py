@@ -4,13 +4,19 @@ Eq. 8 and Algorithm 2 as they must be meant. What moves is a prefix: the oldest 
 that is written is always the member's own. A row is copied first, and deleted where it came from only when the other
 side has said that it has it: at any time it is at one place at least. One transfer is under way at a time. So nothing
 waits for anything but a transfer's end.
+
+What is away is attended to where it lies. That takes as long for few rows of a layer as for many, so Eq. 8 says of how
+many layers rows may be away, and of these all go before the next one's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import floor
-from typing import Literal
+from statistics import median
+from typing import Final, Literal
 
 LEAST_ROWS = 8
 """A change by fewer rows is not worth a transfer: n_ts of Algorithm 2."""
@@ -59,13 +65,58 @@ class Drop:
     rows: range
 
 
-def rows_worth(uncovered_s: float, bytes_s: float, row_bytes: int, rows: int) -> int:
-    """How many rows of one segment should be away: Eq. 8, for whole rows and no more than there are.
+@dataclass(frozen=True)
+class Transfer:
+    """Of a member: at whom its oldest keys and values may lie.
 
-    uncovered_s: seconds of the segment's reads that neither computing nor links cover; 0 or less: nothing should move.
-    bytes_s: of the link, as it is now.
+    Attributes:
+        target: the other member.
+        bytes_s, rtt_s: of the link there, when it was planned.
+        uncovered_s: seconds of a step in which it waits for its disk, by the steps of relief that it has taken then,
+            from none on; with more steps as with the last.
     """
-    return min(max(floor(max(uncovered_s, 0.0) * bytes_s / row_bytes), 0), rows)
+
+    target: int
+    bytes_s: float
+    rtt_s: float
+    uncovered_s: tuple[float, ...]
+
+    def uncovered(self, level: int) -> float:
+        """After so many steps of relief."""
+        return self.uncovered_s[min(level, len(self.uncovered_s) - 1)]
+
+
+TAKEN: Final = 5
+"""The median of so many questions says how fast a link is: a drop shows within one step, a hiccup does not."""
+
+
+@dataclass
+class LinkPace:
+    """How long a question takes to the other member and its answer back, by those that were asked."""
+
+    bytes_s: float
+    rtt_s: float
+    _times: deque[float] = field(default_factory=lambda: deque(maxlen=TAKEN))
+
+    def took(self, size: int, seconds: float) -> None:
+        """A question and its answer, so many bytes together."""
+        self._times.append(seconds / self._planned(size))
+
+    def seconds(self, size: int) -> float:
+        """What the next will take."""
+        return self._planned(size) * (median(self._times) if self._times else 1.0)
+
+    def _planned(self, size: int) -> float:
+        return self.rtt_s + size / self.bytes_s
+
+
+def layers_worth(uncovered_s: float, layer_s: float, layers: int) -> int:
+    """Of how many of a member's layers rows should be away: Eq. 8, where they are attended to as they lie.
+
+    uncovered_s: seconds of a step's reads that neither computing nor links cover; 0 or less: nothing should move.
+    layer_s: what a layer's question takes, with the link as it is now.
+    """
+    return min(max(floor(max(uncovered_s, 0.0) / layer_s), 0), layers)
 
 
 def decided(
@@ -76,8 +127,8 @@ def decided(
     Where fewer should be away than are, they come back at once: fetching them for a step would take longer than it is
     worth. More go only when the member's next threshold is near, since until then they bring nothing.
 
-    worth: see `rows_worth`. room_here, room_there: rows that find memory beside those that are there; the other's is up
-    to its own next threshold. until_threshold: rows until the member's own.
+    worth: how many rows should be away. room_here, room_there: rows that find memory beside those that are there; the
+    other's is up to its own next threshold. until_threshold: rows until the member's own.
     """
     if state.sending or state.returning:
         return state, None
@@ -114,3 +165,31 @@ def given_up(state: Moved) -> Moved:
 def grown(state: Moved, rows: int) -> Moved:
     """So many new rows, which are the member's own."""
     return replace(state, rows=state.rows + rows)
+
+
+Key = tuple[int, int]
+"""A layer, by its turn, and a session."""
+
+
+def next_copy(
+    states: Mapping[Key, Moved], worth: int, most_here: int, room_there: int, until_threshold: int
+) -> tuple[Key, Moved, Copy] | None:
+    """What to begin now of all sessions' rows in all layers: one copy, or nothing.
+
+    worth: of how many layers rows should be away. most_here: rows of one copy at most. room_there: rows that find room
+    at the other. until_threshold: see `decided`.
+    """
+    if any(state.sending or state.returning for state in states.values()):
+        return None
+    for key in sorted(states, reverse=True):
+        if key[0] >= worth:
+            state, copy = decided(states[key], 0, most_here, 0, until_threshold)
+            if copy is not None:
+                return key, state, copy
+    for key in sorted(states):
+        if key[0] < worth:
+            old = max(states[key].rows - LEAST_ROWS, states[key].away)
+            state, copy = decided(states[key], old, most_here, min(room_there, most_here), until_threshold)
+            if copy is not None:
+                return key, state, copy
+    return None

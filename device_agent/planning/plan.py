@@ -20,6 +20,7 @@ from device_agent.planning.forms import Whole as Whole
 from device_agent.planning.forms import as_run as as_run
 from device_agent.planning.forms import check_layer
 from device_agent.planning.forms import weights_of as weights_of
+from device_agent.planning.moves import Transfer
 from device_agent.planning.shape import ModelShape
 from split_model.offload.layout import padded
 from split_model.offload.units import Unit
@@ -47,6 +48,7 @@ class GroupPlan:
         cache_bytes: of each member, what it has for keys and values before it streams more than `streamed`, see
             `thresholds`; () where nobody will, and nothing bounds them.
         coded: of each member, whether what it streams lies coded on its disk; () where nobody's does.
+        transfers: of each member, at whom its oldest keys and values may lie before it streams more; () where all stay.
         considered: where a planner chose among ways: each by name, and seconds of all the work; the chosen one first.
     """
 
@@ -61,6 +63,7 @@ class GroupPlan:
     micro_batches: int = 1
     cache_bytes: tuple[int, ...] = ()
     coded: tuple[bool, ...] = ()
+    transfers: tuple[Transfer | None, ...] = ()
     considered: tuple[tuple[str, float], ...] = field(default=(), compare=False)
 
     def check(self, shape: ModelShape) -> None:
@@ -78,6 +81,8 @@ class GroupPlan:
             raise ValueError("layers of which heads are lent stay in memory")
         if self.coded and len(self.coded) != len(self.members):
             raise ValueError(f"whether it is coded is said for {len(self.coded)} of {len(self.members)} members")
+        if self.transfers:
+            self._check_transfers()
         if self.micro_batches < 1:
             raise ValueError(f"{self.micro_batches} micro-batches cannot be")
         if len(self.layers) != shape.layers:
@@ -98,6 +103,14 @@ class GroupPlan:
     def codes(self, member: int) -> bool:
         """Whether what a member streams, now or later, lies coded on its disk."""
         return bool(self.coded and self.coded[member] and self.ring_bytes and self.ring_bytes[member])
+
+    def _check_transfers(self) -> None:
+        targets = [each.target for each in self.transfers if each is not None]
+        known = set(range(len(self.members))) - {owner for owner, each in enumerate(self.transfers) if each is not None}
+        if len(self.transfers) != len(self.members) or not self.cache_bytes:
+            raise ValueError("keys and values move where they are counted, and it is said for each member")
+        if len(set(targets)) < len(targets) or not set(targets) <= known:
+            raise ValueError(f"keys and values cannot move to the members {targets}")
 
     def _check_streamed(self, shape: ModelShape, member: int, units: Sequence[Unit]) -> None:
         name = self.members[member]

@@ -12,13 +12,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Final
+from typing import Final, TypeVar
 
 from device_agent.planning.plan import GroupPlan, Whole, weights_of
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task
 from split_model.offload.pieces import SCRATCH_BYTES
 from split_model.offload.units import HALVES, Unit
+
+Each = TypeVar("Each")
 
 GOLDEN: Final = 0.618
 """Steps of this share of a circle never come close to where they have been."""
@@ -65,6 +67,11 @@ class Thresholds:
     def level(self, tokens: int) -> int:
         """How many of the steps are taken with so many tokens."""
         return sum(step.tokens <= tokens for step in self.steps)
+
+    def ceiling(self, tokens: int) -> int:
+        """Most tokens for which nothing more is streamed than with so many."""
+        level = self.level(tokens)
+        return self.steps[level].tokens - 1 if level < len(self.steps) else self.most
 
     def relieved(self, plan: GroupPlan, member: int, level: int) -> GroupPlan:
         """The plan as it is once a member has taken so many of the steps."""
@@ -182,11 +189,11 @@ def _kept_bytes(shape: ModelShape, plan: GroupPlan, member: int, unit: Unit) -> 
 def _further(own: Sequence[int], now: Sequence[Unit]) -> Iterator[Unit]:
     """One attention after the other, then one MLP after the other."""
     for half in HALVES:
-        yield from _spread([Unit(number, half) for number in own if Unit(number, half) not in now])
+        yield from far_apart([Unit(number, half) for number in own if Unit(number, half) not in now])
 
 
-def _spread(units: Sequence[Unit]) -> list[Unit]:
-    """The units in an order in which the first few lie far apart."""
+def far_apart(units: Sequence[Each]) -> list[Each]:
+    """In an order in which the first few lie far apart."""
     step = max(round(len(units) * GOLDEN), 1)
     while gcd(step, len(units)) > 1:
         step += 1

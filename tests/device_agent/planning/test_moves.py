@@ -15,7 +15,7 @@ from device_agent.planning.moves import (
     decided,
     given_up,
     grown,
-    rows_worth,
+    layers_worth,
 )
 
 HERE, THERE = 120, 60
@@ -91,9 +91,9 @@ def test_a_drop_is_followed_at_once_and_a_rise_only_near_the_threshold() -> None
         arrived(state)
 
 
-@given(st.floats(-10, 10), st.floats(1, 1e9), st.integers(1, 10**6), st.integers(0, 1000))
-def test_what_it_is_worth(uncovered_s: float, bytes_s: float, row_bytes: int, rows: int) -> None:
-    """Eq. 8: whole rows, none where all reads are covered, never more than there are nor than the link carries."""
-    found = rows_worth(uncovered_s, bytes_s, row_bytes, rows)
-    assert 0 <= found <= rows
-    assert found == 0 or (uncovered_s > 0 and found * row_bytes <= uncovered_s * bytes_s * (1 + 1e-9))
+@given(st.floats(-10, 10), st.floats(1e-6, 10), st.integers(0, 100))
+def test_what_it_is_worth(uncovered_s: float, layer_s: float, layers: int) -> None:
+    """Eq. 8: none where all reads are covered, never more than there are nor than what is uncovered has time for."""
+    found = layers_worth(uncovered_s, layer_s, layers)
+    assert 0 <= found <= layers
+    assert found == 0 or (uncovered_s > 0 and found * layer_s <= uncovered_s * (1 + 1e-9))
