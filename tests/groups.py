@@ -26,10 +26,11 @@ from device_agent.group.pieces import pieces_of
 from device_agent.group.pipeline import Pipeline
 from device_agent.group.streaming import Streaming
 from device_agent.group.submodel import GroupSubmodel
+from device_agent.planning.moves import Transfer
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent, Sharded, Whole
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
-from device_agent.planning.thresholds import easy_tokens, most_tokens
+from device_agent.planning.thresholds import easy_tokens, most_tokens, token_bytes
 from peers.board import PeerLost
 from split_model.checkpoint import Checkpoint
 from split_model.entry import RowEntry
@@ -180,6 +181,18 @@ def streamed(plan: GroupPlan, spec: ModelSpec, share: int = 1, ring: int = 1) ->
     made = replace(plan, streamed=tuple(tuple(each[::share]) for each in held), ring_bytes=(1,) * len(places))
     largest = [Streaming.of(made, 0, place, spec, "float32").ring_bytes for place in places]
     return replace(made, ring_bytes=tuple(ring * (each + 8192) for each in largest))
+
+
+def with_transfer(plan: GroupPlan, spec: ModelSpec, tokens: Sequence[int], ring: int = 1) -> GroupPlan:
+    """The plan with memory for so many tokens at each member before it streams anything; keys and values go from who
+    has the least to who has the most, of all layers."""
+    layers = [plan.layers.count(Whole(member)) for member in range(len(tokens))]
+    rooms = [of * token_bytes(ModelShape.of(spec, "float32"), count) for of, count in zip(tokens, layers, strict=True)]
+    found: list[Transfer | None] = [None] * len(tokens)
+    if len(tokens) > 1:
+        found[tokens.index(min(tokens))] = Transfer(tokens.index(max(tokens)), 1e9, 1e-5, (1e9,))
+    made = replace(streamed(plan, spec, ring=ring), streamed=((),) * len(tokens))
+    return replace(made, cache_bytes=tuple(rooms), transfers=tuple(found))
 
 
 def streaming_planner(path: Path) -> Callable[[object, Sequence[str]], GroupPlan]:

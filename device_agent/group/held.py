@@ -116,17 +116,22 @@ class SessionCaches:
         positions: most that the session may reach.
         position: where it is.
         common: of each layer that is computed by rows: positions whose keys and values every member has.
+        number: the session's.
+        away: of each layer, how many of its oldest rows lie at another member; its cache begins behind them.
         sources: of each piece of each layer, keys and values of the text that the session is about; none in most
             models.
     """
 
-    def __init__(self, layers: Sequence[HeldLayer], positions: int, head_dim: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, layers: Sequence[HeldLayer], positions: int, head_dim: int, dtype: torch.dtype, number: int = 0
+    ) -> None:
         self._of = [
             [KVCache(1, len(piece.groups), head_dim, dtype, positions) for piece in layer.pieces] for layer in layers
         ]
         self.positions = positions
         self.position = 0
-        self.common = [0] * len(layers)
+        self.number = number
+        self.common, self.away = [0] * len(layers), [0] * len(layers)
         self.sources: list[Stored] = []
 
     def of(self, layer: int) -> list[KVCache]:
@@ -155,8 +160,10 @@ class SessionCaches:
 
     def shrink(self) -> None:
         """Let go of what it has beyond that, behind a ``truncate``."""
-        for cache in (cache for caches in self._of for cache in caches):
-            cache.shrink(self.counted, min(self.position + GROWTH, self.positions) if self.position else 0)
+        to = min(self.position + GROWTH, self.positions) if self.position else 0
+        for caches, away in zip(self._of, self.away, strict=True):
+            for cache in caches:
+                cache.shrink(self.counted - away, max(to - away, 0))
 
     def attend_to(self, layers: Sequence[HeldLayer], read: torch.Tensor) -> None:
         """The session is about a text: an encoder's rows of it, ``[rows, hidden]``, become keys and values."""
@@ -168,11 +175,32 @@ class SessionCaches:
             raise ValueError(f"cannot truncate to {position}: the session is at {self.position}")
         self.position = position
         self.common = [min(each, position) for each in self.common]
-        for cache in (cache for caches in self._of for cache in caches):
-            cache.truncate(min(cache.length, position))
+        for caches, away in zip(self._of, self.away, strict=True):
+            for cache in caches:
+                cache.truncate(min(cache.length, max(position - away, 0)))
+        self.away = [min(each, position) for each in self.away]
+
+    def oldest(self, layer: int, rows: int) -> torch.Tensor:
+        """A copy of so many rows of a layer, from the first that is here on: ``[2, rows, kv_heads, head_dim]``."""
+        [cache] = self._of[layer]
+        return torch.stack([each.narrow(1, 0, rows).transpose(0, 1) for each in cache.read(0)])
+
+    def send_away(self, layer: int, rows: int) -> None:
+        """The first so many that are here lie at another member from now on."""
+        [cache] = self._of[layer]
+        cache.drop_oldest(rows)
+        self.away[layer] += rows
+
+    def take_back(self, layer: int, rows: torch.Tensor) -> None:
+        """The last of those that are away, ``[2, rows, kv_heads, head_dim]``, are here again."""
+        [cache] = self._of[layer]
+        cache.put_before(*rows)
+        self.away[layer] -= rows.shape[1]
 
     def begin_as(self, other: SessionCaches, position: int) -> None:
-        """Hold a copy of the first ``position`` rows of another. Raises ``ValueError`` where it has fewer."""
+        """Hold a copy of the first ``position`` rows of another, of which none are away. Raises ``ValueError`` where it
+        has fewer."""
+        assert not any(other.away)
         if not 0 <= position <= other.position:
             raise ValueError(f"cannot begin with {position} rows of a session that is at {other.position}")
         for mine, others in zip(self._of, other._of, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -11,12 +12,15 @@ from device_agent.group.halves import readers_of
 from device_agent.group.held import HeldLayer
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.kept import KeptLayers
+from device_agent.group.lodging import RowSizes
+from device_agent.group.moving import ends_of
 from device_agent.group.pace import Pace, PacedWorker
 from device_agent.group.pieces import cache_bytes, weight_bytes
 from device_agent.group.pipeline import Pipeline
 from device_agent.group.relieving import Relieving
 from device_agent.group.streaming import Streaming
 from device_agent.planning.plan import Layer
+from device_agent.planning.shape import ModelShape
 from peers.collectives import Collectives
 from peers.fabric import Fabric
 from split_model.checkpoint import Checkpoint
@@ -111,18 +115,22 @@ class Part:
         collectives = Collectives(fabric, ranks, self._plan.one_shot_bytes)
         pipeline = Pipeline.of(self.group_plan, readers_of(self._checkpoint.spec))
         place, streams = self.place, (self.streaming, self.kept.loader)
-        relieving = self._relieving()
+        relieving = self._relieving(collectives, fabric)
         spec, more = self._checkpoint.spec, (*streams, relieving)
         worker = PacedWorker(spec, held, self.dtype, collectives, ranks, place, pipeline, *more)
         worker.begin(pace or Pace())
         return worker
 
-    def _relieving(self) -> Relieving | None:
-        """Where this member's sessions are counted, what it streams besides."""
-        if not self.group_plan.cache_bytes:
+    def _relieving(self, collectives: Collectives, fabric: Fabric) -> Relieving | None:
+        """Where this member's sessions are counted, what it streams besides, and what of them lies elsewhere."""
+        plan, spec, group = self._plan, self._checkpoint.spec, self.group_plan
+        if not group.cache_bytes:
             return None
-        plan, spec = self._plan, self._checkpoint.spec
-        found = Relieving(self.group_plan, plan.first_layer, self.place, spec, plan.dtype, self.kept)
+        of = group, plan.first_layer, self.place, spec, plan.dtype
+        sizes = RowSizes(spec.num_heads, spec.num_kv_heads, spec.head_dim, self.dtype)
+        shape = replace(ModelShape.of(spec, plan.dtype), layers=len(group.layers))
+        ends = ends_of(group, self.place, plan.ranks, shape, sizes, collectives, fabric.lose)
+        found = Relieving(*of, self.kept, *ends)
         found.begin()
         return found
 

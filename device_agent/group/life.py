@@ -153,6 +153,8 @@ class GroupLife:
             for rank in others:
                 self._links.send(head, rank, Tag.HEAD)
             if asked is None:
+                if self._worker is not None:
+                    self._worker.end()
                 return
             if isinstance(asked.head, MannerHead):
                 manner = asked.head.manner

@@ -19,6 +19,9 @@ class Tag(IntEnum):
     RESULT = 2
     PASS = 3
     PREFIX = 4
+    ASK = 5
+    BROUGHT = 6
+    ANSWER = 7
     LEND = 8
     BACK = 9
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from device_agent.group.apart import run_attention_apart
 from device_agent.group.by_layer import run_attention, run_mlp
 from device_agent.group.held import HeldLayer, caches_of
 from device_agent.group.layout import overlap
@@ -146,7 +147,11 @@ class PipelinedMember:
         held = self._layers[number]
         if unit.half == "mlp":
             return run_mlp(held, hidden)
-        hidden = run_attention(held, caches_of(batch.sessions, number, len(held.pieces)), batch.on, hidden)
+        moving = None if self._relieving is None else self._relieving.moving
+        if moving is not None and any(session.away[number] for session in batch.sessions):
+            hidden = run_attention_apart(held, number, batch, hidden, moving.link)
+        else:
+            hidden = run_attention(held, caches_of(batch.sessions, number, len(held.pieces)), batch.on, hidden)
         batch.on.advance()
         return hidden
 

@@ -117,8 +117,14 @@ class Worker:
             self._collectives.receive(came, PORTAL, Tag.HEAD).wait()
             head = read(came)
             if isinstance(head, EndHead):
+                self.end()
                 return
             self.do(head)
+
+    def end(self) -> None:
+        """The life ends in order: no step follows."""
+        if self._relieving is not None:
+            self._relieving.end()
 
     @torch.inference_mode()
     def do(self, head: GroupHead, given: torch.Tensor | None = None) -> torch.Tensor | None:
@@ -131,6 +137,8 @@ class Worker:
             of the outputs that are wanted those that this member has, in the portal; None elsewhere, where they are
             sent.
         """
+        if self._relieving is not None:
+            self._relieving.pulse()
         if isinstance(head, (RowsHead, BatchHead)):
             return self._step(head, given)
         if isinstance(head, ReadHead):
@@ -140,19 +148,20 @@ class Worker:
         elif isinstance(head, SourceHead):
             self._attend_to(head, given)
         elif isinstance(head, CloseHead):
-            self._sessions.pop(head.session, None)
+            if self._sessions.pop(head.session, None) is not None and self._relieving is not None:
+                self._relieving.close(head.session)
         elif isinstance(head, MannerHead):
             self._take_manner(head)
         elif not isinstance(head, (IdleHead, EndHead)):
             source = self._session(head.source if isinstance(head, ForkHead) else head.session)
             if not head.position <= source.position:
                 raise BadGroupHead(f"session {head.session} cannot go to {head.position}")
-            if isinstance(head, TruncateHead):
+            if isinstance(head, TruncateHead) and self._relieving is not None:
+                self._relieving.truncate(source, head.position)
+            elif isinstance(head, TruncateHead):
                 source.truncate(head.position)
-                if self._relieving is not None:
-                    source.shrink()
             else:
-                self._make_room(counted(head.position, head.positions))
+                self._make_room(counted(head.position, head.positions), leaving=source.number)
                 self._begin(head.session, head.positions).begin_as(source, head.position)
         return None
 
@@ -165,7 +174,8 @@ class Worker:
     def _begin(self, session: int, positions: int) -> SessionCaches:
         if session in self._sessions or len(self._sessions) >= MAX_SESSIONS:
             raise BadGroupHead(f"session {session} cannot begin")
-        self._sessions[session] = SessionCaches(self._layers, positions, self._spec.head_dim, self._none.dtype)
+        sizes = self._spec.head_dim, self._none.dtype
+        self._sessions[session] = SessionCaches(self._layers, positions, *sizes, session)
         return self._sessions[session]
 
     def _session(self, number: int) -> SessionCaches:
@@ -212,11 +222,11 @@ class Worker:
         """How many steps of relief are taken now."""
         return 0 if self._relieving is None else self._relieving.level
 
-    def _make_room(self, *tokens: int) -> None:
-        """So many tokens more come: what they need is let go of beforehand. Raises ``CacheFull``, ``OffloadError``."""
+    def _make_room(self, *tokens: int, leaving: int | None = None) -> None:
+        """So many tokens more come: what they need is let go of beforehand. As ``Relieving.before``."""
         if self._relieving is not None:
             held = sum(session.counted for session in self._sessions.values())
-            self._told(self._relieving.before(held + sum(tokens)))
+            self._told(self._relieving.before(held + sum(tokens), self._sessions, leaving))
 
     def _told(self, changed: bool) -> None:
         if changed:

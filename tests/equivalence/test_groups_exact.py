@@ -6,19 +6,21 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkpoints import DEMO
 from clouds import chain_over, demo_adapter, greedy, until
-from groups import FORMS, PORTAL, UNEVEN, Started, group_of, streaming_planner
+from groups import FORMS, PORTAL, UNEVEN, Started, group_of, plan_of, streaming_planner, with_transfer
 from oracle import oracle_tokens, prompt_for
 from processes import slowed, stop_all_threads
 
 from device_agent.chain.chain import Chain
 from device_agent.group.host import GroupHost
 from device_agent.group.planned import ModePlanner
+from device_agent.planning.plan import GroupPlan
 from device_agent.planning.task import Work
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.generation import Generation
@@ -129,6 +131,47 @@ async def test_a_member_is_killed_or_stopped(form: str, how: signal.Signals, sil
         process.send_signal(signal.SIGCONT)
         started.have(DEMO, 3)
         await until(lambda: [each.state for each in host.state().members] == ["working"] * 3, 60)
+        await check(host)
+    compute.stop()
+
+
+@pytest.mark.parametrize(
+    ("count", "who", "how"),
+    [
+        (2, "two", signal.SIGKILL),
+        pytest.param(2, "one", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param(3, "three", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param(3, "three", signal.SIGSTOP, marks=pytest.mark.slow),
+    ],
+)
+async def test_who_has_keys_and_values_of_another_is_lost(
+    count: int, who: str, how: signal.Signals, started: Started
+) -> None:
+    """While rows of one member lie at another, one of the two is killed or stopped: the answer under way ends with
+    transformers' tokens, by those who are left, and so does one behind it."""
+    spec, compute = Checkpoint.open(DEMO, None).spec, Compute()
+    tokens, prompt = 40, prompt_for(DEMO, PROMPT)
+    rooms = (100, *(1500 + 100 * number for number in range(1, count)))
+
+    def planner(_: object, there: Sequence[str]) -> GroupPlan:
+        return with_transfer(plan_of(spec, "interleaved", there), spec, rooms[: len(there)])
+
+    async with group_of(DEMO, "", started.have(DEMO, count), started.port, silent_s=SHORT_S, planner=planner) as host:
+        chain = chain_of(host, compute)
+        session = chain.open(PROMPT + tokens)
+        chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=tokens)
+        found: list[int] = []
+        process = started.processes[who].process
+        assert process is not None
+        async for chosen in Generation(session, chooser, DraftingWay.of(None, DraftSettings())).run():
+            found.append(chosen.token)
+            if len(found) == tokens // 2:
+                assert "keys and values are at another member too" in (started.folder / "one.log").read_text()
+                process.kill() if how is signal.SIGKILL else stop_all_threads(process.pid)
+                await until(lambda: not host.submodel.connected)
+        session.close()
+        assert found == oracle_tokens(DEMO, prompt, tokens)
+        process.send_signal(signal.SIGCONT)
         await check(host)
     compute.stop()
 
