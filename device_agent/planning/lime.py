@@ -22,6 +22,7 @@ from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
 from device_agent.planning.task import Task
 from device_agent.planning.thresholds import SPARE, grown, most_tokens, with_relief
+from device_agent.planning.transfers import with_transfers
 from split_model.offload.layout import padded
 from split_model.offload.pieces import SCRATCH_BYTES
 from split_model.offload.units import HALVES, Half, Unit, spread
@@ -42,11 +43,12 @@ def plan_lime(task: Task) -> GroupPlan:
     """The fastest plan that was found.
 
     Where sessions may become longer than the work's there is room from the beginning for the work alone, and members
-    stream more as sessions grow; where that cannot be, there is room for all that they may become.
+    stream more as sessions grow, or have their oldest keys and values at others; where that cannot be, there is room
+    for all that they may become.
 
     Raises DoesNotFit where not even one unit at a time fits beside the keys and values, and says who lacks how much.
     """
-    return in_micro_batches(task, _for_any_length(task))
+    return with_transfers(task, in_micro_batches(task, _for_any_length(task)))
 
 
 def _for_any_length(task: Task) -> GroupPlan:

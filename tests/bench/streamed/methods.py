@@ -39,9 +39,15 @@ def with_one_unit_rings(task: Task) -> GroupPlan:
     return replace(plan, ring_bytes=tuple(largest))
 
 
+def without_transfers(task: Task) -> GroupPlan:
+    """LIME's plan, whose members stream more as soon as their own memory is full (Table V)."""
+    return replace(plan_lime(task), transfers=())
+
+
 METHODS: Mapping[str, Method] = {
     "lime": Method("Trilby, lime", plan_lime, ours=True),
     "one-unit-rings": Method("lime, rings of one unit", with_one_unit_rings, ours=True),
+    "no-transfers": Method("lime, no transfer of keys and values", without_transfers, ours=True),
     "lime-reserved": Method("lime, no planner", plan_reserved, ours=True),
     "offloaded": Method("pipeline + offloading", plan_pipeline_offloaded),
     "no-prefetch": Method("the same without prefetch", lambda task: plan_pipeline_offloaded(task, prefetch=False)),
