@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from device_agent.planning.trials import RUNS, Trial
+
 SECRET = "a secret of sixteen characters or more"
 PORT = 8002
 WITHIN_S = 300.0
@@ -26,6 +28,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="plan"):
         plan: a ``JoinedPlan``, written; its rank 0, the portal, computes nothing.
         runs: measured ones; one more comes before them.
         new: tokens generated behind each prompt, one row each.
+        trial: what is tried before, as when a group forms; the fastest manner is measured.
     """
 
     shape: str
@@ -35,6 +38,12 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="plan"):
     runs: int = 1
     new: int = 0
     dtype: str = "float32"
+    trial: Trial | None = None
+
+    @property
+    def tried(self) -> int:
+        """Forwards of the trial."""
+        return 0 if self.trial is None else len(self.trial.manners) * (1 + RUNS)
 
 
 class LinksJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="links"):
@@ -108,6 +117,7 @@ class Result(msgspec.Struct, frozen=True):
     Attributes:
         began, ended: of each forward, the warm-up's first: asked, and all its rows there.
         check: the sum of the outputs' absolute values, of the last prompt.
+        tried: the manner that a trial has found to be the fastest; "": nothing was tried.
     """
 
     began: list[float]
@@ -115,3 +125,4 @@ class Result(msgspec.Struct, frozen=True):
     check: float
     reports: list[Report]
     failure: str = ""
+    tried: str = ""

@@ -15,7 +15,7 @@ from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, MOST_BYTES, Cell
 from bench.edge.groups import DEVICES, PERIOD_US, TERMINAL, Devices, GroupFailed
 from bench.edge.job import Job, Moment, ProductsJob, Result
 from bench.edge.measured import Tables, profile
-from bench.edge.methods import BARRIERS, METHODS, thinned
+from bench.edge.methods import BARRIERS, METHODS, TRYING, thinned
 from bench.edge.shapes import SHAPES
 from bench.page import machine
 from bench.testbed.cgroups import quota_of
@@ -24,6 +24,7 @@ from device_agent.group.joined_plan import JoinedPlan
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.task import Task, Work
+from device_agent.planning.trials import trial_of
 from device_agent.profiling.links import LinksMeasured
 
 Record = dict[str, Any]
@@ -126,9 +127,12 @@ class Measurement:
         self._devices.set_quotas(environment.cores)
         self._devices.set_ports(mb_s)
         joined = JoinedPlan.of(run, "", "float32", 0, 0)
-        job = Job(cell.shape, cell.depth, model.rows, joined.written(), cell.runs, cell.new, cell.dtype)
+        trial = trial_of(short, run) if cell.method in TRYING else None
+        job = Job(cell.shape, cell.depth, model.rows, joined.written(), cell.runs, cell.new, cell.dtype, trial)
         result, watched = self._devices.run(_ranked(joined), job)
-        found = numbers(cell, result, run.members)
+        for report in result.reports:
+            del report.moments[: job.tried]
+        found = numbers(cell, result, run.members) | {"tried": result.tried}
         found |= {"predicted_layers_s": layers_s, "predicted_full_s": full, "drift": drift[0]}
         if barrier:
             found["calibration"] = barrier["over_quota"]

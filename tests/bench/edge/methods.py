@@ -37,6 +37,10 @@ BARRIERS = frozenset(METHODS) - {LOCAL, CALIBRATION, "edgeshard", "pipeline"}
 """Those in which members wait for one another in each layer."""
 
 
+TRYING = frozenset({"joint", "voltage"})
+"""Trilby's own, whose groups try how plans are best run."""
+
+
 def thinned(plan: GroupPlan, layers: int) -> GroupPlan:
     """The plan with so many of its layers, taken evenly from all of them."""
     count = len(plan.layers)

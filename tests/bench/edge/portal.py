@@ -32,9 +32,13 @@ from bench.edge.job import (
 )
 from bench.edge.shapes import SHAPES
 
+from device_agent.group.asks import GroupAsk
+from device_agent.group.heads import MannerHead
 from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.life import GroupLife
 from device_agent.group.submodel import GroupSubmodel
+from device_agent.group.trying import measured as tried
+from device_agent.planning.trials import Trial
 from peers.board import PeerLost
 from peers.fabric import Fabric
 from peers.group import Group
@@ -84,6 +88,7 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
             await asyncio.to_thread(group.board.get, f"{LOADED}{rank}", WITHIN_S)
         say({"loaded": True})
         await asyncio.to_thread(sys.stdin.readline)
+        said = "" if job.trial is None else await settled(life, job.trial, spec.hidden_size)
         submodel = GroupSubmodel(spec.hidden_size, getattr(torch, job.dtype))
         submodel.begin(life)
         running = asyncio.create_task(run(submodel, spec, job))
@@ -93,12 +98,20 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
             raise PeerLost(str(lost.result()))
         await asyncio.to_thread(life.end)
         posted = [await asyncio.to_thread(group.board.get, f"{REPORT}{rank}", WITHIN_S) for rank in ranks]
-        return Result(*running.result(), [msgspec.json.decode(each, type=Report) for each in posted])
+        return Result(*running.result(), [msgspec.json.decode(each, type=Report) for each in posted], tried=said)
     except PeerLost as error:
         why = str(error)
         return Result([], [], 0.0, [], why)
     finally:
         group.end(why)
+
+
+async def settled(life: GroupLife, trial: Trial, hidden_size: int) -> str:
+    """As a group that forms does it, but for keeping what was found."""
+    seconds = await tried(life, trial, torch.randn(trial.rows, hidden_size))
+    manner = trial.chosen(seconds)
+    life.put(GroupAsk(MannerHead(manner)))
+    return trial.words[trial.manners.index(manner)]
 
 
 async def measured(
