@@ -11,7 +11,7 @@ import pytest
 from bench import galaxy, voltage
 from bench.edge import straggler
 from bench.edge.cells import Cell
-from bench.edge.records import Records
+from bench.edge.records import Records, expected_s
 from bench.edge.run import PAGES, fill
 from bench.page import names
 
@@ -138,6 +138,19 @@ def test_what_does_not_fit_says_so() -> None:
     cell = Cell("B", "bert-l", "sequence", 4)
     refusal = {"cell": cell.as_dict(), "refused": "sequence does not fit: device-4 lacks 300 MB"}
     assert "does not fit (OOM)" in galaxy.headline(of((cell, refusal)))
+
+
+def test_how_long_a_cell_takes_is_known_from_those_before() -> None:
+    """From records of its shape, breaks between two runs left out; else of any; else it is a guess."""
+    moments = ("10:00:00", "10:00:08", "10:00:20", "12:00:00", "12:00:30")
+    shapes = ("bert-l", "bert-l", "bert-l", "gpt2-large", "gpt2-large")
+    cells = [Cell("A", shape, f"method {at}", 4) for at, shape in enumerate(shapes)]
+    began = [f"2026-01-01T{moment}+00:00" for moment in moments]
+    records = of(*((cell, record(cell, 1.0, began=at)) for cell, at in zip(cells, began, strict=True)))
+    assert expected_s(records, Cell("A", "bert-l", "joint", 4)) == 10.0
+    assert expected_s(records, Cell("A", "gpt2-large", "joint", 4, runs=3)) == 30.0 * 1.6
+    assert expected_s(records, Cell("A", "vit-huge", "joint", 4)) == (8 + 12 + 30) / 3
+    assert expected_s(Records({}), cells[0]) > 0
 
 
 def test_a_slow_device_is_noticed_when_the_portal_says_so() -> None:

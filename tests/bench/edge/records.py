@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ SHORT_WORK = 8.0
 
 DOUBTFUL = "°"
 """Behind a figure that is no result."""
+
+USUAL_S, LONGEST_S, REPEAT = 12.0, 300.0, 0.3
+"""Seconds of a cell where none is known; what is longer was a break; a repeat takes such a share of the first run."""
 
 UNPUBLISHED = ("waits", "computes", "cpu", "seconds", "cores")
 """What a record has for whoever looks into a run, and no page shows."""
@@ -127,3 +132,13 @@ class Records:
         if "refused" in record:
             return "does not fit"
         return f"{text}{DOUBTFUL}" if self.doubts(cell) else text
+
+
+def expected_s(records: Records, cell: Cell) -> float:
+    """About how long a cell takes: as long as it usually was from one record of its shape to the next, and a part of
+    that for each repeat; where none is known, as any."""
+    found = sorted((record["began"], record["cell"]["shape"]) for record in records.found.values() if "began" in record)
+    begun = [(datetime.fromisoformat(began).timestamp(), shape) for began, shape in found]
+    gaps = [(shape, after - began) for (began, shape), (after, _) in pairwise(begun) if after - began < LONGEST_S]
+    alike = [gap for shape, gap in gaps if shape == cell.shape] or [gap for _, gap in gaps] or [USUAL_S]
+    return (1 + (cell.runs - 1) * REPEAT) * sum(alike) / len(alike)

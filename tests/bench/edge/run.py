@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.edge.cells import Cell
 from bench.edge.groups import Devices
 from bench.edge.measure import Communication, Measurement
-from bench.edge.records import Record, Records
+from bench.edge.records import Record, Records, expected_s
 from bench.page import ROOT, filled, names
 from bench.testbed.possible import obstacle
 
@@ -54,8 +54,11 @@ def run(
     planned = [cell for cell in dict.fromkeys(cells(arguments.quick)) if arguments.only in cell.name]
     missing = [cell for cell in planned if cell.name not in {**published, **Records.of(folder).found}]
     if arguments.list:
+        known = Records({**Records.of(PAGES / f"{name}-records.jsonl").found, **Records.of(folder).found})
         for cell in planned:
-            print("to do" if cell in missing else "     ", cell.name)
+            print(f"{'to do' if cell in missing else '':5} {expected_s(known, cell):4.0f} s  {cell.name}")
+        whole, left = (sum(expected_s(known, cell) for cell in each) + apart_s for each in (planned, missing))
+        print(f"about {whole / 60:.0f} minutes for all of it, {left / 60:.0f} for what is to do")
         return
     if missing and not arguments.page:
         if obstacle():
