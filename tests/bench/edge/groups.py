@@ -9,11 +9,8 @@ with Devices(folder, 16_000) as devices:
 from __future__ import annotations
 
 import os
-import queue
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -22,6 +19,7 @@ from typing import IO, Any
 
 import msgspec
 from bench.edge.job import Job, LinksJob, ProductsJob, Result, TrialJob
+from bench.streamed.told import DeviceFailed, Told
 from bench.testbed import scenario as scenarios
 from bench.testbed.bed import Testbed
 from bench.testbed.machine import MachineWatch
@@ -42,10 +40,6 @@ TRIAL = 64
 PERIOD_US = 1000
 """Of quotas: the shortest in which a device's share is the 1000 us that the kernel demands. Who begins in the middle of
 a period computes at a full core's speed first, and a barrier waits for who begins last."""
-
-
-class GroupFailed(RuntimeError):
-    """A job was not done; the message says why."""
 
 
 class Devices:
@@ -73,10 +67,8 @@ class Devices:
             )
             log = stack.enter_context((self._folder / "members.log").open("ab"))
             where = self._bed.port(TERMINAL).address
-            self._portal = self._spawn(TERMINAL, log, "bench.edge.portal", where)
-            self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-            threading.Thread(target=self._read, args=(self._portal.stdout,), daemon=True).start()
-            self._hear(60.0)
+            self._told = Told(self._spawn(TERMINAL, log, "bench.edge.portal", where), "the portal", self._folder)
+            self._told.hear(60.0)
             cores = sorted(os.sched_getaffinity(0))
             self._burners = {}
             for at, name in enumerate(self._started):
@@ -99,11 +91,11 @@ class Devices:
             self._bed.port(name).set(mb_s, mb_s)
 
     def run(self, names: Sequence[str], job: Job) -> tuple[Result, dict[str, Any]]:
-        """A job on these devices, and how the machine was meanwhile. Raises GroupFailed."""
+        """A job on these devices, and how the machine was meanwhile. Raises DeviceFailed."""
         said, watched = self._done(names, job)
         result = msgspec.convert(said, Result)
         if result.failure:
-            raise GroupFailed(result.failure)
+            raise DeviceFailed(result.failure)
         return result, watched
 
     def links(self, names: Sequence[str]) -> list[LinksMeasured]:
@@ -124,9 +116,9 @@ class Devices:
     def _done(self, names: Sequence[str], job: Job | LinksJob | ProductsJob | TrialJob) -> tuple[Any, dict[str, Any]]:
         for name in DEVICES:
             self._bed.host(name).lift_quota()
-        self._say((list(names), job))
-        if not self._hear(RUN_WITHIN_S).get("loaded"):
-            raise GroupFailed("the members did not come")
+        self._told.say((list(names), job))
+        if not self._told.hear(RUN_WITHIN_S).get("loaded"):
+            raise DeviceFailed("the members did not come")
         quotas = {name: cores for name, cores in zip(DEVICES, self.quotas, strict=True) if cores}
         for name, cores in quotas.items():
             self._bed.host(name).set_cores(cores, PERIOD_US)
@@ -135,8 +127,8 @@ class Devices:
         watch = MachineWatch(quotas, lambda: {name: self._bed.usage(name) for name in quotas})
         try:
             with watch:
-                self._say("begin")
-                said = self._hear(RUN_WITHIN_S)
+                self._told.say("begin")
+                said = self._told.hear(RUN_WITHIN_S)
         finally:
             self._tell(others, "rest")
         return said, asdict(watch.report())
@@ -150,31 +142,12 @@ class Devices:
         for name in names:
             tell(self._burners[name], what)
 
-    def _say(self, what: object) -> None:
-        tell(self._portal, msgspec.json.encode(what).decode())
-
-    def _read(self, lines: IO[str] | None) -> None:
-        assert lines is not None
-        for line in lines:
-            self._lines.put(line)
-        self._lines.put("")
-
-    def _hear(self, within_s: float) -> Any:
-        deadline = time.monotonic() + within_s
-        try:
-            line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            raise GroupFailed(f"the portal has said nothing for {within_s:g} s") from None
-        if not line:
-            raise GroupFailed(f"the portal has ended; see {self._folder}")
-        return msgspec.json.decode(line)
-
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
     """Its input is over, and so is it."""
     process.communicate(timeout=5.0)
     if process.returncode:
-        raise GroupFailed(f"a tick ended with {process.returncode}")
+        raise DeviceFailed(f"a tick ended with {process.returncode}")
 
 
 def tell(process: subprocess.Popen[str], line: str) -> None:

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, MOST_BYTES, Cell
-from bench.edge.groups import DEVICES, PERIOD_US, TERMINAL, Devices, GroupFailed
+from bench.edge.groups import DEVICES, PERIOD_US, TERMINAL, Devices
 from bench.edge.job import Job, Moment, ProductsJob, Result
 from bench.edge.measured import Tables, profile
 from bench.edge.methods import BARRIERS, METHODS, TRYING, thinned
 from bench.edge.shapes import SHAPES
 from bench.page import machine
+from bench.streamed.told import DeviceFailed
 from bench.testbed.cgroups import quota_of
 
 from device_agent.group.joined_plan import JoinedPlan
@@ -74,12 +75,12 @@ class Measurement:
                 return
             try:
                 self.record(cell, say)
-            except GroupFailed as error:
+            except DeviceFailed as error:
                 say(f"{cell.name}: failed: {error}")
             taken.append(time.monotonic() - began)
 
     def record(self, cell: Cell, say: Callable[[str], None]) -> Record:
-        """A cell's record, read or measured. Raises GroupFailed."""
+        """A cell's record, read or measured. Raises DeviceFailed."""
         file = self._folder / f"{cell.name}.json"
         if file.is_file():
             found: Record = json.loads(file.read_text(encoding="utf-8"))
