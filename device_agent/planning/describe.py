@@ -7,6 +7,7 @@ from itertools import groupby
 
 from msgspec.structs import replace as changed
 
+from device_agent.planning.lending_map import pays_from
 from device_agent.planning.modes import SAME
 from device_agent.planning.orders import orders
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent, Sharded, Whole
@@ -38,7 +39,7 @@ def description(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> 
         lines.append(f"each new token: {_bounded(task, plan, task.work.step)}")
     if len(plan.considered) > 1:
         ways = [f"{name} {seconds_text(seconds)}" for name, seconds in plan.considered]
-        lines += ["", f"chosen: {ways[0]} for all the work; others: {', '.join(ways[1:])}"]
+        lines += ["", f"chosen: {ways[0]} for all the work; others: {', '.join(ways[1:])}", *_lending_lines(task, plan)]
     lines += _order_lines(task, plan)
     if steps_are_played(task, plan):
         lines += ["", *streaming_lines(task, plan)]
@@ -157,6 +158,16 @@ def _lent_words(plan: GroupPlan, layer: Lent) -> str:
         if lent:
             said.append(f"lends of {sum(units)} {what} {', '.join(lent)}")
     return "; ".join([f"at {plan.members[layer.home]}", *said])
+
+
+def _lending_lines(task: Task, plan: GroupPlan) -> Iterable[str]:
+    """From how many rows on anything is worth lending, at the member that has the first layer's rows or the text."""
+    first = plan.layers[0]
+    home = plan.members[first.home] if isinstance(first, Lent) else task.portal
+    if home not in task.members or task.shape.cross_layers:
+        return
+    for what, rows in pays_from(task, task.members.index(home)).items():
+        yield f"lending {what} at {home} pays " + ("on no prompt" if rows is None else f"from {_count(rows, 'row')} on")
 
 
 def _order_lines(task: Task, plan: GroupPlan) -> Iterable[str]:

@@ -89,14 +89,14 @@ def lent_plan(task: Task, search: LendingSearch, way: Lending) -> GroupPlan:
     devices = [BlockDevice(room, 1 / each.seconds, each.seconds) for room, each in zip(rooms, best, strict=True)]
     try:
         runs = exactly(task.shape.layers, devices, hops)
-    except NoRoom:
-        return plan_edgeshard(task)
-    homes = [at for at, count in runs for _ in range(count)]
+        homes = [at for at, count in runs for _ in range(count)]
+    except NoRoom:  # Whole; what is lent with its projections home need not hold.
+        homes = [min(range(len(best)), key=lambda at: best[at].seconds)] * task.shape.layers
     return _most_lent(task, homes, best)
 
 
 def _most_lent(task: Task, homes: list[int], best: list[LentLayer]) -> GroupPlan:
-    """The plan in which so many of the first layers lend as there is memory for."""
+    """The plan in which all layers lend, else so many of the first ones as there is memory for."""
 
     def plan(lent: int) -> GroupPlan:
         layers = tuple(best[home].layer if at < lent else Whole(home) for at, home in enumerate(homes))
@@ -104,7 +104,7 @@ def _most_lent(task: Task, homes: list[int], best: list[LentLayer]) -> GroupPlan
 
     low, high = 0, len(homes)
     while low < high:
-        middle = (low + high + 1) // 2
+        middle = high if (low, high) == (0, len(homes)) else (low + high + 1) // 2
         low, high = (low, middle - 1) if task.lacks(plan(middle)) else (middle, high)
     return task.fitting(plan(low))
 

@@ -99,12 +99,12 @@ class ByRows:
 
 @dataclass(frozen=True)
 class Lent:
-    """EdgeFormer: one member has the layer and its rows, and lends heads, or columns of the MLP, to others (Eq. 18-22).
+    """EdgeFormer: one member has a layer's rows, and lends heads, or columns of the MLP, to others (Eq. 18-22).
 
-    Who lends nothing has no part in the layer. Rows go from home straight to each who computes, and back.
+    Rows go from home straight to each who computes, and back.
 
     Attributes:
-        home: the member that holds the whole layer, and has its rows before and behind it.
+        home: the member that has the rows before and behind the layer.
         groups: how many each member computes the attention of, home's included.
         columns: how many each member computes of the MLP: all at home unless they are lent likewise.
         projections: whether who computes heads also has the weights of their projections, gets the normed rows and
@@ -162,12 +162,11 @@ def weights_of(shape: ModelShape, layer: Layer, member: int) -> tuple[range | No
     if isinstance(layer, Whole):
         return everything if layer.member == member else (None, range(0))
     groups = spans(layer.groups)[member]
-    if isinstance(layer, Lent):
+    if isinstance(layer, Lent) and not layer.projections:
         columns = spans(layer.columns)[member]
         if member == layer.home:
-            return everything
-        groups = groups if layer.projections else range(0)
-        return (groups, columns) if groups or columns else (None, range(0))
+            return everything[0], everything[1] if layer.copies else columns
+        return (range(0), columns) if columns else (None, range(0))
     if isinstance(layer, Hybrid) and layer.mlp_by_rows:
         return groups, everything[1]
     return groups, spans(layer.columns)[member]

@@ -81,8 +81,13 @@ class LendingSearch:
         if way.columns:
             layer = replace(layer, columns=self._columns(layer))
         if (layer.groups, layer.columns) == (groups, columns):
-            return LentLayer(Whole(home), self.seconds(replace(layer, few_rows=0)))
+            return LentLayer(Whole(home), self.whole_s(home))
         return LentLayer(layer, self.seconds(layer))
+
+    def whole_s(self, home: int) -> float:
+        """All the work in a layer of which nothing is lent."""
+        shape = self._task.shape
+        return self.seconds(Lent(home, self._alone(home, shape.kv_heads), self._alone(home, shape.intermediate)))
 
     def seconds(self, layer: Lent) -> float:
         """All the work in one such layer among others of its home; steps by heads and columns are taken as if lent."""
@@ -98,7 +103,7 @@ class LendingSearch:
         course = Course(self._lan, 1)
         on = HeldRows(self._task.shape, self._lan, course, self._task.costs(), rows, cached)
         on.held = layer.home
-        run_lent(on, 0, layer)
+        run_lent(on, 0, layer, rows)
         return course.at[layer.home]
 
     def _groups(self, layer: Lent) -> Parts:

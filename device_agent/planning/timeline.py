@@ -155,7 +155,7 @@ def _run(on: HeldRows, number: int, layer: Layer, wanted: int) -> None:
     elif isinstance(layer, ByRows):
         run_by_rows(on, number, layer, wanted)
     elif isinstance(layer, Lent):
-        run_lent(on, number, layer)
+        run_lent(on, number, layer, wanted)
     else:
         run_by_heads(on, number, layer)
 

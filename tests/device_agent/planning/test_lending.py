@@ -35,15 +35,20 @@ def test_a_layer_that_lends_hands_out_everything_once() -> None:
             plan(good, layer, good).check(TINY_CAUSAL)
 
 
-def test_home_holds_the_layer_and_a_lender_what_it_computes_with() -> None:
-    """Whose projections are not lent has no weights of heads; keys and values lie where they are computed, and at home
-    too where few rows are computed there alone."""
+def test_who_holds_what_it_computes_with() -> None:
+    """Home projects heads whose projections are not lent, so their lender has no weights of them; keys and values lie
+    where heads are computed, and at home too where few rows are computed there alone."""
     cmha, lent, copied = (
         Lent(0, (5, 27), (8192, 0)),
         Lent(0, (5, 27), (8000, 192), True),
         Lent(0, (5, 27), (8192, 0), few_rows=4),
     )
-    assert weights_of(OPT, cmha, 0) == weights_of(OPT, lent, 0) == (range(32), range(8192))
+    assert weights_of(OPT, cmha, 0) == (range(32), range(8192))
+    assert weights_of(OPT, lent, 0) == (range(5), range(8000))
+    attention, few = Lent(0, (5, 27), (8000, 192)), Lent(0, (5, 27), (8000, 192), few_rows=1)
+    assert weights_of(OPT, attention, 0) == (range(32), range(8000))
+    assert weights_of(OPT, few, 0) == (range(32), range(8192))
+    assert weights_of(OPT, few, 1) == (range(0), range(8000, 8192))
     assert weights_of(OPT, cmha, 1) == (None, range(0))
     assert weights_of(OPT, lent, 1) == (range(5, 32), range(8000, 8192))
     assert [kept_groups(OPT, each, 0) for each in (cmha, lent, copied)] == [5, 5, 32]
@@ -79,7 +84,7 @@ def test_who_lends_nothing_takes_what_a_whole_layer_takes(projections: bool, row
     assert isinstance(of, type(TINY))
     parts = [(of.kv_heads, 0), (0, of.kv_heads)], [(of.intermediate, 0), (0, of.intermediate)]
     layer = Lent(home, parts[0][home], parts[1][home], projections)
-    measured, forward = profile(of, SPEEDS, BYTES_S), ForwardPass(rows)
+    measured, forward = profile(of, SPEEDS, BYTES_S), ForwardPass(rows, 0, rows)
     lent, whole = (predict(of, measured, plan(*[each] * 3), forward) for each in (layer, Whole(home)))
     assert lent.seconds == pytest.approx(whole.seconds)
     assert lent.sent == whole.sent
@@ -98,8 +103,8 @@ def test_lent_attention_takes_what_its_parts_take() -> None:
     layer_s += home["norm"](rows) + home["up"](rows, 8192) + home["down"](rows, 8192)
     measured = profile(OPT, SPEEDS, BYTES_S, rtt_s=RTT_S)
     each = Lent(0, (own, lent), (8192, 0))
-    found = predict(OPT, measured, plan(each, each), ForwardPass(rows))
-    assert found.seconds == pytest.approx(home["embedding"](rows) + 2 * layer_s + home["head"](1), rel=1e-6)
+    found = predict(OPT, measured, plan(each, each), ForwardPass(rows, 0, rows))
+    assert found.seconds == pytest.approx(home["embedding"](rows) + 2 * layer_s + home["head"](rows), rel=1e-6)
     assert found.sent[0] == (rows * lent * 3 * 64 * 4, rows * lent * 64 * 4)
 
 
@@ -120,7 +125,9 @@ def test_lent_projections_and_columns_take_what_their_parts_take() -> None:
     layer_s += max(attention(0), 2 * moved + attention(1)) + max(mlp(0), 2 * moved + mlp(1))
     measured = profile(OPT, SPEEDS, BYTES_S, rtt_s=RTT_S)
     each = Lent(0, groups, columns, True)
-    found = predict(OPT, measured, plan(each, each), ForwardPass(rows))
-    ends = parts[0]["embedding"](rows) + parts[0]["head"](1)
+    found = predict(OPT, measured, plan(each, each), ForwardPass(rows, 0, rows))
+    ends = parts[0]["embedding"](rows) + parts[0]["head"](rows)
     assert found.seconds == pytest.approx(ends + 2 * layer_s, rel=1e-6)
     assert found.sent[1] == (2 * rows * 2048 * 4, 2 * rows * 2048 * 4)
+    last = predict(OPT, measured, plan(each, each), ForwardPass(rows, 0, 7)).sent[1]
+    assert last == ((rows + 7) * 2048 * 4, 2 * 7 * 2048 * 4)  # Only the rows that are wanted go on.
