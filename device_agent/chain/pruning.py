@@ -18,7 +18,7 @@ from device_agent.chain.pass_costs import Clock, measured_costs
 from device_agent.planning.pruning import PassCosts, PruningPlan
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
-from split_model.pruning.calibration import Calibration, calibrate, most_stages, written
+from split_model.pruning.calibration import TOKENS, Calibration, calibrate, most_stages, written
 from split_model.pruning.kept import HeadSets, KeptHeads, count_pruned
 from split_model.pruning.kept_calibration import kept_calibration
 from split_model.pruning.orders import MEASURES, PruneBy, by_chance, by_magnitude, by_scores, raw_scores
@@ -27,8 +27,11 @@ from split_model.pruning.stack import PrunedStacks
 from split_model.pruning.watched import Layers
 from split_model.stack import Stack
 
-CALIBRATED_WITHIN_S = 120.0
+CALIBRATED_WITHIN_S = 90.0
 """Effects are measured in fewer stages where more would take longer, and not at all where one would."""
+
+WRITTEN_WITHIN_S = 30.0
+"""Texts to calibrate with end there, however short."""
 
 LOOKED_AT = 64
 """Rows at a prompt's beginning that are run with all heads to score them, where scores are the prompt's own."""
@@ -155,7 +158,10 @@ class Pruner:
     def _calibrated(self) -> Calibration:
         spec = self._checkpoint.spec
         first = spec.bos_token_id if spec.bos_token_id is not None else next(iter(spec.eos_token_ids), 0)
-        layers, ids = self._layers, written(self._layers, first)
+        log.info("finding out which heads matter; this is done once for a model", up_to_s=CALIBRATED_WITHIN_S)
+        layers, began = self._layers, self._clock()
+        tokens = min(TOKENS, spec.max_positions)
+        ids = written(layers, first, tokens=tokens, enough=lambda: self._clock() - began > WRITTEN_WITHIN_S)
         began = self._clock()
         found = calibrate(layers, ids, stages=0)
         stages = most_stages(layers.count * spec.num_heads, self._clock() - began, CALIBRATED_WITHIN_S)

@@ -9,7 +9,7 @@ import torch
 from tiny_models import built
 
 from split_model.checkpoint import Checkpoint
-from split_model.pruning.calibration import calibrate, written
+from split_model.pruning.calibration import LEAST_TOKENS, calibrate, most_stages, written
 from split_model.pruning.kept import KeptHeads
 from split_model.pruning.stack import PrunedStacks
 from split_model.pruning.watched import Layers
@@ -29,6 +29,7 @@ def test_the_first_head_to_go_is_the_one_whose_loss_changes_least(name: str, tin
     layers = Layers(reference.embedding, (reference.stack,), reference.head)
     ids = written(layers, 1, texts=2, tokens=12)
     assert ids.shape == (2, 12) and torch.equal(ids, written(layers, 1, texts=2, tokens=12))
+    assert written(layers, 1, texts=2, tokens=60, enough=lambda: True).shape == (2, LEAST_TOKENS)
     found = calibrate(layers, ids, stages=2)
     units = [(layer, head) for layer in range(spec.num_layers) for head in range(spec.num_heads)]
     assert sorted(found.order) == units
@@ -50,6 +51,11 @@ def test_the_first_head_to_go_is_the_one_whose_loss_changes_least(name: str, tin
     again = calibrate(Layers(reference.embedding, tuple(cut), reference.head), ids, stages=2)
     assert again.order == found.order
     torch.testing.assert_close(again.means, found.means)
+
+
+def test_effects_are_measured_as_often_as_there_is_time_for() -> None:
+    """48 heads and passes of a second: 108 s in eight stages, 60 in four, 36 in two, 24 in one."""
+    assert [most_stages(48, 1.0, within_s) for within_s in (108, 107, 60, 36, 24, 23)] == [8, 4, 4, 2, 1, 0]
 
 
 def test_whoever_waits_may_end_it(tiny: Path) -> None:

@@ -1,0 +1,194 @@
+"""What leaving attention heads out costs and saves, by each way to choose them, at as many heads and so at equal time.
+
+    make bench-pruning [ARGS="--model FOLDER --text FILE"]
+
+Loss: nats a token above the whole model's, over texts that the model is about: for the demo model held-out answers, for
+others a file. Time: one pass of a prompt, beside the whole model's in the same minute. `--answers` also counts the demo
+model's right answers. Everything in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from bench.page import machine, table
+from checkpoints import DEMO
+from tokenizers import Tokenizer
+from torch.nn.functional import cross_entropy
+
+from device_agent.chain.pruning import LOOKED_AT
+from device_agent.planning.pruning import pruned_sets, work_share
+from models.demo.recipe.evaluate import more_rows
+from models.demo.recipe.judge import right
+from models.demo.recipe.tokenizer import END, encode_chat, prompt_ids, special
+from split_model.checkpoint import Checkpoint
+from split_model.pruning.calibration import calibrate, written
+from split_model.pruning.kept import HeadSets
+from split_model.pruning.orders import MEASURES, by_chance, by_magnitude, by_scores, raw_scores
+from split_model.pruning.retrieval import ImportanceStore
+from split_model.pruning.stack import PrunedStacks
+from split_model.pruning.watched import Layers
+from split_model.reference import Reference
+from split_model.reference import written as continued
+from split_model.stack import Span, Stack
+
+SHARES = (0.0625, 0.125, 0.1875, 0.25, 0.375, 0.5)
+PROMPT_ROWS, REPEATS = 256, 5
+TEXT_TOKENS, TEXTS = 250, 24
+SEEDS = 3
+"""Orders by chance, whose losses are averaged."""
+
+Order = Callable[[Sequence[int]], Sequence[tuple[int, int]]]
+"""The order in which a text's heads go."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Ids, and where what is judged begins."""
+
+    ids: list[int]
+    start: int
+
+
+class Bench:
+    """One model, its texts and its ways."""
+
+    def __init__(self, path: Path, text: Path | None) -> None:
+        self.model, checkpoint = Reference.load(path), Checkpoint.open(path)
+        self.spec = self.model.spec
+        self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+        first = self.spec.bos_token_id or 0
+        layers = Layers(self.model.embedding, (self.model.stack,), self.model.head)
+        began = time.perf_counter()
+        found = calibrate(layers, written(layers, first))
+        self.calibrated_s = time.perf_counter() - began
+        self.with_means = PrunedStacks(self.model.stack, checkpoint, 1 << 28, found.means)
+        self.without = PrunedStacks(self.model.stack, checkpoint, 1 << 28)
+        self.texts = _answers(self.tokenizer) if text is None else _pieces(self.tokenizer, text, first)
+        measured, sizes = tuple(found.order), by_magnitude(checkpoint)
+
+        def scored(by: str) -> Order:
+            def order(ids: Sequence[int]) -> Sequence[tuple[int, int]]:
+                return by_scores(raw_scores(layers, ids[:LOOKED_AT], ImportanceStore(tau=-1.0), MEASURES[by]))
+
+            return order
+
+        chances = [by_chance(self.spec.num_layers, self.spec.num_heads, seed) for seed in range(SEEDS)]
+        self.ways: dict[str, tuple[PrunedStacks, list[Order]]] = {
+            "effect, means": (self.with_means, [lambda ids: measured]),
+            "effect, nothing": (self.without, [lambda ids: measured]),
+            "liscore, means": (self.with_means, [scored("liscore")]),
+            "liscore": (self.without, [scored("liscore")]),
+            "liscore-literal": (self.without, [scored("liscore-literal")]),
+            "magnitude": (self.without, [lambda ids: sizes]),
+            "random": (self.without, [lambda ids, each=each: each for each in chances]),  # type: ignore[misc]
+        }
+
+    def sets(self, order: Sequence[tuple[int, int]], share: float) -> HeadSets:
+        """Of all layers where this share of all heads is left out."""
+        spec = self.spec
+        return pruned_sets(order, round(share * len(order)), spec.num_layers, spec.num_heads, spec.heads_per_group)
+
+    def loss(self, choose: Callable[[Sequence[int]], Stack]) -> float:
+        """Nats a token over all texts."""
+        lost = tokens = 0.0
+        for text in self.texts:
+            logits = self.model.head.forward(self._run(choose(text.ids), text.ids))[text.start - 1 : -1]
+            lost += float(cross_entropy(logits, torch.tensor(text.ids[text.start :]), reduction="sum"))
+            tokens += len(text.ids) - text.start
+        return lost / tokens
+
+    def lost(self, way: str, share: float, base: float) -> float:
+        """What a way loses at a share of heads left out."""
+        stacks, orders = self.ways[way]
+        losses = [self.loss(lambda ids, by=by: stacks.with_heads(self.sets(by(ids), share))) for by in orders]  # type: ignore[misc]
+        return statistics.mean(losses) - base
+
+    def seconds(self, stack: Stack) -> float:
+        """One pass of a prompt."""
+        began = time.perf_counter()
+        self._run(stack, [1] * min(PROMPT_ROWS, self.spec.max_positions))
+        return time.perf_counter() - began
+
+    def time_ratio(self, stack: Stack) -> float:
+        """The time of a prompt beside the whole model's, in turns."""
+        pairs = [(self.seconds(stack), self.seconds(self.model.stack)) for _ in range(REPEATS)]
+        return statistics.median(own / whole for own, whole in pairs)
+
+    def right(self, way: str | None, share: float, count: int) -> float:
+        """The share of fresh questions that are answered right, greedily."""
+        end, good = special(self.tokenizer, END), 0
+        rows = more_rows(5)
+        random.Random(0).shuffle(rows)
+        for row in rows[:count]:
+            ids = prompt_ids(self.tokenizer, row["messages"])  # type: ignore[arg-type]
+            stacks, orders = self.ways[way or "effect, means"]
+            stack = self.model.stack if way is None else stacks.with_heads(self.sets(orders[0](ids), share))
+            cache = stack.new_cache(len(ids) + 220)
+
+            def run(given: Sequence[int], stack: Stack = stack, cache: object = cache) -> torch.Tensor:
+                hidden = stack.forward(self.model.embedding.forward(given), [Span(cache, len(given))])  # type: ignore[arg-type]
+                return self.model.head.forward(hidden[-1:])[0]
+
+            said = continued(run, ids, 220, None, (end,))
+            answer = str(self.tokenizer.decode([each for each in said if each != end]))
+            good += right(answer, str(row["check"]), row["want"])  # type: ignore[arg-type]
+        return good / count
+
+    def _run(self, stack: Stack, ids: Sequence[int]) -> torch.Tensor:
+        rows = self.model.embedding.forward(ids)
+        return stack.forward(rows, [Span(stack.new_cache(len(ids)), len(ids))])
+
+
+def _answers(tokenizer: Tokenizer) -> list[Text]:
+    """Held-out conversations of the demo model; the answers are judged."""
+    rows, texts = more_rows(1), []
+    for row in rows[:: max(1, len(rows) // TEXTS)]:
+        asked: list[dict[str, str]] = row["messages"]  # type: ignore[assignment]
+        ids, _ = encode_chat(tokenizer, [*asked, {"role": "assistant", "content": str(row["answer"])}])
+        texts.append(Text(ids, len(prompt_ids(tokenizer, asked))))
+    return texts
+
+
+def _pieces(tokenizer: Tokenizer, path: Path, first: int) -> list[Text]:
+    ids = tokenizer.encode(path.read_text(encoding="utf-8")[: 20 * TEXTS * TEXT_TOKENS]).ids
+    begins = range(0, min(len(ids), TEXTS * TEXT_TOKENS), TEXT_TOKENS)
+    return [Text([first, *ids[begin : begin + TEXT_TOKENS]], 1) for begin in begins]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=DEMO)
+    parser.add_argument("--text", type=Path, help="of the model's kind; left out: the demo model's held-out answers")
+    parser.add_argument("--answers", type=int, default=0, help="also count right answers to so many questions")
+    parser.add_argument("--shares", type=float, nargs="*", default=SHARES, help="of all heads that are left out")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    bench = Bench(given.model, given.text)
+    base = bench.loss(lambda ids: bench.model.stack)
+    print(f"{given.model.name} on {machine()}: {base:.3f} nats a token over {len(bench.texts)} texts, ", end="")
+    print(f"calibrated in {bench.calibrated_s:.0f} s. Nats a token more, by share of heads left out.\n", flush=True)
+    lines = []
+    for share in given.shares:
+        sets = bench.sets(bench.ways["effect, means"][1][0]([]), share)
+        ratio = bench.time_ratio(bench.with_means.with_heads(sets))
+        losses = [f"{bench.lost(way, share, base):.3f}" for way in bench.ways]
+        lines.append([f"{share:.1%}", f"{1 - work_share(sets):.1%}", f"{ratio:.2f}", *losses])
+    print(table("heads out | their work | time | " + " | ".join(bench.ways), lines), flush=True)
+    if given.answers:
+        print(f"\nRight of {given.answers}: whole {bench.right(None, 0, given.answers):.1%}", flush=True)
+        for share in given.shares:
+            for way in ("effect, means", "effect, nothing", "liscore", "random"):
+                print(f"{share:.1%} out, {way}: {bench.right(way, share, given.answers):.1%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
