@@ -30,10 +30,7 @@ NAMES = Names(
     embedding_norm="bert.embeddings.LayerNorm",
     pooler="bert.pooler.dense",
     classifier="classifier",
-    renamings=(
-        (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")),
-        (("cls.predictions.decoder.bias", "cls.predictions.bias"),),
-    ),
+    renamings=((("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")),),
 )
 
 CLASSIFIER = "BertForSequenceClassification"
