@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from drafting.adapter_layer import AdapterLayer
-from drafting.drafter import NODE_SLOTS, Guess, new_nodes
+from drafting.drafter import NODE_SLOTS, Guess, check_fits, check_rows, new_nodes
 from drafting.waiting_rows import BATCH_ROWS, WaitingRows
 from split_model.attention import Sight, sight_of
 from split_model.device import joined_rows, put
@@ -53,12 +53,8 @@ class AdapterSession:
     def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
         """Raises ValueError for rows that are not those of the tokens, or more tokens than the text has room for."""
         count = len(tokens)
-        hidden = self._layer.hidden_size
-        known = 0 if before is None else before.shape[0]
-        if shallow.shape != (count, hidden) or known > count or (before is not None and before.shape[1:] != (hidden,)):
-            raise ValueError(f"{count} tokens cannot have rows {list(shallow.shape)} and {known} rows before them")
-        if self._position + count > self._positions:
-            raise ValueError(f"{self._position} + {count} tokens do not fit in {self._positions}")
+        check_rows(count, self._layer.hidden_size, shallow, before)
+        check_fits(self._position, count, self._positions)
         if not count:
             return
         settled = self._settle(tokens)

@@ -146,3 +146,16 @@ def new_nodes(tree: Tree, shallow: torch.Tensor, position: int, known: int) -> r
             f"the tree has {len(tree.tokens)} nodes behind {tree.trunk}"
         )
     return range(known, len(tree))
+
+
+def check_fits(position: int, count: int, positions: int) -> None:
+    """Raises ValueError where ``count`` more tokens at ``position`` are more than a text has room for."""
+    if position + count > positions:
+        raise ValueError(f"{position} + {count} tokens do not fit in {positions}")
+
+
+def check_rows(count: int, hidden: int, shallow: torch.Tensor, before: torch.Tensor | None) -> None:
+    """Raises ValueError where these cannot be the rows of ``count`` tokens, see ``DraftSession.observe``."""
+    known = 0 if before is None else before.shape[0]
+    if shallow.shape != (count, hidden) or known > count or (before is not None and before.shape[1:] != (hidden,)):
+        raise ValueError(f"{count} tokens cannot have rows {list(shallow.shape)} and {known} rows before them")

@@ -20,7 +20,7 @@ from operator import attrgetter
 
 import torch
 
-from drafting.drafter import Guess, new_nodes
+from drafting.drafter import Guess, check_fits, new_nodes
 from drafting.suffixes import Match, SuffixIndex
 from split_model.tree import TRUNK, Tree
 
@@ -68,8 +68,7 @@ class LookupSession:
 
     def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
         """Raises ValueError for more tokens than the text has room for."""
-        if self.position + len(tokens) > self._positions:
-            raise ValueError(f"{self.position} + {len(tokens)} tokens do not fit in {self._positions}")
+        check_fits(self.position, len(tokens), self._positions)
         if tokens:
             self._waiting += tokens
             self._nodes = []

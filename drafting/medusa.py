@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import silu
 
-from drafting.drafter import Guess, new_nodes
+from drafting.drafter import Guess, check_fits, check_rows, new_nodes
 from drafting.drafter_file import read_drafter
 from split_model.matrix import Matrix
 from split_model.spec import ModelSpec
@@ -114,18 +114,14 @@ class MedusaSession:
     def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
         """Raises ValueError for rows that are not those of the tokens, or more tokens than the text has room for."""
         count = len(tokens)
-        hidden = self._hidden_size
-        known = 0 if before is None else before.shape[0]
-        if shallow.shape != (count, hidden) or known > count or (before is not None and before.shape[1:] != (hidden,)):
-            raise ValueError(f"{count} tokens cannot have rows {list(shallow.shape)} and {known} rows before them")
-        if self._position + count > self._positions:
-            raise ValueError(f"{self._position} + {count} tokens do not fit in {self._positions}")
+        check_rows(count, self._hidden_size, shallow, before)
+        check_fits(self._position, count, self._positions)
         if not count:
             return
         self._forget()
         self._position += count
         # A copy: a view would hold on to all the rows that came with it.
-        self._deep = before[-1:].clone() if before is not None and known else None
+        self._deep = before[-1:].clone() if before is not None and len(before) else None
 
     @torch.inference_mode()
     def guess(self) -> Guess | None:

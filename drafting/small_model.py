@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from drafting.drafter import NODE_SLOTS, Guess, new_nodes
+from drafting.drafter import NODE_SLOTS, Guess, check_fits, new_nodes
 from drafting.errors import BadDrafter
 from drafting.same_tokenizer import check_same_tokens
 from drafting.waiting_rows import BATCH_ROWS
@@ -128,8 +128,7 @@ class SmallModelSession:
 
     def observe(self, tokens: Sequence[int], shallow: torch.Tensor, before: torch.Tensor | None) -> None:
         """The rows are not looked at. Raises ValueError for more tokens than the text has room for."""
-        if self.position + len(tokens) > self._positions:
-            raise ValueError(f"{self.position} + {len(tokens)} tokens do not fit in {self._positions}")
+        check_fits(self.position, len(tokens), self._positions)
         if not tokens:
             return
         self._last = self._guess = None
