@@ -50,6 +50,21 @@ async def check(path: Path, submodel: Submodel, count: int = 1, prompt: int = PR
     assert answers == [oracle_tokens(path, each, TOKENS) for each in prompts]
 
 
+async def check_through(path: Path, submodel: Submodel, harm: Callable[[], object]) -> None:
+    """The tokens of an answer, a third of which is there when ``harm`` is called, are transformers'."""
+    compute, prompt = Compute(), prompt_for(path, PROMPT)
+    session = chain_over(path, 0, 0, submodel, compute, 64).open(PROMPT + TOKENS)
+    chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
+    tokens: list[int] = []
+    async for chosen in Generation(session, chooser, DraftingWay.of(None, DraftSettings())).run():
+        tokens.append(chosen.token)
+        if len(tokens) == TOKENS // 3:
+            harm()
+    session.close()
+    compute.stop()
+    assert tokens == oracle_tokens(path, prompt, TOKENS)
+
+
 def planner(path: Path, share: int = 1, ring: int = 1, micro_batches: int = 2) -> Callable[..., GroupPlan]:
     """Plans an interleaved pipeline for whoever is there, every ``share``-th half layer streamed."""
     spec = Checkpoint.open(path).spec
@@ -106,18 +121,7 @@ async def test_a_member_is_killed(tmp_path: Path) -> None:
         await check(DEMO, host.submodel, 2)
         await until(lambda: all(each.hidden is not None for each in host.state().members))
         assert all("attention" in each.streamed and each.streamed_mb for each in host.state().members)
-        compute = Compute()
-        prompt = prompt_for(DEMO, PROMPT)
-        session = chain_over(DEMO, 0, 0, host.submodel, compute, 64).open(PROMPT + TOKENS)
-        chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
-        tokens: list[int] = []
-        async for chosen in Generation(session, chooser, DraftingWay.of(None, DraftSettings())).run():
-            tokens.append(chosen.token)
-            if len(tokens) == TOKENS // 3:
-                started["two"].process.kill()
-        session.close()
-        compute.stop()
-        assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
+        await check_through(DEMO, host.submodel, lambda: started["two"].process.kill())
         assert {each.name for each in host.state().members if each.state == "working"} == {"one", "three"}
 
 
@@ -184,17 +188,7 @@ async def test_a_disk_that_fails_costs_no_token(harm: str, own_cache: Path, tiny
     ):
         await until(host.formed.is_set)
         await check(path, host.submodel)
-        epoch, compute = host.state().epoch, Compute()
-        prompt = prompt_for(path, PROMPT)
-        session = chain_over(path, 0, 0, host.submodel, compute, 64).open(PROMPT + TOKENS)
-        chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
-        tokens: list[int] = []
-        async for chosen in Generation(session, chooser, DraftingWay.of(None, DraftSettings())).run():
-            tokens.append(chosen.token)
-            if len(tokens) == TOKENS // 3:
-                harm_files(own_cache, harm)
-        session.close()
-        compute.stop()
-        assert tokens == oracle_tokens(path, prompt, TOKENS)
+        epoch = host.state().epoch
+        await check_through(path, host.submodel, lambda: harm_files(own_cache, harm))
         assert host.state().epoch > epoch or harm == "gone"  # Who has a file open can read it to its end.
         await check(path, host.submodel)
