@@ -14,6 +14,7 @@ from device_agent.planning.plan import ByRows, Layer
 from device_agent.planning.thresholds import GROWTH, counted
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
+from split_model.host_memory import give_back
 from split_model.kv_cache import KVCache
 from split_model.offload.loader import Loader
 
@@ -82,6 +83,7 @@ class HeldLayer:
         ]
         spec, attends = half.spec, next((len(each.groups) for each in pieces if not each.weights), None)
         sizes = (attends * spec.heads_per_group, attends, spec.head_dim, spec.windows[own]) if attends else None
+        give_back()  # Matrices were read before they were packed, and holes of other sizes are left.
         biases = tuple(PieceBias.load(half, each.groups, dtype) for each in pieces)
         return cls(layer, tuple(pieces), tuple(blocks), f"layer {number}", biases, sizes and LentHeads(*sizes))
 
