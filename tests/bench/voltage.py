@@ -150,12 +150,6 @@ def bandwidths(records: Records) -> str:
     return shown(["", "method", *(f"{mbit:g} Mb/s" for mbit in all_of_them)], rows, 2)
 
 
-def sent_by(records: Records, cell: Cell) -> float:
-    """Bytes that a device sends for a layer, the mean of them."""
-    sent = (records.get(cell) or {}).get("bytes_a_layer", {})
-    return statistics.fmean(sent.values()) if sent else math.nan
-
-
 def moved(records: Records) -> str:
     """Bytes that a device sends for a layer, beside the formulas."""
     rows = []
@@ -178,7 +172,8 @@ def grouped(records: Records) -> str:
     rows = []
     for method in COMPARED:
         cell = of("grouped", method, 6)
-        sent = records.marked(cell, f"{sent_by(records, cell):.0f}")
+        of_each = (records.get(cell) or {}).get("bytes_a_layer", {}).values()
+        sent = records.marked(cell, f"{statistics.fmean(of_each or [math.nan]):.0f}")
         plan = records.marked(cell, str((records.get(cell) or {}).get("plan")))
         rows.append([METHODS[method][0], plan, sent, against_one(records, cell)])
     return shown(["method", "layers", "bytes a device and layer", "against one device"], rows, 1)

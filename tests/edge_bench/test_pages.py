@@ -15,7 +15,7 @@ from bench.edge.records import Records, expected_s
 from bench.edge.run import PAGES, fill
 from bench.page import names
 
-MODULES = {"voltage": voltage, "galaxy": galaxy}
+MODULES: dict[str, ModuleType] = {"voltage": voltage, "galaxy": galaxy}
 
 
 def record(cell: Cell, full_s: float, **more: Any) -> dict[str, Any]:
@@ -73,14 +73,9 @@ def test_a_page_wants_figures_that_there_are_and_is_short(page: str) -> None:
 @pytest.mark.parametrize("page", MODULES)
 def test_without_records_figures_say_so(page: str) -> None:
     """No figure fails, and none shows a number that nobody measured."""
-    figures: Mapping[str, Callable[[Records], str]] = module(page).FIGURES
+    figures: Mapping[str, Callable[[Records], str]] = MODULES[page].FIGURES
     assert "not measured" in figures["headline"](Records({}))
     assert all(isinstance(figure(Records({})), str) for figure in figures.values())
-
-
-def module(page: str) -> ModuleType:
-    """A bench."""
-    return MODULES[page]
 
 
 def test_a_goal_is_met_or_missed_by_so_many_points() -> None:

@@ -73,10 +73,6 @@ class Records:
         local = self.seconds(cell.local()) or 1.0
         return took if cell.method == LOCAL else float((self.get(cell) or {}).get("one_s", local))
 
-    def refused(self, cell: Cell) -> bool:
-        """Whether the method said that it does not fit."""
-        return "refused" in (self.get(cell) or {})
-
     def ratio(self, cell: Cell, to: Cell) -> float | None:
         """How many times as long one cell takes as another: each over one device just before it, where that is the
         same device and prompt."""

@@ -6,15 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, Cell
 from bench.edge.methods import METHODS
-from bench.edge.records import Record, Records
+from bench.edge.records import Records
 from bench.edge.shapes import SHAPES
 from bench.page import table
-
-BY = ("compute", "wait", "link", "ends")
-
-
-UNFORESEEN = (LOCAL, CALIBRATION)
-"""Others are predicted by these."""
 
 NOTHING = "*Not measured yet.*"
 
@@ -48,17 +42,11 @@ def where(records: Records, cells: Iterable[Cell]) -> str:
         if record is None or "refused" in record:
             continue
         layer = record["layers_s"] / cell.depth
-        link = link_s(record)
+        link = max(record["bytes_a_layer"].values(), default=0) / record["mb_s"] / 1e6 if record["mb_s"] else 0.0
         times = [layer, record["compute_s"], record["wait_s"], link, record["ends_s"]]
         words = [title(cell), f"{cell.environment} {cell.devices}", f"{cell.mbit:g}", METHODS[cell.method][0]]
         rows.append([*words, *(f"{each * 1e3:.0f}" for each in times), f"{record['periods']:.1f}"])
     return shown(head, rows, 4)
-
-
-def link_s(record: Record) -> float:
-    """What a layer's bytes take at the port that sends most."""
-    sent = max(record["bytes_a_layer"].values(), default=0)
-    return float(sent / record["mb_s"] / 1e6) if record["mb_s"] else 0.0
 
 
 def predictions(records: Records) -> str:
@@ -66,7 +54,7 @@ def predictions(records: Records) -> str:
     found = []
     for cell in cells_of(records):
         record = records.get(cell)
-        if record and "refused" not in record and cell.method not in UNFORESEEN and not records.doubts(cell):
+        if record and "refused" not in record and cell.method not in (LOCAL, CALIBRATION) and not records.doubts(cell):
             found.append((record["full_s"] / record["predicted_full_s"], cell))
     if not found:
         return "No row is a result yet."
@@ -98,32 +86,13 @@ def products(records: Records, cells: Sequence[Cell]) -> str:
         others = [each for each in cells_of(records) if each.shape == cell.shape and each.mbit == 500.0]
         mb_s = next((records.found[each.name]["mb_s"] for each in others if each.environment == cell.environment), 0.0)
         layer = record["layers_s"] / cell.depth
-        off, barrier = (
-            records.calibrated(cell),
-            records.get(cell.calibration(len(ENVIRONMENTS[cell.environment].cores))),
-        )
+        barrier = records.get(cell.calibration(len(ENVIRONMENTS[cell.environment].cores)))
         more = barrier and barrier["layers_s"] / barrier["predicted_layers_s"]
-        rows.append(
-            [
-                title(cell),
-                cell.environment,
-                f"{layer * 1e3:.0f}",
-                f"{record['full_s']:.2f}",
-                f"{mb_s * 8:.2f}",
-                "–" if off is None else f"{off:.2f}",
-                "–" if more is None else f"{more:.2f}",
-            ]
-        )
-    head = [
-        "",
-        "devices",
-        "a layer on one device, ms",
-        "the model, s",
-        "Mb/s that stand for 500",
-        "calibration",
-        "measured : predicted",
-    ]
-    return shown(head, rows, 2)
+        found = [f"{each:.2f}" if each is not None else "–" for each in (records.calibrated(cell), more)]
+        took = f"{layer * 1e3:.0f}", f"{record['full_s']:.2f}", f"{mb_s * 8:.2f}"
+        rows.append([title(cell), cell.environment, *took, *found])
+    head = ["", "devices", "a layer on one device, ms", "the model, s", "Mb/s that stand for 500"]
+    return shown([*head, "calibration", "measured : predicted"], rows, 2)
 
 
 def depth(records: Records) -> str:
