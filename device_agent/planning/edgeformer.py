@@ -29,6 +29,9 @@ NAMED = 6
 """So many of the ways that were considered are kept, the fastest."""
 
 
+_NOTHING_LENT = Lending("pipeline", heads=False, projections=False, columns=False, steps_apart=False)
+
+
 @dataclass(frozen=True)
 class _Found:
     name: str
@@ -63,11 +66,22 @@ def _other_forms(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:
     """All other exact forms of the group, and each device alone."""
     for member in task.members:
         yield f"{member} alone", partial(plan_local, task, member)
-    yield "pipeline", partial(plan_edgeshard, task)
+    yield "pipeline", partial(_pipeline, task)
     yield "tensor", lambda: plan_tensor(task, by_speed(task))
     yield "sequence", lambda: plan_sequence(task, by_speed(task))
     yield "galaxy", partial(plan_jointly, task)
     yield "voltage", partial(plan_voltage, task)
+
+
+def _pipeline(task: Task) -> GroupPlan:
+    """Whole layers; EdgeShard's programme where they are not alike, or where room is so short that it matters who has
+    what comes before the first."""
+    if not task.shape.cross_layers:
+        try:
+            return lent_plan(task, LendingSearch(task), _NOTHING_LENT)
+        except DoesNotFit:
+            pass
+    return plan_edgeshard(task)
 
 
 def _lending(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:
@@ -83,8 +97,11 @@ def _lending(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:
 def lent_plan(task: Task, search: LendingSearch, way: Lending) -> GroupPlan:
     """Blocks at their homes as is fastest where these lend; so many layers lend as memory allows."""
     best = [search.best(home, way) for home in range(len(task.members))]
-    names = [*task.members, task.portal]
-    hops = [[request_hop_s(task, one, other) for other in names] for one in names]
+    names, wanted = [*task.members, task.portal], task.work.wanted
+    hops = [
+        [*(request_hop_s(task, one, other) for other in task.members), request_hop_s(task, one, task.portal, wanted)]
+        for one in names
+    ]
     rooms = [layers_room(task, name, first=True) for name in task.members]
     devices = [BlockDevice(room, 1 / each.seconds, each.seconds) for room, each in zip(rooms, best, strict=True)]
     try:

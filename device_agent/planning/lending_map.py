@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from device_agent.planning.forms import Lent
-from device_agent.planning.lending_search import WAYS, Lending, LendingSearch
+from device_agent.planning.lending_search import WAYS, LendingSearch
 from device_agent.planning.profile import VERSION, DeviceProfile, LinkProfile, Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.table import Table
@@ -21,6 +21,9 @@ PAYS = 0.01
 
 MOST_ROWS = 1 << 15
 """Beyond so many nobody looks for prompts on which lending pays."""
+
+SHARES = 8
+"""All, a half, a quarter and so on of a layer's groups or columns are tried."""
 
 NOMINAL_FLOPS_S = 1e12
 """Of the devices of a map: only the ratio to their links matters, and to a round trip where there is one."""
@@ -97,27 +100,30 @@ def _point(shape: ModelShape, profile: Profile, rows: int, ratio: float) -> MapP
 
 
 def pays_from(task: Task, home: int) -> dict[str, int | None]:
-    """From how many rows of a prompt on, by powers of two, it pays that a member lends the attention of a group to some
-    other, and a group's projections; None: on no prompt that was tried."""
-    found: dict[str, int | None] = {"attention": None, "projections": None}
-    for name, way in (("attention", _ATTENTION), ("projections", _PROJECTIONS)):
-        rows = 1
-        while found[name] is None and rows <= MOST_ROWS:
-            if _one_group_pays(task, home, way, rows):
-                found[name] = rows
-            rows *= 2
+    """From how many rows of a prompt on, by powers of two, it pays that a member lends to some other: attention, heads
+    with their projections, or columns of the MLP; None: on no prompt that was tried."""
+    found: dict[str, int | None] = {}
+    for what in ("attention", "projections", "columns"):
+        tried = (1 << power for power in range(MOST_ROWS.bit_length()))
+        found[what] = next((rows for rows in tried if _pays(task, home, what, rows)), None)
     return found
 
 
-def _one_group_pays(task: Task, home: int, way: Lending, rows: int) -> bool:
+def _pays(task: Task, home: int, what: str, rows: int) -> bool:
+    """Whether a layer is faster with some of its groups or columns, by halves of them all, at any one other member."""
     asked = Task(task.shape, task.profile, task.members, task.portal, Work(rows, 0, rows))
     search, members = LendingSearch(asked), range(len(task.members))
-    heads, columns = task.shape.kv_heads, task.shape.intermediate
-    here = tuple(columns if at == home else 0 for at in members)
+    groups, columns = (
+        tuple(units * (at == home) for at in members) for units in (task.shape.kv_heads, task.shape.intermediate)
+    )
+    whole = Lent(home, groups, columns, what == "projections")
+    units = task.shape.intermediate if what == "columns" else task.shape.kv_heads
+    enough_s = search.whole_s(home) * (1 - PAYS / task.shape.kv_heads)
     for lender in members:
-        if lender != home and heads > 1:
-            groups = tuple(heads - 1 if at == home else int(at == lender) for at in members)
-            if search.seconds(Lent(home, groups, here, way.projections)) < search.whole_s(home) * (1 - PAYS / heads):
+        for count in (units >> power for power in range(SHARES) if units >> power and lender != home):
+            parts = tuple((units - count) * (at == home) + count * (at == lender) for at in members)
+            layer = replace(whole, columns=parts) if what == "columns" else replace(whole, groups=parts)
+            if search.seconds(layer) < enough_s:
                 return True
     return False
 
