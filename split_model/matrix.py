@@ -80,6 +80,11 @@ class Matrix:
         return self._packed_product is None
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of the elements, of what they are multiplied with, and of the products."""
+        return self._weight.dtype
+
+    @property
     def weight(self) -> torch.Tensor:
         """The elements, [out, in], of a matrix that is not packed."""
         assert self.is_plain

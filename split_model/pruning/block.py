@@ -23,8 +23,8 @@ class PrunedBlock(Block):
     """`block` with some of its heads, sharing all other weights with it, which must stay loaded.
 
     Rows of the query, key and value matrices and columns of the output's are copied; where the kept heads of a plain
-    output matrix are neighbours they are a view. Packed bfloat16 matrices cannot be read, so theirs are read again
-    from the checkpoint.
+    output matrix are neighbours they are a view. Packed matrices cannot be read, so theirs are read again from the
+    checkpoint, and packed.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class PrunedBlock(Block):
         self.heads, self.kv_heads = len(kept.groups) * kept.widest, len(kept.groups)
         cut = _Cut(block, checkpoint, layer, kept, first)
         with torch.inference_mode():
-            self.qkv = _SomeHeads(block.qkv, Matrix(cut.projection(), cut.projection_bias()), kept)
-            self._output = Matrix(cut.output(kept.heads), cut.output_bias(means))
+            self.qkv = _SomeHeads(block.qkv, Matrix(cut.projection(), cut.projection_bias(), float32=cut.packs), kept)
+            self._output = Matrix(cut.output(kept.heads), cut.output_bias(means), float32=cut.packs)
         self._places = None if kept.is_even else torch.tensor(kept.places, device=self._output.device)
 
     def attention_output(self, context: torch.Tensor) -> torch.Tensor:
@@ -90,6 +90,7 @@ class _Cut:
         self._checkpoint, self._layer, self._kept, self._first = checkpoint, layer, kept, first
         self._size, self._hidden = block.head_dim, checkpoint.spec.hidden_size
         [self._whole], self._whole_output = block.qkv.matrices, block.output_matrix
+        self.packs = not self._whole.is_plain
 
     def projection(self) -> torch.Tensor:
         """[kept heads + 2 * kept KV heads, each head_dim, hidden]."""
@@ -136,8 +137,8 @@ class _Cut:
         return _each(numbers, size, self._whole.device)
 
     def _read(self, parts: Sequence[WeightPart], shape: tuple[int, int], along: int) -> torch.Tensor:
-        """Parts one after the other along an axis, from the files. Packed matrices are bfloat16."""
-        out = empty_for_products(shape, torch.bfloat16, self._whole.device)
+        """Parts one after the other along an axis, from the files."""
+        out = empty_for_products(shape, self._whole.dtype, self._whole.device)
         sizes = [part.shape[along] for part in parts]
         for part, room in zip(parts, out.split_with_sizes(sizes, along) if parts else (), strict=True):
             self._checkpoint.read_into(part, room)
