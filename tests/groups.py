@@ -22,6 +22,7 @@ from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import Part
 from device_agent.group.life import GroupLife
 from device_agent.group.member import MemberConfig, serve
+from device_agent.group.narrowing import can_narrow
 from device_agent.group.pieces import pieces_of
 from device_agent.group.pipeline import Pipeline
 from device_agent.group.streaming import Streaming
@@ -237,7 +238,8 @@ def group_here(
         shape = replace(ModelShape.of(checkpoint.spec, "float32"), layers=len(planned.layers))
         room = most_tokens(shape, planned), easy_tokens(shape, planned)
         pipeline = Pipeline.of(planned, readers)
-        life = GroupLife(links[0], planned.layers, joined.ranks, worker, pipeline, readers, *room)
+        more = (pipeline, readers, *room, can_narrow(planned, checkpoint.spec))
+        life = GroupLife(links[0], planned.layers, joined.ranks, worker, *more)
         group = submodel or submodel_for(checkpoint, first)
         life.start(lambda why, rank: None)
         stack.callback(life.end)

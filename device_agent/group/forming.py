@@ -12,6 +12,7 @@ from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part
 from device_agent.group.kept import KeptLayers
 from device_agent.group.life import GroupLife
+from device_agent.group.narrowing import can_narrow
 from device_agent.group.pace import Pace
 from device_agent.group.pipeline import Pipeline
 from device_agent.group.worker import PORTAL
@@ -82,7 +83,7 @@ async def form(
     planned, readers = plan.plan(spec), readers_of(spec)
     shape = replace(ModelShape.of(spec, plan.dtype), layers=len(planned.layers))
     pipeline, room = Pipeline.of(planned, readers), (most_tokens(shape, planned), easy_tokens(shape, planned))
-    return GroupLife(fabric, planned.layers, plan.ranks, worker, pipeline, readers, *room)
+    return GroupLife(fabric, planned.layers, plan.ranks, worker, pipeline, readers, *room, can_narrow(planned, spec))
 
 
 def unreachable(address: str, error: OSError) -> NotFormed:

@@ -23,6 +23,9 @@ MAX_BATCHED: Final = 15
 MAX_TEXTS: Final = 64
 """Texts that one step reads."""
 
+MAX_KEPT_BYTES: Final = 240
+"""Of what one head says of the heads that a session computes."""
+
 MAX_POSITIONS: Final = 2**24
 """Of one session."""
 
@@ -120,6 +123,19 @@ class SourceHead(_GroupHead, frozen=True, tag=10):
     rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
 
 
+class KeepHead(_GroupHead, frozen=True, tag=12):
+    """A session that has begun computes only some heads of some layers, for as long as it lives.
+
+    Attributes:
+        layer: the first of them, of those that go on with sessions.
+        bits: of each layer so many bytes as it takes for a bit a head, the first head's the lowest bit of the first.
+    """
+
+    session: _Session
+    layer: Annotated[int, msgspec.Meta(ge=0, lt=2**24)]
+    bits: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_KEPT_BYTES)]
+
+
 class TruncateHead(_GroupHead, frozen=True, tag=3):
     """Positions from ``position`` on are forgotten."""
 
@@ -164,6 +180,7 @@ StepHead = Union[RowsHead, BatchHead, ReadHead]
 GroupHead = Union[
     OpenHead,
     SourceHead,
+    KeepHead,
     RowsHead,
     BatchHead,
     ReadHead,

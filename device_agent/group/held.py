@@ -103,6 +103,13 @@ class HeldLayer:
         return self.biases[self.own]
 
     @property
+    def kv_heads(self) -> list[int]:
+        """Of each of ``pieces``, for how many heads keys and values are made."""
+        computed = iter(self.blocks)
+        found = [next(computed) if piece.weights else self.heads for piece in self.pieces]
+        return [each.kv_heads for each in found if each is not None]
+
+    @property
     def loaded_bytes(self) -> int:
         """Bytes of the weights in memory."""
         return sum(block.loaded_bytes for block in self.blocks)
@@ -122,14 +129,16 @@ class SessionCaches:
         away: of each layer, how many of its oldest rows lie at another member; its cache begins behind them.
         sources: of each piece of each layer, keys and values of the text that the session is about; none in most
             models.
+        layers: as this session computes them, with fewer heads than others where that was asked for.
+        narrow: whether it does so.
     """
 
     def __init__(
         self, layers: Sequence[HeldLayer], positions: int, head_dim: int, dtype: torch.dtype, number: int = 0
     ) -> None:
-        self._of = [
-            [KVCache(1, len(piece.groups), head_dim, dtype, positions) for piece in layer.pieces] for layer in layers
-        ]
+        self._kind = head_dim, dtype
+        self._of = [self._new(layer, positions) for layer in layers]
+        self.layers, self.narrow = list(layers), False
         self.positions = positions
         self.position = 0
         self.number = number
@@ -166,6 +175,14 @@ class SessionCaches:
         for caches, away in zip(self._of, self.away, strict=True):
             for cache in caches:
                 cache.shrink(self.counted - away, max(to - away, 0))
+
+    def keep(self, number: int, held: HeldLayer) -> None:
+        """From its first row on it computes layer ``number`` of the group's like that."""
+        assert not self.position
+        self.layers[number], self._of[number], self.narrow = held, self._new(held, self.positions), True
+
+    def _new(self, layer: HeldLayer, positions: int) -> list[KVCache]:
+        return [KVCache(1, kv_heads, *self._kind, positions) for kv_heads in layer.kv_heads]
 
     def attend_to(self, layers: Sequence[HeldLayer], read: torch.Tensor) -> None:
         """The session is about a text: an encoder's rows of it, ``[rows, hidden]``, become keys and values."""
@@ -211,6 +228,7 @@ class SessionCaches:
         self.position = position
         self.common = [min(each, position) for each in other.common]
         self.sources = other.sources  # Nobody writes to them.
+        self.layers, self.narrow = other.layers, other.narrow
 
 
 def caches_of(sessions: Sequence[SessionCaches], layer: int, pieces: int) -> PieceCaches:

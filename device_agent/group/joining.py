@@ -14,6 +14,7 @@ from device_agent.group.joined_plan import JoinedPlan
 from device_agent.group.kept import KeptLayers
 from device_agent.group.lodging import RowSizes
 from device_agent.group.moving import ends_of
+from device_agent.group.narrowing import Narrowing, can_narrow
 from device_agent.group.pace import Pace, PacedWorker
 from device_agent.group.pieces import cache_bytes, weight_bytes
 from device_agent.group.pipeline import Pipeline
@@ -117,7 +118,9 @@ class Part:
         place, streams = self.place, (self.streaming, self.kept.loader)
         relieving = self._relieving(collectives, fabric)
         spec, more = self._checkpoint.spec, (*streams, relieving)
-        worker = PacedWorker(spec, held, self.dtype, collectives, ranks, place, pipeline, *more)
+        narrows = can_narrow(self.group_plan, spec)
+        narrowing = Narrowing(self._checkpoint, self._plan.first_layer, held) if narrows else None
+        worker = PacedWorker(spec, held, self.dtype, collectives, ranks, place, pipeline, *more, narrowing)
         worker.begin(pace or Pace())
         return worker
 

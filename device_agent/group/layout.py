@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from device_agent.planning.plan import Layer, Lent, Sharded, Whole
+from device_agent.planning.plan import ByRows, Layer, Lent, Sharded, Whole
 from device_agent.planning.shares import handed_out, spans
 
 
@@ -80,6 +80,15 @@ def senders(last: Layout, rows: int, want: int, nearest: int) -> list[tuple[int,
         found = [(place, overlap(each, wanted)) for place, each in enumerate(last.ranges)]
         return [(place, each) for place, each in found if each]
     return [(last.place if isinstance(last, At) else nearest, wanted)]
+
+
+def goes_on(runs: Sequence[Layer], number: int, rows: int) -> bool:
+    """Whether to the layer behind one that is computed by rows the same rows go on, and may be given in parts."""
+    if number + 1 == len(runs):
+        return False
+    this, behind = runs[number], runs[number + 1]
+    alike = isinstance(behind, ByRows) and not behind.prefix and behind.overlap
+    return alike and layout_of(this, rows) == layout_of(behind, rows)
 
 
 def overlap(one: range, other: range) -> range:

@@ -28,38 +28,42 @@ from device_agent.group.step_rows import StepRows
 from device_agent.planning.plan import Lent
 
 
-def run_lent(held: HeldLayer, caches: PieceCaches, on: StepRows, hidden: torch.Tensor) -> torch.Tensor:
+def run_lent(
+    held: HeldLayer, caches: PieceCaches, on: StepRows, hidden: torch.Tensor, lends: bool = True
+) -> torch.Tensor:
     """hidden ``[rows, hidden]`` at home to the layer's output for the rows that are wanted; other members have none,
-    and get back what they gave. Raises ``PeerLost``, ``EpochOver``."""
+    and get back what they gave. Raises ``PeerLost``, ``EpochOver``.
+
+    lends: else the home asks nobody: it has the weights, and the keys and values, of all heads.
+    """
     layer = _layer(held)
     if on.place == layer.home:
-        return _at_home(held, layer, caches, on, hidden)
-    if held.pieces:
+        return (_at_home if lends else _alone_at_home)(held, caches, on, hidden)
+    if held.pieces and lends:
         _at_lender(held, layer, caches, on, hidden)
     return hidden
 
 
-def run_called_home(held: HeldLayer, caches: PieceCaches, on: StepRows, hidden: torch.Tensor) -> torch.Tensor:
-    """As ``run_lent`` at a home that asks nobody: it has the weights, and the keys and values, of all heads."""
-    block, rows = held.block, slice(on.wanted.start, on.wanted.stop)
-    normed = block.input_norm(hidden)
-    hidden = block.after_attention(
-        hidden[rows], _sum([_own(held, at, caches, on, normed) for at in range(len(held.blocks))])
-    )
-    normed = block.mlp_norm(hidden)
-    return block.after_mlp(hidden, _sum([each.mlp(normed) for each in held.blocks]))
+def catch_up_lenders(
+    held: HeldLayer, caches: PieceCaches, on: StepRows, common: Sequence[list[int]], number: int
+) -> None:
+    """Give lenders the keys and values of their heads that steps at home have stored, before a step of layer ``number``
+    in which they attend, if there are any: those of the step's one session from the position ``common`` on, of which
+    there is none where nothing is kept. Raises ``PeerLost``, ``EpochOver``."""
+    if _layer(held).copies and common:
+        [of_layers] = common
+        _catch_up(held, caches, on, on.start - of_layers[number])
+        of_layers[number] = on.start + on.rows
 
 
-def catch_up_lenders(held: HeldLayer, caches: PieceCaches, on: StepRows, common: int) -> None:
-    """Give lenders the keys and values of their heads that steps at home have stored: those of the step's one session
-    from position ``common`` on, before the step's own, if there are any. Raises ``PeerLost``, ``EpochOver``."""
-    layer, missing = _layer(held), on.start - common
+def _catch_up(held: HeldLayer, caches: PieceCaches, on: StepRows, missing: int) -> None:
+    layer = _layer(held)
     if missing <= 0:
         return
     if on.place == layer.home:
         for member, [cache] in zip(members_at_home(layer), caches, strict=True):
             if member != layer.home and layer.groups[member]:
-                both = torch.stack([each[:, common : on.start] for each in cache.read(0)])
+                both = torch.stack([each[:, on.start - missing :] for each in cache.read(0)])
                 on.collectives.send(both, on.ranks[member], Tag.LEND, label=held.label)
     elif held.heads is not None:
         [cache] = caches[0]
@@ -69,8 +73,18 @@ def catch_up_lenders(held: HeldLayer, caches: PieceCaches, on: StepRows, common:
         cache.advance(missing)
 
 
-def _at_home(held: HeldLayer, layer: Lent, caches: PieceCaches, on: StepRows, hidden: torch.Tensor) -> torch.Tensor:
+def _alone_at_home(held: HeldLayer, caches: PieceCaches, on: StepRows, hidden: torch.Tensor) -> torch.Tensor:
     block, rows = held.block, slice(on.wanted.start, on.wanted.stop)
+    normed = block.input_norm(hidden)
+    hidden = block.after_attention(
+        hidden[rows], _sum([_own(held, at, caches, on, normed) for at in range(len(held.blocks))])
+    )
+    normed = block.mlp_norm(hidden)
+    return block.after_mlp(hidden, _sum([each.mlp(normed) for each in held.blocks]))
+
+
+def _at_home(held: HeldLayer, caches: PieceCaches, on: StepRows, hidden: torch.Tensor) -> torch.Tensor:
+    layer, block, rows = _layer(held), held.block, slice(on.wanted.start, on.wanted.stop)
     attend = _with_projections_lent if layer.projections else _with_attention_lent
     partial = attend(held, layer, caches, on, block.input_norm(hidden))
     hidden = block.after_attention(hidden[rows], partial)

@@ -61,6 +61,7 @@ class GroupLife:
         pipeline: how its steps pass through the members.
         readers: how many of the layers, the first ones, are an encoder's.
         most_tokens: of all sessions together, that find room in every member; ``easy_tokens``: before one streams more.
+        narrows: whether sessions may leave heads out.
 
     Attributes:
         steps: rows of each step that was asked, and the positions before them; whoever reads them takes them out.
@@ -76,11 +77,13 @@ class GroupLife:
         readers: int = 0,
         most_tokens: int = sys.maxsize,
         easy_tokens: int = sys.maxsize,
+        narrows: bool = False,
     ) -> None:
         assert (PORTAL in ranks) == (worker is not None)
         self._fabric, self._ranks, self._worker = fabric, ranks, worker
         self._layers, self._reading, self._planned = layers[readers:], layers[:readers] or layers, layers
         self._pipeline, self.most_tokens, self.easy_tokens = pipeline, most_tokens, easy_tokens
+        self.narrows = narrows
         self._links = Collectives(fabric)
         self.steps: deque[tuple[int, int]] = deque(maxlen=MAX_STEPS)
         self._lost: Callable[[str, int | None], object] = lambda why, rank: None

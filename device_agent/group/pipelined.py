@@ -144,7 +144,7 @@ class PipelinedMember:
 
     def _pass_half(self, unit: Unit, batch: MicroBatch, hidden: torch.Tensor) -> torch.Tensor:
         number = unit.layer - self._first
-        held = self._layers[number]
+        held = (batch.sessions[0].layers if batch.sessions else self._layers)[number]
         if unit.half == "mlp":
             return run_mlp(held, hidden)
         moving = None if self._relieving is None else self._relieving.moving

@@ -10,10 +10,12 @@ from typing import Final, Union
 
 import torch
 
-from device_agent.group.heads import MAX_ROWS, OpenHead, RowsHead, SourceHead, TruncateHead
+from device_agent.group.heads import MAX_ROWS, KeepHead, OpenHead, RowsHead, SourceHead, TruncateHead
+from device_agent.group.keeping import keep_heads
 from split_model.history import History
+from split_model.pruning.kept import HeadSets
 
-SessionHead = Union[OpenHead, SourceHead, RowsHead, TruncateHead]
+SessionHead = Union[OpenHead, SourceHead, KeepHead, RowsHead, TruncateHead]
 """What a session's life consists of, without its end."""
 
 MAX_LOSSES: Final = 5
@@ -41,6 +43,7 @@ class Record:
         history: the rows that are answered.
         losses: how many lives have ended while it had something pending, since it was last answered.
         source: rows ``[rows, hidden]`` of the text that it is about, as an encoder gave them; None in most models.
+        sets: of each of the group's layers the heads that it computes; () for all.
     """
 
     session: int
@@ -49,6 +52,7 @@ class Record:
     history: History = field(default_factory=History)
     losses: int = 0
     source: torch.Tensor | None = None
+    sets: HeadSets = ()
     _pending: deque[Union[Unanswered, int]] = field(default_factory=deque)
 
     @property
@@ -91,6 +95,8 @@ class Record:
     def again(self) -> Iterator[tuple[SessionHead, torch.Tensor | None, Unanswered | None]]:
         """What a life that knows nothing of this session has to be asked: heads, rows that follow, whom they answer."""
         yield OpenHead(self.session, self.positions), None, None
+        for head in keep_heads(self.session, self.sets) if self.sets else ():
+            yield head, None, None
         if self.source is not None:
             yield SourceHead(self.session, len(self.source)), self.source, None
         for begin in range(0, self.history.length, MAX_ROWS):

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Final
 
 import torch
 
@@ -19,8 +20,11 @@ from device_agent.group.sights import GroupRows
 from device_agent.planning.thresholds import counted
 from device_agent.sharing.compute import quiet, tell
 from split_model.positions import PlacedRows
+from split_model.pruning.kept import HeadSets
 from split_model.sequences import Sequences
 from wire.errors import Code, SessionFailed
+
+NO_NARROW: Final = "this group shares layers in a way that leaves no heads out: try again without a limit of time"
 
 
 class GroupSubmodel:
@@ -64,12 +68,15 @@ class GroupSubmodel:
         """Whether sessions are refused, since no other life will follow, or nobody knows when."""
         return self._over is not None
 
-    def open(self, positions: int, prompt: int = 0, expected: int = 0) -> GroupSession:
-        """Begin a session with room for ``positions`` positions. Raises ``SessionFailed`` where the group has ended for
-        good, or has no room for the prompt."""
+    def open(self, positions: int, prompt: int = 0, expected: int = 0, sets: HeadSets = ()) -> GroupSession:
+        """Begin a session with room for ``positions`` positions, which computes ``sets``, one for each layer of the
+        group, for as long as it lives; () all heads. Raises ``SessionFailed`` where the group has ended for good, has
+        no room for the prompt, or cannot leave heads out."""
         if self._over is None:
             self.make_room(counted(prompt, positions))
-        return self._opened(positions, None)
+        if sets and self._life is not None and not self._life.narrows:
+            raise SessionFailed(Code.INVALID_REQUEST, NO_NARROW)
+        return self._opened(positions, None, sets)
 
     def open_about(self, positions: int, read: torch.Tensor) -> GroupSession:
         """See ``AttendingSubmodel.open_about``. Raises as ``open``."""
@@ -78,12 +85,12 @@ class GroupSubmodel:
             raise ValueError(f"a text's rows are {read.dtype} {list(read.shape)}; 1 to {MAX_ROWS} of this group can be")
         return self._opened(positions, read.detach().contiguous())
 
-    def _opened(self, positions: int, source: torch.Tensor | None) -> GroupSession:
+    def _opened(self, positions: int, source: torch.Tensor | None, sets: HeadSets = ()) -> GroupSession:
         if self._over is not None:
             raise SessionFailed(Code.STAGE_LOST, self._over)
         if not 0 <= positions <= self.max_positions:
             raise SessionFailed(Code.TOKEN_LIMIT, f"this group allows {self.max_positions} positions, not {positions}")
-        session = GroupSession(self, Record(next(self._numbers), positions, source=source))
+        session = GroupSession(self, Record(next(self._numbers), positions, source=source, sets=sets))
         self._replay(session)
         return session
 
@@ -113,8 +120,10 @@ class GroupSubmodel:
             except SessionFailed as failure:  # The youngest give way; who is away takes nothing.
                 if not session.away:
                     session.fail(failure)
-        for session in self._open.values():
-            if not session.away:
+        for session in list(self._open.values()):
+            if session.record.sets and not life.narrows:
+                session.fail(SessionFailed(Code.INVALID_REQUEST, NO_NARROW))
+            elif not session.away:
                 self._replay(session)
 
     def make_room(self, tokens: int) -> None:
@@ -162,7 +171,9 @@ class GroupSubmodel:
         room for it."""
         of = source.record
         self.make_room(counted(position, of.positions))
-        record = Record(next(self._numbers), of.positions, position, of.history.fork(position), source=of.source)
+        record = Record(
+            next(self._numbers), of.positions, position, of.history.fork(position), source=of.source, sets=of.sets
+        )
         session = GroupSession(self, record)
         if source.away:
             self._replay(session)

@@ -13,7 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from device_agent.group.heads import MAX_BATCHED, CloseHead, GroupHead, ReadHead, RowsHead, TruncateHead
+from device_agent.group.heads import (
+    MAX_BATCHED,
+    CloseHead,
+    ForkHead,
+    GroupHead,
+    KeepHead,
+    ReadHead,
+    RowsHead,
+    TruncateHead,
+)
 
 Item = TypeVar("Item")
 
@@ -99,6 +108,8 @@ class GroupTurns(Generic[Item]):
         """Sessions of the last short step."""
         self._away: set[int] = set()
         """Those of them that have been answered and not come back."""
+        self._alone: set[int] = set()
+        """Sessions that compute other heads than others: their steps are their own."""
         self._sent_at: list[float] = []
         self._step_s = 0.0
         self._ready_at = 0.0
@@ -106,13 +117,17 @@ class GroupTurns(Generic[Item]):
 
     def put(self, item: Item, head: GroupHead, now: float) -> None:
         """Something is asked, behind what was asked before."""
-        waiting = _Waiting(item, head, isinstance(head, RowsHead) and head.rows <= self._short_rows)
+        short = isinstance(head, RowsHead) and head.rows <= self._short_rows and head.session not in self._alone
+        waiting = _Waiting(item, head, short)
         if waiting.short and not any(each.short for each in self._waiting):
             self._ready_at = now
+        if isinstance(head, KeepHead) or (isinstance(head, ForkHead) and head.source in self._alone):
+            self._alone.add(head.session)
         if isinstance(head, (RowsHead, CloseHead)):
             self._away.discard(head.session)
         if isinstance(head, CloseHead):
             self._decoding.discard(head.session)
+            self._alone.discard(head.session)
             self._drop_unsent(head.session)
         self._waiting.append(waiting)
 

@@ -26,6 +26,7 @@ from device_agent.group.heads import (
     ForkHead,
     GroupHead,
     IdleHead,
+    KeepHead,
     MannerHead,
     OpenHead,
     ReadHead,
@@ -37,16 +38,17 @@ from device_agent.group.heads import (
 )
 from device_agent.group.held import HeldLayer, SessionCaches, caches_of, sources_of
 from device_agent.group.hybrid import run_hybrid
-from device_agent.group.layout import At, Everywhere, Layout, entry_of, layout_of, senders
-from device_agent.group.lent import catch_up_lenders, run_called_home, run_lent
+from device_agent.group.layout import At, Everywhere, Layout, entry_of, goes_on, layout_of, senders
+from device_agent.group.lent import catch_up_lenders, run_lent
 from device_agent.group.microbatches import cut
 from device_agent.group.moves import Tag, move, take_entry
+from device_agent.group.narrowing import Narrowing, narrow
 from device_agent.group.pipeline import UNCUT, Pipeline
 from device_agent.group.pipelined import PipelinedMember
 from device_agent.group.relieving import Relieving
 from device_agent.group.step_rows import GroupStretch, StepRows
 from device_agent.group.streaming import NOTHING, Streaming
-from device_agent.planning.plan import ByRows, Hybrid, Layer, Lent, Sharded, as_run
+from device_agent.planning.plan import ByRows, Hybrid, Lent, Sharded, as_run
 from device_agent.planning.shares import spans
 from device_agent.planning.thresholds import counted
 from device_agent.planning.trials import some
@@ -78,6 +80,7 @@ class Worker:
         pipeline: how its steps pass through the members.
         streaming, loader: what this member does not keep in memory, and what reads it.
         relieving: what changes that as sessions grow; None where nothing does.
+        narrowing: has the layers without some heads; None where no session may leave any out.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Worker:
         streaming: Streaming = NOTHING,
         loader: Loader | None = None,
         relieving: Relieving | None = None,
+        narrowing: Narrowing | None = None,
     ) -> None:
         readers = readers_of(spec)
         self._spec, self._layers, self._reading = spec, layers[readers:], layers[:readers] or layers
@@ -105,6 +109,7 @@ class Worker:
             stages = pipeline.stages, place, ranks, PORTAL
             self._member = PipelinedMember(*stages, layers, self._none, streaming, loader, relieving)
         self._relieving = relieving if self._member is not None else None
+        self._narrowing = narrowing
         self._sessions: dict[int, SessionCaches] = {}
 
     def serve(self) -> None:
@@ -147,6 +152,8 @@ class Worker:
             self._begin(head.session, head.positions)
         elif isinstance(head, SourceHead):
             self._attend_to(head, given)
+        elif isinstance(head, KeepHead):
+            narrow(self._narrowing, self._session(head.session), head, self._layers)
         elif isinstance(head, CloseHead):
             if self._sessions.pop(head.session, None) is not None and self._relieving is not None:
                 self._relieving.close(head.session)
@@ -196,14 +203,15 @@ class Worker:
     def _step(self, head: RowsHead | BatchHead, given: torch.Tensor | None) -> torch.Tensor | None:
         if self._spec.attention == "bidirectional":
             raise BadGroupHead("rows that see what comes behind them are read whole")
-        sessions, stretches = [], []
-        parts = head.parts if isinstance(head, BatchHead) else (head,)
+        sessions, stretches, parts = [], [], head.parts if isinstance(head, BatchHead) else (head,)
         for part, rows in zip(parts, spans([part.rows for part in parts]), strict=True):
             session = self._session(part.session)
             if part.position != session.position or part.position + part.rows > session.positions:
                 raise BadGroupHead(f"{part} are not the next rows of a session at {session.position}")
             if self._spec.attention == "cross" and not session.sources:
                 raise BadGroupHead(f"nobody has said what session {part.session} is about")
+            if session.narrow and len(parts) > 1:
+                raise BadGroupHead(f"session {part.session}, which leaves heads out, shares a step")
             sessions.append(session)
             stretches.append(GroupStretch(part.position, rows))
         self._make_room(
@@ -242,7 +250,7 @@ class Worker:
     ) -> torch.Tensor | None:
         """Rows through all layers; of sessions, or of whole texts of which nothing is kept."""
         reads, attention = isinstance(head, ReadHead), self._spec.attention
-        layers = self._reading if reads else self._layers
+        layers = self._reading if reads else sessions[0].layers
         all_see_all = attention == "bidirectional" or (reads and attention == "cross")
         if self._member is not None:
             links, rope, ranges = self._collectives, self._rope, self._pipeline.cut(head)
@@ -254,7 +262,7 @@ class Worker:
         hidden = take_entry(layout, on, PORTAL, self._none, given)
         coming: ComingRows | None = None
         for number, (held, run) in enumerate(zip(layers, runs, strict=True)):
-            hidden, layout = move(hidden, layout, layout_of(run, on.rows), on), layout_of(run, on.rows)
+            hidden, layout = move(hidden, layout, to := layout_of(run, on.rows), on), to
             if number == len(runs) - 1:
                 on.wanted = range(on.rows - head.want, on.rows)
             caches = caches_of(sessions, number, len(held.pieces))
@@ -266,17 +274,14 @@ class Worker:
             elif isinstance(run, ByRows):
                 for session in sessions:  # One, or none.
                     catch_up(held, caches, on, session.common[number])
-                ahead = layers[number + 1] if self._goes_on(runs, number, on.rows) else None
+                ahead = layers[number + 1] if goes_on(runs, number, on.rows) else None
                 hidden, coming = run_by_rows(held, caches, on, hidden, coming, ahead)
                 for session in sessions if not run.prefix else ():
                     session.common[number] = on.start + on.rows
-            elif isinstance(run, Lent):
-                for session in sessions if run.copies else ():  # One, or none.
-                    catch_up_lenders(held, caches, on, session.common[number])
-                    session.common[number] = on.start + on.rows
-                hidden = run_lent(held, caches, on, hidden)
             elif isinstance(held.layer, Lent):
-                hidden = run_called_home(held, caches, on, hidden) if layout == At(self._place) else hidden
+                if lends := run == held.layer:
+                    catch_up_lenders(held, caches, on, [session.common for session in sessions], number)
+                hidden = run_lent(held, caches, on, hidden, lends)
             elif layout == At(self._place):
                 hidden = run_alone(held, caches, on, hidden)
         on.advance()
@@ -286,14 +291,6 @@ class Worker:
         """How so many rows come from the portal."""
         little = rows * self._none.shape[1] * self._none.element_size() <= ONE_SHOT_BYTES
         return entry_of(first, rows, len(self._ranks), little)
-
-    def _goes_on(self, runs: Sequence[Layer], number: int, rows: int) -> bool:
-        """Whether to the layer behind one that is computed by rows the same rows go on, and may be given in parts."""
-        if number + 1 == len(runs):
-            return False
-        this, behind = runs[number], runs[number + 1]
-        alike = isinstance(behind, ByRows) and not behind.prefix and behind.overlap
-        return alike and layout_of(this, rows) == layout_of(behind, rows)
 
     def _give(self, layout: Layout, rows: int, want: int, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
         """The outputs that the portal wants, and this member has, are the last of its rows."""
