@@ -165,11 +165,6 @@ class _Answer:
         self._logprobs: list[TokenLogprob] = []
         self._pruned: PrunedLayers | None = None
 
-    @property
-    def _kept_as(self) -> str:
-        """What tells its conversation from those followed by another drafter, or read without other heads."""
-        return self._way.name if self._pruned is None else self._way.name + self._pruned.name
-
     async def run(self) -> int:
         """Generate, send, finish; returns the tokens generated. The first choice also accepts the request."""
         request, first = self._request, self._first
@@ -200,13 +195,14 @@ class _Answer:
 
     def leave(self) -> None:
         """Nobody begins in the first choice's session any more: where it is complete, it is kept for a next turn. Of
-        several choices at most one will be gone on with, and nobody goes on with a text that was scored."""
+        several choices at most one will be gone on with, and nobody goes on with a text that was scored. What was read
+        without some heads holds copies of the others' weights, and a longer prompt would have others."""
         if (session := self.session) is not None and self._complete:
-            if self._prompt.source is not None or self._request.prompt_logprobs is not None:
+            if self._prompt.source is not None or self._request.prompt_logprobs is not None or self._pruned is not None:
                 return session.close()
             prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
             held = [*prompt, *self._chooser.generated][: session.position]
-            self._model.conversations.keep(self._request.tenant, self._kept_as, held, len(prompt), session, now)
+            self._model.conversations.keep(self._request.tenant, self._way.name, held, len(prompt), session, now)
 
     async def _begun(self) -> ChainSession:
         """A session for the prompt: where the model reads one text and writes another, with that text read."""
@@ -227,9 +223,9 @@ class _Answer:
         session = None
         # Where no cloud is connected, opening says so before anything is accepted, and the conversation stays as it is.
         # Of rows that are kept nobody has the deep ones any more, which scores are made of.
-        if model.chain.connected and self._request.prompt_logprobs is None:
+        if model.chain.connected and self._request.prompt_logprobs is None and self._pruned is None:
             now = asyncio.get_running_loop().time()
-            session = model.conversations.take(self._request.tenant, self._kept_as, prompt.ids, expected, now)
+            session = model.conversations.take(self._request.tenant, self._way.name, prompt.ids, expected, now)
         if session is None:
             # Room for later turns, which costs nothing: keys and values grow with what comes. How much there may be is
             # asked anew, since the request may have waited while another cloud server took over.

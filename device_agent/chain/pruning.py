@@ -61,11 +61,6 @@ class PrunedLayers:
         """Heads left out, all layers together."""
         return count_pruned(self.sets)
 
-    @property
-    def name(self) -> str:
-        """What tells sessions with these sets from others."""
-        return f"-{self.count}-{hash(self.sets):x}"
-
 
 class Pruner:
     """Chooses heads for prompts, and has the layers without the others. Of use once ``prepare`` has run; for the
@@ -100,12 +95,11 @@ class Pruner:
         spec, checkpoint, began = self._checkpoint.spec, self._checkpoint, self._clock()
         dtype = str(self._layers.stacks[0].dtype)
         found = kept_calibration(identity(checkpoint), dtype, self._calibrated)
-        own_bytes = sum(stack.loaded_bytes for stack in self._layers.stacks)
         begin = 0
         for stack in self._layers.stacks:
             means = found.means[begin : begin + len(stack.blocks)]
-            # As much as attention has of a layer, about: the copies of one set with everything, or of several without.
-            self._stacks.append(PrunedStacks(stack, checkpoint, own_bytes // 3, means))
+            # As much as attention has of a layer, about: the copies of one set of most heads, or of several of fewer.
+            self._stacks.append(PrunedStacks(stack, checkpoint, stack.loaded_bytes // 3, means))
             begin += len(stack.blocks)
         none = (KeptHeads((), spec.num_heads, spec.heads_per_group),) * spec.num_layers
         bare = Layers(self._layers.embedding, self._with(none), self._layers.head)

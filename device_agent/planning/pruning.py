@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from split_model.pruning.kept import HeadSets, KeptHeads
 
-LEVELS = 16
+LEVELS = 12
 """Heads are pruned in so many steps of equal size: few sets of heads, whose weights are kept, serve all prompts."""
 
 
