@@ -158,7 +158,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         if kind != "writes":
             raise ValueError("--t-max is for models that write on from a text: leave it out")
         between = rest.stack if isinstance(rest, LocalSubmodel) else None
-        pruner = Pruner(checkpoint, parts, between, config.t_max, config.prune_by)
+        pruner = Pruner(checkpoint, parts, between, config.t_max, max(2, positions), config.prune_by)
         load_apart(pruner.prepare)
     model = ServedChain(
         chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources),

@@ -76,11 +76,13 @@ class Pruner:
         parts: DeviceParts,
         middle: Stack | None,
         limit_s: float,
+        longest: int,
         by: PruneBy = "effect",
         clock: Clock = perf_counter,
     ) -> None:
-        """middle: the layers between those of ``parts``, where there are some. They hold all of the model together."""
-        self.limit_s = limit_s
+        """middle: the layers between those of ``parts``, where there are some. They hold all of the model together.
+        longest: positions of one request, 2 or more."""
+        self.limit_s, self._longest = limit_s, longest
         self._checkpoint, self._by, self._clock = checkpoint, by, clock
         self._all = (parts.front, middle, parts.back)
         held = tuple(stack for stack in self._all if stack is not None and stack.blocks)
@@ -103,7 +105,7 @@ class Pruner:
             begin += len(stack.blocks)
         none = (KeptHeads((), spec.num_heads, spec.heads_per_group),) * spec.num_layers
         bare = Layers(self._layers.embedding, self._with(none), self._layers.head)
-        self._costs = measure(self._layers, bare, spec.max_positions, self._clock)
+        self._costs = measure(self._layers, bare, self._longest, self._clock)
         order = found.order
         if self._by == "random":
             order = by_chance(spec.num_layers, spec.num_heads)

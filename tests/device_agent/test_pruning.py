@@ -17,10 +17,12 @@ from oracle import prompt_for
 from served_chains import DRAFTLESS, expected, served
 
 from device_agent.answering.answer import ServedChain, answer
+from device_agent.build import build
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.pass_costs import measured_costs
 from device_agent.chain.pruning import Pruner
-from device_agent.planning.pruning import PassCosts, PruningPlan
+from device_agent.config import DeviceConfig
+from device_agent.planning.pruning import LimitTooShort, PassCosts, PruningPlan
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.drafters import Drafters
 from drafting.lookup import LookupDrafter
@@ -72,7 +74,7 @@ async def pruning(limit_s: float = LIMIT_S, split: int | None = None, **more: An
     drafters = Drafters({"lookup": LookupDrafter(), "none": None}, 0) if split is not None else DRAFTLESS
     async with served(middle, drafters, split=split, compute=compute) as model:
         between = middle.stack if isinstance(middle, LocalSubmodel) else None
-        pruner = Pruner(Checkpoint.open(DEMO), model.chain.parts, between, limit_s, **more)
+        pruner = Pruner(Checkpoint.open(DEMO), model.chain.parts, between, limit_s, 1024, **more)
         await compute.lane().submit(lambda: pruner.prepare(lambda *about: ROWS_10_MS))
         yield dataclasses.replace(model, pruner=pruner)
 
@@ -149,6 +151,28 @@ async def test_every_way_to_choose_heads_answers_alike_each_time(calibration: Ca
         model.conversations.close()
         again = await finished(model, asked)
         assert first == again and first[2][0]
+
+
+@pytest.mark.parametrize("split", [0, 2])
+async def test_a_device_is_built_with_its_limit(calibration: Calibration, split: int) -> None:
+    """What prompts take is measured on the device's own layers, in one stack or two."""
+    drafts = {"split": split, "draft": ("lookup",)} if split else {}
+    config = DeviceConfig(model=str(DEMO), mode="local", t_max=1e-9, max_model_len=32, **drafts)  # type: ignore[arg-type]
+    device = build(config)
+    try:
+        pruner = device.writer.pruner
+        assert pruner is not None and pruner.limit_s == 1e-9 and pruner.needs(2)
+        with pytest.raises(LimitTooShort):
+            pruner.prune([1] * 20, "")
+    finally:
+        device.stop()
+
+
+@pytest.mark.parametrize("more", [{"mode": "hat"}, {"mode": "voltage", "group_key": "k" * 16}, {"memory": "1GB"}])
+def test_what_cannot_be_pruned_is_refused_before_anything_is_loaded(more: dict[str, Any]) -> None:
+    """Layers elsewhere, and layers that do not stay in memory."""
+    with pytest.raises(ValueError, match="--t-max"):
+        DeviceConfig(model="any", t_max=1.0, **({"mode": "local"} | more))
 
 
 async def test_without_a_limit_nothing_is_said_of_heads() -> None:
