@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from statistics import median
 from time import perf_counter
+from typing import Final
 
 import structlog
 import torch
@@ -21,6 +22,9 @@ from device_agent.group.life import GroupLife
 from device_agent.planning.trials import RUNS, Manner, Trial
 from device_agent.profiling.tried import Tried, keep_tried, name_of, tried_before
 from device_agent.sharing.compute import tell
+
+ENOUGH_S: Final = 4.0
+"""Behind so long no further turn begins, where each manner has been run: members may be slower than was predicted."""
 
 log = structlog.get_logger()
 
@@ -55,7 +59,10 @@ async def settle(life: GroupLife, plan: JoinedPlan, trial: Trial, hidden_size: i
 async def measured(life: GroupLife, trial: Trial, hidden: torch.Tensor) -> dict[Manner, Sequence[float]]:
     """Seconds of each manner's runs, by turns; hidden ``[rows, hidden]`` is read each time, and nothing is kept."""
     seconds: dict[Manner, list[float]] = {manner: [] for manner in trial.manners}
+    began = perf_counter()
     for turn in range(1 + RUNS):
+        if turn > 1 and perf_counter() - began > ENOUGH_S:
+            break
         for manner, runs in seconds.items():
             life.put(GroupAsk(MannerHead(manner, trial.layers)))
             took = await _read_s(life, hidden)

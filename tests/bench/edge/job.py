@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from device_agent.planning.trials import RUNS, Trial
+from device_agent.planning.trials import Trial
 
 SECRET = "a secret of sixteen characters or more"
 PORT = 8002
@@ -39,11 +39,6 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="plan"):
     new: int = 0
     dtype: str = "float32"
     trial: Trial | None = None
-
-    @property
-    def tried(self) -> int:
-        """Forwards of the trial."""
-        return 0 if self.trial is None else len(self.trial.manners) * (1 + RUNS)
 
 
 class LinksJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="links"):
@@ -118,6 +113,7 @@ class Result(msgspec.Struct, frozen=True):
         began, ended: of each forward, the warm-up's first: asked, and all its rows there.
         check: the sum of the outputs' absolute values, of the last prompt.
         tried: the manner that a trial has found to be the fastest; "": nothing was tried.
+        trials: forwards of that.
     """
 
     began: list[float]
@@ -126,3 +122,4 @@ class Result(msgspec.Struct, frozen=True):
     reports: list[Report]
     failure: str = ""
     tried: str = ""
+    trials: int = 0

@@ -132,7 +132,7 @@ class Measurement:
         job = Job(cell.shape, cell.depth, model.rows, joined.written(), cell.runs, cell.new, cell.dtype, trial)
         result, watched = self._devices.run(_ranked(joined), job)
         for report in result.reports:
-            del report.moments[: job.tried]
+            del report.moments[: result.trials]
         found = numbers(cell, result, run.members) | {"tried": result.tried}
         found |= {"predicted_layers_s": layers_s, "predicted_full_s": full, "drift": drift[0]}
         if barrier:

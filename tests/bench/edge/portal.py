@@ -88,7 +88,7 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
             await asyncio.to_thread(group.board.get, f"{LOADED}{rank}", WITHIN_S)
         say({"loaded": True})
         await asyncio.to_thread(sys.stdin.readline)
-        said = "" if job.trial is None else await settled(life, job.trial, spec.hidden_size)
+        trial = ("", 0) if job.trial is None else await settled(life, job.trial, spec.hidden_size)
         submodel = GroupSubmodel(spec.hidden_size, getattr(torch, job.dtype))
         submodel.begin(life)
         running = asyncio.create_task(run(submodel, spec, job))
@@ -98,7 +98,7 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
             raise PeerLost(str(lost.result()))
         await asyncio.to_thread(life.end)
         posted = [await asyncio.to_thread(group.board.get, f"{REPORT}{rank}", WITHIN_S) for rank in ranks]
-        return Result(*running.result(), [msgspec.json.decode(each, type=Report) for each in posted], tried=said)
+        return Result(*running.result(), [msgspec.json.decode(each, type=Report) for each in posted], "", *trial)
     except PeerLost as error:
         why = str(error)
         return Result([], [], 0.0, [], why)
@@ -106,12 +106,12 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
         group.end(why)
 
 
-async def settled(life: GroupLife, trial: Trial, hidden_size: int) -> str:
-    """As a group that forms does it, but for keeping what was found."""
+async def settled(life: GroupLife, trial: Trial, hidden_size: int) -> tuple[str, int]:
+    """As a group that forms does it, but for keeping what was found: the manner, and how many forwards that took."""
     seconds = await tried(life, trial, torch.randn(trial.rows, hidden_size))
     manner = trial.chosen(seconds)
     life.put(GroupAsk(MannerHead(manner)))
-    return trial.words[trial.manners.index(manner)]
+    return trial.words[trial.manners.index(manner)], sum(1 + len(runs) for runs in seconds.values())
 
 
 async def measured(

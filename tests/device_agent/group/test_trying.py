@@ -32,7 +32,8 @@ async def test_outputs_are_the_same_in_every_manner(form: str, tiny_folder: Path
         assert group._life is not None
         trial = Trial(MANNERS, tuple(map(str, MANNERS)), len(read.hidden), 1)
         seconds = await asyncio.wait_for(measured(group._life, trial, read.hidden), 60)
-        assert all(len(runs) == RUNS and min(runs) > 0 for runs in seconds.values()) and set(seconds) == set(MANNERS)
+        assert set(seconds) == set(MANNERS)
+        assert all(1 <= len(runs) <= RUNS and min(runs) > 0 for runs in seconds.values())
         for each in MANNERS:
             group.ask(GroupAsk(MannerHead(each)))
             read.check(await asyncio.wait_for(group.read(read.hidden, read.lengths), 30))
