@@ -118,7 +118,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
                 stays = short.alone(memory, rows, drafts, split)
         except BudgetTooSmall as error:
             raise too_little(error, positions) from error
-        loader = load_apart(lambda: loader_of(checkpoint, dtype, stays, config.code_weights == "auto"))
+        loader = load_apart(lambda: loader_of(checkpoint, dtype, stays, config.code_weights == "auto", device))
         if loader is not None:
             opened.callback(loader.close)
     if config.mode == "lime" and not config.draft and not split and kind == "writes":

@@ -78,8 +78,6 @@ def memory_of(config: DeviceConfig) -> int:
     memory, mode = bytes_of("--memory", config.memory), MODES[config.mode]
     if memory and mode.has_cloud:
         raise ValueError(f"--memory is for --mode local and for groups, and --mode {config.mode} is neither")
-    if memory and config.device not in ("auto", "cpu"):
-        raise ValueError(f"--memory is for CPUs: leave it or --device {config.device} out")
     return 0 if mode.group else memory
 
 
@@ -148,7 +146,7 @@ def _reader(
                 stays = residence_within(spec, config.dtype, memory, positions=rows, rows=rows)
             except BudgetTooSmall as error:
                 raise too_little(error, rows) from error
-            loader = load_apart(lambda: loader_of(checkpoint, dtype, stays, config.code_weights == "auto"))
+            loader = load_apart(lambda: loader_of(checkpoint, dtype, stays, config.code_weights == "auto", device))
             if loader is not None:
                 opened.callback(loader.close)
         encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device, loader))

@@ -24,6 +24,8 @@ ROOM = 2.0
 CONTEXT_BYTES = 512 << 20
 """What CUDA itself takes of a GPU beside them: its context, kernels, and the libraries' workspaces."""
 
+Mark = torch.cuda.Event | None
+
 _NAME = re.compile(r"auto|cpu|cuda(:[0-9]{1,3})?")
 
 
@@ -87,3 +89,46 @@ def fetched(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def joined_rows(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
     """Rows of several tensors of one device, one after the other; of a single one the tensor itself."""
     return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
+
+
+class CopyStream:
+    """Copies from the host to one device beside what it computes, in order. Elsewhere than with CUDA nothing goes on by
+    itself: each copy is done when it was asked for, and there is nothing to wait for.
+
+    A *mark* is a place in the order of what a device was given; None: whatever is there, is done.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def host_memory(self, nbytes: int) -> torch.Tensor:
+        """uint8 [nbytes], which copies can be made from without a further one on the way."""
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._stream is not None)
+
+    def computed(self) -> Mark:
+        """What the device was given to compute until now."""
+        return None if self._stream is None else torch.cuda.current_stream(self._device).record_event()
+
+    def copy(self, source: torch.Tensor, target: torch.Tensor, behind: Mark = None) -> Mark:
+        """From `host_memory` to the device, once it has come to `behind`; when it is done. Nobody waits for it here."""
+        if self._stream is None:
+            target.copy_(source)
+            return None
+        if behind is not None:
+            self._stream.wait_event(behind)
+        with torch.cuda.stream(self._stream):
+            target.copy_(source, non_blocking=True)
+        done: Mark = self._stream.record_event()
+        return done
+
+    def compute_behind(self, mark: Mark) -> None:
+        """What the device is given to compute from now on comes after that."""
+        if mark is not None:
+            torch.cuda.current_stream(self._device).wait_event(mark)
+
+    @staticmethod
+    def wait(mark: Mark) -> None:
+        """Until the device has come to it."""
+        if mark is not None:
+            mark.synchronize()

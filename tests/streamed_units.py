@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -31,10 +32,12 @@ def loading(
     cut: Cut = WHOLE,
     ahead: bool = True,
     coded: bool = False,
+    device: torch.device | str = "cpu",
 ) -> Iterator[Loader]:
     """rings: the ring's size in units of the largest."""
     largest = max(unit_bytes(checkpoint.spec, unit, cut, dtype) for unit in units)
-    loader = Loader.open(checkpoint, units, dtype, int(rings * largest), lambda layer: cut, ahead=ahead, coded=coded)
+    how: dict[str, Any] = {"ahead": ahead, "coded": coded, "device": device}
+    loader = Loader.open(checkpoint, units, dtype, int(rings * largest), lambda layer: cut, **how)
     try:
         yield loader
     finally:

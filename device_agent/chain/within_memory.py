@@ -54,10 +54,16 @@ def too_little(error: BudgetTooSmall, positions: int) -> ValueError:
     return ValueError(f"--memory is too little: {error}, with room for {positions} positions; {hint}")
 
 
-def loader_of(checkpoint: Checkpoint, dtype: torch.dtype, stays: Residence, code: bool = True) -> Loader | None:
+def loader_of(
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    stays: Residence,
+    code: bool = True,
+    device: torch.device | str = "cpu",
+) -> Loader | None:
     """What reads the halves of layers that have no room; None where all have.
 
-    code: whether bfloat16 weights may lie in fewer bytes on the disk, where they are sooner here so.
+    code: whether weights may lie in fewer bytes on the disk, where they can and are sooner here so.
 
     Long for a large model when it is asked for the first time; says on the terminal how far it is. Raises BadCheckpoint
     and OffloadError where the weights cannot be repacked.
@@ -72,8 +78,11 @@ def loader_of(checkpoint: Checkpoint, dtype: torch.dtype, stays: Residence, code
     if not stays.streamed:
         return None
     with _bar() as progress:
-        coded = code and dtype == torch.bfloat16 and _coded_pays(checkpoint, stays.streamed[0].layer)
-        opened = partial(Loader.open, checkpoint, stays.streamed, dtype, stays.ring_bytes, progress=progress)
+        name = str(dtype).removeprefix("torch.")
+        coded = code and stays.decodes and _coded_pays(checkpoint, stays.streamed[0].layer, name)
+        opened = partial(
+            Loader.open, checkpoint, stays.streamed, dtype, stays.ring_bytes, progress=progress, device=device
+        )
         try:
             return opened(coded=coded)
         except DiskFull:
@@ -82,14 +91,14 @@ def loader_of(checkpoint: Checkpoint, dtype: torch.dtype, stays: Residence, code
             return opened()  # Those files may be there from another time.
 
 
-def _coded_pays(checkpoint: Checkpoint, layer: int) -> bool:
+def _coded_pays(checkpoint: Checkpoint, layer: int, dtype: str) -> bool:
     """By what disk and decoding take now, which is measured in a second or two."""
     try:
         read_bytes_s = measured_read(cache_folder(UNITS))
     except OSError as error:
         log.warning("how fast the disk is cannot be measured", why=str(error))
         return False
-    decoding = measured_decoding(checkpoint, layer)
+    decoding = measured_decoding(checkpoint, dtype, layer)
     pays = coded_pays(read_bytes_s, decoding)
     log.info(
         "weights are read coded" if pays else "weights are read plain",

@@ -10,7 +10,7 @@ from device_agent.group.pieces import pieces_of
 from device_agent.planning.plan import GroupPlan, Layer, Whole
 from device_agent.planning.ring import held_together
 from split_model.offload.layout import Cut, unit_matrices
-from split_model.offload.pieces import SCRATCH_BYTES
+from split_model.offload.pieces import SCRATCH_BYTES, codable
 from split_model.offload.units import Unit
 from split_model.spec import ModelSpec
 
@@ -52,7 +52,7 @@ class Streaming:
         """
         units = tuple(Unit(first + each.layer, each.half) for each in plan.streamed[place]) if plan.streamed else ()
         ring = plan.ring_bytes[place] if plan.ring_bytes else 0
-        coded = plan.codes(place) and dtype == "bfloat16"
+        coded = plan.codes(place) and codable(spec, dtype)
         if not units:
             return cls(ring_bytes=ring, first=first, ahead=plan.prefetch, coded=coded) if ring else cls()
         cuts = {unit.layer: _cut_of(plan.layers[unit.layer - first], place, spec) for unit in units}

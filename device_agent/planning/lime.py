@@ -46,9 +46,25 @@ def plan_lime(task: Task) -> GroupPlan:
     stream more as sessions grow, or have their oldest keys and values at others; where that cannot be, there is room
     for all that they may become.
 
+    Where weights may lie coded on the disks, plans in which they do are beside those in which they do not: decoding
+    takes memory, too.
+
     Raises DoesNotFit where not even one unit at a time fits beside the keys and values, and says who lacks how much.
     """
-    return with_transfers(task, in_micro_batches(task, _for_any_length(task)))
+    return with_transfers(task, _fastest(task))
+
+
+def _fastest(task: Task) -> GroupPlan:
+    found: list[GroupPlan] = []
+    codes = any(device.codes for device in task.profile.devices)
+    if codes:
+        with suppress(DoesNotFit):
+            found.append(in_micro_batches(task, _for_any_length(task)))
+    if not found or found[0].streams:
+        plain = task.uncoded() if codes else task
+        with suppress(*([DoesNotFit] if found else [])):
+            found.append(in_micro_batches(plain, _for_any_length(plain)))
+    return min(found, key=task.seconds)
 
 
 def _for_any_length(task: Task) -> GroupPlan:

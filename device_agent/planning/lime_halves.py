@@ -30,10 +30,11 @@ def plan_halves(task: Task) -> GroupPlan:
     resident = allocate(rooms_of(task, task.work.rows), task.shape.layers, 1, sizes_of(task), resident=True)
     if resident is not None:
         return task.fitting(planned(task, resident, 1))
-    plans = [_streamed(task, plan, places) for plan in _handed_out(task) for places in (2, 1)]
+    tasks = task, task.uncoded()  # To decode takes memory, too.
+    plans = [_streamed(of, plan, places) for of in tasks for plan in _handed_out(task) for places in (2, 1)]
     fitting = [plan for plan in plans if not task.lacks(plan)]
     if not fitting:
-        raise DoesNotFit(MODE, task.lacks(plans[1]))
+        raise DoesNotFit(MODE, task.lacks(plans[-1]))
     return task.fitting(min(fitting, key=task.seconds))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from device_agent.planning.costs import MemberCosts
 from device_agent.planning.lan import Lan
 from device_agent.planning.memory import DoesNotFit, Held, Lack, held, lacking
@@ -92,6 +94,11 @@ class Task:
         """What a plan takes for all the work: the prompt, and each new token."""
         new = self.work.new and self.work.new * self.step(plan).seconds
         return self.prefill(plan).seconds + new
+
+    def uncoded(self) -> Task:
+        """The same with all weights on the disks as they are in memory."""
+        devices = tuple(structs.replace(device, decoding=None) for device in self.profile.devices)
+        return replace(self, profile=structs.replace(self.profile, devices=devices), _costs={})
 
     def shortened(self, layers: int) -> Task:
         """The same with so few layers; where some attend to an encoder, half of them do."""

@@ -29,6 +29,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.free_memory import free_bytes
 from split_model.hub import identity
 from split_model.offload.form import Decoding
+from split_model.offload.pieces import codable
 from split_model.offload.store import UNITS
 
 VERSION: Final = 5
@@ -103,7 +104,7 @@ def kept_or_measured(
         with suppress(ValueError, OSError):
             return device(_read(each))
     seconds = measured_seconds(checkpoint, getattr(torch, dtype_name), quick, progress)
-    decoding = measured_decoding(checkpoint) if dtype_name == "bfloat16" else None
+    decoding = measured_decoding(checkpoint, dtype_name) if codable(checkpoint.spec, dtype_name) else None
     found = KeptProfile(of(quick), seconds, measured_beside(), _measured_read(), decoding)
     try:
         write_whole(found.of.path, msgspec.json.encode(found))

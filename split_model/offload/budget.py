@@ -7,11 +7,11 @@ that is longer: so as few bytes as can be are read, and those evenly between wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from split_model.offload.layout import Cut, unit_matrices
-from split_model.offload.pieces import SCRATCH_BYTES
+from split_model.offload.pieces import SCRATCH_BYTES, codable, most_share
 from split_model.offload.units import HALVES, Half, Unit, spread
 from split_model.slices import DTYPE_BYTES, slice_parts, whole
 from split_model.spec import ModelSpec
@@ -44,11 +44,13 @@ class Residence:
         streamed: in the order of use; () where all stays.
         ring_bytes: of the buffers that it is read into.
         needed: bytes of everything together.
+        decodes: whether there is room to decode what lies coded on the disk.
     """
 
     streamed: tuple[Unit, ...]
     ring_bytes: int
     needed: int
+    decodes: bool = False
 
 
 def residence(
@@ -76,8 +78,6 @@ def residence(
     fixed = everything + max(kept + passing, *(_largest_matrix(half, dtype) for half in halves))
     if fixed <= budget:
         return Residence((), 0, fixed)
-    # bfloat16 may lie coded on the disk.
-    needed = fixed + (SCRATCH_BYTES if dtype == "bfloat16" else 0)
     readers, last = spec.reader_layers, spec.reader_layers + spec.num_layers
     own = _Layers.of(spec, range(readers + first_layer, last), dtype)
     tries: list[tuple[_Layers, _Layers | None]] = [(own, None)]
@@ -85,13 +85,31 @@ def residence(
         # An encoder is used once a text, its decoder once a token: of that only what the other is too little for.
         reader = _Layers.of(spec, range(readers), dtype)
         tries = [(reader, None), (own, reader)]
+    plain, smallest = _first(tries, fixed, budget)
+    if plain is None:
+        raise BudgetTooSmall(smallest, budget)
+    if codable(spec, dtype):
+        # Coded it has fewer bytes, and there is less room for what stays.
+        coded, _ = _first(tries, fixed + SCRATCH_BYTES, budget)
+        share = most_share(dtype == "float32")
+        if coded is not None and share * _read(spec, coded, dtype) < _read(spec, plain, dtype):
+            return replace(coded, decodes=True)
+    return plain
+
+
+def _first(tries: Sequence[tuple[_Layers, _Layers | None]], fixed: int, budget: int) -> tuple[Residence | None, int]:
+    """What the first of them that is enough gives, and the least bytes that any needs."""
     smallest = fixed
     for layers, beside in tries:
-        best, least = _fewest_read(layers, beside, needed, budget)
+        best, least = _fewest_read(layers, beside, fixed, budget)
         smallest = min(smallest, least)
         if best is not None:
-            return best
-    raise BudgetTooSmall(smallest, budget)
+            return best, smallest
+    return None, smallest
+
+
+def _read(spec: ModelSpec, stays: Residence, dtype: str) -> int:
+    return sum(_sizes(spec, unit, dtype).read for unit in stays.streamed)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,11 @@ from split_model.offload.layout import ALIGNMENT, UnitMatrix
 
 def aligned(nbytes: int) -> torch.Tensor:
     """uint8 [nbytes], beginning at a multiple of `ALIGNMENT`. Pages are taken as they are written."""
-    whole = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8)
+    return first_aligned(torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8), nbytes)
+
+
+def first_aligned(whole: torch.Tensor, nbytes: int) -> torch.Tensor:
+    """The first so many bytes of memory, uint8, that begin so; it has `ALIGNMENT` more."""
     skipped = -whole.data_ptr() % ALIGNMENT
     return whole[skipped : skipped + nbytes]
 

@@ -15,24 +15,26 @@ Signs and mantissas of weights are noise; nearly all exponents of a matrix are a
 A *piece* is a checksum and its blocks. All is little-endian. The checksum is the sum of the 64-bit words behind it, of
 the n-th page of them times 2 n + 1, XOR a constant XOR the piece's *place*, a number that no other piece has: so pages
 and pieces that a disk has swapped are told, too.
-Decoding is some fifty operations of NumPy on a whole block, which let go of the interpreter.
+Decoding is some fifty operations of NumPy on a whole block, which let go of the interpreter. float32 numbers that are
+bfloat16 ones, their lower halves zeros, are coded as these, and widened behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint16]
+Wide = NDArray[np.uint32]
 
 BLOCK_WORDS: Final = 1 << 19
 """With fewer, calling NumPy takes longer than computing; with more, they are not in the CPU's caches."""
 
-STEP_WORDS: Final = 2048
-"""A block has a multiple of so many: a page of a file, so nothing of a unit has to be cut otherwise."""
+STEP_WORDS: Final = 1024
+"""A block has a multiple of so many: a page of float32 numbers, so nothing of a unit has to be cut otherwise."""
 
 _RUNS: Final = 16
 _OF_ARRAY: Final = 5
@@ -65,11 +67,37 @@ def decode(piece: NDArray[np.uint8], words: Words, between: Words, place: int) -
     Raises Damaged, with anything in `words`, for whatever was not made by `encode` of n words for that place, as far as
     the checksum tells.
     """
+    _decode(piece, len(words), place, lambda view, begin, end: _decoded(view, words[begin:end], between))
+
+
+def decode_wide(piece: NDArray[np.uint8], wide: Wide, block: Words, between: Words, place: int) -> None:
+    """The same as the bits of float32 numbers, into `wide` [n]. block [BLOCK_WORDS], between: are written over."""
+
+    def decoded(view: NDArray[np.uint8], begin: int, end: int) -> int:
+        words, found = block[: end - begin], wide[begin:end]
+        used = _decoded(view, words, between)
+        found[:] = words
+        np.left_shift(found, 16, out=found)
+        return used
+
+    _decode(piece, len(wide), place, decoded)
+
+
+def narrowed(wide: Wide) -> Words | None:
+    """The words of which `decode_wide` makes these; None where there are none."""
+    halves = wide.view("<u2")
+    return None if halves[0::2].any() else np.ascontiguousarray(halves[1::2])
+
+
+def _decode(
+    piece: NDArray[np.uint8], count: int, place: int, decoded: Callable[[NDArray[np.uint8], int, int], int]
+) -> None:
+    """decoded: makes the words from one place to another, of what a piece has from there on, and says what it used."""
     view = piece[_SUM_BYTES : len(piece) // 8 * 8]
     if len(piece) < _SUM_BYTES or len(piece) % 8 or _checksum(view, place) != piece[:_SUM_BYTES].tobytes():
         raise Damaged("the checksum of coded weights is wrong")
-    for begin, end in _spans(len(words)):
-        view = view[_decoded(view, words[begin:end], between) :]
+    for begin, end in _spans(count):
+        view = view[decoded(view, begin, end) :]
     if view.any():
         raise Damaged("there is more than the coded weights")
 

@@ -8,20 +8,23 @@ from queue import SimpleQueue
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from split_model.offload.buffers import aligned
-from split_model.offload.coding import BLOCK_WORDS, decode
-from split_model.offload.pieces import MOST_CODED_BYTES, Piece
+from split_model.offload.coding import BLOCK_WORDS, decode, decode_wide
+from split_model.offload.pieces import CODED_FROM_BYTES, Piece, most_share
 
 
 class Decoder:
     """Piece by piece, in order: one is decoded while the next is read. All of it takes `SCRATCH_BYTES`."""
 
-    def __init__(self) -> None:
+    def __init__(self, widens: bool = False) -> None:
+        """widens: whether what is coded is bfloat16 and becomes float32."""
         self._free: SimpleQueue[memoryview] = SimpleQueue()
         for _ in range(2):
-            self._free.put(aligned(MOST_CODED_BYTES).numpy().data)
+            self._free.put(aligned(int(CODED_FROM_BYTES * most_share(widens))).numpy().data)
         self._between = np.empty(BLOCK_WORDS // 2, "<u2")
+        self._block = np.empty(BLOCK_WORDS, "<u2") if widens else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
     def room(self) -> memoryview:
@@ -42,14 +45,19 @@ class Decoder:
             began = perf_counter()
             damage: Exception | None = None
             try:
-                coded = np.frombuffer(room[: piece.length], np.uint8)
-                decode(coded, np.frombuffer(into, "<u2"), self._between, piece.place)
+                self._decode(np.frombuffer(room[: piece.length], np.uint8), into, piece.place)
             except Exception as error:  # Whoever uses the unit has it.
                 damage = error
             self._free.put(room)
             done(perf_counter() - began, damage)
 
         self._thread.submit(run)
+
+    def _decode(self, coded: NDArray[np.uint8], into: memoryview, place: int) -> None:
+        if self._block is None:
+            decode(coded, np.frombuffer(into, "<u2"), self._between, place)
+        else:
+            decode_wide(coded, np.frombuffer(into, "<u4"), self._block, self._between, place)
 
     def then(self, call: Callable[[], object]) -> None:
         """Calls it, on the decoder's thread, when all pieces so far are decoded."""

@@ -10,12 +10,13 @@ from split_model.matrix import Matrix
 class LentMatrix(Matrix):
     """As `Matrix`, its weight in memory that belongs to a loader. Only its bias stays."""
 
-    def __init__(self, name: str, shape: tuple[int, int], bias: torch.Tensor | None) -> None:
-        """name: of what it is a part, for whoever uses it when it is not there. shape: [out, in]."""
+    def __init__(self, name: str, shape: tuple[int, int], bias: torch.Tensor | None, device: torch.device) -> None:
+        """name: of what it is a part, for whoever uses it when it is not there. shape: [out, in]. device: of what is
+        lent."""
         self.bias = bias
         self.nbytes = 0 if bias is None else bias.nbytes
         """Bytes of what stays."""
-        self.device = torch.device("cpu") if bias is None else bias.device
+        self.device = device
         self._name, self._shape = name, shape
         self._now: Matrix | None = None
 

@@ -22,8 +22,9 @@ from typing import Final
 import torch
 
 from split_model.checkpoint import Checkpoint
-from split_model.offload.buffers import aligned, view_of
+from split_model.offload.buffers import view_of
 from split_model.offload.errors import DiskSilent
+from split_model.offload.landing import Landing
 from split_model.offload.layout import Cut
 from split_model.offload.lent import LentMatrix
 from split_model.offload.load_counts import LoadCounts
@@ -44,14 +45,21 @@ class Loader:
     """Of one stack, or one member's layers: one thread at a time uses its units; any may look at its counts."""
 
     def __init__(
-        self, store: UnitStore, units: Sequence[Unit], dtype: torch.dtype, ring_bytes: int, ahead: bool = True
+        self,
+        store: UnitStore,
+        units: Sequence[Unit],
+        dtype: torch.dtype,
+        ring_bytes: int,
+        ahead: bool = True,
+        device: torch.device | str = "cpu",
     ) -> None:
         """units: in the order of use, each once, none larger than the ring. ahead: whether they are read before they
-        are asked for; else who uses one waits for all of it."""
+        are asked for; else who uses one waits for all of it. device: where they are used."""
         self._store, self._dtype = store, dtype
-        self._memory = aligned(ring_bytes)
-        self._bytes = self._memory.numpy().data
-        self._reader = UnitReader(store)
+        self._device = torch.device(device)
+        self._landing = Landing(ring_bytes, self._device)
+        self._used = self._landing.used()
+        self._reader = UnitReader(store, self._landing, widens=dtype == torch.float32)
         self._slots = Slots(Ring(ring_bytes), units, ahead, self._again(units))
         self._lent: dict[Unit, list[LentMatrix]] = {}
         self._changed = threading.Condition()
@@ -69,17 +77,18 @@ class Loader:
         progress: Progress | None = None,
         ahead: bool = True,
         coded: bool = False,
+        device: torch.device | str = "cpu",
     ) -> Loader:
         """Repacks what was never read in this way, which is long for a large model, and begins to read.
 
-        coded: whether bfloat16 units lie in fewer bytes on the disk, see `coding`.
+        coded: whether units lie in fewer bytes on the disk, see `coding`, where they can. device: as of `Loader`.
 
         Raises BadCheckpoint, DiskFull, ReadFailed; ValueError unless each unit is there once and fits the ring.
         """
-        store = UnitStore(checkpoint, dtype, cut, coded=coded)
+        store = UnitStore(checkpoint, dtype, cut, device, coded=coded)
         _check(store, units, ring_bytes)
         store.make(units, progress)
-        return cls(store, units, dtype, ring_bytes, ahead)
+        return cls(store, units, dtype, ring_bytes, ahead, device)
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -101,7 +110,7 @@ class Loader:
         used; of a unit whose matrices were asked for before, only the new ones do."""
         shapes = [matrix.shape for matrix in self._store.matrices(unit)]
         self._lent[unit] = [
-            LentMatrix(f"the {unit.half} of layer {unit.layer}", shape, bias)
+            LentMatrix(f"the {unit.half} of layer {unit.layer}", shape, bias, self._device)
             for shape, bias in zip(shapes, biases, strict=True)
         ]
         return self._lent[unit]
@@ -136,6 +145,7 @@ class Loader:
             with self._changed:
                 for slot in self._slots.let_go(units):
                     self._take_back(slot)
+                self._used = self._landing.used()
                 self._changed.notify_all()
 
     def make(self, units: Sequence[Unit]) -> None:
@@ -162,7 +172,7 @@ class Loader:
             self._changed.notify_all()
         self._thread.join(CLOSE_WITHIN_S)
         if not self._thread.is_alive():
-            self._memory, self._bytes = torch.empty(0, dtype=torch.uint8), memoryview(b"")
+            self._landing.close()
 
     def _again(self, units: Sequence[Unit]) -> int:
         """The first that is a decoder's; 0 where there is none, or all are."""
@@ -191,16 +201,18 @@ class Loader:
                 raise slot.error
             first = self._slots.take(slot)
         if first:
+            self._landing.use(slot.ready)
             for lent, stored, start in zip(
                 self._lent.get(unit, ()), self._store.matrices(unit), slot.starts, strict=False
             ):
-                lent.lend(view_of(self._memory, start, stored, self._dtype))
+                lent.lend(view_of(self._landing.memory, start, stored, self._dtype))
         return slot
 
     def _give_back(self, slot: Slot) -> None:
         with self._changed:
             if self._slots.give_back(slot):
                 self._take_back(slot)
+                self._used = self._landing.used()
                 self._changed.notify_all()
 
     def _take_back(self, slot: Slot) -> None:
@@ -222,6 +234,7 @@ class Loader:
             while not self._reader.closed.is_set():
                 slot = self._slots.begin(self._rooms)
                 if slot is not None:
+                    slot.behind = self._used
                     return slot
                 self._changed.wait()
             return None
@@ -231,11 +244,12 @@ class Loader:
 
     def _fill(self, slot: Slot) -> None:
         def filled(error: Exception | None) -> None:
+            slot.ready = self._landing.ready()
             with self._changed:
                 self._slots.filled(slot, error)
                 self._changed.notify_all()
 
-        self._reader.fill(slot.unit, slot.starts, self._bytes, lambda: not slot.dropped, filled)
+        self._reader.fill(slot, filled)
 
 
 def _check(store: UnitStore, units: Sequence[Unit], ring_bytes: int) -> None:

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from split_model.offload.coding import BLOCK_WORDS, encode
+from split_model.offload.coding import BLOCK_WORDS, encode, narrowed
 from split_model.offload.layout import ALIGNMENT, UnitMatrix, padded
+from split_model.spec import ModelSpec
 
 PIECE_BYTES: Final = 8 << 20
 """Of one read; with larger ones nothing is gained, and one that is no longer wanted is waited for."""
@@ -29,11 +30,25 @@ MOST_CODED_BYTES: Final = int(CODED_FROM_BYTES * MOST_SHARE)
 MOST_CODED_PIECES: Final = 400
 """Of a unit: their lengths stand in its file's head. A unit of more, which is over 1.6 GB, stays plain."""
 
+MOST_NARROW_SHARE: Final = 0.5
+"""The share of bfloat16 numbers that are float32 in memory."""
+
 FORM: Final = "coded 2"
 """What the head of a file of coded pieces says; pieces that are read otherwise have another word."""
 
 SCRATCH_BYTES: Final = 2 * (MOST_CODED_BYTES + ALIGNMENT) + BLOCK_WORDS
-"""What decoding takes of memory beside the ring: the piece that is read, the one that is decoded, and half a block."""
+"""What decoding takes of memory beside the ring: the piece that is read, the one that is decoded, and half a block.
+Where numbers become wider the pieces are shorter, and there is another block."""
+
+
+def codable(spec: ModelSpec, dtype: str) -> bool:
+    """Whether weights can lie in fewer bytes on the disk than in memory: those of checkpoints in bfloat16."""
+    return dtype == "bfloat16" or (dtype == "float32" and spec.dtype == "bfloat16")
+
+
+def most_share(narrow: bool) -> float:
+    """Of a coded piece's bytes in memory, how many it has at most. narrow: these are float32 and were bfloat16."""
+    return MOST_NARROW_SHARE if narrow else MOST_SHARE
 
 
 @dataclass(frozen=True)
@@ -71,13 +86,14 @@ def places(file: int) -> Iterator[int]:
     return (file ^ number for number in count())
 
 
-def coded(matrices: Sequence[UnitMatrix], lengths: Any, file: int) -> list[Piece] | None:
-    """All of a unit whose form is coded; None where its pieces cannot have these lengths. file: as of `places`."""
+def coded(matrices: Sequence[UnitMatrix], lengths: Any, file: int, narrow: bool) -> list[Piece] | None:
+    """All of a unit whose form is coded; None where its pieces cannot have these lengths. file: as of `places`;
+    narrow: see `most_share`."""
     spans = coded_spans(matrices)
     if not isinstance(lengths, list) or len(lengths) != len(spans) or not all(type(each) is int for each in lengths):
         return None
     for length, (_, _, size) in zip(lengths, spans, strict=True):
-        if (length != size and not 0 < length <= size // 4 * 3) or length % ALIGNMENT:
+        if (length != size and not 0 < length <= int(size * most_share(narrow))) or length % ALIGNMENT:
             return None
     return _placed(spans, lengths, file)
 
@@ -100,29 +116,33 @@ def file_windows(matrices: Sequence[UnitMatrix], pieces: Sequence[Piece], window
         yield end - length, length
 
 
-def coded_pieces(parts: Iterable[memoryview], room: int, place: Iterator[int]) -> Iterator[bytes]:
+def coded_pieces(parts: Iterable[memoryview], room: int, place: Iterator[int], narrow: bool) -> Iterator[bytes]:
     """The pieces of a matrix as they go to the file.
 
-    parts: its bytes in memory; room: see `UnitMatrix`; place: what `places` goes on with.
+    parts: its bytes in memory; room: see `UnitMatrix`; place: what `places` goes on with; narrow: see `most_share`.
     """
     waiting, left = bytearray(), room
     for part in parts:
         for begin in range(0, len(part), CODED_FROM_BYTES):
             waiting += part[begin : begin + CODED_FROM_BYTES]
             while len(waiting) >= CODED_FROM_BYTES:
-                yield _shortest(waiting[:CODED_FROM_BYTES], next(place))
+                yield _shortest(waiting[:CODED_FROM_BYTES], next(place), narrow)
                 del waiting[:CODED_FROM_BYTES]
                 left -= CODED_FROM_BYTES
     if left:
         # Words that are like the others: their exponents are no escapes.
-        fill = bytes(waiting[-2:])
-        yield _shortest(waiting + fill * ((left - len(waiting)) // len(fill)), next(place))
+        fill = bytes(waiting[-4:] if narrow else waiting[-2:])
+        yield _shortest(waiting + fill * ((left - len(waiting)) // len(fill)), next(place), narrow)
 
 
-def _shortest(memory: bytearray, place: int) -> bytes:
-    found = encode(np.frombuffer(bytes(memory), "<u2"), place)
+def _shortest(memory: bytearray, place: int, narrow: bool) -> bytes:
+    plain = bytes(memory)
+    words = narrowed(np.frombuffer(plain, "<u4")) if narrow else np.frombuffer(plain, "<u2")
+    if words is None:
+        return plain
+    found = encode(words, place)
     length = padded(len(found))
-    return found.ljust(length, b"\0") if length <= len(memory) // 4 * 3 else bytes(memory)
+    return found.ljust(length, b"\0") if length <= int(len(plain) * most_share(narrow)) else plain
 
 
 def _spans(matrices: Sequence[UnitMatrix], most: int) -> Iterator[tuple[int, int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from split_model.offload.ring import Ring
 from split_model.offload.units import Unit
@@ -21,6 +21,7 @@ class Slot:
         users: how many use it now.
         taken: whether it has been used.
         dropped: whether nobody will use it.
+        behind, ready: marks of the device that it is for: when its buffers are free, and when what was read is in them.
     """
 
     unit: Unit
@@ -30,6 +31,8 @@ class Slot:
     users: int = 0
     taken: bool = False
     dropped: bool = False
+    behind: Any = None
+    ready: Any = None
 
 
 class Slots:

@@ -25,7 +25,7 @@ from split_model.offload.disk_calls import drop_cached, has_direct, open_past_ca
 from split_model.offload.errors import DiskFull, ReadFailed
 from split_model.offload.folders import Hold, make_room, making
 from split_model.offload.layout import ALIGNMENT, Cut, UnitMatrix, unit_matrices
-from split_model.offload.pieces import FORM, MOST_CODED_PIECES, Piece, coded_spans
+from split_model.offload.pieces import FORM, MOST_CODED_PIECES, Piece, codable, coded_spans
 from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, sound_pieces, write
 from split_model.offload.units import Unit
 
@@ -52,7 +52,7 @@ class UnitStore:
     """Units of one checkpoint, dtype and cut, in one form. `make` on any thread, reading on one.
 
     Attributes:
-        coded: whether files have fewer bytes than memory, see `coding`; only bfloat16's can.
+        coded: whether files have fewer bytes than memory, see `coding`, as far as they can.
         direct: whether reads go past the page cache; where the file system refuses, what was read is dropped from it.
     """
 
@@ -66,7 +66,7 @@ class UnitStore:
         coded: bool = False,
     ) -> None:
         """folder: where the files are, `~/.cache/trilby/units` where nothing is said."""
-        self.coded = coded and dtype == torch.bfloat16
+        self.coded = coded and codable(checkpoint.spec, str(dtype).removeprefix("torch."))
         self.direct = has_direct()
         self._checkpoint, self._dtype, self._cut = checkpoint, dtype, cut
         self._turned = lies_turned(dtype, device)
@@ -235,7 +235,7 @@ class UnitStore:
         except OSError:
             return False
         try:
-            pieces = sound_pieces(descriptor, of.said, of.matrices, of.in_code)
+            pieces = sound_pieces(descriptor, of.said, of.matrices, of.in_code, self._dtype == torch.float32)
         except OSError:
             return False
         finally:

@@ -58,9 +58,10 @@ def file_bytes(matrices: Sequence[UnitMatrix]) -> int:
 
 
 def sound_pieces(
-    descriptor: int, wanted: dict[str, Any], matrices: Sequence[UnitMatrix], in_code: bool
+    descriptor: int, wanted: dict[str, Any], matrices: Sequence[UnitMatrix], in_code: bool, narrow: bool
 ) -> list[Piece] | None:
-    """What an open file has, where it is the wanted one, and whole; else None. Raises OSError."""
+    """What an open file has, where it is the wanted one, and whole; else None. narrow: see `most_share`. Raises
+    OSError."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         return None
@@ -69,7 +70,7 @@ def sound_pieces(
     except (ValueError, RecursionError):
         return None
     lengths = said.get("pieces") if isinstance(said, dict) else None
-    pieces = coded(matrices, lengths, _number(wanted)) if in_code else plain(matrices)
+    pieces = coded(matrices, lengths, _number(wanted), narrow) if in_code else plain(matrices)
     if pieces is None or found.st_size != HEAD_BYTES + sum(each.length for each in pieces):
         return None
     more = {"pieces": lengths} if in_code else {}
@@ -90,7 +91,7 @@ def write(
 
     Raises DiskFull, BadCheckpoint, OSError.
     """
-    size, done = file_bytes(matrices), 0
+    size, done, narrow = file_bytes(matrices), 0, dtype == torch.float32
 
     def told(more: int) -> None:
         nonlocal done
@@ -105,7 +106,8 @@ def write(
         for matrix in matrices:
             os.lseek(descriptor, at, os.SEEK_SET)
             if in_code:
-                for coded_piece in coded_pieces(_pieces(checkpoint, matrix, dtype), matrix.room, place):
+                pieces_of_it = coded_pieces(_pieces(checkpoint, matrix, dtype), matrix.room, place, narrow)
+                for coded_piece in pieces_of_it:
                     _write_all(descriptor, memoryview(coded_piece))
                     told(len(coded_piece))
                     lengths.append(len(coded_piece))
@@ -117,7 +119,7 @@ def write(
                 at += matrix.room
         os.ftruncate(descriptor, at)
         os.fsync(descriptor)
-        pieces = coded(matrices, lengths, _number(wanted)) if in_code else plain(matrices)
+        pieces = coded(matrices, lengths, _number(wanted), narrow) if in_code else plain(matrices)
         assert pieces is not None
         more = {"pieces": lengths} if in_code else {}
         said = json.dumps(wanted | more | {"hash": _hashed(descriptor, matrices, pieces)}).encode()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from time import monotonic, perf_counter
 
 from split_model.offload.coding import Damaged
 from split_model.offload.decoder import Decoder
 from split_model.offload.errors import LoaderClosed, ReadFailed
+from split_model.offload.landing import Landing
 from split_model.offload.load_counts import LoadCounts
 from split_model.offload.pieces import SCRATCH_BYTES, Piece
+from split_model.offload.slots import Slot
 from split_model.offload.store import UnitStore
 from split_model.offload.units import Unit
 
@@ -28,43 +31,47 @@ class UnitReader:
         nbytes: that it takes besides.
     """
 
-    def __init__(self, store: UnitStore) -> None:
+    def __init__(self, store: UnitStore, landing: Landing, widens: bool = False) -> None:
+        """landing: of all units. widens: see `Decoder`."""
         self.closed = threading.Event()
         self.alive_at = monotonic()
         self.counts = LoadCounts()
-        self._store = store
-        self._decoder = Decoder() if store.coded else None
+        self._store, self._landing = store, landing
+        self._decoder = Decoder(widens) if store.coded else None
         self.nbytes = SCRATCH_BYTES if self._decoder is not None else 0
         self._damaged: list[Unit] = []
         self._counting = threading.Lock()
 
-    def fill(
-        self, unit: Unit, starts: Sequence[int], memory: memoryview, wanted: Callable[[], bool], filled: Filled
-    ) -> None:
-        """Reads a unit; its file is made anew where it is missing or unsound.
-
-        starts: of its matrices in `memory`. wanted: whether it still is, asked before each piece.
-        """
+    def fill(self, slot: Slot, filled: Filled) -> None:
+        """Reads a slot's unit, as long as somebody will use it; its file is made anew where it is missing or
+        unsound."""
+        unit = slot.unit
         self.alive_at = monotonic()
         while self._damaged:
             self._store.discard(self._damaged.pop())
         failed: list[Exception] = []
         try:
             for piece in self._store.pieces(unit, self._is_alive):
-                if self.closed.is_set() or not wanted():
+                if self.closed.is_set() or slot.dropped:
                     break
-                start = starts[piece.matrix] + piece.start
-                into = memory[start : start + piece.size]
-                if piece.coded:
-                    self._read_coded(unit, piece, into, failed)
-                else:
-                    self._read(unit, piece.at, into)
+                start = slot.starts[piece.matrix] + piece.start
+                into, buffer = self._landing.room(start, piece.size)
+                landed = partial(self._landing.landed, buffer, start, piece.size, slot.behind)
+                try:
+                    self._read_piece(unit, piece, into, failed, landed)
+                except BaseException:
+                    self._landing.failed(buffer)
+                    raise
         except Exception as caught:  # Whoever uses the unit has it.
             failed.append(caught)
+        self._then(lambda: filled(failed[0] if failed else None))
+
+    def _then(self, call: Callable[[], object]) -> None:
+        """Behind all pieces so far."""
         if self._decoder is None:
-            filled(failed[0] if failed else None)
+            call()
         else:
-            self._decoder.then(lambda: filled(failed[0] if failed else None))
+            self._decoder.then(call)
 
     def check_open(self, done: int = 0, of: int = 0) -> None:
         """Raises LoaderClosed, for whoever makes files or waits to."""
@@ -81,7 +88,18 @@ class UnitReader:
         self.check_open()
         self.alive_at = monotonic()
 
-    def _read_coded(self, unit: Unit, piece: Piece, into: memoryview, failed: list[Exception]) -> None:
+    def _read_piece(
+        self, unit: Unit, piece: Piece, into: memoryview, failed: list[Exception], landed: Callable[[], object]
+    ) -> None:
+        if piece.coded:
+            self._read_coded(unit, piece, into, failed, landed)
+        else:
+            self._read(unit, piece.at, into)
+            self._then(landed)
+
+    def _read_coded(
+        self, unit: Unit, piece: Piece, into: memoryview, failed: list[Exception], landed: Callable[[], object]
+    ) -> None:
         assert self._decoder is not None
         room = self._decoder.room()
         try:
@@ -97,6 +115,7 @@ class UnitReader:
             if damage is not None:
                 what = "is damaged" if isinstance(damage, Damaged) else "cannot be decoded"
                 failed.append(ReadFailed(unit, self._store.path(unit), f"it {what}: {damage}"))
+            landed()
 
         self._decoder.decode(room, piece, into, decoded)
 

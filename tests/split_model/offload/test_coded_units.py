@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from streamed_units import loading, units_of
 from tiny_models import build_tiny
 
@@ -55,6 +56,37 @@ def test_a_coded_stack_is_bit_equal(
         assert torch.equal(run(stack_of(checkpoint, loader)), wanted)
     sizes = sorted(path.stat().st_size for path in cache.glob("*/*-mlp-*.unit"))
     assert len(sizes) == 8 and max(sizes[:4]) < 0.85 * min(sizes[4:])
+
+
+def as_published(folder: Path, narrow: bool = True) -> Checkpoint:
+    """A tiny checkpoint in bfloat16, or one whose config says so and is wrong."""
+    build_tiny("llama", folder, hidden_size=128, intermediate_size=352)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+    tensors = load_file(folder / "model.safetensors")
+    if narrow:
+        save_file({name: each.bfloat16() for name, each in tensors.items()}, folder / "model.safetensors")
+    return Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_what_was_bfloat16_is_read_as_that_and_widened(
+    narrow: bool, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model in bfloat16 that computes in float32 has the same weights, from less than half of the bytes. Where the
+    config is wrong and numbers have more digits they stay as they are."""
+    monkeypatch.setattr(pieces_module, "CODED_FROM_BYTES", 1 << 16)
+    checkpoint = as_published(tmp_path / "model", narrow)
+    hidden = torch.randn(5, checkpoint.spec.hidden_size, generator=torch.Generator().manual_seed(1))
+    found = []
+    for coded in (False, True):
+        with loading(checkpoint, UNITS, torch.float32, 1.5, coded=coded) as loader:
+            stack = Stack.load(checkpoint, whole(checkpoint.spec), torch.float32, loader=loader)
+            found += [stack.forward(hidden, [Span(stack.new_cache(5), 5)]) for _ in range(2)]
+            assert (loader.counts.decoding_s > 0) is (coded and narrow)
+    assert all(torch.equal(each, found[0]) for each in found[1:])
+    sizes = sorted(path.stat().st_size for path in cache.glob("*/*-mlp-*.unit"))
+    assert len(sizes) == 8 and (max(sizes[:4]) < 0.45 * min(sizes[4:])) is narrow
 
 
 def test_only_bfloat16_is_coded(checkpoint: Checkpoint) -> None:

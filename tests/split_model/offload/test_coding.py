@@ -97,7 +97,7 @@ def test_a_piece_that_was_lost_is_no_zeros(count: int) -> None:
 @given(st.integers(0, 6), st.integers(0, 6))
 def test_pages_that_were_swapped_are_told(one: int, other: int) -> None:
     """A disk that writes a page where another should be loses no bytes."""
-    words = normal(10 * STEP_WORDS)
+    words = normal(20 * STEP_WORDS)
     piece = encode(words, PLACE)
     pages = [piece[begin : begin + 4096] for begin in range(0, len(piece), 4096)]
     pages[one], pages[other] = pages[other], pages[one]

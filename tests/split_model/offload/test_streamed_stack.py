@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from elsewhere import elsewhere
 from encoder_decoder import EncoderDecoder
+from stand_in import watched
 from streamed_units import loading, units_of
 from tiny_models import READER_NAMES, TINY_NAMES, TRANSLATOR_NAMES, build_tiny
 
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.encoder import whole_texts
+from split_model.offload import pieces as pieces_module
 from split_model.offload.layout import Cut
 from split_model.offload.units import Unit
 from split_model.reference import Reference
@@ -119,6 +122,31 @@ def test_tokens_are_transformers(name: str, tmp_path: Path) -> None:
         stack = Stack.load(checkpoint, whole(spec), torch.float32, loader=loader)
         head = Head.load(checkpoint, spec, torch.float32, embedding)
         assert Reference(embedding, stack, head).generate(prompt.tolist(), 24) == wanted
+
+
+@elsewhere
+@pytest.mark.parametrize("coded", [False, True])
+def test_another_device_is_given_units_beside_what_it_computes(
+    coded: bool, device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a ring there, and a few buffers here: to the last bit what is computed where all stays, in passes that
+    follow one another at once. Nothing but weights goes there meanwhile, and nothing comes back."""
+    monkeypatch.setattr(pieces_module, "CODED_FROM_BYTES", 1 << 14)
+    dtype = torch.bfloat16
+    checkpoint = Checkpoint.open(build_tiny("llama", tmp_path / "model", hidden_size=128, intermediate_size=352))
+    held = whole(checkpoint.spec)
+    hidden = rows(5, checkpoint.spec.hidden_size, dtype).to(device)
+    resident = Stack.load(checkpoint, held, dtype, device)
+    wanted = resident.forward(hidden, [Span(resident.new_cache(5), 5)])
+    with loading(checkpoint, units_of(held.num_layers), dtype, 1.5, coded=coded, device=device) as loader:
+        streamed = Stack.load(checkpoint, held, dtype, device, loader=loader)
+        found = []
+        with watched() as seen:
+            for _ in range(4):
+                found.append(streamed.forward(hidden, [Span(streamed.new_cache(5), 5)]))
+        assert not seen.to_host and all(len(each) == 1 for each in seen.to_device if each)
+        assert all(torch.equal(each.cpu(), wanted.cpu()) for each in found)
+        assert (loader.counts.decoding_s > 0) is coded
 
 
 def test_a_half_is_let_go_of_while_it_serves(tiny: Path) -> None:
