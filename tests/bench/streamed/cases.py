@@ -188,12 +188,15 @@ def planned(quick: bool = False) -> list[Cell]:
     cells = row("70b", "over", one, [*STREAMING, "no-prefetch"]) + row("70b", "over", many, STREAMING)
     if quick:
         return cells + row("70b", "S3", one, STREAMING) + row("70b", "S3", many, STREAMING)
+    for sessions in (one, many):
+        cells += row("70b", "over", sessions, ["lime-coded"])
     cells += row("70b", "over", one, ["edgeshard-offloaded", *RESIDENT, "one-unit-rings"])
     cells += row("70b", "over", many, ["lime", "offloaded"], vary=True, new=VARIED_NEW)
-    cells += row("70b", "S3", one, STREAMING) + row("70b", "S3", many, STREAMING) + row("70b", "over", one, ALONE)
+    cells += row("70b", "S3", one, STREAMING) + row("70b", "S3", many, [*STREAMING, "lime-coded"])
+    cells += row("70b", "over", one, ALONE)
     for repeat in (1, 2):
         for sessions in (one, many):
-            cells += row("70b", "over", sessions, STREAMING, repeat=repeat)
+            cells += row("70b", "over", sessions, [*STREAMING, "lime-coded"], repeat=repeat)
     cells += row("70b", "over", many, ["edgeshard-offloaded"])
     for room in ROOMS:
         cells += row("70b", "S1", one, ["lime", "lime-reserved", "offloaded"], room=room)

@@ -44,10 +44,10 @@ MB_S_OF_MBIT = 4.6 / 100
 
 
 def checkpoint_of(name: str, folder: Path) -> Path:
-    """A random model of this shape, the same every time."""
+    """A random model of this shape, the same every time, in bfloat16, as checkpoints are published."""
     import transformers
 
-    path = folder / name
+    path = folder / f"{name}-bfloat16"
     if not (path / "model.safetensors").is_file():
         config = transformers.LlamaConfig(**MODELS[name].config)
         with torch.random.fork_rng():
@@ -57,7 +57,7 @@ def checkpoint_of(name: str, folder: Path) -> Path:
             for weight in model.parameters():
                 if weight.dim() == 2:
                     weight.data.mul_(3.0)
-            model.save_pretrained(path)
+            model.bfloat16().save_pretrained(path)
     return path
 
 

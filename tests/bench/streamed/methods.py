@@ -44,11 +44,17 @@ def without_transfers(task: Task) -> GroupPlan:
     return replace(plan_lime(task), transfers=())
 
 
+def plain(planner: Callable[[Task], GroupPlan]) -> Callable[[Task], GroupPlan]:
+    """The same, of weights that lie on the disks as they do in memory."""
+    return lambda task: planner(task.uncoded())
+
+
 METHODS: Mapping[str, Method] = {
-    "lime": Method("Trilby, lime", plan_lime, ours=True),
-    "one-unit-rings": Method("lime, rings of one unit", with_one_unit_rings, ours=True),
-    "no-transfers": Method("lime, no transfer of keys and values", without_transfers, ours=True),
-    "lime-reserved": Method("lime, no planner", plan_reserved, ours=True),
+    "lime": Method("Trilby, lime", plain(plan_lime), ours=True),
+    "lime-coded": Method("the same, weights coded", plan_lime, ours=True),
+    "one-unit-rings": Method("lime, rings of one unit", plain(with_one_unit_rings), ours=True),
+    "no-transfers": Method("lime, no transfer of keys and values", plain(without_transfers), ours=True),
+    "lime-reserved": Method("lime, no planner", plain(plan_reserved), ours=True),
     "offloaded": Method("pipeline + offloading", plan_pipeline_offloaded),
     "no-prefetch": Method("the same without prefetch", lambda task: plan_pipeline_offloaded(task, prefetch=False)),
     "edgeshard-offloaded": Method("EdgeShard + offloading", plan_edgeshard_offloaded),

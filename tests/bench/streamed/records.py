@@ -77,8 +77,19 @@ def cell_of(record: Record) -> Cell:
 START_S = 75.0
 """To begin a setting's processes and measure its devices."""
 
-CELL_S = {"edgeshard-offloaded": 110.0, "accelerate": 240.0, "llama.cpp": 240.0, "edgeshard": 25.0, "galaxy": 25.0}
-OTHER_CELL_S = 75.0
+CELL_S = {
+    "edgeshard-offloaded": 130.0,
+    "offloaded": 50.0,
+    "no-prefetch": 55.0,
+    "llama.cpp": 240.0,
+    "accelerate": 30.0,
+    "edgeshard": 15.0,
+    "galaxy": 15.0,
+    "pipeline": 15.0,
+}
+"""As they were measured, but for llama.cpp."""
+
+OTHER_CELL_S = 70.0
 
 
 def predicted_s(cells: Sequence[Cell], records: Records) -> float:
