@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from group_plans import OPT_1_3B, TINY, TINY_CAUSAL, formula, layer_of, profile
+from groups import LENDING, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.pieces import cache_bytes, weight_bytes
 from device_agent.planning.forms import Lent, Sharded, Whole, as_run, kept_groups, weights_of
 from device_agent.planning.memory import held
 from device_agent.planning.plan import GroupPlan, Layer
+from device_agent.planning.shape import ModelShape
 from device_agent.planning.timeline import ForwardPass, predict
+from split_model.checkpoint import Checkpoint
 
+DEMO = Path(__file__).resolve().parents[3] / "models" / "demo"
 OPT = layer_of(OPT_1_3B, 2)
 SPEEDS, BYTES_S, RTT_S = (2e9, 1e9), 25e6, 1e-3
 
@@ -131,3 +138,14 @@ def test_lent_projections_and_columns_take_what_their_parts_take() -> None:
     assert found.sent[1] == (2 * rows * 2048 * 4, 2 * rows * 2048 * 4)
     last = predict(OPT, measured, plan(each, each), ForwardPass(rows, 0, 7)).sent[1]
     assert last == ((rows + 7) * 2048 * 4, 2 * 7 * 2048 * 4)  # Only the rows that are wanted go on.
+
+
+@pytest.mark.parametrize("form", [form for form in LENDING if form != "edgeformer"])
+def test_planned_bytes_are_those_that_members_hold(form: str) -> None:
+    """Weights, and keys and values, of every member, one of whom has nothing of its own."""
+    spec = Checkpoint.open(DEMO).spec
+    lent, names = plan_of(spec, form, ["a", "b", "c"], (1.0, 0.0, 1.0)), "abc"
+    found = held(ModelShape.of(spec, "float32"), lent, 10, 40)
+    for place, name in enumerate(names):
+        assert found[name].layers == weight_bytes(lent.layers, 0, place, spec, "float32")
+        assert found[name].cache == cache_bytes(lent.layers, place, spec, 40, 4)
