@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from device_agent.planning.block_allocation import BlockDevice, NoRoom, by_efficiency
+from device_agent.planning.edgeshard import layers_room
 from device_agent.planning.galaxy import plan_algorithm_1
 from device_agent.planning.plan import ByRows, GroupPlan, Sharded, Whole
-from device_agent.planning.ratios import even
+from device_agent.planning.ratios import by_speed, even
 from device_agent.planning.shares import handed_out
 from device_agent.planning.task import Task
 
@@ -39,6 +41,19 @@ def plan_pipeline(task: Task, shares: Sequence[float] | None = None) -> GroupPla
     counts = handed_out(task.shape.layers, shares or even(task))
     layers = tuple(Whole(member) for member, count in enumerate(counts) for _ in range(count))
     return task.fitting(GroupPlan("pipeline", task.members, task.portal, layers))
+
+
+def plan_by_efficiency(task: Task) -> GroupPlan:
+    """EdgeFormer's own allocation of blocks: in the order of f / s (Eq. 2), the longest run that fits; nothing lent."""
+    rooms = [layers_room(task, name, first=True) for name in task.members]
+    devices = [BlockDevice(room, speed, 1 / speed) for room, speed in zip(rooms, by_speed(task), strict=True)]
+    try:
+        runs = by_efficiency(task.shape.layers, devices)
+    except NoRoom:
+        runs = ((0, task.shape.layers),)  # It does not fit, and that says who lacks how much.
+    members = tuple(task.members[at] for at, _ in runs)
+    layers = tuple(Whole(number) for number, (_, count) in enumerate(runs) for _ in range(count))
+    return task.fitting(GroupPlan("edgeformer", members, task.portal, layers))
 
 
 def plan_local(task: Task, member: str | None = None) -> GroupPlan:

@@ -10,6 +10,7 @@ from group_plans import GPT2, TINY, TINY_CAUSAL, layer_of, profile, shape, task,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from device_agent.planning.baselines import plan_by_efficiency, plan_local
 from device_agent.planning.describe import description
 from device_agent.planning.edgeformer import lent_plan, plan_edgeformer
 from device_agent.planning.edgeshard import plan_edgeshard
@@ -93,6 +94,20 @@ def test_blocks_lie_as_edgeshards_programme_finds_them(asked: Task) -> None:
         return
     with suppress(DoesNotFit):  # Everybody keeps room for what the first layer's member has besides.
         assert asked.seconds(lent_plan(asked, LendingSearch(asked), nothing)) == pytest.approx(expected)
+
+
+def test_the_papers_blocks_prefer_a_small_slow_device() -> None:
+    """Highest speed per storage first: the fast device gets what is left, and the plan is slower than the exact one."""
+    of = layer_of(GPT2, 8)
+    whole = task(of, profile(of, [1e9, 1e9], 1e9), Work(40))
+    fast, small = whole.held(plan_local(whole))["a"], whole.held(plan_local(whole, "b"))["b"]
+    memory = [fast.total, small.total - 6 * small.layers // 8]  # b has room for two layers of eight
+    asked = task(of, profile(of, [4e9, 2e9], 1e9, memory=memory), Work(40), portal="a")
+    plan = plan_by_efficiency(asked)
+    assert plan.members == ("b", "a") and plan.layers == (Whole(0),) * 2 + (Whole(1),) * 6
+    assert asked.seconds(plan) > asked.seconds(plan_edgeshard(asked))
+    with pytest.raises(DoesNotFit, match="a lacks"):
+        plan_by_efficiency(task(of, profile(of, [4e9, 2e9], 1e9, memory=[1e6, 1e6]), Work(40)))
 
 
 def test_as_many_layers_lend_as_there_is_memory_for() -> None:
