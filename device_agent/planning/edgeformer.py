@@ -66,22 +66,20 @@ def _other_forms(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:
     """All other exact forms of the group, and each device alone."""
     for member in task.members:
         yield f"{member} alone", partial(plan_local, task, member)
-    yield "pipeline", partial(_pipeline, task)
+    yield "pipeline", partial(plan_blocks, task)
     yield "tensor", lambda: plan_tensor(task, by_speed(task))
     yield "sequence", lambda: plan_sequence(task, by_speed(task))
     yield "galaxy", partial(plan_jointly, task)
     yield "voltage", partial(plan_voltage, task)
 
 
-def _pipeline(task: Task) -> GroupPlan:
-    """Whole layers; EdgeShard's programme where they are not alike, or where room is so short that it matters who has
-    what comes before the first."""
-    if not task.shape.cross_layers:
-        try:
-            return lent_plan(task, LendingSearch(task), _NOTHING_LENT)
-        except DoesNotFit:
-            pass
-    return plan_edgeshard(task)
+def plan_blocks(task: Task) -> GroupPlan:
+    """Whole layers, nothing lent; by EdgeShard's programme where they are not alike, or where room is so short that it
+    matters who has what comes before the first. Raises DoesNotFit."""
+    rooms = [[layers_room(task, name, first) for name in task.members] for first in (True, False)]
+    if task.shape.cross_layers or rooms[0] != rooms[1]:
+        return plan_edgeshard(task)
+    return lent_plan(task, LendingSearch(task), _NOTHING_LENT)
 
 
 def _lending(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from device_agent.planning.baselines import plan_by_efficiency, plan_local
 from device_agent.planning.describe import description
-from device_agent.planning.edgeformer import lent_plan, plan_edgeformer
+from device_agent.planning.edgeformer import lent_plan, plan_blocks, plan_edgeformer
 from device_agent.planning.edgeshard import plan_edgeshard
 from device_agent.planning.facts import plan_facts
 from device_agent.planning.forms import Lent, Whole
@@ -84,16 +83,13 @@ def test_attention_is_lent_where_processors_are_slow_and_texts_long() -> None:
 @settings(max_examples=20, deadline=None)
 def test_blocks_lie_as_edgeshards_programme_finds_them(asked: Task) -> None:
     """Where nothing is lent; a shortest path over sets of devices finds no other time."""
-    asked = replace(asked, shape=replace(asked.shape, cross_layers=0))
-    nothing = Lending("none", heads=False, projections=False, columns=False, steps_apart=False)
     try:
         expected = asked.seconds(plan_edgeshard(asked))
     except DoesNotFit:
         with pytest.raises(DoesNotFit):
-            lent_plan(asked, LendingSearch(asked), nothing)
-        return
-    with suppress(DoesNotFit):  # Everybody keeps room for what the first layer's member has besides.
-        assert asked.seconds(lent_plan(asked, LendingSearch(asked), nothing)) == pytest.approx(expected)
+            plan_blocks(asked)
+    else:
+        assert asked.seconds(plan_blocks(asked)) == pytest.approx(expected)
 
 
 def test_the_papers_blocks_prefer_a_small_slow_device() -> None:
