@@ -18,6 +18,8 @@ from device_agent.plan import main
 from device_agent.planning.modes import PLANNERS
 from device_agent.planning.profile import written
 from device_agent.planning.shape import ModelShape
+from device_agent.planning.trials import Manner
+from device_agent.profiling.tried import Tried, keep_tried
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
 
@@ -58,6 +60,27 @@ def test_another_portal(plan: Plan) -> None:
     assert "portal b" in plan("--mode", "pipeline", "--portal", "b").output
     refused = plan("--mode", "pipeline", "--portal", "kitchen")
     assert refused.exit_code == 1 and "no 'kitchen'; it has a, b, c" in refused.output
+
+
+def test_what_a_group_tries_is_said(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it will, and once it has what came of it; a plan that is run in one way says nothing."""
+    names: list[str] = []
+
+    def before(name: str) -> None:
+        names.append(name)
+
+    monkeypatch.setattr("device_agent.plan.tried_before", before)
+    said = plan("--mode", "galaxy", "--prompt", "100")
+    assert said.exit_code == 0 and said.output.splitlines()[-1].startswith("will try as planned, ")
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ("as planned", "nothing overlapped")
+    keep_tried(Tried(names[0], 100, words, (0.5, 0.25), 1, Manner(overlap=False)))
+    said = plan("--mode", "galaxy", "--prompt", "100")
+    assert said.output.splitlines()[-1] == (
+        "tried with 100 rows: as planned 500.0 ms, nothing overlapped 250.0 ms (taken)"
+    )
+    assert "tried" not in plan("--mode", "tensor").output
 
 
 @pytest.mark.parametrize("mode", PLANNERS)
