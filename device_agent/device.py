@@ -142,6 +142,9 @@ class Device:
             await asyncio.sleep(SWEEP_EVERY_S)
             if isinstance(self.model, ServedChain):
                 self.model.conversations.sweep(asyncio.get_running_loop().time())
+                lane = self.model.chain.compute.lane()
+                if self.model.pruner is not None and lane.idle:
+                    await lane.submit(self.model.pruner.tidy)
 
 
 async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:

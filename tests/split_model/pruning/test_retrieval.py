@@ -55,6 +55,9 @@ def test_nothing_is_found_across_tenants_and_few_tenants_are_kept() -> None:
     stores.of("one").add(heads(4, 0), [1.0] * 4)
     assert stores.of("two").find(heads(4, 0)) == [None] * 4
     assert stores.of("one").find(heads(4, 0)) == [1.0] * 4
+    assert stores.of("one").is_stale
+    stores.recluster()
+    assert not stores.of("one").is_stale and stores.of("one").find(heads(4, 0)) == [1.0] * 4
     stores.of("three"), stores.of("two")
     assert len(stores.of("one")) == 0
 
