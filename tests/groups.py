@@ -184,15 +184,15 @@ def streamed(plan: GroupPlan, spec: ModelSpec, share: int = 1, ring: int = 1) ->
     return replace(made, ring_bytes=tuple(ring * (each + 8192) for each in largest))
 
 
-def with_transfer(plan: GroupPlan, spec: ModelSpec, tokens: Sequence[int], ring: int = 1) -> GroupPlan:
+def with_transfer(plan: GroupPlan, spec: ModelSpec, tokens: Sequence[int], fetches: bool = False) -> GroupPlan:
     """The plan with memory for so many tokens at each member before it streams anything; keys and values go from who
     has the least to who has the most, of all layers."""
     layers = [plan.layers.count(Whole(member)) for member in range(len(tokens))]
     rooms = [of * token_bytes(ModelShape.of(spec, "float32"), count) for of, count in zip(tokens, layers, strict=True)]
     found: list[Transfer | None] = [None] * len(tokens)
     if len(tokens) > 1:
-        found[tokens.index(min(tokens))] = Transfer(tokens.index(max(tokens)), 1e9, 1e-5, (1e9,))
-    made = replace(streamed(plan, spec, ring=ring), streamed=((),) * len(tokens))
+        found[tokens.index(min(tokens))] = Transfer(tokens.index(max(tokens)), 1e9, 1e-5, (1e9,), fetches)
+    made = replace(streamed(plan, spec), streamed=((),) * len(tokens))
     return replace(made, cache_bytes=tuple(rooms), transfers=tuple(found))
 
 

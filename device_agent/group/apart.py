@@ -18,14 +18,14 @@ def run_attention_apart(
     block, on, contexts = held.block, batch.on, []
     with block.using("attention"):
         q, k, v = block.qkv(block.input_norm(hidden), *on.turned(range(on.rows)))
-        question = link.attend(number, block.window, on.stretches, batch.sessions, q)
+        question = link.ask(number, block.window, on.stretches, batch.sessions, q)
         stored = on.store([session.of(number)[0] for session in batch.sessions], k, v)
         here = []
         for stretch, session, (keys, values) in zip(on.stretches, batch.sessions, stored, strict=True):
             count, first = len(stretch.rows), session.away[number]
             mask = visible(stretch.start, count, range(first, stretch.start + count), block.window)
             here.append(attend_part(q[stretch.rows.start : stretch.rows.stop], keys, values, mask))
-        there = {} if question is None else question.wait()
+        there = question.wait()
         for at, part in enumerate(here):
             contexts.append(merged([there[at], part] if at in there else [part]).context)
         context = torch.cat(contexts).to(q.dtype)

@@ -84,6 +84,7 @@ class _Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     uncovered_s: Annotated[
         tuple[Annotated[float, msgspec.Meta(ge=0, le=1e12)], ...], msgspec.Meta(min_length=1, max_length=256)
     ]
+    fetches: bool
 
 
 class JoinedPlan(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=True):

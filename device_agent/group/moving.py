@@ -16,6 +16,7 @@ from device_agent.group.lodging import Lodging, RowSizes
 from device_agent.group.row_link import Coming, RowLink
 from device_agent.planning.moves import (
     LEAST_ROWS,
+    MARGIN,
     Copy,
     Drop,
     Key,
@@ -96,7 +97,7 @@ class Moving:
             self._call_home(self.there - self._room.hard(tokens), leaving)
         elif self._way is None:
             self._begin(tokens)
-        return self._room.needed(tokens, self.saved)
+        return self._room.needed(tokens, self.saved, bool(self._states))
 
     def settle(self) -> None:
         """Have what must come back, now that there is memory for it. Raises as ``before``."""
@@ -127,18 +128,20 @@ class Moving:
 
     def _begin(self, tokens: int) -> None:
         """One copy, if any."""
-        until = self._room.until(self._room.needed(tokens, self.saved))
+        until = self._room.until(self._room.needed(tokens, self.saved, moves=True))
         if not self._states and until > LEAST_ROWS:
             return
-        layer_s = self.link.question_s(max(len(self._sessions), 1))
+        layer_s = self.link.layer_s([session.position for session in self._sessions.values()])
         uncovered_s = self._transfer.uncovered(self._room.own.level(tokens + LEAST_ROWS))
-        worth = layers_worth(uncovered_s, layer_s, len(self._layers))
+        of = len(self._layers)
+        worth = layers_worth(uncovered_s, layer_s, of), layers_worth(uncovered_s, MARGIN * layer_s, of)
         states = {
             (turn, number): replace(self._states.get((turn, number), Moved(0)), rows=session.position)
             for turn in range(len(self._layers))
             for number, session in self._sessions.items()
         }
-        found = next_copy(states, worth, self._most_rows, self._room.soft(tokens) - self.there, until)
+        there = (self._room.soft(tokens) - self.there) // 2  # What comes is there twice, until it is stored.
+        found = next_copy(states, worth, self._most_rows, min(there, self._room.copied), until)
         if found is not None:
             self._start(*found)
 
@@ -216,7 +219,8 @@ def ends_of(
         if transfer is None:
             continue
         if owner == place:
-            link = RowLink(collectives, ranks[transfer.target], sizes, LinkPace(transfer.bytes_s, transfer.rtt_s))
+            pace = LinkPace(transfer.bytes_s, transfer.rtt_s)
+            link = RowLink(collectives, ranks[transfer.target], sizes, pace, transfer.fetches)
             own = [number for number, layer in enumerate(plan.layers) if layer == Whole(place)]
             moving = Moving(transfer, Room.of(plan, thresholds, owner, transfer.target), far_apart(own), link)
         elif transfer.target == place:

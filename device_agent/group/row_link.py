@@ -31,7 +31,7 @@ from device_agent.group.step_rows import GroupStretch
 from device_agent.planning.moves import LinkPace
 from peers.collectives import Collectives
 from peers.exchange import DONE_WITHIN_S, Exchange
-from split_model.partial_attention import Partial
+from split_model.partial_attention import Partial, attend_part, visible
 
 PULSE_EVERY_S: Final = 20.0
 """The other hears so often of a member that has nothing to ask."""
@@ -62,25 +62,46 @@ class Coming:
 
 
 @dataclass(frozen=True)
-class Question:
-    """Queries on their way to keys and values, and back as what these make of them.
-
-    Attributes:
-        asked: which rows' they are, in their order.
-        parts: where each stretch's are among those, by its place in the step.
-    """
+class _Fetched:
+    """Keys and values on their way to queries ``[rows, heads, head_dim]`` that stay here; the first is at ``start``."""
 
     coming: Coming
-    parts: dict[int, slice]
+    queries: torch.Tensor
+    start: int
+    window: int | None
+
+    def attended(self) -> Partial:
+        """Once they have come."""
+        keys, values = self.coming.tensor.transpose(1, 2)
+        mask = visible(self.start, len(self.queries), range(keys.shape[1]), self.window)
+        return attend_part(self.queries, keys, values, mask)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What rows of a step want of keys and values that are away, by the places of their stretches.
+
+    Attributes:
+        asked: what queries that have gone there make of them; ``rows``: where each stretch's are among those.
+        fetched: of stretches of so many rows that they had better come here.
+    """
+
+    asked: Coming | None
+    rows: dict[int, slice]
+    fetched: dict[int, _Fetched]
     size: int
+    since: float
     pace: LinkPace
 
     def wait(self) -> dict[int, Partial]:
-        """Of each stretch that asked."""
-        came = self.coming.wait()
-        if len(came) <= FEW_ROWS:
-            self.pace.took(self.size, max(monotonic() - self.coming.since, 1e-9))
-        return {number: Partial(came[rows, :, :-1], came[rows, :, -1]) for number, rows in self.parts.items()}
+        """Of each stretch that wants any. Raises as ``Coming``."""
+        for each in self.fetched.values():
+            each.coming.wait()
+        came = self.asked.wait() if self.asked is not None else torch.empty((0, 1, 1))
+        if self.size and len(came) <= FEW_ROWS:
+            self.pace.took(self.size, max(monotonic() - self.since, 1e-9))
+        found = {number: Partial(came[rows, :, :-1], came[rows, :, -1]) for number, rows in self.rows.items()}
+        return found | {number: each.attended() for number, each in self.fetched.items()}
 
 
 class RowLink:
@@ -92,43 +113,56 @@ class RowLink:
     Attributes:
         sizes: of what travels.
         pace: of the link, as questions find it.
+        fetches: whether keys and values always come here for their use, as the paper has it; else where that is less
+            to carry than queries and outputs are, as of a prompt's rows.
     """
 
-    def __init__(self, collectives: Collectives, target: int, sizes: RowSizes, pace: LinkPace) -> None:
-        self.sizes, self.pace = sizes, pace
+    def __init__(
+        self, collectives: Collectives, target: int, sizes: RowSizes, pace: LinkPace, fetches: bool = False
+    ) -> None:
+        self.sizes, self.pace, self.fetches = sizes, pace, fetches
         self._links, self._target = collectives, target
+        self._question = sizes.queries(1).nbytes + sizes.outputs(1).nbytes
         self._spoke = monotonic()
 
-    def question_s(self, rows: int) -> float:
-        """Seconds that a question of so many rows takes."""
-        return self.pace.seconds(rows * (self.sizes.queries(1).nbytes + self.sizes.outputs(1).nbytes))
+    def layer_s(self, positions: Sequence[int]) -> float:
+        """Seconds that a layer takes in a step of one row of each session, at these positions."""
+        rows = sum(positions) * self.sizes.stored(1).nbytes
+        return self.pace.seconds(rows if self.fetches else max(len(positions), 1) * self._question)
 
-    def attend(
+    def ask(
         self,
         layer: int,
         window: int | None,
         stretches: Sequence[GroupStretch],
         sessions: Sequence[SessionCaches],
         queries: torch.Tensor,
-    ) -> Question | None:
-        """Have the rows whose sessions have rows of a layer away attend to these. None: no row sees any.
+    ) -> Question:
+        """Have the rows whose sessions have rows of a layer away attend to these, as far as they see them.
 
         queries: ``[rows, heads, head_dim]``, of all rows.
         """
-        parts, places, chosen, end = [], {}, [], 0
+        parts, rows, chosen, fetched = [], {}, [], {}
+        end, size, since = 0, 0, monotonic()
         for number, (stretch, session) in enumerate(zip(stretches, sessions, strict=True)):
-            away, rows = session.away[layer], stretch.rows
-            if away and (window is None or stretch.start - window + 1 < away):
-                parts.append(Looking(session.number, stretch.start, len(rows), away))
-                chosen.append(queries[rows.start : rows.stop])
-                places[number] = slice(end, end := end + len(rows))
-        if not parts:
-            return None
-        asked = torch.cat(chosen)
-        self._say(AttendAsk(layer, window or 0, tuple(parts)))
-        self._links.send(asked, self._target, Tag.BROUGHT)
-        coming = self._coming(self.sizes.outputs(end))
-        return Question(coming, places, asked.nbytes + coming.tensor.nbytes, self.pace)
+            away, own = session.away[layer], queries[stretch.rows.start : stretch.rows.stop]
+            if not away or (window is not None and stretch.start - window + 1 >= away):
+                continue
+            if self.fetches or len(own) * self._question > away * self.sizes.stored(1).nbytes:
+                coming = self.fetch(session.number, layer, range(away))
+                fetched[number] = _Fetched(coming, own, stretch.start, window)
+                size += coming.tensor.nbytes
+                continue
+            parts.append(Looking(session.number, stretch.start, len(own), away))
+            chosen.append(own)
+            rows[number] = slice(end, end := end + len(own))
+        asked: Coming | None = None
+        if parts:
+            gone = torch.cat(chosen)
+            self._say(AttendAsk(layer, window or 0, tuple(parts)))
+            self._links.send(gone, self._target, Tag.BROUGHT)
+            asked = self._coming(self.sizes.outputs(end))
+        return Question(asked, rows, fetched, size + end * self._question, since, self.pace)
 
     def store(self, session: int, layer: int, start: int, rows: torch.Tensor) -> Coming:
         """Keys and values go there, ``[2, rows, kv_heads, head_dim]``. What comes is one byte: 1 where they are

@@ -74,12 +74,14 @@ class Transfer:
         bytes_s, rtt_s: of the link there, when it was planned.
         uncovered_s: seconds of a step in which it waits for its disk, by the steps of relief that it has taken then,
             from none on; with more steps as with the last.
+        fetches: whether they come back for each use, as the paper has it; else they are attended to where they lie.
     """
 
     target: int
     bytes_s: float
     rtt_s: float
     uncovered_s: tuple[float, ...]
+    fetches: bool = False
 
     def uncovered(self, level: int) -> float:
         """After so many steps of relief."""
@@ -108,6 +110,10 @@ class LinkPace:
 
     def _planned(self, size: int) -> float:
         return self.rtt_s + size / self.bytes_s
+
+
+MARGIN: Final = 1.25
+"""More rows go only where questions might take so many times as long."""
 
 
 def layers_worth(uncovered_s: float, layer_s: float, layers: int) -> int:
@@ -172,22 +178,23 @@ Key = tuple[int, int]
 
 
 def next_copy(
-    states: Mapping[Key, Moved], worth: int, most_here: int, room_there: int, until_threshold: int
+    states: Mapping[Key, Moved], worth: tuple[int, int], most_here: int, room_there: int, until_threshold: int
 ) -> tuple[Key, Moved, Copy] | None:
     """What to begin now of all sessions' rows in all layers: one copy, or nothing.
 
-    worth: of how many layers rows should be away. most_here: rows of one copy at most. room_there: rows that find room
-    at the other. until_threshold: see `decided`.
+    worth: of how many layers rows may stay away, and of how many more may go; these are fewer, lest they come back
+    where a link is as fast as ever but for a little. most_here: rows of one copy at most. room_there: of one that goes
+    to the other. until_threshold: see `decided`.
     """
     if any(state.sending or state.returning for state in states.values()):
         return None
     for key in sorted(states, reverse=True):
-        if key[0] >= worth:
-            state, copy = decided(states[key], 0, most_here, 0, until_threshold)
-            if copy is not None:
-                return key, state, copy
+        away = states[key].away
+        if away and key[0] >= worth[0]:  # All of them: a few are asked for as long as many.
+            back = min(away, most_here)
+            return key, replace(states[key], returning=back), Copy("back", range(away - back, away))
     for key in sorted(states):
-        if key[0] < worth:
+        if key[0] < worth[1]:
             old = max(states[key].rows - LEAST_ROWS, states[key].away)
             state, copy = decided(states[key], old, most_here, min(room_there, most_here), until_threshold)
             if copy is not None:

@@ -14,10 +14,10 @@ from device_agent.planning.lan import Lan
 from device_agent.planning.moves import LEAST_ROWS, Transfer
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.task import Task
-from device_agent.planning.thresholds import Thresholds, grown, most_tokens, thresholds_of
+from device_agent.planning.thresholds import Thresholds, grown, thresholds_of
 
 COPY_BYTES: Final = 2**18
-"""Of one copy: questions wait behind it on the link, and it takes memory of its own."""
+"""Of one copy: questions wait behind it on the link, and on its way it takes memory at both ends."""
 
 LEVELS: Final = 8
 """Of relief, for which it is played what is covered."""
@@ -43,9 +43,15 @@ class Room:
         layers = [sum(layer == Whole(member) for layer in plan.layers) for member in (owner, target)]
         return cls(all_thresholds[owner], all_thresholds[target], *layers)
 
-    def needed(self, tokens: int, saved: int) -> int:
-        """For how many tokens the member needs memory where so many rows of one layer each are away."""
-        return tokens - saved // (self.own_layers + 1)
+    @property
+    def copied(self) -> int:
+        """Rows of one layer each that a copy has at most, which takes memory on its way."""
+        return LEAST_ROWS * (self.own_layers + 1)
+
+    def needed(self, tokens: int, saved: int, moves: bool) -> int:
+        """For how many tokens the member needs memory where so many rows of one layer each are away; ``moves``: whether
+        there may be a copy, too."""
+        return tokens - saved // (self.own_layers + 1) + (LEAST_ROWS if moves else 0)
 
     def until(self, tokens: int) -> int:
         """More for which it needs memory until it streams more; 0 where it does."""
@@ -86,10 +92,7 @@ def with_transfers(task: Task, plan: GroupPlan) -> GroupPlan:
             found[owner] = Transfer(target, link.bytes_s, link.rtt_s, uncovered)
     if not any(found):
         return plan
-    ends = {owner for owner, each in enumerate(found) if each} | {each.target for each in found if each}
-    rooms = tuple(max(room - (COPY_BYTES if at in ends else 0), 0) for at, room in enumerate(plan.cache_bytes))
-    made = replace(plan, cache_bytes=rooms, transfers=tuple(found))
-    return made if most_tokens(task.shape, made) >= task.work.positions else plan
+    return replace(plan, transfers=tuple(found))
 
 
 def _uncovered(task: Task, plan: GroupPlan, member: int, thresholds: Thresholds) -> tuple[float, ...]:

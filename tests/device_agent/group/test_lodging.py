@@ -34,6 +34,7 @@ from peers.board import PeerLost
 from peers.collectives import Collectives
 from peers.fabric import Fabric
 from split_model.attention import attend
+from split_model.partial_attention import attend_part, visible
 
 SIZES = RowSizes(4, 2, 8, torch.float32)
 
@@ -78,9 +79,10 @@ def test_what_is_stored_comes_back_and_what_has_no_room_is_refused(both: Both) -
     assert link.store(8, 1, 0, stored(50)).wait().item() == 1 and both.lodging.rows == 50
 
 
-@pytest.mark.parametrize("window", [None, 6])
-def test_queries_see_what_they_would_see_at_home(window: int | None, both: Both) -> None:
-    """Of two sessions of three in a step, one whose rows are far and one whose are near; one asks nothing."""
+@pytest.mark.parametrize(("window", "fetches"), [(None, False), (6, False), (None, True)])
+def test_queries_see_what_they_would_see_at_home(window: int | None, fetches: bool, both: Both) -> None:
+    """Whether they go there or keys and values come here, which they do for many rows. Of three sessions of a step two
+    have any away; those beyond a window are not asked for."""
     link, sessions, rows = both.link, [], stored(30)
     for number, away in ((1, 20), (2, 0), (3, 30)):
         session = SessionCaches([], 100, 8, torch.float32, number)
@@ -90,16 +92,20 @@ def test_queries_see_what_they_would_see_at_home(window: int | None, both: Both)
             link.store(number, 0, 0, rows[:, :away].contiguous()).wait()
     stretches = [GroupStretch(23, range(0, 1)), GroupStretch(5, range(1, 3)), GroupStretch(30, range(3, 6))]
     queries = torch.randn((6, 4, 8), generator=torch.Generator().manual_seed(1))
-    question = link.attend(0, window, stretches, sessions, queries)
-    assert question is not None
-    found = question.wait()
+    link.fetches = fetches
+    found = link.ask(0, window, stretches, sessions, queries).wait()
     assert set(found) == {0, 2} and found[2].out.shape == (3, 4, 8)
     keys, values = rows[:, :20].transpose(1, 2)
     # Alone, a row sees the last of what is away as its own would be.
     expected = attend(queries[:1], keys[:, :20], values[:, :20], 19, None if window is None else window - 4)
     torch.testing.assert_close(found[0].context, expected, atol=1e-5, rtol=1e-5)
     far = [GroupStretch(90, range(0, 1))]
-    assert window is None or link.attend(0, window, far, sessions[:1], queries[:1]) is None
+    assert window is None or not link.ask(0, window, far, sessions[:1], queries[:1]).wait()
+    many = torch.randn((40, 4, 8), generator=torch.Generator().manual_seed(2))
+    question = link.ask(0, window, [GroupStretch(20, range(40))], sessions[:1], many)
+    assert question.asked is None and question.fetched, "it is less to carry"
+    mask = visible(20, 40, range(20), window)
+    torch.testing.assert_close(question.wait()[0].out, attend_part(many, keys, values, mask).out, atol=1e-5, rtol=1e-5)
 
 
 def test_room_that_is_needed_is_waited_for(both: Both) -> None:

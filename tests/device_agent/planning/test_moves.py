@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from device_agent.planning.moves import (
     given_up,
     grown,
     layers_worth,
+    next_copy,
 )
 
 HERE, THERE = 120, 60
@@ -97,3 +100,34 @@ def test_what_it_is_worth(uncovered_s: float, layer_s: float, layers: int) -> No
     found = layers_worth(uncovered_s, layer_s, layers)
     assert 0 <= found <= layers
     assert found == 0 or (uncovered_s > 0 and found * layer_s <= uncovered_s * (1 + 1e-9))
+
+
+def test_layers_go_one_after_the_other_and_come_back_last_first() -> None:
+    """Of all sessions, as far as it is worth it; what is worth it no more comes back to the last row, however few; and
+    one copy at a time."""
+    states = {(layer, session): Moved(60) for layer in range(3) for session in (1, 2)}
+    ways: list[tuple[str, int, int]] = []
+
+    def settled(stay: int, until: int, go: int = 3) -> None:
+        worth = stay, min(stay, go)
+        while (found := next_copy(states, worth, 50, 40, until)) is not None:
+            key, state, copy = found
+            assert next_copy({**states, key: state}, worth, 50, 40, until) is None
+            assert len(copy.rows) <= (40 if copy.way == "out" else 50)
+            ways.append((copy.way, *key))
+            states[key], _ = arrived(state)
+
+    settled(2, 100)
+    assert not ways, "the threshold is far"
+    settled(2, 0, 0)
+    assert not ways, "by too little"
+    settled(2, 0)
+    assert {key: state.away for key, state in states.items() if state.away} == dict.fromkeys(
+        [(0, 1), (0, 2), (1, 1), (1, 2)], 60 - LEAST_ROWS
+    )
+    assert ways == sorted(ways) and {way for way, *_ in ways} == {"out"}
+    states[1, 2] = replace(states[1, 2], away=3)
+    ways.clear()
+    settled(1, 100)
+    assert ways == [("back", 1, 2), ("back", 1, 1), ("back", 1, 1)]
+    assert [state.away for state in states.values()] == [52, 52, 0, 0, 0, 0]
