@@ -123,6 +123,8 @@ class Cell:
         vary: whether bandwidths are drawn while it runs, as in Fig. 18.
         room: positions that each session may grow to, for which others keep memory from the beginning and LIME streams
             more when it comes to that; 0: prompt and tokens.
+        prompt: tokens of each prompt.
+        planned: sessions that plans are made for; where more come, keys and values outgrow their room; 0: all.
     """
 
     model: str
@@ -134,11 +136,14 @@ class Cell:
     repeat: int = 0
     vary: bool = False
     room: int = 0
+    planned: int = 0
+    prompt: int = PROMPT
 
     @property
     def name(self) -> str:
         """Of its record's file."""
         more = [*(["vary"] if self.vary else []), *([f"room{self.room}"] if self.room else [])]
+        more += [f"for{self.planned}_p{self.prompt}"] if self.planned else []
         words = [self.model, self.setting, self.method, f"{self.sessions}", f"{self.mbit:g}", f"n{self.new}", *more]
         return "_".join([*words, f"{self.repeat}"])
 
@@ -171,6 +176,12 @@ RESIDENT = ("edgeshard", "galaxy", "pipeline")
 ALONE = ("accelerate", "llama.cpp")
 """One device of the largest kind, one session."""
 
+GROWING = ("lime", "no-transfers", "rows-fetched", "lime-reserved")
+"""Table V's ablations of what is done as keys and values grow."""
+
+LONG_PROMPT = 128
+"""Of those, so that what is counted of keys and values is mostly there."""
+
 ROOMS = (2048, 8192)
 """Positions of a session that are planned for."""
 
@@ -200,6 +211,7 @@ def planned(quick: bool = False) -> list[Cell]:
     cells += row("70b", "over", many, ["edgeshard-offloaded"])
     for room in ROOMS:
         cells += row("70b", "S1", one, ["lime", "lime-reserved", "offloaded"], room=room)
+    cells += row("70b", "S3", many, [*GROWING, "offloaded"], room=ROOMS[0], planned=1, prompt=LONG_PROMPT)
     for setting in ("S2", "S1"):
         for sessions in (one, many):
             cells += row("70b", setting, sessions, STREAMING)

@@ -61,28 +61,28 @@ def checkpoint_of(name: str, folder: Path) -> Path:
     return path
 
 
-def prompts(sessions: int) -> list[list[int]]:
+def prompts(sessions: int, rows: int = PROMPT) -> list[list[int]]:
     """The same for every method; those of fewer sessions are the first of them."""
-    drawn = torch.randint(3, VOCAB, (sessions, PROMPT), generator=torch.Generator().manual_seed(SEED))
+    drawn = torch.randint(3, VOCAB, (sessions, rows), generator=torch.Generator().manual_seed(SEED))
     return [[int(token) for token in row] for row in drawn]
 
 
-def expected(checkpoint: Path) -> list[list[int]]:
+def expected(checkpoint: Path, rows: int = PROMPT) -> list[list[int]]:
     """What transformers says to each prompt, greedy: as many tokens as any cell asks for. Kept beside the model."""
-    kept = checkpoint / f"expected-{PROMPT}-{SEED}.json"
+    kept = checkpoint / f"expected-{rows}-{SEED}.json"
     if not kept.is_file():
-        kept.write_text(json.dumps(_said(checkpoint)), encoding="utf-8")
+        kept.write_text(json.dumps(_said(checkpoint, rows)), encoding="utf-8")
     found: list[list[int]] = json.loads(kept.read_text(encoding="utf-8"))
     return found
 
 
 @torch.inference_mode()
-def _said(checkpoint: Path) -> list[list[int]]:
+def _said(checkpoint: Path, rows: int) -> list[list[int]]:
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     found = []
-    for ids in prompts(max(sessions_of("over"))):
+    for ids in prompts(max(sessions_of("over")), rows):
         given = torch.tensor([ids])
         said = model.generate(
             given,
@@ -91,7 +91,7 @@ def _said(checkpoint: Path) -> list[list[int]]:
             do_sample=False,
             pad_token_id=0,
         )
-        found.append([int(token) for token in said[0, PROMPT:]])
+        found.append([int(token) for token in said[0, rows:]])
     return found
 
 
@@ -134,7 +134,8 @@ class Measurement:
     def _setting(self, model: str, setting: str, cells: list[Cell], until: float) -> None:
         checkpoint, budgets = self._budgets(model, setting)
         cores = cores_of(SETTINGS[setting])
-        expected(checkpoint)  # It takes both cores.
+        for rows in {cell.prompt for cell in cells}:
+            expected(checkpoint, rows)  # It takes both cores.
         while cells and time.monotonic() < until:
             logs = self._folder / "logs"
             with Setting(logs, checkpoint, budgets, cores, DISK_MB_S) as bed:
@@ -155,7 +156,10 @@ class Measurement:
 
         record: dict[str, Any] = {**vars(cell), "limits": bed.limits, "mbits": mbits if cell.vary else []}
         try:
-            result = bed.run(Job(cell.method, bed.names, prompts(cell.sessions), cell.new, cell.room), step)
+            result = bed.run(
+                Job(cell.method, bed.names, prompts(cell.sessions, cell.prompt), cell.new, cell.room, cell.planned),
+                step,
+            )
         except DeviceFailed as error:
             self._write(cell, {**record, "refused": str(error), "took_s": time.monotonic() - began})
             raise
@@ -185,7 +189,9 @@ class Measurement:
     def _finish(self, cell: Cell, checkpoint: Path, record: dict[str, Any], result: Result, began: float) -> None:
         record |= msgspec.to_builtins(result)
         if not result.refused:
-            right = [ids[: len(said)] for ids, said in zip(expected(checkpoint), result.tokens, strict=False)]
+            right = [
+                ids[: len(said)] for ids, said in zip(expected(checkpoint, cell.prompt), result.tokens, strict=False)
+            ]
             enough = len(result.tokens) == cell.sessions and all(len(said) >= LEAST for said in result.tokens)
             record["equal"] = enough and result.tokens == right
             record["token_s"] = result.generated_s / (len(result.steps_s) * cell.sessions)

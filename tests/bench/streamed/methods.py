@@ -44,6 +44,12 @@ def without_transfers(task: Task) -> GroupPlan:
     return replace(plan_lime(task), transfers=())
 
 
+def with_rows_fetched(task: Task) -> GroupPlan:
+    """LIME's plan, whose keys and values come back from where they lie for each use, as the paper has it."""
+    plan = plan_lime(task)
+    return replace(plan, transfers=tuple(each and replace(each, fetches=True) for each in plan.transfers))
+
+
 def plain(planner: Callable[[Task], GroupPlan]) -> Callable[[Task], GroupPlan]:
     """The same, of weights that lie on the disks as they do in memory."""
     return lambda task: planner(task.uncoded())
@@ -54,6 +60,7 @@ METHODS: Mapping[str, Method] = {
     "lime-coded": Method("the same, weights coded", plan_lime, ours=True),
     "one-unit-rings": Method("lime, rings of one unit", plain(with_one_unit_rings), ours=True),
     "no-transfers": Method("lime, no transfer of keys and values", plain(without_transfers), ours=True),
+    "rows-fetched": Method("lime, keys and values fetched for each use", plain(with_rows_fetched), ours=True),
     "lime-reserved": Method("lime, no planner", plain(plan_reserved), ours=True),
     "offloaded": Method("pipeline + offloading", plan_pipeline_offloaded),
     "no-prefetch": Method("the same without prefetch", lambda task: plan_pipeline_offloaded(task, prefetch=False)),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.page import ROOT, filled, machine, table
-from bench.streamed.cases import MODELS, ROOMS, SETTINGS
+from bench.streamed.cases import GROWING, LONG_PROMPT, MODELS, ROOMS, SETTINGS
 from bench.streamed.measure import DISK_MB_S
 from bench.streamed.methods import METHODS
 from bench.streamed.plots import draw
@@ -148,6 +148,19 @@ def rooms(records: Records) -> str:
     )
 
 
+def growing(records: Records) -> str:
+    """Where more sessions come than was planned for."""
+    row, lines = ("70b", "S3", 5, 100.0), []
+    special = {"room": ROOMS[0], "planned": 1, "prompt": LONG_PROMPT}
+    ours = token_s(records.of(row, OURS, **special))
+    for method in (*GROWING, "offloaded"):
+        found = records.of(row, method, **special)
+        seconds = token_s(found)
+        if found:
+            lines.append([METHODS[method].title, shown(found), f"{seconds / ours:.2f}" if ours and seconds else ""])
+    return table("method | ms a token | : ours", lines) if lines else "*Not measured yet.*"
+
+
 def varied(records: Records) -> str:
     """Where bandwidths were drawn while tokens came."""
     row = HEADLINE[1]
@@ -209,6 +222,7 @@ MAKERS: Mapping[str, Callable[[Records], str]] = {
     "memory": memory,
     "rooms": rooms,
     "varied": varied,
+    "growing": growing,
     "counted": counted,
     "drafted": lambda records: drafted(),
 }

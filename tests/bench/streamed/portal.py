@@ -49,6 +49,7 @@ class Job(msgspec.Struct, frozen=True):
         prompts: token ids of each session.
         new: tokens of each.
         room: of each session, see `Cell`.
+        planned: for how many sessions it is planned; 0: for these.
     """
 
     method: str
@@ -56,6 +57,7 @@ class Job(msgspec.Struct, frozen=True):
     prompts: list[list[int]]
     new: int
     room: int = 0
+    planned: int = 0
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -105,7 +107,7 @@ class Portal:
         """One job, from the members' coming to the last token."""
         spec, began = self._spec, time.perf_counter()
         rows = len(job.prompts[0])
-        work = Work(rows, job.new, sessions=len(job.prompts), room=job.room)
+        work = Work(rows, job.new, sessions=job.planned or len(job.prompts), room=job.room)
         planner_of = METHODS[job.method].planner
         assert planner_of is not None
         submodel = GroupSubmodel(spec.hidden_size, getattr(torch, DTYPE), max_positions=spec.max_positions)
@@ -157,7 +159,7 @@ class Portal:
             step_s = task.step(plan).seconds
             new = max(LEAST, min(job.new, int(MOST_S / step_s)))
             at = time.perf_counter()
-            sessions = [submodel.open(work.rows + new) for _ in job.prompts]
+            sessions = [submodel.open(max(work.rows + new, job.room)) for _ in job.prompts]
             pairs = zip(sessions, job.prompts, strict=True)
             tokens = [[first] for first in await asyncio.gather(*(self._next(*each) for each in pairs))]
             prompted = time.perf_counter()

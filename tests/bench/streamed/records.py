@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.streamed.cases import MODELS, SETTINGS, Cell
+from bench.streamed.cases import MODELS, PROMPT, SETTINGS, Cell
 
 Record = dict[str, Any]
 Row = tuple[str, str, int, float]
 """Model, setting, sessions and bandwidth."""
 
-_PLAIN = {"vary": False, "room": 0}
+_PLAIN = {"vary": False, "room": 0, "planned": 0, "prompt": PROMPT}
 
 
 class Records:
@@ -22,12 +22,13 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         files = sorted(folder.glob("*.json"))
-        self.found: list[Record] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        self.found: list[Record] = [_PLAIN | json.loads(file.read_text(encoding="utf-8")) for file in files]
 
-    def of(self, row: Row, method: str, vary: bool = False, room: int = 0) -> list[Record]:
-        """All repeats."""
-        keys = ("model", "setting", "sessions", "mbit", "method", "vary", "room")
-        return [record for record in self.found if tuple(record[key] for key in keys) == (*row, method, vary, room)]
+    def of(self, row: Row, method: str, **special: Any) -> list[Record]:
+        """All repeats of what is plain but for what is ``special``, see `Cell`."""
+        wanted = {**dict(zip(("model", "setting", "sessions", "mbit"), row, strict=True)), "method": method}
+        wanted |= _PLAIN | special
+        return [record for record in self.found if all(record[key] == value for key, value in wanted.items())]
 
     def rows(self) -> list[Row]:
         """All that was measured without something special, in the order of the page: least memory first."""
@@ -71,7 +72,7 @@ def unpack(file: Path, folder: Path) -> int:
 
 def cell_of(record: Record) -> Cell:
     """Which it is of."""
-    return Cell(**{name: record[name] for name in Cell.__dataclass_fields__})
+    return Cell(**{name: record[name] for name in Cell.__dataclass_fields__ if name in record})
 
 
 START_S = 75.0
