@@ -168,11 +168,6 @@ def given_up(state: Moved) -> Moved:
     return replace(state, sending=0, returning=0)
 
 
-def grown(state: Moved, rows: int) -> Moved:
-    """So many new rows, which are the member's own."""
-    return replace(state, rows=state.rows + rows)
-
-
 Key = tuple[int, int]
 """A layer, by its turn, and a session."""
 

@@ -16,7 +16,6 @@ from device_agent.planning.moves import (
     arrived,
     decided,
     given_up,
-    grown,
     layers_worth,
     next_copy,
 )
@@ -45,7 +44,7 @@ def test_no_row_is_ever_nowhere_and_nobody_passes_its_memory(steps: list[tuple[s
         if what == "grow":
             number = min(number, HERE - state.here)
             here |= set(range(state.rows, state.rows + number))
-            state = grown(state, number)
+            state = replace(state, rows=state.rows + number)
         elif what == "decide":
             state, order = decided(state, number, HERE - state.here, THERE - state.there, until)
             if order is not None:
