@@ -10,9 +10,9 @@ import structlog
 import torch
 
 from device_agent.config import DeviceConfig
+from device_agent.group.asking.submodel import GroupSubmodel
+from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupEnded, GroupHost
-from device_agent.group.planned import ModePlanner
-from device_agent.group.submodel import GroupSubmodel
 from device_agent.mdns import announced, check_mdns
 from device_agent.planning.even import plan_evenly
 from device_agent.planning.plan import GroupPlan

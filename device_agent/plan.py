@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 
 import click
 
-from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.trying import trial_name
+from device_agent.group.formation.trying import trial_name
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.describe import description, drawing, lined_up, seconds_text
 from device_agent.planning.facts import plan_facts
 from device_agent.planning.memory import DoesNotFit

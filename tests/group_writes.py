@@ -13,7 +13,7 @@ import transformers
 from device_agent.chain.chain import Chain
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.source import Sources
-from device_agent.group.submodel import GroupSubmodel
+from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay

@@ -16,17 +16,17 @@ from forked import ForkedProcess
 from peers_together import fabrics
 from processes import Process, free_port
 
-from device_agent.group.halves import halves_of, readers_of
+from device_agent.group.asking.life import GroupLife
+from device_agent.group.asking.submodel import GroupSubmodel
+from device_agent.group.formation.joining import Part
+from device_agent.group.holding.halves import halves_of, readers_of
+from device_agent.group.holding.narrowing import can_narrow
+from device_agent.group.holding.pieces import pieces_of
+from device_agent.group.holding.streaming import Streaming
 from device_agent.group.host import GroupEnded, GroupHost
-from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.joining import Part
-from device_agent.group.life import GroupLife
 from device_agent.group.member import MemberConfig, serve
-from device_agent.group.narrowing import can_narrow
-from device_agent.group.pieces import pieces_of
-from device_agent.group.pipeline import Pipeline
-from device_agent.group.streaming import Streaming
-from device_agent.group.submodel import GroupSubmodel
+from device_agent.group.messages.joined_plan import JoinedPlan
+from device_agent.group.steps.pipeline import Pipeline
 from device_agent.planning.moves import Transfer
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent, Sharded, Whole
 from device_agent.planning.shape import ModelShape

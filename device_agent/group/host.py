@@ -11,18 +11,18 @@ from typing import Final, Literal
 
 import structlog
 
-from device_agent.group.company import Company
-from device_agent.group.forming import NotFormed
-from device_agent.group.joining import LOADED_WITHIN_S
-from device_agent.group.kept import KeptLayers
-from device_agent.group.living import AGAIN_S, Living
-from device_agent.group.making import Ahead, PlanMaker, Planned, Planner
-from device_agent.group.measures import Measures
-from device_agent.group.roll import Roll
-from device_agent.group.state import Doing, GroupState, MemberState, working
-from device_agent.group.submodel import GroupSubmodel
-from device_agent.group.watch import Expects, Reads, Watch
-from device_agent.group.worker import PORTAL
+from device_agent.group.asking.submodel import GroupSubmodel
+from device_agent.group.formation.company import Company
+from device_agent.group.formation.forming import NotFormed
+from device_agent.group.formation.joining import LOADED_WITHIN_S
+from device_agent.group.formation.making import Ahead, PlanMaker, Planned, Planner
+from device_agent.group.formation.measures import Measures
+from device_agent.group.formation.roll import Roll
+from device_agent.group.holding.kept import KeptLayers
+from device_agent.group.lives.living import AGAIN_S, Living
+from device_agent.group.lives.state import Doing, GroupState, MemberState, working
+from device_agent.group.lives.watch import Expects, Reads, Watch
+from device_agent.group.steps.worker import PORTAL
 from device_agent.planning.profile import DeviceProfile, Profile
 from device_agent.planning.trials import Trial
 from device_agent.profiling.kept import kept_or_measured

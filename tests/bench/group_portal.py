@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
+from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.host import GroupHost
-from device_agent.group.submodel import GroupSubmodel
 from device_agent.planning.even import plan_evenly
 from device_agent.planning.shape import ModelShape
 from split_model.checkpoint import Checkpoint

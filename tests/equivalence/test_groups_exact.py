@@ -18,8 +18,8 @@ from oracle import oracle_tokens, prompt_for
 from processes import slowed, stop_all_threads
 
 from device_agent.chain.chain import Chain
+from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupHost
-from device_agent.group.planned import ModePlanner
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.task import Work
 from device_agent.sharing.compute import Compute

@@ -15,8 +15,8 @@ from bench.edge.shapes import SHAPES
 from bench.edge.weights import RandomCheckpoint
 from bench.page import machine
 
-from device_agent.group.reordered import attend_reordered
-from device_agent.group.step_rows import GroupStretch, StepRows
+from device_agent.group.forms.reordered import attend_reordered
+from device_agent.group.rows.step_rows import GroupStretch, StepRows
 from split_model.blocks import Block
 
 SIZES = ((16, 64), (8, 128), (4, 256))

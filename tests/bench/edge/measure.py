@@ -21,7 +21,7 @@ from bench.page import machine
 from bench.streamed.told import DeviceFailed
 from bench.testbed.cgroups import quota_of
 
-from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.task import Task, Work

@@ -23,8 +23,8 @@ from bench.edge.shapes import SHAPES
 from bench.edge.watched import WatchedCollectives, WatchedWorker
 from bench.edge.weights import RandomCheckpoint
 
-from device_agent.group.held import HeldLayer
-from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.holding.held import HeldLayer
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.profiling.compute import measured_seconds
 from device_agent.profiling.links import measure_links
 from peers.board import PeerLost

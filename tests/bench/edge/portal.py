@@ -32,12 +32,12 @@ from bench.edge.job import (
 )
 from bench.edge.shapes import SHAPES
 
-from device_agent.group.asks import GroupAsk
-from device_agent.group.heads import MannerHead
-from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.life import GroupLife
-from device_agent.group.submodel import GroupSubmodel
-from device_agent.group.trying import measured as tried
+from device_agent.group.asking.asks import GroupAsk
+from device_agent.group.asking.life import GroupLife
+from device_agent.group.asking.submodel import GroupSubmodel
+from device_agent.group.formation.trying import measured as tried
+from device_agent.group.messages.heads import MannerHead
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.trials import Trial
 from peers.board import PeerLost
 from peers.fabric import Fabric

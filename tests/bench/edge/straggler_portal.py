@@ -14,9 +14,9 @@ from contextlib import suppress
 import torch
 from bench.edge.job import PORT, SECRET
 
+from device_agent.group.asking.submodel import GroupSubmodel
+from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupHost
-from device_agent.group.planned import ModePlanner
-from device_agent.group.submodel import GroupSubmodel
 from device_agent.planning.task import Work
 from service.logs import configure_logs
 from split_model.checkpoint import Checkpoint

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from bench.edge.job import Moment
 
-from device_agent.group.heads import GroupHead
-from device_agent.group.moves import Tag
-from device_agent.group.worker import Worker
+from device_agent.group.messages.heads import GroupHead
+from device_agent.group.rows.moves import Tag
+from device_agent.group.steps.worker import Worker
 from peers.collectives import Collectives
 from peers.exchange import Exchange
 from peers.gathering import OwnTiles

@@ -23,8 +23,8 @@ from bench.edge.job import PORT, SECRET
 from bench.streamed.cases import DTYPE, LEAST, MOST_S, out_of_time_s
 from bench.streamed.methods import METHODS
 
+from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.host import GroupEnded, GroupHost
-from device_agent.group.submodel import GroupSubmodel
 from device_agent.planning.costs import MemberCosts
 from device_agent.planning.interleaved import play_steps
 from device_agent.planning.lan import Lan

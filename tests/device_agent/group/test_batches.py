@@ -11,10 +11,10 @@ from groups import PORTAL, group_here, plan_of
 from submodel_conformance import rows
 from tiny_models import built
 
-from device_agent.group import life
-from device_agent.group.asks import GroupAsk, GroupAsks
-from device_agent.group.heads import BatchHead, GroupHead, OpenHead, RowsHead, written
-from device_agent.group.turns import PORTION_ROWS, GroupTurns
+from device_agent.group.asking import life
+from device_agent.group.asking.asks import GroupAsk, GroupAsks
+from device_agent.group.asking.turns import PORTION_ROWS, GroupTurns
+from device_agent.group.messages.heads import BatchHead, GroupHead, OpenHead, RowsHead, written
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice
 from split_model.stack import Span, Stack

@@ -9,10 +9,10 @@ import pytest
 from clouds import until
 from group_plans import TINY_CAUSAL, device
 
-from device_agent.group.company import Company
-from device_agent.group.measures import Measures
-from device_agent.group.notes import Card, Device, Measure, Note, StepsDone, Trial, written
-from device_agent.group.roll import Roll
+from device_agent.group.formation.company import Company
+from device_agent.group.formation.measures import Measures
+from device_agent.group.formation.roll import Roll
+from device_agent.group.messages.notes import Card, Device, Measure, Note, StepsDone, Trial, written
 from peers.membership import Attendance, attend
 from peers.rendezvous import listening
 from wire.errors import Code, ConnectionFailed

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.heads import (
+from device_agent.group.messages.heads import (
     HEAD_BYTES,
     MAX_POSITIONS,
     MAX_ROWS,

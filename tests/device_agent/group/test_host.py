@@ -17,14 +17,14 @@ from groups import PORTAL, hosted, member_here, plan_of, streamed
 from oracle import oracle_tokens, prompt_for
 from tiny_models import built
 
-from device_agent.group.heads import BadGroupHead, GroupHead, RowsHead
+from device_agent.group.asking.record import MAX_LOSSES
+from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupHost
-from device_agent.group.moves import Tag
-from device_agent.group.planned import ModePlanner
-from device_agent.group.record import MAX_LOSSES
-from device_agent.group.state import MemberState
-from device_agent.group.worker import PORTAL as PORTAL_RANK
-from device_agent.group.worker import Worker
+from device_agent.group.lives.state import MemberState
+from device_agent.group.messages.heads import BadGroupHead, GroupHead, RowsHead
+from device_agent.group.rows.moves import Tag
+from device_agent.group.steps.worker import PORTAL as PORTAL_RANK
+from device_agent.group.steps.worker import Worker
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import Profile, read
 from device_agent.planning.task import Work
@@ -306,7 +306,7 @@ async def test_a_slow_member_is_planned_without_until_it_is_fast(tiny: Path, mon
     monkeypatch.setattr("device_agent.group.member.speed", lambda: 10.0 if slow.is_set() else 100.0)
     for module in ("living", "member"):
         monkeypatch.setattr(f"device_agent.group.{module}.PERIOD_S", 0.2)
-    monkeypatch.setattr("device_agent.group.watch.TRIAL_EVERY_S", 0.1)
+    monkeypatch.setattr("device_agent.group.lives.watch.TRIAL_EVERY_S", 0.1)
     async with (
         hosted(tiny, "tensor", ("one", "two", "three"), expects=lambda rows, position: (0.01,) * 3) as host,
         member_here(tiny, "one", port := host.listens.result()),
@@ -419,7 +419,7 @@ async def test_members_outlive_their_portal(tiny: Path) -> None:
 async def test_a_portal_without_its_network_waits_for_it(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its address is gone, and then a member: no life can begin, and what is asked meanwhile is answered once it is
     back, however often that was tried. On its own it needs no address."""
-    monkeypatch.setattr("device_agent.group.living.AGAIN_S", 0.02)
+    monkeypatch.setattr("device_agent.group.lives.living.AGAIN_S", 0.02)
     async with (
         hosted(tiny, "tensor", 3) as host,
         member_here(tiny, "one", port := host.listens.result()) as one,

@@ -11,9 +11,9 @@ import pytest
 from groups import FORMS, PORTAL, plan_of, streamed
 from tiny_models import built
 
-from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.joining import Part, Refused
-from device_agent.group.streaming import Streaming
+from device_agent.group.formation.joining import Part, Refused
+from device_agent.group.holding.streaming import Streaming
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.plan import ByRows, Whole
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from groups import plan_of, streamed
 
-from device_agent.group.kept import KeptLayers
-from device_agent.group.streaming import Streaming
+from device_agent.group.holding.kept import KeptLayers
+from device_agent.group.holding.streaming import Streaming
 from device_agent.planning.plan import GroupPlan
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.lateness import (
+from device_agent.group.lives.lateness import (
     COUNT,
     FACTOR,
     FAST_COUNT,

@@ -9,8 +9,8 @@ from groups import FORMS, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.layout import At, Everywhere, Parted, entry_of, layout_of, parted, senders
-from device_agent.group.pieces import cache_bytes, pieces_of, weight_bytes
+from device_agent.group.holding.pieces import cache_bytes, pieces_of, weight_bytes
+from device_agent.group.rows.layout import At, Everywhere, Parted, entry_of, layout_of, parted, senders
 from device_agent.planning.plan import ByRows, Hybrid, Sharded, Whole, as_run
 from split_model.checkpoint import Checkpoint
 from split_model.slices import Slice, slice_bytes

@@ -15,10 +15,10 @@ from group_plans import profile
 from peers_together import fabrics, together
 from tiny_models import built
 
-from device_agent.group.heads import ReadHead
-from device_agent.group.held import HeldLayer, LentHeads
-from device_agent.group.pieces import cache_bytes, weight_bytes
-from device_agent.group.worker import Worker
+from device_agent.group.holding.held import HeldLayer, LentHeads
+from device_agent.group.holding.pieces import cache_bytes, weight_bytes
+from device_agent.group.messages.heads import ReadHead
+from device_agent.group.steps.worker import Worker
 from device_agent.planning.plan import GroupPlan, Layer, Lent, Whole
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.timeline import ForwardPass, predict

@@ -11,9 +11,9 @@ import torch
 from groups import plan_of
 from peers_together import fabrics
 
-from device_agent.group.asks import GroupAsk
-from device_agent.group.heads import OpenHead, RowsHead
-from device_agent.group.life import END_WITHIN_S, GroupLife
+from device_agent.group.asking.asks import GroupAsk
+from device_agent.group.asking.life import END_WITHIN_S, GroupLife
+from device_agent.group.messages.heads import OpenHead, RowsHead
 from split_model.checkpoint import Checkpoint
 
 SOON_S = 3.0

@@ -11,9 +11,8 @@ import pytest
 import torch
 from peers_together import fabrics
 
-from device_agent.group.held import SessionCaches
-from device_agent.group.lodging import Lodging, RowSizes
-from device_agent.group.row_asks import (
+from device_agent.group.holding.held import SessionCaches
+from device_agent.group.messages.row_asks import (
     ASK_BYTES,
     AttendAsk,
     BadRowAsk,
@@ -27,8 +26,9 @@ from device_agent.group.row_asks import (
     read,
     written,
 )
-from device_agent.group.row_link import RowLink
-from device_agent.group.step_rows import GroupStretch
+from device_agent.group.relief.lodging import Lodging, RowSizes
+from device_agent.group.relief.row_link import RowLink
+from device_agent.group.rows.step_rows import GroupStretch
 from device_agent.planning.moves import LinkPace
 from peers.board import PeerLost
 from peers.collectives import Collectives
@@ -131,7 +131,7 @@ def test_who_asks_for_what_is_not_there_ends_the_life(both: Both) -> None:
 
 def test_rows_that_stay_where_room_is_needed_end_the_life(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """An owner that hangs does not hang the other."""
-    monkeypatch.setattr("device_agent.group.lodging.GONE_WITHIN_S", 0.1)
+    monkeypatch.setattr("device_agent.group.relief.lodging.GONE_WITHIN_S", 0.1)
     both.link.store(1, 0, 0, stored(40)).wait()
     with pytest.raises(PeerLost, match="has not taken back"):
         both.lodging.freeze(0)

@@ -15,11 +15,12 @@ from oracle import oracle_tokens, prompt_for
 from submodel_conformance import check_sessions, check_submodel
 from tiny_models import built
 
-from device_agent.group import joining, moving
-from device_agent.group.heads import GroupHead
-from device_agent.group.lodging import Lodging
-from device_agent.group.moving import Moving
-from device_agent.group.worker import Worker
+from device_agent.group.formation import joining
+from device_agent.group.messages.heads import GroupHead
+from device_agent.group.relief import moving
+from device_agent.group.relief.lodging import Lodging
+from device_agent.group.relief.moving import Moving
+from device_agent.group.steps.worker import Worker
 from device_agent.planning import moves
 from device_agent.planning.moves import LinkPace
 from device_agent.planning.transfers import Room

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from submodel_conformance import rows
 from tiny_models import built
 
-from device_agent.group.heads import BadGroupHead, KeepHead, read, written
-from device_agent.group.keeping import keep_heads, kept_by
-from device_agent.group.session import GroupSession
+from device_agent.group.asking.session import GroupSession
+from device_agent.group.messages.heads import BadGroupHead, KeepHead, read, written
+from device_agent.group.messages.keeping import keep_heads, kept_by
 from split_model.checkpoint import Checkpoint
 from split_model.pruning.kept import HeadSets, KeptHeads
 from split_model.pruning.stack import PrunedStacks

@@ -13,11 +13,11 @@ import torch
 from peers_together import fabrics, together
 from tiny_models import built
 
-from device_agent.group.heads import ReadHead
-from device_agent.group.held import HeldLayer
-from device_agent.group.layout import parted
-from device_agent.group.moves import Tag, send_entry
-from device_agent.group.worker import Worker
+from device_agent.group.holding.held import HeldLayer
+from device_agent.group.messages.heads import ReadHead
+from device_agent.group.rows.layout import parted
+from device_agent.group.rows.moves import Tag, send_entry
+from device_agent.group.steps.worker import Worker
 from device_agent.planning.plan import ByRows, Hybrid, Layer, Whole
 from peers.collectives import Collectives
 from split_model.checkpoint import Checkpoint

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from submodel_conformance import check_sessions, check_submodel
 from tiny_models import built
 
-from device_agent.group.heads import BatchHead, ReadHead, RowsHead
-from device_agent.group.pipeline import UNCUT, Pipeline
+from device_agent.group.messages.heads import BatchHead, ReadHead, RowsHead
+from device_agent.group.steps.pipeline import UNCUT, Pipeline
 from device_agent.planning.plan import GroupPlan, Sharded, Whole
 from device_agent.planning.stages import LEAST_ROWS
 from split_model.checkpoint import Checkpoint

@@ -11,8 +11,8 @@ import pytest
 from clouds import until
 from group_plans import profile
 
-from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.planned import ModePlanner
+from device_agent.group.formation.planned import ModePlanner
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.modes import PLANNERS
 from device_agent.planning.plan import GroupPlan, Whole
@@ -89,7 +89,7 @@ class PlannedAnew(Exception):
 def planning() -> list[psutil.Process]:
     """Processes of this one that plan."""
     children = psutil.Process().children()
-    return [each for each in children if "device_agent.group.planning_apart" in each.cmdline()]
+    return [each for each in children if "device_agent.group.formation.planning_apart" in each.cmdline()]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_a_plan_may_be_made_beforehand(
         raise PlannedAnew
 
     for function in ("plan_for", "fewer_devices"):
-        monkeypatch.setattr(f"device_agent.group.planned.{function}", plan_anew)
+        monkeypatch.setattr(f"device_agent.group.formation.planned.{function}", plan_anew)
     assert planner(measured, ("a", "c")) == expected
     with pytest.raises(PlannedAnew):
         planner(profile(ModelShape.of(spec), [1e6, 2e6, 2e6], 1e7), ("a", "c"))
@@ -139,7 +139,7 @@ async def test_what_is_streamed_may_be_planned_beforehand(spec: ModelSpec, monke
     def plan_anew(*_: object) -> None:
         raise PlannedAnew
 
-    monkeypatch.setattr("device_agent.group.planned.plan_for", plan_anew)
+    monkeypatch.setattr("device_agent.group.formation.planned.plan_for", plan_anew)
     assert planner(measured, ("a", "c")) == expected
 
 
@@ -162,7 +162,7 @@ async def test_planning_beforehand_ends_with_who_wants_it(spec: ModelSpec, monke
     await asyncio.gather(wanted, return_exceptions=True)
     assert wanted.cancelled() and planning() == []
     with monkeypatch.context() as patched:
-        patched.setattr("device_agent.group.planning_apart.WITHIN_S", 0.0)
+        patched.setattr("device_agent.group.formation.planning_apart.WITHIN_S", 0.0)
         await planner.ahead(measured, ("a", "b"))
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", "/bin/echo")

@@ -13,9 +13,9 @@ from groups import FORMS, NAMES, ONE_SHOT_FORMS, PORTAL, UNEVEN, group_here, pla
 from peers_together import fabrics
 from tiny_models import built
 
-from device_agent.group.heads import MAX_ROWS, MAX_TEXTS
-from device_agent.group.life import GroupLife
-from device_agent.group.record import MAX_LOSSES
+from device_agent.group.asking.life import GroupLife
+from device_agent.group.asking.record import MAX_LOSSES
+from device_agent.group.messages.heads import MAX_ROWS, MAX_TEXTS
 from split_model.checkpoint import Checkpoint
 from split_model.slices import whole
 from split_model.stack import Span, Stack

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.heads import OpenHead, RowsHead, TruncateHead
-from device_agent.group.record import Record, Unanswered
+from device_agent.group.asking.record import Record, Unanswered
+from device_agent.group.messages.heads import OpenHead, RowsHead, TruncateHead
 
 VERBS = st.lists(st.one_of(st.integers(1, 30), st.just("answer"), st.tuples(st.floats(0, 1))), max_size=40)
 

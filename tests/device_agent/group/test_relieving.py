@@ -16,10 +16,10 @@ from oracle import oracle_tokens, prompt_for
 from peers_together import fabrics
 from submodel_conformance import check_submodel, rows
 
-from device_agent.group.heads import CloseHead, ForkHead, OpenHead, RowsHead, TruncateHead
+from device_agent.group.formation.joining import Part
 from device_agent.group.host import GroupHost
-from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.joining import Part
+from device_agent.group.messages.heads import CloseHead, ForkHead, OpenHead, RowsHead, TruncateHead
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.thresholds import SPARE, thresholds_of, token_bytes

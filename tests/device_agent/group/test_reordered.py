@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import build_tiny
 
-from device_agent.group.reordered import attend_reordered
-from device_agent.group.step_rows import GroupStretch, StepRows
+from device_agent.group.forms.reordered import attend_reordered
+from device_agent.group.rows.step_rows import GroupStretch, StepRows
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 

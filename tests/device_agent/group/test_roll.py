@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.roll import FIRST_WAIT_S, FORGIVEN_S, LONGEST_WAIT_S, Roll
+from device_agent.group.formation.roll import FIRST_WAIT_S, FORGIVEN_S, LONGEST_WAIT_S, Roll
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), unique=True)
 

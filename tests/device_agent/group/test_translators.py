@@ -18,8 +18,11 @@ from groups import FORMS, LENDING, NAMES, PORTAL, UNEVEN, group_here, layers_of,
 from peers_together import fabrics
 from tiny_models import TRANSLATOR_NAMES, built
 
-from device_agent.group.halves import readers_of
-from device_agent.group.heads import (
+from device_agent.group.asking.life import GroupLife
+from device_agent.group.formation.joining import Part
+from device_agent.group.holding.halves import readers_of
+from device_agent.group.holding.pieces import cache_bytes, weight_bytes
+from device_agent.group.messages.heads import (
     MAX_ROWS,
     BadGroupHead,
     CloseHead,
@@ -30,10 +33,7 @@ from device_agent.group.heads import (
     SourceHead,
     TruncateHead,
 )
-from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.joining import Part
-from device_agent.group.life import GroupLife
-from device_agent.group.pieces import cache_bytes, weight_bytes
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.plan import ByRows, Whole
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint

@@ -9,10 +9,10 @@ import pytest
 from group_reads import read_of
 from groups import NAMES, PORTAL, group_here, hosted, member_here, plan_of
 
-from device_agent.group.asks import GroupAsk
-from device_agent.group.heads import MannerHead
-from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.trying import measured, settle
+from device_agent.group.asking.asks import GroupAsk
+from device_agent.group.formation.trying import measured, settle
+from device_agent.group.messages.heads import MannerHead
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.trials import RUNS, Manner, Trial
 
 MANNERS = (Manner(), Manner(overlap=False), Manner(by_columns=True), Manner(few=True))
@@ -49,7 +49,7 @@ async def test_a_plan_is_tried_once(tiny_folder: Path, monkeypatch: pytest.Monke
         tried += 1
         return {manner: [float(manner.overlap is None)] for manner in MANNERS}
 
-    monkeypatch.setattr("device_agent.group.trying.measured", counted)
+    monkeypatch.setattr("device_agent.group.formation.trying.measured", counted)
     trial = Trial(MANNERS, ("as planned", "b", "c", "d"), 8, 1)
     for form, wanted in (("galaxy-2", 1), ("galaxy-2", 1), ("voltage", 2)):
         plan = plan_of(read.spec, form, NAMES[:2])

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.heads import (
+from device_agent.group.asking.turns import (
+    BATCH_ROWS,
+    PATIENCE,
+    PORTION_ROWS,
+    SHORT_READ_ROWS,
+    SHORT_ROWS,
+    GroupTurn,
+    GroupTurns,
+)
+from device_agent.group.messages.heads import (
     MAX_BATCHED,
     CloseHead,
     ForkHead,
@@ -14,15 +23,6 @@ from device_agent.group.heads import (
     ReadHead,
     RowsHead,
     TruncateHead,
-)
-from device_agent.group.turns import (
-    BATCH_ROWS,
-    PATIENCE,
-    PORTION_ROWS,
-    SHORT_READ_ROWS,
-    SHORT_ROWS,
-    GroupTurn,
-    GroupTurns,
 )
 
 

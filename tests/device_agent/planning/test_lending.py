@@ -10,8 +10,8 @@ from groups import LENDING, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.joined_plan import JoinedPlan
-from device_agent.group.pieces import cache_bytes, weight_bytes
+from device_agent.group.holding.pieces import cache_bytes, weight_bytes
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.forms import Lent, Sharded, Whole, as_run, kept_groups, weights_of
 from device_agent.planning.memory import held
 from device_agent.planning.plan import GroupPlan, Layer

@@ -9,7 +9,7 @@ from group_plans import profile, shape, task
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.group.joined_plan import JoinedPlan
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.moves import Transfer
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.task import Task, Work

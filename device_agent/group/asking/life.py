@@ -1,0 +1,214 @@
+"""One life of a group as its portal has it: what it asks, in one order, and the two threads that ask and take answers.
+
+The threads are not the compute thread: they wait for other machines, and meanwhile that has drafts, embeddings and
+heads to compute. Where the portal also computes a part, it does so on the thread that asks, since the others wait for
+it there.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Final
+
+import torch
+
+from device_agent.group.asking.asks import GroupAsk, GroupAsks
+from device_agent.group.asking.turns import GroupTurns
+from device_agent.group.messages.heads import (
+    BatchHead,
+    EndHead,
+    IdleHead,
+    MannerHead,
+    ReadHead,
+    RowsHead,
+    SourceHead,
+    StepHead,
+    written,
+)
+from device_agent.group.rows.layout import Everywhere, entry_of, layout_of, overlap, senders
+from device_agent.group.rows.moves import Tag, send_entry
+from device_agent.group.steps.pipeline import UNCUT, Pipeline
+from device_agent.group.steps.worker import PORTAL, Worker, nearest
+from device_agent.planning.plan import ByRows, Layer, as_run
+from device_agent.planning.trials import some
+from peers.board import PeerLost
+from peers.collectives import ONE_SHOT_BYTES, Collectives
+from peers.fabric import Fabric
+
+IDLE_EVERY_S: Final = 20.0
+"""When nothing is asked, members hear so often that there is nothing: they wait for the portal much longer."""
+
+MAX_STEPS: Final = 65_536
+"""That are remembered until somebody looks: at least once a second, where anybody does."""
+
+END_WITHIN_S: Final = 2.0
+"""The step under way has so long to end when the life does; then its links are cut."""
+
+
+class GroupLife:
+    """Takes what is asked until a member is lost.
+
+    Args:
+        fabric: open, with all members; it ends with this.
+        layers: of the plan, from the first that the group computes on.
+        ranks: of the members that compute, by place.
+        worker: the portal's own part, where it has one.
+        pipeline: how its steps pass through the members.
+        readers: how many of the layers, the first ones, are an encoder's.
+        most_tokens: of all sessions together, that find room in every member; ``easy_tokens``: before one streams more.
+        narrows: whether sessions may leave heads out.
+
+    Attributes:
+        steps: rows of each step that was asked, and the positions before them; whoever reads them takes them out.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        layers: tuple[Layer, ...],
+        ranks: tuple[int, ...],
+        worker: Worker | None,
+        pipeline: Pipeline = UNCUT,
+        readers: int = 0,
+        most_tokens: int = sys.maxsize,
+        easy_tokens: int = sys.maxsize,
+        narrows: bool = False,
+    ) -> None:
+        assert (PORTAL in ranks) == (worker is not None)
+        self._fabric, self._ranks, self._worker = fabric, ranks, worker
+        self._layers, self._reading, self._planned = layers[readers:], layers[:readers] or layers, layers
+        self._pipeline, self.most_tokens, self.easy_tokens = pipeline, most_tokens, easy_tokens
+        self.narrows = narrows
+        self._links = Collectives(fabric)
+        self.steps: deque[tuple[int, int]] = deque(maxlen=MAX_STEPS)
+        self._lost: Callable[[str, int | None], object] = lambda why, rank: None
+        self._lock = threading.Lock()
+        self._ended = False
+        self._asked = GroupAsks(GroupTurns(self._pipeline.steps_at_once, _cuts(layers), self._pipeline.streams))
+        self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None, Layer] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._until_lost, args=(work,), name=name, daemon=True)
+            for name, work in (("group-asks", self._ask), ("group-takes", self._take))
+        ]
+
+    def start(self, lost: Callable[[str, int | None], object]) -> None:
+        """Begin. ``lost`` is called once, on a thread, where the group ends and not by ``end``: why, and which rank
+        is gone where that is known."""
+        self._lost = lost
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, asked: GroupAsk) -> None:
+        """Ask all members; one session's in order. On any thread; nothing where it has ended."""
+        self._asked.put(asked)
+
+    def end(self) -> None:
+        """Stop behind the step under way, tell the members that it is over, and wait for the threads; blocks for a few
+        seconds at most. What the step gave is delivered; what was asked behind it is not done."""
+        self._over()
+        self._await_threads()
+        if any(thread.is_alive() for thread in self._threads):
+            self._fabric.lose("the portal has ended it, and a member did not come to an end")
+        self._fabric.close()
+        self._await_threads()
+
+    def _await_threads(self) -> None:
+        deadline = monotonic() + END_WITHIN_S
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - monotonic()))
+
+    def _over(self) -> bool:
+        """Whether this was the first to say so."""
+        with self._lock:
+            if self._ended:
+                return False
+            self._ended = True
+        self._asked.put(None)
+        return True
+
+    def _until_lost(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # Whatever it is, nobody would ask or answer any more.
+            why, rank = str(error) or type(error).__name__, error.rank if isinstance(error, PeerLost) else None
+            self._fabric.lose(why, rank)
+            if self._over():
+                self._lost(why, rank)
+        finally:
+            self._taken.put(None)
+
+    def _ask(self) -> None:
+        others = [rank for rank in range(self._fabric.size) if rank != PORTAL]
+        while True:
+            try:
+                asked = self._asked.get(timeout=IDLE_EVERY_S)
+            except Empty:
+                asked = GroupAsk(IdleHead())
+            if self._ended:
+                asked = None
+            head = written(EndHead() if asked is None else asked.head)
+            for rank in others:
+                self._links.send(head, rank, Tag.HEAD)
+            if asked is None:
+                if self._worker is not None:
+                    self._worker.end()
+                return
+            if isinstance(asked.head, MannerHead):
+                manner = asked.head.manner
+                self._layers = self._reading = tuple(manner.of(each) for each in some(self._planned, asked.head.layers))
+            if asked.hidden is not None:
+                about = isinstance(asked.head, SourceHead)
+                first = Everywhere() if about else layout_of(self._runs(asked)[0], len(asked.hidden))
+                little = asked.hidden.nbytes <= ONE_SHOT_BYTES
+                entry = entry_of(first, len(asked.hidden), len(self._ranks), little)
+                batches = [range(len(asked.hidden))] if about else self._pipeline.cut(_step_of(asked))
+                for rows in batches:
+                    send_entry(self._links, asked.hidden[rows.start : rows.stop], entry, self._ranks, PORTAL)
+            mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
+            if isinstance(asked.head, (RowsHead, BatchHead, ReadHead)):
+                self.steps.append((asked.head.rows, asked.head.position))
+            if asked.deliver is not None:
+                self._taken.put((asked, mine, self._runs(asked)[-1]))
+
+    def _take(self) -> None:
+        while (taken := self._taken.get()) is not None:
+            asked, mine, last = taken
+            hidden, want = asked.hidden, _step_of(asked).want
+            assert hidden is not None and asked.deliver is not None
+            rows, size = hidden.shape
+            outputs = torch.empty((want, size), dtype=hidden.dtype)
+            coming = []
+            for place, found in senders(layout_of(last, rows), rows, want, nearest(self._ranks)):
+                if self._ranks[place] == PORTAL:
+                    assert mine is not None
+                    outputs[found.start - (rows - want) : found.stop - (rows - want)] = mine
+                    continue
+                for batch in self._pipeline.cut(_step_of(asked)):
+                    if part := overlap(found, batch):
+                        into = outputs[part.start - (rows - want) : part.stop - (rows - want)]
+                        coming.append(self._links.receive(into, self._ranks[place], Tag.RESULT))
+            for each in coming:
+                each.wait()
+            asked.deliver(outputs)
+
+    def _runs(self, asked: GroupAsk) -> list[Layer]:
+        """How the first and the last layer are run."""
+        head = _step_of(asked)
+        layers = self._reading if isinstance(head, ReadHead) else self._layers
+        return [as_run(each, head.rows, head.position, head.sessions) for each in (layers[0], layers[-1])]
+
+
+def _step_of(asked: GroupAsk) -> StepHead:
+    assert isinstance(asked.head, (RowsHead, BatchHead, ReadHead))
+    return asked.head
+
+
+def _cuts(layers: tuple[Layer, ...]) -> bool:
+    """Whether a prompt may be cut into portions."""
+    return not any(isinstance(layer, ByRows) and layer.prefix for layer in layers)
