@@ -304,7 +304,7 @@ async def test_a_slow_member_is_planned_without_until_it_is_fast(tiny: Path, mon
 
     monkeypatch.setattr(Worker, "do", sometimes_slow)
     monkeypatch.setattr("device_agent.group.member.speed", lambda: 10.0 if slow.is_set() else 100.0)
-    for module in ("living", "member"):
+    for module in ("lives.living", "member"):
         monkeypatch.setattr(f"device_agent.group.{module}.PERIOD_S", 0.2)
     monkeypatch.setattr("device_agent.group.lives.watch.TRIAL_EVERY_S", 0.1)
     async with (
@@ -352,7 +352,7 @@ async def test_a_disk_that_has_become_slow_is_measured_again(
         read_as_usual(store, unit, *more)
 
     monkeypatch.setattr(UnitStore, "read", sometimes_slow)
-    for module in ("living", "member"):
+    for module in ("lives.living", "member"):
         monkeypatch.setattr(f"device_agent.group.{module}.PERIOD_S", 0.2)
     expected: dict[str, Any] = {"expects": lambda rows, position: (1.0,) * 3, "reads": lambda: (0.005,) * 3}
     async with (
@@ -387,7 +387,7 @@ async def test_a_slow_portal_keeps_its_part(tiny: Path, monkeypatch: pytest.Monk
         return do(worker, head, given)
 
     monkeypatch.setattr(Worker, "do", slow_at_the_portal)
-    for module in ("living", "member"):
+    for module in ("lives.living", "member"):
         monkeypatch.setattr(f"device_agent.group.{module}.PERIOD_S", 0.2)
     async with (
         hosted(tiny, "tensor", 3, expects=lambda rows, position: (0.01,) * 3) as host,
