@@ -181,7 +181,7 @@ class _Answer:
                     self._post(Accepted(request.request, self._prompt.tokens))
                 if request.prompt_logprobs is not None:
                     await self._score(session)
-                elif request.echo and self._prompt.text:
+                elif self._prompt.text:
                     self._send(self._prompt.text)
                 reason = await self._decode(session) if self._prompt.max_tokens else "length"
                 timings = self._timings(session)

@@ -16,7 +16,7 @@ as they are counted."""
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids, their text where it is to be echoed, and how many tokens may follow.
+    """Token ids, their text where it is to be echoed (else empty), and how many tokens may follow.
 
     ``offsets``: where in that text each token begins, where it is echoed with scores; else empty.
     ``source``: where the model reads one text and writes another, the ids that are read; ``ids`` is then what its own
@@ -92,7 +92,7 @@ def _read(
         if located:
             ids, offsets = tokenizer.located(prompt)
             return ids, prompt, offsets
-        return tokenizer.text(prompt), prompt, []
+        return tokenizer.text(prompt), prompt if request.echo else "", []
     if len(prompt) > max_positions:  # A turn is a token at least: so a template is not run on a million of them.
         raise _too_long(f"at least {len(prompt)}", max_positions, "messages")
     # How much of the turns it takes over is up to the template. It is quick: 0.06 s for 4 MB.

@@ -157,6 +157,14 @@ def test_a_model_that_does_not_say_its_prompt_has_no_scores_of_it() -> None:
         assert (refused.value.code, refused.value.param) == (Code.INVALID_REQUEST, param)
 
 
+async def test_a_text_that_is_not_echoed_is_not_told(drafters: Drafters) -> None:
+    """Its scores are told, and no piece of it comes with them."""
+    async with served(None, drafters) as model:
+        said = await said_to(model, (), prompt=TEXTS[0], prompt_ids=None, echo=False)
+        check_scores(scored_in(said), DEMO, tuple(model.tokenizer.text(TEXTS[0])))
+        assert not any(each.text for each in said if isinstance(each, Scored))
+
+
 TEXTS = ("Once there was a small boat. ", "naïve café, 日本 🦊\n\n  two", " x")
 
 
