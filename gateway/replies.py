@@ -6,7 +6,8 @@ role and nothing else, its last an empty delta and the reason to finish; no chun
 
 Members that may be null are there as null. How log-probabilities look: ``likelihoods``.
 ``timings`` is there with the usage where a cloud took part and there is one choice: several run side by side, and only
-the token socket has those of each. Where heads of the model may be left out, ``timings`` says how many were, always.
+the token socket has those of each. Where heads of the model may be left out, ``timings`` says how many were, always; of
+several choices the most.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class Shape(ABC):
         self._gathered = [_Gathered() for _ in range(choices)]
         self._complete = Complete(0, 0)
         self._timings: AnswerTimings | UnsetType = UNSET
+        self._pruned: int | None = None
         self._usage: UnsetType | None = None if heading.include_usage else UNSET
 
     def opening(self, choices: Sequence[int]) -> Sequence[Reply[Any]]:
@@ -124,8 +126,12 @@ class Shape(ABC):
         return Reply(head.id, kind, head.created, head.model, choices, usage, self._timings)
 
     def _time(self, finished: Finished) -> None:
-        """Keep where the time of the only choice went, and what was left out of any."""
-        self._timings = timings_of(finished if len(self._gathered) == 1 else replace(finished, timings=None))
+        """Keep where the time of the only choice went, and the most that was left out of any: prompts of one request
+        may be of different lengths, and be read by different devices."""
+        said = [each for each in (self._pruned, finished.heads_pruned) if each is not None]
+        self._pruned = max(said, default=None)
+        timings = finished.timings if len(self._gathered) == 1 else None
+        self._timings = timings_of(replace(finished, timings=timings, heads_pruned=self._pruned))
 
     def _keep(self, event: Delta | Scored) -> None:
         choice = self._gathered[event.index]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
 import pytest
 
+from gateway.answer import Complete
 from gateway.errors import RequestError
 from gateway.parsing import parse
 from gateway.policy import models_served
 from gateway.registry import AgentRecord
-from gateway.replies import timings_of
+from gateway.replies import CompletionShape, timings_of
+from gateway.reply_schema import Heading
 from wire.request_messages import Finished, ServedModel, Spent, Timings
 
 PLAIN = ServedModel("demo/model", 4096, 1)
@@ -40,6 +43,14 @@ def test_an_answer_says_how_many_heads_were_left_out() -> None:
         assert pruned is None or msgspec.to_builtins(told) == wanted
         told = timings_of(Finished(1, 0, "stop", times, pruned))
         assert msgspec.to_builtins(told).keys() == {"prompt", "decode", *wanted}
+
+
+def test_of_several_prompts_the_most_heads_are_told() -> None:
+    """Whichever of them is complete last, and though a device that leaves none out has read another."""
+    for order in itertools.permutations((0, 7, None, 3)):
+        shape = CompletionShape(Heading("id", 1, "m"), len(order), logprobs=False)
+        shape.absorb([*(Finished(1, at, "stop", None, pruned) for at, pruned in enumerate(order)), Complete(1, 1)])
+        assert msgspec.to_builtins(shape.whole())["timings"] == {"heads_pruned": 7}
 
 
 def test_a_model_is_lossy_where_one_agent_prunes() -> None:
