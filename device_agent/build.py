@@ -68,6 +68,8 @@ def build(config: DeviceConfig, load: LoadDrafters = load_drafters) -> Device:
             drafter, or no group can run this.
     """
     kind = kind_of(config.model)
+    if config.t_max and kind != "writes":
+        raise ValueError("--t-max is for models that write on from a text: leave it out")
     with ExitStack() as opened:
         device = build_reader(config, opened) if kind == "reads" else _writer(config, kind, load, opened)
         opened.pop_all()
@@ -155,8 +157,6 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         loaded_bytes += more_bytes
     pruner: Pruner | None = None
     if config.t_max:
-        if kind != "writes":
-            raise ValueError("--t-max is for models that write on from a text: leave it out")
         between = rest.stack if isinstance(rest, LocalSubmodel) else None
         pruner = Pruner(checkpoint, parts, between, config.t_max, max(2, positions), config.prune_by)
         load_apart(pruner.prepare)

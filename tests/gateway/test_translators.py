@@ -78,10 +78,13 @@ async def test_prompt_and_answer_have_all_positions_each(tmp_path: Path, served:
             assert answer.status_code == 400 and why in answer.json()["error"]["message"], answer.text
 
 
-@pytest.mark.parametrize("settings", [{"mode": "hat"}, {"mode": "ushape"}, {"mode": "local", "draft": ("lookup",)}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"mode": "hat"}, {"mode": "ushape"}, {"mode": "local", "draft": ("lookup",)}, {"mode": "local", "t_max": 1.0}],
+)
 def test_where_it_cannot_run_it_says_so(tmp_path: Path, settings: dict[str, Any]) -> None:
     """What to do instead; the same for a model that reads."""
     for name in ("t5", "bert"):
         folder = text_model(name, tmp_path / name)
-        with pytest.raises(ValueError, match=r"--mode local|leave --draft out"):
+        with pytest.raises(ValueError, match=r"--mode local|leave --draft out|--t-max"):
             build(DeviceConfig(model=str(folder), **settings))
