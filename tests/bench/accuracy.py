@@ -71,8 +71,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tasks", default="", help=f"of {', '.join(accuracy_harness.SUPERGLUE)}")
     parser.add_argument("--record", type=Path, help="keep what was measured here")
     parser.add_argument("--beside", type=Path, help="compare with what was kept there")
-    parser.add_argument("--body", type=json.loads, default={}, help="members of every request, as JSON")
+    parser.add_argument(
+        "--body", type=json.loads, default={}, help="members of every request, as JSON; without --tasks"
+    )
     given = parser.parse_args(arguments)
+    if given.tasks and given.body:  # Its figures would be those of requests without them.
+        parser.error("lm-evaluation-harness says its requests itself: leave --body or --tasks out")
     given.flags = flags or ["--mode", "local"]
     return given
 
