@@ -133,7 +133,7 @@ class Pruner:
         return PrunedLayers(sets, front, middle, back)
 
     def tidy(self) -> None:
-        """Cluster anew what tenants' heads looked like, when there is time."""
+        """Cluster anew what a tenant's heads looked like, when there is time."""
         self._stores.recluster()
 
     def _with(self, sets: HeadSets) -> tuple[Stack, ...]:

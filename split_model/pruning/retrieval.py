@@ -33,11 +33,10 @@ class ImportanceStore:
     def __init__(self, zeta: float = ZETA, tau: float = TAU, most: int = MOST_HEADS) -> None:
         """zeta: of Eq. 17. tau: reuse up to this distance; below 0: never."""
         self._zeta, self._tau, self._most = zeta, tau, most
-        self._apart: list[Numbers] = []
-        self._together: list[Numbers] = []
+        self._looks = _Looks()
         self._scores: list[float] = []
         self._cluster: list[int] = []
-        self._centres: list[tuple[Numbers, Numbers]] = []
+        self._centres = _Looks()
         self._new = 0
 
     def __len__(self) -> int:
@@ -65,53 +64,84 @@ class ImportanceStore:
             cluster = self._nearest(apart, together)
             if cluster is None:
                 cluster = len(self._centres)
-                self._centres.append((apart, together))
-            self._apart.append(apart)
-            self._together.append(together)
+                self._centres.add(apart, together)
+            self._looks.add(apart, together)
             self._scores.append(score)
             self._cluster.append(cluster)
             self._new += 1
         over = len(self) - self._most
         if over > 0:
-            for held in (self._apart, self._together, self._scores, self._cluster):
-                del held[:over]
+            self._looks.forget(over)
+            del self._scores[:over], self._cluster[:over]
             self.recluster()
 
     def recluster(self) -> None:
         """Makes all clusters anew, when there is time: in two folds, by the first feature and within that by the
         second. Within a cluster each is within half of tau of who began it, in both."""
-        self._centres, self._cluster, self._new = [], [0] * len(self), 0
-        for coarse in _leaders(self._apart, list(range(len(self))), self._tau / 2, _distance):
+        self._centres, self._cluster, self._new = _Looks(), [0] * len(self), 0
+        apart, together = self._looks.apart, self._looks.together
+        for coarse in _leaders(apart, list(range(len(self))), self._tau / 2, _distance):
             reach = self._tau / 2 / max(self._zeta, 1e-9)
-            for members in _leaders(self._together, coarse, reach, _unlikeness):
+            for members in _leaders(together, coarse, reach, _unlikeness):
                 for member in members:
                     self._cluster[member] = len(self._centres)
-                means = (np.mean([held[each] for each in members], 0) for held in (self._apart, self._together))
-                first, second = means
-                self._centres.append((first, second))
+                self._centres.add(apart[members].mean(0), together[members].mean(0))
 
     def _find(self, apart: Numbers, together: Numbers) -> float | None:
         cluster = self._nearest(apart, together)
         members = [] if cluster is None else [at for at, held in enumerate(self._cluster) if held == cluster]
         if not members:
             return None
-        found = self._distances(apart, together, [(self._apart[at], self._together[at]) for at in members])
+        found = self._distances(apart, together, self._looks.apart[members], self._looks.together[members])
         best = int(found.argmin())
         return self._scores[members[best]] if found[best] <= self._tau else None
 
     def _nearest(self, apart: Numbers, together: Numbers) -> int | None:
         """The cluster whose centre is next, if any is within tau."""
-        if not self._centres:
+        if not self.clusters:
             return None
-        found = self._distances(apart, together, self._centres)
+        found = self._distances(apart, together, self._centres.apart, self._centres.together)
         best = int(found.argmin())
         return best if found[best] <= self._tau else None
 
-    def _distances(self, apart: Numbers, together: Numbers, others: list[tuple[Numbers, Numbers]]) -> Numbers:
+    def _distances(self, apart: Numbers, together: Numbers, firsts: Numbers, seconds: Numbers) -> Numbers:
         """Eq. 17 to each of some others."""
-        firsts, seconds = (np.stack(each) for each in zip(*others, strict=True))
         found: Numbers = np.linalg.norm(firsts - apart, axis=1) + self._zeta * _unlikeness(seconds, together)
         return found
+
+
+class _Looks:
+    """What heads look like, in two arrays with room at their ends: each look at them goes over all at once."""
+
+    def __init__(self) -> None:
+        self._apart = self._together = np.empty((0, 0), np.float32)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def apart(self) -> Numbers:
+        """[heads, 2 * head_dim]"""
+        return self._apart[: self._count]
+
+    @property
+    def together(self) -> Numbers:
+        """[heads, LENGTH]"""
+        return self._together[: self._count]
+
+    def add(self, apart: Numbers, together: Numbers) -> None:
+        """One more."""
+        if self._count == len(self._apart):
+            self._apart = _with_room(self.apart, len(apart))
+            self._together = _with_room(self.together, len(together))
+        self._apart[self._count], self._together[self._count] = apart, together
+        self._count += 1
+
+    def forget(self, count: int) -> None:
+        """The oldest."""
+        self._apart, self._together = self.apart[count:].copy(), self.together[count:].copy()
+        self._count = len(self._apart)
 
 
 class TenantStores:
@@ -130,10 +160,18 @@ class TenantStores:
         return store
 
     def recluster(self) -> None:
-        """Makes clusters anew where heads came since they were made."""
-        for store in self._stores.values():
-            if store.is_stale:
-                store.recluster()
+        """Makes one tenant's clusters anew, where heads came since they were made: whoever asks may have to wait."""
+        stale = next((store for store in self._stores.values() if store.is_stale), None)
+        if stale is not None:
+            stale.recluster()
+
+
+def _with_room(rows: Numbers, size: int) -> Numbers:
+    """Rows with as many free ones behind them, and some."""
+    found = np.empty((2 * len(rows) + 16, size), np.float32)
+    if len(rows):
+        found[: len(rows)] = rows
+    return found
 
 
 def _distance(rows: Numbers, row: Numbers) -> Numbers:
@@ -148,15 +186,17 @@ def _unlikeness(rows: Numbers, row: Numbers) -> Numbers:
     return found
 
 
-def _leaders(rows: list[Numbers], members: list[int], reach: float, far: Far) -> list[list[int]]:
+def _leaders(rows: Numbers, members: list[int], reach: float, far: Far) -> list[list[int]]:
     """Members in groups: each joins the nearest of those that began one, if within reach, or begins one."""
     found: list[list[int]] = []
+    began = np.empty((len(members), rows.shape[1]), np.float32)
     for member in members:
         if found:
-            distances = far(np.stack([rows[group[0]] for group in found]), rows[member])
+            distances = far(began[: len(found)], rows[member])
             best = int(distances.argmin())
             if distances[best] <= reach:
                 found[best].append(member)
                 continue
+        began[len(found)] = rows[member]
         found.append([member])
     return found

@@ -55,9 +55,11 @@ def test_nothing_is_found_across_tenants_and_few_tenants_are_kept() -> None:
     stores.of("one").add(heads(4, 0), [1.0] * 4)
     assert stores.of("two").find(heads(4, 0)) == [None] * 4
     assert stores.of("one").find(heads(4, 0)) == [1.0] * 4
-    assert stores.of("one").is_stale
-    stores.recluster()
-    assert not stores.of("one").is_stale and stores.of("one").find(heads(4, 0)) == [1.0] * 4
+    stores.of("two").add(heads(4, 0), [2.0] * 4)
+    for left in (1, 0, 0):  # One tenant's at a time.
+        stores.recluster()
+        assert sum(stores.of(each).is_stale for each in ("one", "two")) == left
+    assert stores.of("one").find(heads(4, 0)) == [1.0] * 4
     stores.of("three"), stores.of("two")
     assert len(stores.of("one")) == 0
 
