@@ -7,6 +7,7 @@ gathered. What waits is bounded: a client that reads too slowly ends its request
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final, Union
 
 import msgspec
@@ -17,7 +18,7 @@ from gateway.errors import FINAL, RequestError
 from gateway.metrics import RequestMeter
 from gateway.request import MAX_WHOLE_LOGPROBS, too_many_scores
 from wire.reading_messages import Vector
-from wire.request_messages import Delta, Done, Finished, Scored, TokenLogprob
+from wire.request_messages import Alternative, Delta, Done, Finished, Scored
 
 MAX_UNREAD: Final = 4 * 2**20
 """Characters, roughly, that may wait for one client."""
@@ -69,6 +70,8 @@ class Answer:
         self._whole = whole
         self._held = 0
         self._scores = 0
+        self._told = 0
+        """What all scores came to, characters roughly, taken or not."""
         self._error: RequestError | None = None
         self._ready = asyncio.Event()
 
@@ -99,6 +102,9 @@ class Answer:
         self._scores += sum(1 + len(each.top) for each in scored.tokens)
         if self._scores > MAX_WHOLE_LOGPROBS:  # Of prompts whose tokens nobody could count before.
             return self.fail(too_many_scores(self._scores))
+        self._told += size_of(scored)
+        if self._told > MAX_ANSWER:
+            return self.fail(_says_too_much())
         self._put(scored)
 
     def vector(self, vector: Vector) -> None:
@@ -107,8 +113,7 @@ class Answer:
             return
         self._held += EVENT_SIZE + len(vector.data)
         if self._held > MAX_ANSWER:  # An agent's own mistake: what a model gives was looked at before it was asked.
-            text = "the device agent says more than its model can"
-            return self.fail(RequestError(502, text, code="upstream_error"))
+            return self.fail(_says_too_much())
         self._meter.finished("stop")
         self._put(vector)
 
@@ -169,10 +174,18 @@ class Answer:
         self._ready.set()
 
 
-def size_of(delta: Delta) -> int:
-    """Return what holding a delta costs, in characters, roughly."""
-    return EVENT_SIZE + len(delta.text) + sum(map(_size_of_token, delta.logprobs or ()))
+def size_of(told: Delta | Scored) -> int:
+    """Return what holding a delta or scores costs, in characters, roughly."""
+    if isinstance(told, Scored):
+        each = sum(_size_of_token(token.token, token.top) for token in told.tokens)
+    else:
+        each = sum(_size_of_token(token.chosen, token.top) for token in told.logprobs or ())
+    return EVENT_SIZE + len(told.text) + each
 
 
-def _size_of_token(token: TokenLogprob) -> int:
-    return sum(LOGPROB_SIZE + len(each.text) + len(each.raw) for each in (token.chosen, *token.top))
+def _size_of_token(token: Alternative, top: Iterable[Alternative]) -> int:
+    return sum(LOGPROB_SIZE + len(each.text) + len(each.raw) for each in (token, *top))
+
+
+def _says_too_much() -> RequestError:
+    return RequestError(502, "the device agent says more than its model can", code="upstream_error")

@@ -13,7 +13,7 @@ from gateway import answer as module
 from gateway.answer import Answer, Complete
 from gateway.errors import RequestError, internal
 from gateway.metrics import GatewayMetrics, RequestMeter
-from wire.request_messages import Alternative, Delta, Done, Finished, TokenLogprob
+from wire.request_messages import Alternative, Delta, Done, Finished, Scored, TokenLogprob
 
 
 @pytest.fixture
@@ -90,6 +90,21 @@ async def test_an_answer_in_one_piece_is_bounded_as_a_whole(monkeypatch: Any) ->
     with pytest.raises(RequestError) as caught:
         await answer.take()
     assert caught.value.code == "answer_too_large"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_scores_are_bounded_by_their_text_too(whole: bool, monkeypatch: Any) -> None:
+    """Taken or not: no prompt has as much as an agent that says this."""
+    answer = Answer("m", 1, RequestMeter(GatewayMetrics(), time.perf_counter()), whole=whole)
+    answer.accepted(3)
+    monkeypatch.setattr(module, "MAX_ANSWER", 1000)
+    for _ in range(6):
+        answer.scored(Scored(1, 0, "x" * 100, []))
+        assert len(await answer.take()) == 1
+    answer.scored(Scored(1, 0, "x" * 100, []))
+    with pytest.raises(RequestError) as caught:
+        await answer.take()
+    assert caught.value.status == 502
 
 
 def test_texts_and_bytes_of_log_probabilities_count() -> None:
