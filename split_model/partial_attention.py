@@ -73,7 +73,8 @@ def attend_part(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask:
     group = heads // kv_heads
     folded = q.float().mul(1 / math.sqrt(head_dim)).view(rows, kv_heads, group, head_dim).permute(1, 2, 0, 3)
     folded = folded.reshape(kv_heads, group * rows, head_dim)
-    block, parts = max(LEAST_BLOCK, MOST_SCORES // max(rows * heads, 1)), []
+    block = max(LEAST_BLOCK, MOST_SCORES // max(rows * heads, 1))
+    found: Partial | None = None
     for begin in range(0, positions, block):
         length = min(block, positions - begin)
         scores = torch.bmm(folded, keys.narrow(1, begin, length).float().transpose(1, 2))
@@ -83,5 +84,7 @@ def attend_part(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask:
         scores.sub_(lse.masked_fill(lse.isneginf(), 0.0).unsqueeze(2)).exp_()
         out = torch.bmm(scores, values.narrow(1, begin, length).float())
         out = out.view(kv_heads, group, rows, head_dim).permute(2, 0, 1, 3).reshape(rows, heads, head_dim)
-        parts.append(Partial(out, lse.view(kv_heads, group, rows).permute(2, 0, 1).reshape(rows, heads)))
-    return merged(parts)
+        part = Partial(out, lse.view(kv_heads, group, rows).permute(2, 0, 1).reshape(rows, heads))
+        found = part if found is None else found.joined(part)
+    assert found is not None
+    return found
