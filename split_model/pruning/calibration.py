@@ -17,6 +17,9 @@ from split_model.stack import Span
 TEXTS, TOKENS = 4, 192
 """So many texts of so many tokens. Of 200 tokens each they give orders that lose up to a third less than of 64."""
 LEAST_TOKENS = 32
+SCORED_ROWS = 64
+"""Whose distributions are computed at a time: of all rows they would be in memory several times, gigabytes of a large
+vocabulary."""
 STAGES = 8
 SEED = 20
 
@@ -94,7 +97,8 @@ def calibrate(
     rows = hidden.clone()
     for layer in range(layers.count):
         rows = layers.run(layer, rows, lengths, note)
-    masked = _Masked(layers, lengths, means, layers.head.forward(rows).log_softmax(-1))
+    whole = [layers.head.forward(each).log_softmax(-1) for each in rows.split(SCORED_ROWS)]
+    masked = _Masked(layers, lengths, means, whole)
     left = [(layer, head) for layer in range(layers.count) for head in range(len(means[0]))]
     total, order = len(left), list[Head]()
     for stage in range(1, stages + 1):
@@ -119,7 +123,10 @@ def most_stages(heads: int, pass_s: float, within_s: float, most: int = STAGES) 
 class _Masked:
     """A model some of whose heads give their means, beside the whole one over the same texts."""
 
-    def __init__(self, layers: Layers, lengths: list[int], means: list[torch.Tensor], whole: torch.Tensor) -> None:
+    def __init__(
+        self, layers: Layers, lengths: list[int], means: list[torch.Tensor], whole: list[torch.Tensor]
+    ) -> None:
+        """whole: the whole model's distributions, of `SCORED_ROWS` rows each."""
         self._layers, self._lengths, self._means, self._whole = layers, lengths, means, whole
 
     def effects(
@@ -152,5 +159,8 @@ class _Masked:
 
     def _divergence(self, hidden: torch.Tensor) -> float:
         """The mean Kullback-Leibler divergence from the whole model's distributions."""
-        found = self._layers.head.forward(hidden).log_softmax(-1)
-        return float(kl_div(found, self._whole, log_target=True, reduction="batchmean"))
+        far = 0.0
+        for rows, whole in zip(hidden.split(SCORED_ROWS), self._whole, strict=True):
+            found = self._layers.head.forward(rows).log_softmax(-1)
+            far += float(kl_div(found, whole, log_target=True, reduction="sum"))
+        return far / len(hidden)
