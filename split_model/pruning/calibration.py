@@ -97,7 +97,7 @@ def calibrate(
     rows = hidden.clone()
     for layer in range(layers.count):
         rows = layers.run(layer, rows, lengths, note)
-    whole = [layers.head.forward(each).log_softmax(-1) for each in rows.split(SCORED_ROWS)]
+    whole = [layers.head.forward(each).log_softmax(-1) for each in torch.split(rows, SCORED_ROWS)]
     masked = _Masked(layers, lengths, means, whole)
     left = [(layer, head) for layer in range(layers.count) for head in range(len(means[0]))]
     total, order = len(left), list[Head]()
@@ -160,7 +160,7 @@ class _Masked:
     def _divergence(self, hidden: torch.Tensor) -> float:
         """The mean Kullback-Leibler divergence from the whole model's distributions."""
         far = 0.0
-        for rows, whole in zip(hidden.split(SCORED_ROWS), self._whole, strict=True):
+        for rows, whole in zip(torch.split(hidden, SCORED_ROWS), self._whole, strict=True):
             found = self._layers.head.forward(rows).log_softmax(-1)
             far += float(kl_div(found, whole, log_target=True, reduction="sum"))
         return far / len(hidden)
