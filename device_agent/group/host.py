@@ -24,6 +24,7 @@ from device_agent.group.lives.state import Doing, GroupState, MemberState, worki
 from device_agent.group.lives.watch import Expects, Reads, Watch
 from device_agent.group.steps.worker import PORTAL
 from device_agent.planning.profile import DeviceProfile, Profile
+from device_agent.planning.transfers import transfer_words
 from device_agent.planning.trials import Trial
 from device_agent.profiling.kept import kept_or_measured
 from peers.board import PeerLost
@@ -170,7 +171,7 @@ class GroupHost:
             0 if self._company is None else self._company.epoch,
             self.formed.is_set(),
             tuple(self._state_of(name, name == self.name or name in here) for name in names),
-            self._why or "; ".join(filter(None, [self.remark(), self._tried()])),
+            self._why or "; ".join(filter(None, [self.remark(), self._tried(), self._transfers()])),
         )
 
     def _state_of(self, name: str, here: bool) -> MemberState:
@@ -205,6 +206,10 @@ class GroupHost:
 
     def _tried(self) -> str:
         return "" if self._living is None or self._living.tried is None else str(self._living.tried)
+
+    def _transfers(self) -> str:
+        planned = self._planned
+        return "" if planned is None else transfer_words(planned.plan.plan(self.checkpoint.spec))
 
     def _say(self, doing: Doing, why: str = "") -> None:
         self._doing, self._why = doing, why

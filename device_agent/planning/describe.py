@@ -15,6 +15,7 @@ from device_agent.planning.shares import handed_out
 from device_agent.planning.streaming_words import member_lines, step_drawing, steps_are_played, streaming_lines
 from device_agent.planning.task import Task
 from device_agent.planning.timeline import ForwardPass, Prediction, predict
+from device_agent.planning.transfers import transfer_words
 
 BAR = 32
 """Characters of a full bar."""
@@ -45,6 +46,8 @@ def description(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> 
         lines += ["", *streaming_lines(task, plan)]
     elif plan.streams and task.shape.cross_layers:
         lines += ["", *member_lines(task, plan)]
+    if plan.transfers:
+        lines.append(transfer_words(plan))
     if fewer is not None:
         takes = seconds_text(task.prefill(fewer).seconds)
         takes += f", each new token {seconds_text(task.step(fewer).seconds)}" if task.work.new else ""

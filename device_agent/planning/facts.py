@@ -46,6 +46,9 @@ def plan_facts(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> d
             facts |= streaming_facts(task, plan)
     if plan.considered:
         facts["considered"] = [{"way": name, "work_s": seconds} for name, seconds in plan.considered]
+    if plan.transfers:
+        targets = [None if each is None else plan.members[each.target] for each in plan.transfers]
+        facts["keys_values_may_lie_at"] = dict(zip(plan.members, targets, strict=True))
     return facts | {"fewer": None if fewer is None else plan_facts(task, fewer)}
 
 

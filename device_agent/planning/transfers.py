@@ -95,6 +95,13 @@ def with_transfers(task: Task, plan: GroupPlan) -> GroupPlan:
     return replace(plan, transfers=tuple(found))
 
 
+def transfer_words(plan: GroupPlan) -> str:
+    """At whom keys and values may lie, in one line; "" where all stay."""
+    names = plan.members
+    found = [f"{names[owner]}'s at {names[each.target]}" for owner, each in enumerate(plan.transfers) if each]
+    return f"oldest keys and values may lie elsewhere before more is streamed: {', '.join(found)}" if found else ""
+
+
 def _uncovered(task: Task, plan: GroupPlan, member: int, thresholds: Thresholds) -> tuple[float, ...]:
     """See ``Transfer``."""
     lan, costs, found = Lan(task.profile, plan.members, plan.portal), task.costs(plan.members), []

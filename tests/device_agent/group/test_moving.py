@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from clouds import chain_over, until
-from groups import PORTAL, group_here, plan_of, with_transfer
+from groups import PORTAL, group_here, hosted, member_here, plan_of, with_transfer
 from oracle import oracle_tokens, prompt_for
 from submodel_conformance import check_sessions, check_submodel
 from tiny_models import built
@@ -23,6 +23,7 @@ from device_agent.group.relief.moving import Moving
 from device_agent.group.steps.worker import Worker
 from device_agent.planning import moves
 from device_agent.planning.moves import LinkPace
+from device_agent.planning.plan import GroupPlan
 from device_agent.planning.transfers import Room
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.generation import Generation
@@ -196,3 +197,18 @@ async def test_memory_stays_within_what_is_counted(tiny: Path, ends: Ends, monke
     assert tokens == oracle_tokens(tiny, prompt, 120) and others == oracle_tokens(tiny, prompt, 5)
     assert peak and "back" in ends.ways and set(most) == {0, 1}
     assert max(most.values()) <= 1, most
+
+
+async def test_a_group_says_where_keys_and_values_may_lie(tiny: Path) -> None:
+    """In one line of what it says of the whole."""
+    spec = Checkpoint.open(tiny).spec
+
+    def planner(_: object, names: Sequence[str]) -> GroupPlan:
+        return with_transfer(plan_of(spec, "interleaved", names), spec, (100, 250)[: len(names)])
+
+    async with (
+        hosted(tiny, "", ("one", PORTAL), planner=planner) as host,
+        member_here(tiny, "one", host.listens.result()),
+    ):
+        await until(host.formed.is_set)
+        assert host.state().why.endswith(f"streamed: one's at {PORTAL}")

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.group.messages.joined_plan import JoinedPlan
+from device_agent.planning.describe import description
+from device_agent.planning.facts import plan_facts
 from device_agent.planning.moves import Transfer
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.task import Task, Work
 from device_agent.planning.thresholds import Relief, Thresholds
-from device_agent.planning.transfers import Room, lodged, with_transfers
+from device_agent.planning.transfers import Room, lodged, transfer_words, with_transfers
 from split_model.offload.units import HALVES, Unit
 
 OF = shape(12, 64, 4, 256, 50, kv_heads=2, gated=True, causal=True, norm_first=True, rotary=True, positions=0)
@@ -40,7 +42,12 @@ def test_who_streams_first_moves_to_who_streams_last() -> None:
     transfer = plan.transfers[0]
     assert transfer is not None and transfer.bytes_s == 1e7
     assert transfer.uncovered_s[0] == 0 < transfer.uncovered_s[1] <= transfer.uncovered(100)
-    assert replace(plan, transfers=()) == counting(2_500_000, 4_000_000, 9_000_000)
+    without = replace(plan, transfers=())
+    assert without == counting(2_500_000, 4_000_000, 9_000_000)
+    line = "oldest keys and values may lie elsewhere before more is streamed: a's at c"
+    assert transfer_words(plan) == line in description(asked(1e5), plan).splitlines()
+    assert transfer_words(without) == "" and "elsewhere" not in description(asked(1e5), without)
+    assert plan_facts(asked(1e5), plan)["keys_values_may_lie_at"] == {"a": "c", "b": None, "c": None}
     joined = JoinedPlan.of(plan, "", "float32", 0, 0)
     assert JoinedPlan.read(joined.written()).as_planned(plan.portal) == plan
     assert with_transfers(asked(1e12), counting(2_500_000, 4_000_000, 9_000_000)).transfers == ()
