@@ -19,6 +19,7 @@ from device_agent.chain.prefill import prefilled
 from split_model.device import on_host, put
 from split_model.sampling import logprobs
 from split_model.stack import Head
+from wire.errors import Code, SessionFailed
 
 MAX_LOGITS: Final = 2**22
 """Logits that are there at once: 16 MiB, and as much again for each of two copies."""
@@ -51,8 +52,7 @@ async def scores(session: ChainSession, ids: Sequence[int], top: int) -> AsyncGe
         top: alternatives to tell with each.
 
     Raises:
-        SessionFailed: as of ``prefill``; the session must be closed.
-        ValueError: the logits are not numbers.
+        SessionFailed: as of ``prefill``, and where the logits are not numbers; the session must be closed.
     """
     assert session.position == 0
     head, done = session.chain.parts.head, 1
@@ -74,14 +74,14 @@ def scored(head: Head, deep: torch.Tensor, tokens: Sequence[int], top: int) -> l
     Args:
         deep: ``[len(tokens), hidden_size]``, as the last layer gives it.
 
-    Raises ``ValueError`` where the logits are not numbers.
+    Raises ``SessionFailed`` where the logits are not numbers.
     """
     found = logprobs(head.forward(put(deep, head.device)))
     own = found.gather(1, put(torch.tensor(tokens), head.device).unsqueeze(1))
     best = found.topk(min(top, found.shape[1]))
     told = on_host(own.squeeze(1), (found >= own).sum(1), best.indices, best.values)
     if any(each != each for each in told[0]):
-        raise ValueError("the text cannot be scored: its logits are not numbers")
+        raise SessionFailed(Code.NOT_FINITE, "the text cannot be scored: the model gives no numbers for it")
     return [
         Score(token, logprob, rank, tuple(zip(names, values, strict=True)))
         for token, logprob, rank, names, values in zip(tokens, *told, strict=True)

@@ -125,6 +125,20 @@ async def test_prompts_of_any_length(length: int, drafters: Drafters) -> None:
             assert refused.value.code is Code.CONTEXT_LENGTH_EXCEEDED
 
 
+async def test_rows_that_are_no_numbers_are_a_failure_of_their_own(
+    drafters: Drafters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its code, and the next request is served."""
+    async with served(None, drafters) as model:
+        final = model.chain.parts.head.forward
+        with monkeypatch.context() as patched:
+            patched.setattr(model.chain.parts.head, "forward", lambda rows: final(rows) * float("nan"))
+            with pytest.raises(SessionFailed, match="no numbers") as failed:
+                await said_to(model, PROMPT)
+        assert failed.value.code is Code.NOT_FINITE
+        check_scores(scored_in(await said_to(model, PROMPT)), DEMO, PROMPT)
+
+
 async def test_an_end_token_is_told_where_a_prompt_is_scored(drafters: Drafters) -> None:
     """Who takes the answer's tokens off by counting finds as many as were generated, though the end has no text."""
     [end] = Checkpoint.open(DEMO).spec.eos_token_ids[:1]
