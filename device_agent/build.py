@@ -207,8 +207,9 @@ def _hello(config: DeviceConfig, name: str, checkpoint: Checkpoint, middle: Slic
 def _served(config: DeviceConfig, path: Path, model: ServedChain) -> list[ServedModel]:
     """The model under each name that clients may use."""
     created = int(Path(path, "config.json").stat().st_mtime)
-    characters = model.max_positions * model.tokenizer.longest_piece
+    characters, scores = model.max_positions * model.tokenizer.longest_piece, model.chain.sources is None
+    said = (model.max_positions, created, model.ways.drafters.names, characters)
     return [
-        ServedModel(name, model.max_positions, created, model.ways.drafters.names, characters, t_max_s=config.t_max)
+        ServedModel(name, *said, t_max_s=config.t_max, scores=scores)
         for name in config.served_model_name or (model_name(config.model),)
     ]

@@ -156,6 +156,13 @@ def other_task(task: str, tasks: Sequence[str], model: str) -> RequestError:
     return RequestError(400, text, code="unsupported_value", param="model")
 
 
+def scores_nothing(model: str, param: str) -> RequestError:
+    """No agent that serves the model tells how likely a prompt is; ``param`` asked for that."""
+    text = f"the model '{_shown(model)}' does not tell how likely a prompt is here: leave '{param}' out"
+    hint = ", or ask for it without 'echo'" if param == "logprobs" else ""
+    return RequestError(400, f"{text}{hint}", code="unsupported_value", param=param)
+
+
 def drafter_not_found(draft: str, known: Sequence[str]) -> RequestError:
     """No agent that serves the model has this drafter; the name is shown back, shortened, with those there are."""
     text = f"there is no drafter '{_shown(draft)}' for this model; 'draft' is one of: {', '.join(known)}"

@@ -48,7 +48,7 @@ async def place(
         RequestError: no agent takes it, or one refuses it for what it is.
     """
     until = asyncio.get_running_loop().time() + patience_s
-    wish = Wish(answer.model, frozenset(), ask.draft, ask.tenant, ask.at_once, ask.task)
+    wish = Wish(answer.model, frozenset(), ask.draft, ask.tenant, ask.at_once, ask.task, ask.scored_by)
     refused: SessionFailed | None = None
     found: Reservation | None = None
     losses = returns = 0

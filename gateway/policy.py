@@ -20,6 +20,7 @@ class Reason(Enum):
     MODEL_NOT_FOUND = "model_not_found"
     OTHER_TASK = "other_task"
     NO_SUCH_DRAFTER = "no_such_drafter"
+    NO_SCORES = "no_scores"
     UNAVAILABLE = "unavailable"
     ALL_TRIED = "all_tried"
 
@@ -34,6 +35,7 @@ class Wish:
         tenant: whose it is; empty: there is only one, and nothing to be left for others.
         choices: answers wanted; an agent that has room for one may get it, so all of them wish the same.
         task: what the model is to do.
+        scored_by: see ``AnyAsk``.
     """
 
     model: str
@@ -42,6 +44,7 @@ class Wish:
     tenant: str = ""
     choices: int = field(default=1, compare=False)
     task: Task = "generate"
+    scored_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,10 @@ def choose(agents: Sequence[AgentRecord], wish: Wish, held: Mapping[str, int]) -
     """Choose the least loaded agent that serves the model for the task, is not stopping, reaches its cloud, and was not
     tried.
 
-    Only agents count that have the drafter named. One whose link is crowded comes last. Load is the share of capacity
-    in use; among equals the agent with fewer requests so far is chosen, then the longest known. A prompt with more
-    choices than an agent has room for gets what there is, and has them generated a few at a time.
+    Only agents count that have the drafter named, and that score prompts where that is asked for. One whose link is
+    crowded comes last. Load is the share of capacity in use; among equals the agent with fewer requests so far is
+    chosen, then the longest known. A prompt with more choices than an agent has room for gets what there is, and has
+    them generated a few at a time.
 
     Args:
         held: the answers that the wish's tenant has already at each agent, by its key.
@@ -79,6 +83,10 @@ def choose(agents: Sequence[AgentRecord], wish: Wish, held: Mapping[str, int]) -
     fit = [agent for agent in doing if any(has_drafter(each, wish.draft) for each in of_model[agent.key])]
     if not fit:
         return Reason.NO_SUCH_DRAFTER
+    if wish.scored_by:
+        fit = [agent for agent in fit if any(each.scores for each in of_model[agent.key])]
+    if not fit:
+        return Reason.NO_SCORES
     able = [agent for agent in fit if can_serve(agent)]
     if not able:
         return Reason.UNAVAILABLE
@@ -115,8 +123,8 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
     """Return each model once, in the order in which it was first seen.
 
     Where agents disagree about how long a request or a prompt may be, the shortest counts: any of them may get it. The
-    drafters and tasks are those of all agents: a request that names one goes to an agent that has it. Where one prunes,
-    the model may be pruned.
+    drafters and tasks are those of all agents: a request that names one goes to an agent that has it; scores likewise.
+    Where one prunes, the model may be pruned.
     """
     found: dict[str, ServedModel] = {}
     for agent in agents:
@@ -128,7 +136,7 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
                 said = [each for each in (model.max_characters, other.max_characters) if each]
                 tasks, numbers = list(dict.fromkeys([*other.tasks, *model.tasks])), max(other.numbers, model.numbers)
                 limits = [each for each in (model.t_max_s, other.t_max_s) if each]
-                said_of = (min(said, default=0), tasks, numbers, min(limits, default=0.0))
+                said_of = (min(said, default=0), tasks, numbers, min(limits, default=0.0), model.scores or other.scores)
                 found[model.id] = ServedModel(model.id, shortest, other.created, both, *said_of)
             else:
                 found[model.id] = model

@@ -41,6 +41,7 @@ class ReadAsk:
     as_base64: bool = False
 
     draft = ""
+    scored_by = ""
     stream = False
     at_once = 1
 

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, Protocol, Union
 
 from msgspec.structs import replace
 
-from gateway.errors import RequestError
+from gateway.errors import RequestError, scores_nothing
 from wire.reading_messages import Read, Task
 from wire.request_messages import ChatTurn, Generate, ServedModel
 
@@ -96,6 +96,10 @@ class AnyAsk(Protocol):
         """The drafter named; empty: each agent drafts as it likes."""
 
     @property
+    def scored_by(self) -> str:
+        """The member that asks how likely the prompts are; empty: none does."""
+
+    @property
     def stream(self) -> bool:
         """Whether the answer is sent as it comes."""
 
@@ -161,6 +165,12 @@ class Ask:
         return self.terms.draft
 
     @property
+    def scored_by(self) -> str:
+        if self.terms.prompt_logprobs is None:
+            return ""
+        return "prompt_logprobs" if self.prompt_logprobs else "logprobs"
+
+    @property
     def parts(self) -> int:
         return len(self.prompts)
 
@@ -195,7 +205,9 @@ class Ask:
         )
 
     def refused_by(self, model: ServedModel, max_total_tokens: int) -> RequestError | None:
-        """See ``too_large``."""
+        """See ``too_large``; and where nobody who serves it scores prompts."""
+        if self.scored_by and not model.scores:
+            return scores_nothing(model.id, self.scored_by)
         return too_large(self, model, max_total_tokens)
 
 

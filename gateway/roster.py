@@ -104,6 +104,8 @@ class Roster:
             return errors.other_task(wish.task, (served or models[0]).tasks, wish.model)
         if reason is Reason.NO_SUCH_DRAFTER and served is not None and not has_drafter(served, wish.draft):
             return errors.drafter_not_found(wish.draft, drafters_of(served))
+        if reason is Reason.NO_SCORES and served is not None and not served.scores:
+            return errors.scores_nothing(wish.model, wish.scored_by)
         text = (
             "the device agents that serve this model are stopping, or have no cloud server or group now; see GET /state"
         )

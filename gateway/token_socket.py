@@ -84,9 +84,9 @@ class TokenSocket:
                 return
             # Nothing here is sent in one piece.
             ask = replace(parse(endpoint, data, self._websocket.state.tenant), stream=True)
-            if ask.terms.prompt_logprobs is not None:
+            if ask.scored_by:
                 told = "the log-probabilities of a prompt are told over HTTP only: POST /v1/completions"
-                raise RequestError(400, told, code="unsupported_value", param="logprobs")
+                raise RequestError(400, told, code="unsupported_value", param=ask.scored_by)
         except RequestError as error:
             self._note(request_id, error)
             return await self._tell_last(ErrorMessage(request_id, error.reply.error))

@@ -44,7 +44,7 @@ SOON = 20.0
 OPERATOR = "operators-only"
 """The operator token of the gateways here that have one."""
 
-MODEL = ServedModel("demo/model", 4096, 1_700_000_000)
+MODEL = ServedModel("demo/model", 4096, 1_700_000_000, scores=True)
 
 Script = Callable[["ScriptedAgent", Any], Awaitable[None]]
 

@@ -58,6 +58,16 @@ def test_a_drafter_that_is_named_is_had() -> None:
     )
 
 
+def test_scores_are_asked_of_who_tells_them() -> None:
+    """Waited for where all of them are busy, refused where nobody does."""
+    asked, able = Wish("a", scored_by="logprobs"), ServedModel("a", 80, 1, scores=True)
+    old, fits = record("x"), record("y", 1, models=(able,))
+    assert choose([old, fits], asked, {}) == Use("y") and choose([old, fits], Wish("a"), {}) == Use("x")
+    assert choose([old, record("y", 2, models=(able,))], asked, {}) is None
+    assert choose([old], asked, {}) == Reason.NO_SCORES
+    assert models_served([old, fits]) == [ServedModel("a", 80, 1, scores=True)]
+
+
 def test_wait_when_all_are_full() -> None:
     """And not when the rest have been tried."""
     assert chosen([record("x", 2)], "a") is None

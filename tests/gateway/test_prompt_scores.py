@@ -7,10 +7,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from websockets.asyncio.client import connect
 
 from gateway import answer as gateway_answer
 from gateway.likelihoods import prompt_logprob
-from wire.request_messages import Accepted, Alternative, Delta, Done, Finished, PromptToken, Scored, TokenLogprob
+from wire.request_messages import (
+    Accepted,
+    Alternative,
+    Delta,
+    Done,
+    Finished,
+    PromptToken,
+    Scored,
+    ServedModel,
+    TokenLogprob,
+)
 
 
 def word(text: str, token: int, logprob: float) -> Alternative:
@@ -99,6 +110,38 @@ async def test_more_scores_than_may_be_are_refused_when_they_come(
         reply = await gateway.http.post("/v1/completions", json=body)
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, "prompt")
         assert "fewer prompts" in reply.json()["error"]["message"]
+
+
+async def test_who_does_not_score_is_not_asked_to(gateway: Any, connected: Any, chat: Any) -> None:
+    """Agents from before would answer without a word of scores: others get the request, or it is refused by the
+    member that asked for them. Everything else they answer."""
+    body = {"prompt": "Say it", "max_tokens": 1, "prompt_logprobs": 1}
+    async with connected(gateway, models=(ServedModel("demo/model", 4096, 1),)) as before:
+        for path, asked, param in (
+            ("/v1/completions", body, "prompt_logprobs"),
+            ("/v1/completions", {"prompt": "Say it", "echo": True, "logprobs": 1}, "logprobs"),
+            ("/v1/chat/completions", chat | {"prompt_logprobs": 1}, "prompt_logprobs"),
+        ):
+            reply = await gateway.http.post(path, json=asked)
+            error = reply.json()["error"]
+            assert (reply.status_code, error["param"], error["code"]) == (400, param, "unsupported_value")
+            assert "how likely a prompt is" in error["message"]
+        assert not before.asked
+        assert (await gateway.http.post("/v1/completions", json={"prompt": "Say it"})).status_code == 200
+        async with connected(gateway, scores) as able:
+            assert (await gateway.http.post("/v1/completions", json=body)).json()["choices"][0]["prompt_logprobs"]
+        assert len(before.asked) == len(able.asked) == 1
+
+
+async def test_a_token_socket_names_the_member_that_asked(gateway: Any, agent: Any, chat: Any) -> None:
+    """Scores of prompts are told over HTTP only."""
+    async with connect(f"{gateway.ws_url}/v1/stream", proxy=None) as websocket:
+        for asked, param in (
+            (chat | {"prompt_logprobs": 1}, "prompt_logprobs"),
+            ({"prompt": "x", "echo": True, "logprobs": 1}, "logprobs"),
+        ):
+            await websocket.send(json.dumps(asked))
+            assert json.loads(await websocket.recv())["error"]["param"] == param
 
 
 def test_a_token_is_told_once() -> None:

@@ -45,7 +45,8 @@ async def test_what_is_written_is_what_transformers_writes(tmp_path: Path, serve
 
 
 async def test_sampling_seeds_stops_and_logprobs_are_as_for_other_models(tmp_path: Path, served: Served) -> None:
-    """One seed one text, another another; a stop text ends it; each token has its log-probability; ids are a prompt."""
+    """One seed one text, another another; a stop text ends it; each token has its log-probability, but the prompt's,
+    which it does not say; ids are a prompt."""
     folder = translator("t5", tmp_path)
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
     async with served(folder) as http:
@@ -56,6 +57,9 @@ async def test_sampling_seeds_stops_and_logprobs_are_as_for_other_models(tmp_pat
         assert drawn[0] == drawn[1] != drawn[2]
         [whole] = (await completion(http, prompt="fox", max_tokens=32, logprobs=1))["choices"]
         assert len(whole["logprobs"]["token_logprobs"]) == 32 and max(whole["logprobs"]["token_logprobs"]) <= 0
+        body = {"model": "m", "prompt": "fox", "prompt_logprobs": 1}
+        refused = (await http.post("/v1/completions", json=body)).json()["error"]
+        assert (refused["param"], refused["code"]) == ("prompt_logprobs", "unsupported_value")
         stop = whole["text"][6:9]
         [ended] = (await completion(http, prompt="fox", max_tokens=32, stop=stop))["choices"]
         assert (ended["text"], ended["finish_reason"]) == (whole["text"][: whole["text"].index(stop)], "stop")
