@@ -118,7 +118,7 @@ def _harness(api: Api, model: Path, given: argparse.Namespace) -> list[Figure]:
     arguments += ["tokenizer_backend=huggingface", "num_concurrent=4", f"max_length={api.longest}"]
     with tempfile.TemporaryDirectory() as folder:
         found = accuracy_harness.evaluate(
-            lm_eval, Path(folder), tasks, "local-completions", *arguments, within_s=HARNESS_WITHIN_S
+            lm_eval, Path(folder), tasks, "local-completions", *arguments, within_s=HARNESS_WITHIN_S, key=given.key
         )
     return [Figure(name, "%", tuple(map(float, each.right))) for name, each in found.items()]
 

@@ -153,13 +153,20 @@ def write_tasks(folder: Path, tasks: Mapping[str, Sequence[Row]]) -> None:
 
 
 def evaluate(
-    lm_eval: str, folder: Path, tasks: Mapping[str, Sequence[Row]], model: str, *arguments: str, within_s: float
+    lm_eval: str,
+    folder: Path,
+    tasks: Mapping[str, Sequence[Row]],
+    model: str,
+    *arguments: str,
+    within_s: float,
+    key: str = "",
 ) -> dict[str, Outcome]:
     """What the harness finds.
 
     Args:
         folder: for what it reads and writes.
         model: which of its ways to a model, and ``arguments`` of that, as ``name=value``.
+        key: the server's API key, which it takes from its environment; empty: it shows none.
 
     Raises:
         RuntimeError: it failed; with the end of what it said.
@@ -180,6 +187,7 @@ def evaluate(
     offline = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
     environment = {**os.environ, **offline, "HF_HOME": str(folder / "cache")}
     environment.pop("PYTHONPATH", None)
+    environment |= {"OPENAI_API_KEY": key} if key else {}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=within_s, check=False)
     if done.returncode:
         raise RuntimeError(f"lm_eval ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")

@@ -113,3 +113,14 @@ def test_its_figures_are_those_of_its_own_backend(installation: Installation, tm
         for ours_of, theirs_of in zip(found[name].scores, truth[name].scores, strict=True):
             assert ours_of == pytest.approx(theirs_of, abs=0.05)
     assert found["skills"].accuracy > 0.8
+
+
+def test_it_is_told_the_server_s_key(tmp_path: Path) -> None:
+    """In its environment, where it looks for one, and not in its command line, which others can read."""
+    told = tmp_path / "lm_eval"
+    told.write_text('#!/bin/sh\necho "key: $OPENAI_API_KEY line: $*"\nexit 3\n', encoding="utf-8")
+    told.chmod(0o755)
+    tasks = {"one": [accuracy_harness.Row("Yes or", ["no", "yes"], [0])]}
+    with pytest.raises(RuntimeError, match="key: of-the-server line: run") as ended:
+        accuracy_harness.evaluate(str(told), tmp_path, tasks, "local-completions", within_s=60, key="of-the-server")
+    assert str(ended.value).count("of-the-server") == 1
