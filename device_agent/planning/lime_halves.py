@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import product
 
 from device_agent.planning.allocation import allocate
-from device_agent.planning.lime import MODE, halves_of, planned, rooms_of, sizes_of
+from device_agent.planning.lime_allocations import MODE, halves_of, planned, rooms_of, sizes_of
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.residency import Sizes, fewest

@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 
 from device_agent.planning.allocation import Allocation, Held
 from device_agent.planning.edgeshard import plan_edgeshard
-from device_agent.planning.lime import in_one_segment, layers_by_memory, planned, rooms_of, sizes_of
+from device_agent.planning.lime_allocations import in_one_segment, layers_by_memory, planned, rooms_of, sizes_of
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.residency import Residency

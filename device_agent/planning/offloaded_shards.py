@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from device_agent.planning.galaxy import capacities
-from device_agent.planning.lime import halves_of
+from device_agent.planning.lime_allocations import halves_of
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan, Hybrid, Layer, Sharded
 from device_agent.planning.shares import handed_out
