@@ -22,7 +22,7 @@ from device_agent.group.holding.kept import KeptLayers
 from device_agent.group.lives.living import AGAIN_S, Living
 from device_agent.group.lives.state import Doing, GroupState, MemberState, working
 from device_agent.group.lives.watch import Expects, Reads, Watch
-from device_agent.group.steps.worker import PORTAL
+from device_agent.group.rows.moves import PORTAL
 from device_agent.planning.profile import DeviceProfile, Profile
 from device_agent.planning.transfers import transfer_words
 from device_agent.planning.trials import Trial

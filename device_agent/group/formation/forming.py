@@ -13,9 +13,9 @@ from device_agent.group.holding.halves import readers_of
 from device_agent.group.holding.kept import KeptLayers
 from device_agent.group.holding.narrowing import can_narrow
 from device_agent.group.messages.joined_plan import JoinedPlan
+from device_agent.group.rows.moves import PORTAL
 from device_agent.group.steps.pace import Pace
 from device_agent.group.steps.pipeline import Pipeline
-from device_agent.group.steps.worker import PORTAL
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.thresholds import easy_tokens, most_tokens
 from peers.fabric import Fabric

@@ -22,8 +22,8 @@ from device_agent.group.lives.lateness import PERIOD_S
 from device_agent.group.lives.state import Doing
 from device_agent.group.lives.watch import Watch
 from device_agent.group.messages.joined_plan import JoinedPlan
+from device_agent.group.rows.moves import PORTAL
 from device_agent.group.steps.pace import Pace
-from device_agent.group.steps.worker import PORTAL
 from device_agent.profiling.tried import Tried
 from device_agent.sharing.compute import tell
 from peers.board import PeerLost

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 import torch
 
 from device_agent.group.rows.layout import At, Everywhere, Layout, Parted
 from device_agent.group.rows.step_rows import StepRows
 from peers.collectives import Collectives
+
+PORTAL: Final = 0
+"""The rank of the portal."""
 
 
 class Tag(IntEnum):
@@ -24,6 +28,11 @@ class Tag(IntEnum):
     ANSWER = 7
     LEND = 8
     BACK = 9
+
+
+def nearest(ranks: tuple[int, ...]) -> int:
+    """The place of the portal, or the first where it has none."""
+    return ranks.index(PORTAL) if PORTAL in ranks else 0
 
 
 def move(hidden: torch.Tensor, now: Layout, to: Layout, on: StepRows) -> torch.Tensor:

@@ -12,15 +12,9 @@ from typing import Final
 
 import torch
 
-from device_agent.group.forms.by_layer import run_alone
-from device_agent.group.forms.by_rows import catch_up, run_by_rows
-from device_agent.group.forms.by_tensor import run_by_tensor
-from device_agent.group.forms.coming import ComingRows
-from device_agent.group.forms.hybrid import run_hybrid
-from device_agent.group.forms.lent import catch_up_lenders, run_lent
 from device_agent.group.forms.pipelined import PipelinedMember
 from device_agent.group.holding.halves import readers_of
-from device_agent.group.holding.held import HeldLayer, SessionCaches, caches_of, sources_of
+from device_agent.group.holding.held import HeldLayer, SessionCaches
 from device_agent.group.holding.narrowing import Narrowing, narrow
 from device_agent.group.holding.streaming import NOTHING, Streaming
 from device_agent.group.messages.heads import (
@@ -43,30 +37,22 @@ from device_agent.group.messages.heads import (
     read,
 )
 from device_agent.group.relief.relieving import Relieving
-from device_agent.group.rows.layout import At, Everywhere, Layout, entry_of, goes_on, layout_of, senders
+from device_agent.group.rows.layout import Everywhere
 from device_agent.group.rows.microbatches import cut
-from device_agent.group.rows.moves import Tag, move, take_entry
+from device_agent.group.rows.moves import PORTAL, Tag, move, take_entry
 from device_agent.group.rows.step_rows import GroupStretch, StepRows
+from device_agent.group.steps.passing import entry_for, run_layers
 from device_agent.group.steps.pipeline import UNCUT, Pipeline
-from device_agent.planning.plan import ByRows, Hybrid, Lent, Sharded, as_run
 from device_agent.planning.shares import spans
 from device_agent.planning.thresholds import counted
 from device_agent.planning.trials import some
-from peers.collectives import ONE_SHOT_BYTES, Collectives
+from peers.collectives import Collectives
 from split_model.offload.loader import Loader
 from split_model.rope import Rope
 from split_model.spec import ModelSpec
 
-PORTAL: Final = 0
-"""The rank of the portal."""
-
 MAX_SESSIONS: Final = 1024
 """Open at once; a portal has far fewer."""
-
-
-def nearest(ranks: tuple[int, ...]) -> int:
-    """The place of the portal, or the first where it has none."""
-    return ranks.index(PORTAL) if PORTAL in ranks else 0
 
 
 class Worker:
@@ -196,7 +182,7 @@ class Worker:
         if self._spec.attention != "cross" or session.position or session.sources:
             raise BadGroupHead(f"session {head.session} cannot be about a text")
         on = StepRows(self._collectives, self._ranks, self._place, GroupStretch.whole_texts([head.rows]), None)
-        layout = self._entry_of(Everywhere(), on.rows)
+        layout = entry_for(Everywhere(), on, self._none)
         rows = move(take_entry(layout, on, PORTAL, self._none, given), layout, Everywhere(), on)
         session.attend_to(self._layers, rows)
 
@@ -257,48 +243,4 @@ class Worker:
             batches = cut(ranges, stretches, sessions, links, self._ranks, self._place, rope, all_see_all)
             return self._member.run(batches, range(head.rows - head.want, head.rows), given)
         on = StepRows(self._collectives, self._ranks, self._place, stretches, self._rope, all_see_all)
-        runs = [as_run(each.layer, head.rows, head.position, head.sessions) for each in layers]
-        layout = self._entry_of(layout_of(runs[0], on.rows), on.rows)
-        hidden = take_entry(layout, on, PORTAL, self._none, given)
-        coming: ComingRows | None = None
-        for number, (held, run) in enumerate(zip(layers, runs, strict=True)):
-            hidden, layout = move(hidden, layout, to := layout_of(run, on.rows), on), to
-            if number == len(runs) - 1:
-                on.wanted = range(on.rows - head.want, on.rows)
-            caches = caches_of(sessions, number, len(held.pieces))
-            on.sources = sources_of(sessions, number, len(held.blocks))
-            if isinstance(run, Sharded):
-                hidden = run_by_tensor(held, caches, on, hidden)
-            elif isinstance(run, Hybrid):
-                hidden = run_hybrid(held, caches, on, hidden)
-            elif isinstance(run, ByRows):
-                for session in sessions:  # One, or none.
-                    catch_up(held, caches, on, session.common[number])
-                ahead = layers[number + 1] if goes_on(runs, number, on.rows) else None
-                hidden, coming = run_by_rows(held, caches, on, hidden, coming, ahead)
-                for session in sessions if not run.prefix else ():
-                    session.common[number] = on.start + on.rows
-            elif isinstance(held.layer, Lent):
-                if lends := run == held.layer:
-                    catch_up_lenders(held, caches, on, [session.common for session in sessions], number)
-                hidden = run_lent(held, caches, on, hidden, lends)
-            elif layout == At(self._place):
-                hidden = run_alone(held, caches, on, hidden)
-        on.advance()
-        return self._give(layout, on.rows, head.want, hidden, given is not None)
-
-    def _entry_of(self, first: Layout, rows: int) -> Layout:
-        """How so many rows come from the portal."""
-        little = rows * self._none.shape[1] * self._none.element_size() <= ONE_SHOT_BYTES
-        return entry_of(first, rows, len(self._ranks), little)
-
-    def _give(self, layout: Layout, rows: int, want: int, hidden: torch.Tensor, here: bool) -> torch.Tensor | None:
-        """The outputs that the portal wants, and this member has, are the last of its rows."""
-        for place, found in senders(layout, rows, want, nearest(self._ranks)):
-            if place != self._place:
-                continue
-            part = hidden[len(hidden) - len(found) :]
-            if here:
-                return part
-            self._collectives.send(part, PORTAL, Tag.RESULT)
-        return None
+        return run_layers(layers, sessions, on, head, self._none, given)
