@@ -9,8 +9,12 @@ from device_agent.answering.prompt import Prompt
 from device_agent.chain.pruning import PrunedLayers, Pruner
 from device_agent.planning.pruning import LimitTooShort
 from device_agent.sharing.compute import Compute
+from split_model.pruning.stack import NoRoomForSets
 from wire.errors import Code, SessionFailed
 from wire.request_messages import Generate
+
+AGAIN_S = 2.0
+"""By then one of the answers that take the memory may be complete."""
 
 
 async def pruned_layers(
@@ -20,7 +24,8 @@ async def pruned_layers(
     earlier turn with all heads has left is not computed again, and so needs no time.
 
     Raises:
-        SessionFailed: no pruning makes it fast enough.
+        SessionFailed: no pruning makes it fast enough; or memory is full of the weights of requests under way that
+            leave other heads out.
     """
     if request.exact or not pruner.needs(len(prompt.ids)):
         return None
@@ -32,6 +37,9 @@ async def pruned_layers(
         return await compute.lane().submit(lambda: pruner.prune(prompt.ids, request.tenant))
     except LimitTooShort as error:
         raise SessionFailed(Code.INVALID_REQUEST, str(error)) from error
+    except NoRoomForSets as error:
+        told = 'requests under way leave other heads out, and take all memory for that; "exact": true needs none'
+        raise SessionFailed(Code.OVERLOADED, told, retry_after_s=AGAIN_S) from error
 
 
 def heads_pruned(pruner: Pruner | None, pruned: PrunedLayers | None) -> int | None:

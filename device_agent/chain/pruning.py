@@ -101,7 +101,8 @@ class Pruner:
         for stack in self._layers.stacks:
             means = found.means[begin : begin + len(stack.blocks)]
             # As much as attention has of a layer, about: the copies of one set of most heads, or of several of fewer.
-            self._stacks.append(PrunedStacks(stack, checkpoint, stack.loaded_bytes // 3, means))
+            kept, in_use = stack.loaded_bytes // 3, stack.loaded_bytes
+            self._stacks.append(PrunedStacks(stack, checkpoint, kept, means, in_use))
             begin += len(stack.blocks)
         none = (KeptHeads((), spec.num_heads, spec.heads_per_group),) * spec.num_layers
         bare = Layers(self._layers.embedding, self._with(none), self._layers.head)
@@ -119,7 +120,7 @@ class Pruner:
         return self._costs is not None and self._costs.seconds(rows, 1.0) > self.limit_s
 
     def prune(self, ids: Sequence[int], tenant: str) -> PrunedLayers:
-        """The layers for a prompt that ``needs`` it. Raises LimitTooShort."""
+        """The layers for a prompt that ``needs`` it. Raises LimitTooShort, NoRoomForSets."""
         plan, limit_s = self._plan, self.limit_s
         assert plan is not None and self._costs is not None
         if self._by in MEASURES:

@@ -17,6 +17,7 @@ from oracle import prompt_for
 from served_chains import DRAFTLESS, expected, served
 
 from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.pruned import AGAIN_S
 from device_agent.build import build
 from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.pass_costs import measured_costs
@@ -29,7 +30,7 @@ from drafting.lookup import LookupDrafter
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
 from split_model.pruning.calibration import Calibration
-from split_model.pruning.kept import count_pruned
+from split_model.pruning.kept import KeptHeads, count_pruned
 from split_model.pruning.kept_calibration import kept_calibration
 from split_model.pruning.orders import by_chance
 from split_model.pruning.stack import PrunedStacks
@@ -140,6 +141,26 @@ async def test_a_limit_that_no_pruning_reaches_is_refused_with_the_floor(calibra
             await finished(model, request())
         assert refused.value.code == Code.INVALID_REQUEST
         assert (await finished(model, request(exact=True)))[2] == [0]
+
+
+async def test_where_memory_is_full_of_other_sets_the_client_may_come_again(
+    calibration: Calibration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the error of who is overloaded, before anything is accepted; asked for exactly, the prompt is answered, and
+    once the others are through, pruned."""
+    async with pruning() as model:
+        assert model.pruner is not None
+        [stacks] = model.pruner._stacks
+        monkeypatch.setattr(stacks, "_most_in_use", 1)
+        spec = model.chain.parts.spec
+        others = stacks.with_heads([KeptHeads((0,), spec.num_heads, spec.heads_per_group)] * spec.num_layers)
+        with pytest.raises(SessionFailed, match="exact") as refused:
+            await finished(model, request())
+        assert (refused.value.code, refused.value.retry_after_s) == (Code.OVERLOADED, AGAIN_S)
+        assert (await finished(model, request(exact=True)))[2] == [0]
+        model.conversations.close()
+        del others
+        assert (await finished(model, request()))[2] != [0]
 
 
 @pytest.mark.parametrize("by", ["liscore", "liscore-literal", "magnitude", "random"])

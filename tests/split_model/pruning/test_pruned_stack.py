@@ -17,7 +17,7 @@ from split_model.checkpoint import Checkpoint
 from split_model.matrix import can_pack
 from split_model.pruning.block import CannotPrune, PrunedBlock
 from split_model.pruning.kept import KeptHeads
-from split_model.pruning.stack import PrunedStacks
+from split_model.pruning.stack import NoRoomForSets, PrunedStacks
 from split_model.reference import Reference
 from split_model.stack import Span
 
@@ -120,6 +120,35 @@ def test_nothing_pruned_is_the_stack_itself_and_copies_are_bounded(tiny: Path) -
     assert again.blocks[3] is reference.stack.blocks[3] and stacks.own_bytes > 0
     poor = PrunedStacks(reference.stack, checkpoint, 0)
     assert len(poor.with_heads([half] * 4).blocks) == 4 and poor.own_bytes == 0
+
+
+def test_stacks_in_use_are_bounded_together(tiny: Path) -> None:
+    """One set that takes more is had; another beside it is not, but the same; what is kept and unused gives way, and
+    room comes back with the stack that had it."""
+    reference, checkpoint = Reference.load(tiny), Checkpoint.open(tiny)
+    total, group = reference.spec.num_heads, reference.spec.heads_per_group
+    sets = [[KeptHeads((head,), total, group)] * 4 for head in range(4)]
+    stacks = PrunedStacks(reference.stack, checkpoint, 1 << 30)
+    in_use = stacks.with_heads(sets[0])
+    one = stacks.own_bytes
+    stacks = PrunedStacks(reference.stack, checkpoint, one // 2, None, one - 1)
+    in_use = stacks.with_heads(sets[0])
+    for _ in range(2):
+        with pytest.raises(NoRoomForSets):
+            stacks.with_heads(sets[1])
+        assert stacks.bytes_there == one
+    assert stacks.with_heads(sets[0]) is not reference.stack and stacks.bytes_there <= 2 * one
+    stacks = PrunedStacks(reference.stack, checkpoint, 1 << 30, None, 2 * one)
+    in_use = stacks.with_heads(sets[0])
+    for each in sets[1:]:
+        stacks.with_heads(each)
+    assert stacks.bytes_there <= 2 * one
+    both = in_use, stacks.with_heads(sets[1])
+    assert stacks.with_heads(sets[0]).blocks[3] is in_use.blocks[3]
+    with pytest.raises(NoRoomForSets):
+        stacks.with_heads(sets[2])
+    del in_use, both
+    assert stacks.with_heads(sets[2]) is not reference.stack and stacks.bytes_there <= 2 * one
 
 
 def test_what_cannot_be_pruned_says_so(tiny: Path) -> None:
