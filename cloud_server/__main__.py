@@ -9,7 +9,7 @@ import torch
 
 from cloud_server.app import create_app
 from cloud_server.build import build
-from cloud_server.cache.attention import BackendMissing
+from cloud_server.cache.pool_attention import BackendMissing
 from cloud_server.config import CloudConfig
 from service.addresses import host_port, is_loopback
 from service.lifecycle import serve

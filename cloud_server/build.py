@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from cloud_server.cache.attention import choose_backend
 from cloud_server.cache.memory import page_count
 from cloud_server.cache.pool import KVPool
+from cloud_server.cache.pool_attention import choose_backend
 from cloud_server.config import CloudConfig
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.entries import Limits

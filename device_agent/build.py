@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from device_agent.agent import Agent
+from device_agent.agent_process import Device, Elsewhere
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.tokenizer import Tokenizer
@@ -24,7 +25,6 @@ from device_agent.chain.source import Sources
 from device_agent.chain.within_memory import STREAMED_CHUNK, loader_of, too_little
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.config import DeviceConfig
-from device_agent.device import Device, Elsewhere
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from device_agent.speculative.drafters import KINDS, Drafters, load_drafters

@@ -10,16 +10,16 @@ from typing import Literal
 import torch
 
 from device_agent.agent import Agent
+from device_agent.agent_process import Device
 from device_agent.answering.images import Pixels
 from device_agent.answering.inputs import TextLimits
 from device_agent.answering.reading import AT_ONCE_ROWS, ServedReader
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import build_group
 from device_agent.chain.reader import Reader
-from device_agent.chain.reading import LocalReadingSubmodel
+from device_agent.chain.reading_submodel import LocalReadingSubmodel
 from device_agent.chain.within_memory import loader_of, residence_within, too_little
 from device_agent.config import DeviceConfig
-from device_agent.device import Device
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
 from service.modes import MODES, NO_DRAFT

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from cloud_server.cache.attention import Backend
 from cloud_server.cache.pool import KVPool
+from cloud_server.cache.pool_attention import Backend
 from cloud_server.cache.span import PagedSpan
 from split_model.tree import Tree
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import torch
 
-from cloud_server.cache.attention import choose_backend
 from cloud_server.cache.moving import Move, copied
 from cloud_server.cache.pages import Pages
 from cloud_server.cache.pool import KVPool, Moves
+from cloud_server.cache.pool_attention import choose_backend
 from cloud_server.cache.span import PagedSpan
 from cloud_server.stages.layer_step import LayerStep, Ran
 from cloud_server.stages.pipeline import PipelineRunner

@@ -56,7 +56,7 @@ class Kernel(Protocol):
 
 
 class VarlenBackend:
-    """A kernel behind the seam ``cloud_server.cache.attention.Backend``."""
+    """A kernel behind the seam ``cloud_server.cache.pool_attention.Backend``."""
 
     def __init__(self, name: str, kernel: Kernel, page_multiple: int) -> None:
         self.name = name

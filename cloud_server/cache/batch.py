@@ -7,8 +7,8 @@ from itertools import chain
 
 import torch
 
-from cloud_server.cache.attention import Backend
 from cloud_server.cache.pool import KVPool
+from cloud_server.cache.pool_attention import Backend
 from cloud_server.cache.span import PagedSpan
 from split_model.new_rows import positions_of
 from split_model.positions import PositionTable

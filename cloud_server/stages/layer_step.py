@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from cloud_server.cache.attention import Backend
 from cloud_server.cache.batch import PagedBatch
 from cloud_server.cache.pool import KVPool, Moves
+from cloud_server.cache.pool_attention import Backend
 from cloud_server.cache.span import PagedSpan
 from split_model.stack import Stack
 

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import structlog
 import torch
 
-from cloud_server.cache.attention import BackendMissing, choose_backend
 from cloud_server.cache.pool import KVPool, Moves
+from cloud_server.cache.pool_attention import BackendMissing, choose_backend
 from cloud_server.cache.span import PagedSpan
 from cloud_server.config import MachineSettings, RemoteStageSettings
 from cloud_server.stages.layer_step import LayerStep

@@ -8,7 +8,7 @@ from typing import Protocol, Union
 import torch
 
 from device_agent.chain.reader import Reader
-from device_agent.chain.reading import LocalReadingSubmodel
+from device_agent.chain.reading_submodel import LocalReadingSubmodel
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
 from split_model.cross import ReadSource

@@ -18,15 +18,15 @@ from device_agent.group.formation.joining import LOADED_WITHIN_S
 from device_agent.group.formation.making import Ahead, PlanMaker, Planned, Planner
 from device_agent.group.formation.measures import Measures
 from device_agent.group.formation.roll import Roll
-from device_agent.group.holding.kept import KeptLayers
+from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.lives.living import AGAIN_S, Living
 from device_agent.group.lives.state import Doing, GroupState, MemberState, working
 from device_agent.group.lives.watch import Expects, Reads, Watch
-from device_agent.group.rows.moves import PORTAL
+from device_agent.group.rows.sending import PORTAL
 from device_agent.planning.profile import DeviceProfile, Profile
 from device_agent.planning.transfers import transfer_words
 from device_agent.planning.trials import Trial
-from device_agent.profiling.kept import kept_or_measured
+from device_agent.profiling.kept_profiles import kept_or_measured
 from peers.board import PeerLost
 from peers.reader import SILENT_S
 from peers.rendezvous import listening

@@ -19,12 +19,12 @@ import torch
 from device_agent.group.formation.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
 from device_agent.group.formation.measuring import LinksOrder, measure_as_member, read_order
 from device_agent.group.holding.halves import own_slice
-from device_agent.group.holding.kept import KeptLayers
+from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.lives.lateness import PERIOD_S
 from device_agent.group.messages.heads import BadGroupHead
 from device_agent.group.messages.notes import Card, Device, Measure, Note, StepsDone, Trial, read, written
 from device_agent.group.steps.pace import Pace, speed
-from device_agent.profiling.kept import kept_or_measured
+from device_agent.profiling.kept_profiles import kept_or_measured
 from peers.board import PeerLost
 from peers.fabric import Fabric
 from peers.membership import Attendance, Membership, attend

@@ -17,8 +17,8 @@ from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.residency import Sizes, fewest
 from device_agent.planning.shares import handed_out
 from device_agent.planning.task import Task
+from split_model.offload.file_pieces import SCRATCH_BYTES
 from split_model.offload.layout import padded
-from split_model.offload.pieces import SCRATCH_BYTES
 from split_model.offload.units import HALVES, Unit, spread
 
 

@@ -12,7 +12,7 @@ from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Lent, W
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
-from split_model.offload.pieces import SCRATCH_BYTES
+from split_model.offload.file_pieces import SCRATCH_BYTES
 
 FLOAT_BYTES = 4
 """Logits are float32."""

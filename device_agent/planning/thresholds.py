@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from device_agent.planning.plan import GroupPlan, Whole, weights_of
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task
-from split_model.offload.pieces import SCRATCH_BYTES
+from split_model.offload.file_pieces import SCRATCH_BYTES
 from split_model.offload.units import HALVES, Unit
 
 Each = TypeVar("Each")

@@ -20,7 +20,7 @@ from device_agent.planning.shape import ModelShape
 from device_agent.profiling.assembled import assembled
 from device_agent.profiling.compute import Told
 from device_agent.profiling.config import MeasureSettings, ProfileConfig
-from device_agent.profiling.kept import keep
+from device_agent.profiling.kept_profiles import keep
 from device_agent.profiling.measuring import measure_of, opened
 from device_agent.profiling.together import as_first
 from device_agent.profiling.words import profile_words

@@ -13,9 +13,9 @@ from device_agent.profiling.machine import MeasuredOn
 from split_model.checkpoint import Checkpoint
 from split_model.matrix import read_stacked
 from split_model.offload.coding import BLOCK_WORDS, STEP_WORDS, decode, decode_wide, encode
+from split_model.offload.file_pieces import most_share
 from split_model.offload.form import Decoding, lost_to_decoding
 from split_model.offload.layout import Cut, some, unit_matrices
-from split_model.offload.pieces import most_share
 from split_model.offload.units import Unit
 
 REPEATS: Final = 9

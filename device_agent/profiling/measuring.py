@@ -7,7 +7,7 @@ import torch
 from device_agent.planning.profile import DeviceProfile
 from device_agent.profiling.compute import Told
 from device_agent.profiling.config import MeasureSettings
-from device_agent.profiling.kept import kept_or_measured
+from device_agent.profiling.kept_profiles import kept_or_measured
 from device_agent.profiling.layer_runs import LAYER
 from device_agent.profiling.together import Measure
 from service.sizes import bytes_of

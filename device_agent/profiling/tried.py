@@ -8,7 +8,7 @@ import msgspec
 
 from device_agent.planning.describe import seconds_text
 from device_agent.planning.trials import Manner, Trial
-from device_agent.profiling.kept import folder, hashed, write_whole
+from device_agent.profiling.kept_profiles import folder, hashed, write_whole
 
 MAX_BYTES = 64 << 10
 

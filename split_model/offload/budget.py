@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from split_model.offload.file_pieces import SCRATCH_BYTES, codable, most_share
 from split_model.offload.layout import Cut, unit_matrices
-from split_model.offload.pieces import SCRATCH_BYTES, codable, most_share
 from split_model.offload.units import HALVES, Half, Unit, spread
 from split_model.slices import DTYPE_BYTES, slice_parts, whole
 from split_model.spec import ModelSpec

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from split_model.offload.buffers import aligned
 from split_model.offload.coding import BLOCK_WORDS, decode, decode_wide
-from split_model.offload.pieces import CODED_FROM_BYTES, Piece, most_share
+from split_model.offload.file_pieces import CODED_FROM_BYTES, Piece, most_share
 
 
 class Decoder:

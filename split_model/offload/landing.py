@@ -12,8 +12,8 @@ import torch
 
 from split_model.device import CopyStream, Mark
 from split_model.offload.buffers import aligned, first_aligned
+from split_model.offload.file_pieces import PIECE_BYTES
 from split_model.offload.layout import ALIGNMENT
-from split_model.offload.pieces import PIECE_BYTES
 
 BUFFERS = 3
 """One is read into, one is copied, and one is decoded where that is done."""

@@ -23,9 +23,9 @@ from split_model.hub import identity
 from split_model.matrix import lies_turned
 from split_model.offload.disk_calls import drop_cached, has_direct, open_past_cache, read_into
 from split_model.offload.errors import DiskFull, ReadFailed
+from split_model.offload.file_pieces import FORM, MOST_CODED_PIECES, Piece, codable, coded_spans
 from split_model.offload.folders import Hold, make_room, making
 from split_model.offload.layout import ALIGNMENT, Cut, UnitMatrix, unit_matrices
-from split_model.offload.pieces import FORM, MOST_CODED_PIECES, Piece, codable, coded_spans
 from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, sound_pieces, write
 from split_model.offload.units import Unit
 

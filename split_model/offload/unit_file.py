@@ -26,8 +26,8 @@ from split_model.checkpoint import Checkpoint
 from split_model.errors import BadCheckpoint
 from split_model.offload.disk_calls import drop_cached, take_room
 from split_model.offload.errors import DiskFull
+from split_model.offload.file_pieces import Piece, coded, coded_pieces, file_windows, places, plain
 from split_model.offload.layout import ALIGNMENT, UnitMatrix, some
-from split_model.offload.pieces import Piece, coded, coded_pieces, file_windows, places, plain
 
 VERSION: Final = 1
 """Of the layout: files of another one are other files."""

@@ -10,9 +10,9 @@ from time import monotonic, perf_counter
 from split_model.offload.coding import Damaged
 from split_model.offload.decoder import Decoder
 from split_model.offload.errors import LoaderClosed, ReadFailed
+from split_model.offload.file_pieces import SCRATCH_BYTES, Piece
 from split_model.offload.landing import Landing
 from split_model.offload.load_counts import LoadCounts
-from split_model.offload.pieces import SCRATCH_BYTES, Piece
 from split_model.offload.slots import Slot
 from split_model.offload.store import UnitStore
 from split_model.offload.units import Unit

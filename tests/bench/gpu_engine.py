@@ -22,9 +22,9 @@ from bench.page import table
 from bench.peaks import copy_bytes_per_s, product_flops, seconds
 from tqdm import tqdm
 
-from cloud_server.cache.attention import BACKENDS, choose_backend
 from cloud_server.cache.batch import PagedBatch
 from cloud_server.cache.pool import KVPool
+from cloud_server.cache.pool_attention import BACKENDS, choose_backend
 from cloud_server.cache.span import PagedSpan
 from split_model.checkpoint import Checkpoint
 from split_model.slices import whole

@@ -24,9 +24,9 @@ from streamed_units import HALVES, units_of
 
 from split_model.checkpoint import Checkpoint
 from split_model.offload.buffers import aligned
+from split_model.offload.file_pieces import PIECE_BYTES
 from split_model.offload.layout import Cut
 from split_model.offload.loader import Loader
-from split_model.offload.pieces import PIECE_BYTES
 from split_model.offload.store import UnitStore
 from split_model.offload.unit_file import HEAD_BYTES
 from split_model.offload.units import Unit

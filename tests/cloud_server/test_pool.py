@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_server.cache.attention import SdpaBackend
 from cloud_server.cache.batch import PagedBatch
 from cloud_server.cache.moving import NOWHERE
 from cloud_server.cache.pool import KVPool
+from cloud_server.cache.pool_attention import SdpaBackend
 from cloud_server.cache.span import PagedSpan
 from split_model.new_rows import positions_of
 from split_model.rope import Rope

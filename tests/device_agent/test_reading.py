@@ -9,7 +9,7 @@ import torch
 from tiny_models import build_tiny
 
 from device_agent.chain.local import MAX_ROWS
-from device_agent.chain.reading import LocalReadingSubmodel
+from device_agent.chain.reading_submodel import LocalReadingSubmodel
 from device_agent.sharing.compute import Compute
 from split_model.encoder import Encoder
 from split_model.encoder_rows import TextRows

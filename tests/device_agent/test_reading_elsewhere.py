@@ -13,7 +13,7 @@ from tiny_models import TRANSLATOR_NAMES, build_tiny
 from device_agent.chain.chain import Chain
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.reader import Reader
-from device_agent.chain.reading import LocalReadingSubmodel
+from device_agent.chain.reading_submodel import LocalReadingSubmodel
 from device_agent.chain.source import Sources
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.generation import Generation

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from oracle import oracle_tokens
 from reading_models import text_model, translator
 
+from device_agent.agent_process import Device
 from device_agent.answering.reading import ServedReader
 from device_agent.build import build
 from device_agent.chain.reader import Reader
 from device_agent.config import DeviceConfig
-from device_agent.device import Device
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.short_memory import ShortMemory
 from device_agent.speculative.way import DraftingWay, Tally

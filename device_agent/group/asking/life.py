@@ -31,7 +31,7 @@ from device_agent.group.messages.heads import (
     written,
 )
 from device_agent.group.rows.layout import Everywhere, entry_of, layout_of, overlap, senders
-from device_agent.group.rows.moves import PORTAL, Tag, nearest, send_entry
+from device_agent.group.rows.sending import PORTAL, Tag, nearest, send_entry
 from device_agent.group.steps.pipeline import UNCUT, Pipeline
 from device_agent.group.steps.worker import Worker
 from device_agent.planning.plan import ByRows, Layer, as_run

@@ -10,10 +10,10 @@ from typing import Final
 from device_agent.group.asking.life import GroupLife
 from device_agent.group.formation.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part
 from device_agent.group.holding.halves import readers_of
-from device_agent.group.holding.kept import KeptLayers
+from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.holding.narrowing import can_narrow
 from device_agent.group.messages.joined_plan import JoinedPlan
-from device_agent.group.rows.moves import PORTAL
+from device_agent.group.rows.sending import PORTAL
 from device_agent.group.steps.pace import Pace
 from device_agent.group.steps.pipeline import Pipeline
 from device_agent.planning.shape import ModelShape

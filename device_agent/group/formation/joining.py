@@ -10,7 +10,7 @@ import torch
 
 from device_agent.group.holding.halves import readers_of
 from device_agent.group.holding.held import HeldLayer
-from device_agent.group.holding.kept import KeptLayers
+from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.holding.narrowing import Narrowing, can_narrow
 from device_agent.group.holding.pieces import cache_bytes, weight_bytes
 from device_agent.group.holding.streaming import Streaming

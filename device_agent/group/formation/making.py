@@ -16,7 +16,7 @@ from device_agent.group.formation.measuring import measure_as_portal
 from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.trials import Trial
-from device_agent.profiling.kept import keep
+from device_agent.profiling.kept_profiles import keep
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
 

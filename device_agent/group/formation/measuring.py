@@ -13,7 +13,7 @@ from device_agent.group.formation.company import Company
 from device_agent.group.formation.forming import NotFormed, posted, unreachable
 from device_agent.group.formation.measures import Measures
 from device_agent.group.messages.joined_plan import JoinedPlan
-from device_agent.group.rows.moves import PORTAL
+from device_agent.group.rows.sending import PORTAL
 from device_agent.profiling.links import LinksMeasured, measure_links
 from peers.board import Board, PeerLost
 from peers.fabric import Fabric

@@ -12,7 +12,7 @@ import torch
 
 from device_agent.group.holding.held import HeldLayer
 from device_agent.group.rows.layout import parted
-from device_agent.group.rows.moves import Tag
+from device_agent.group.rows.sending import Tag
 from device_agent.group.rows.step_rows import StepRows
 from device_agent.planning.plan import ByRows
 from peers.exchange import Exchange

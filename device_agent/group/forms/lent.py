@@ -23,7 +23,7 @@ import torch
 
 from device_agent.group.holding.held import HeldLayer, PieceCaches
 from device_agent.group.holding.pieces import members_at_home
-from device_agent.group.rows.moves import Tag
+from device_agent.group.rows.sending import Tag
 from device_agent.group.rows.step_rows import StepRows
 from device_agent.planning.plan import Lent
 

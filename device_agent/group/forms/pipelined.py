@@ -19,7 +19,7 @@ from device_agent.group.relief.apart import run_attention_apart
 from device_agent.group.relief.relieving import Relieving
 from device_agent.group.rows.layout import overlap
 from device_agent.group.rows.microbatches import MicroBatch
-from device_agent.group.rows.moves import Tag
+from device_agent.group.rows.sending import Tag
 from device_agent.planning.stages import Stage
 from peers.exchange import Exchange
 from split_model.offload.loader import Loader

@@ -9,8 +9,8 @@ from typing import Final
 from device_agent.group.holding.pieces import pieces_of
 from device_agent.planning.plan import GroupPlan, Layer, Whole
 from device_agent.planning.ring import held_together
+from split_model.offload.file_pieces import SCRATCH_BYTES, codable
 from split_model.offload.layout import Cut, unit_matrices
-from split_model.offload.pieces import SCRATCH_BYTES, codable
 from split_model.offload.units import Unit
 from split_model.spec import ModelSpec
 

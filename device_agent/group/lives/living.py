@@ -17,12 +17,12 @@ from device_agent.group.formation.forming import NotFormed, form
 from device_agent.group.formation.making import PlanMaker, Planned
 from device_agent.group.formation.roll import Roll
 from device_agent.group.formation.trying import settle
-from device_agent.group.holding.kept import KeptLayers
+from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.lives.lateness import PERIOD_S
 from device_agent.group.lives.state import Doing
 from device_agent.group.lives.watch import Watch
 from device_agent.group.messages.joined_plan import JoinedPlan
-from device_agent.group.rows.moves import PORTAL
+from device_agent.group.rows.sending import PORTAL
 from device_agent.group.steps.pace import Pace
 from device_agent.profiling.tried import Tried
 from device_agent.sharing.compute import tell

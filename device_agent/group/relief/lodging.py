@@ -25,7 +25,7 @@ from device_agent.group.messages.row_asks import (
     StoreAsk,
     read,
 )
-from device_agent.group.rows.moves import Tag
+from device_agent.group.rows.sending import Tag
 from device_agent.planning.transfers import COPY_BYTES
 from peers.board import PeerLost
 from peers.collectives import Collectives

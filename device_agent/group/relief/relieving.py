@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from device_agent.group.holding.held import SessionCaches
-from device_agent.group.holding.kept import KeptLayers
+from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.holding.streaming import Streaming
 from device_agent.group.relief.lodging import Lodging
 from device_agent.group.relief.moving import Moving

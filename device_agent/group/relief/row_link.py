@@ -26,7 +26,7 @@ from device_agent.group.messages.row_asks import (
     written,
 )
 from device_agent.group.relief.lodging import RowSizes
-from device_agent.group.rows.moves import Tag
+from device_agent.group.rows.sending import Tag
 from device_agent.group.rows.step_rows import GroupStretch
 from device_agent.planning.moves import LinkPace
 from peers.collectives import Collectives

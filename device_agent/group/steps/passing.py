@@ -18,7 +18,7 @@ from device_agent.group.forms.lent import catch_up_lenders, run_lent
 from device_agent.group.holding.held import HeldLayer, SessionCaches, caches_of, sources_of
 from device_agent.group.messages.heads import StepHead
 from device_agent.group.rows.layout import At, Layout, entry_of, goes_on, layout_of, senders
-from device_agent.group.rows.moves import PORTAL, Tag, move, nearest, take_entry
+from device_agent.group.rows.sending import PORTAL, Tag, move, nearest, take_entry
 from device_agent.group.rows.step_rows import StepRows
 from device_agent.planning.plan import ByRows, Hybrid, Lent, Sharded, as_run
 from peers.collectives import ONE_SHOT_BYTES

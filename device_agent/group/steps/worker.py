@@ -39,7 +39,7 @@ from device_agent.group.messages.heads import (
 from device_agent.group.relief.relieving import Relieving
 from device_agent.group.rows.layout import Everywhere
 from device_agent.group.rows.microbatches import cut
-from device_agent.group.rows.moves import PORTAL, Tag, move, take_entry
+from device_agent.group.rows.sending import PORTAL, Tag, move, take_entry
 from device_agent.group.rows.step_rows import GroupStretch, StepRows
 from device_agent.group.steps.passing import entry_for, run_layers
 from device_agent.group.steps.pipeline import UNCUT, Pipeline

@@ -14,7 +14,7 @@ import torch
 from bench.edge.job import Moment
 
 from device_agent.group.messages.heads import GroupHead
-from device_agent.group.rows.moves import Tag
+from device_agent.group.rows.sending import Tag
 from device_agent.group.steps.worker import Worker
 from peers.collectives import Collectives
 from peers.exchange import Exchange

@@ -15,9 +15,9 @@ from contextlib import suppress
 import msgspec
 import torch
 
+from device_agent.agent_process import Device
 from device_agent.build import build
 from device_agent.config import DeviceConfig
-from device_agent.device import Device
 from device_agent.group.host import GroupEnded
 from device_agent.speculative.generation import Generation
 from drafting.choosing import Chooser

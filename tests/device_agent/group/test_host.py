@@ -22,13 +22,13 @@ from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupHost
 from device_agent.group.lives.state import MemberState
 from device_agent.group.messages.heads import BadGroupHead, GroupHead, RowsHead
-from device_agent.group.rows.moves import PORTAL as PORTAL_RANK
-from device_agent.group.rows.moves import Tag
+from device_agent.group.rows.sending import PORTAL as PORTAL_RANK
+from device_agent.group.rows.sending import Tag
 from device_agent.group.steps.worker import Worker
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import Profile, read
 from device_agent.planning.task import Work
-from device_agent.profiling.kept import folder
+from device_agent.profiling.kept_profiles import folder
 from device_agent.sharing.compute import Compute
 from peers.frames import Kind, PeerFrame
 from split_model.checkpoint import Checkpoint

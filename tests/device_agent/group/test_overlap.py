@@ -16,7 +16,7 @@ from tiny_models import built
 from device_agent.group.holding.held import HeldLayer
 from device_agent.group.messages.heads import ReadHead
 from device_agent.group.rows.layout import parted
-from device_agent.group.rows.moves import Tag, send_entry
+from device_agent.group.rows.sending import Tag, send_entry
 from device_agent.group.steps.worker import Worker
 from device_agent.planning.plan import ByRows, Hybrid, Layer, Whole
 from peers.collectives import Collectives

@@ -13,7 +13,7 @@ from streamed_units import loading, units_of
 from tiny_models import build_tiny
 
 from split_model.checkpoint import Checkpoint
-from split_model.offload import pieces as pieces_module
+from split_model.offload import file_pieces as pieces_module
 from split_model.offload.errors import ReadFailed
 from split_model.offload.layout import Cut, unit_bytes
 from split_model.offload.loader import Loader

@@ -8,7 +8,7 @@ import numpy as np
 
 from split_model.offload.coding import STEP_WORDS, encode
 from split_model.offload.decoder import Decoder
-from split_model.offload.pieces import Piece
+from split_model.offload.file_pieces import Piece
 
 WORDS = np.arange(STEP_WORDS, dtype=np.uint16)
 

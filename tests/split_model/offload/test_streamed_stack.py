@@ -16,7 +16,7 @@ from tiny_models import READER_NAMES, TINY_NAMES, TRANSLATOR_NAMES, build_tiny
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.encoder import whole_texts
-from split_model.offload import pieces as pieces_module
+from split_model.offload import file_pieces as pieces_module
 from split_model.offload.layout import Cut
 from split_model.offload.units import Unit
 from split_model.reference import Reference

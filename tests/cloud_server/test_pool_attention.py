@@ -10,10 +10,17 @@ import torch
 from attention_conformance import CASES, by_formula, check_case
 from tiny_models import TINY_NAMES, build_tiny
 
-from cloud_server.cache.attention import BACKENDS, Backend, BackendMissing, LinesBackend, SdpaBackend, choose_backend
 from cloud_server.cache.attention_cuda import Lengths, VarlenBackend
 from cloud_server.cache.batch import PagedBatch
 from cloud_server.cache.pool import KVPool
+from cloud_server.cache.pool_attention import (
+    BACKENDS,
+    Backend,
+    BackendMissing,
+    LinesBackend,
+    SdpaBackend,
+    choose_backend,
+)
 from cloud_server.cache.span import PagedSpan
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference

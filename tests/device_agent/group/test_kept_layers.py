@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from groups import plan_of, streamed
 
-from device_agent.group.holding.kept import KeptLayers
+from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.holding.streaming import Streaming
 from device_agent.planning.plan import GroupPlan
 from split_model.blocks import Block

@@ -19,10 +19,10 @@ from device_agent.planning.baselines import plan_local
 from device_agent.planning.profile import AXES, DeviceProfile, Profile, read
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
-from device_agent.profiling import compute, disk, kept
+from device_agent.profiling import compute, disk, kept_profiles
 from device_agent.profiling.assembled import assembled
 from device_agent.profiling.compute import measured_seconds
-from device_agent.profiling.kept import folder, keep, kept_or_measured
+from device_agent.profiling.kept_profiles import folder, keep, kept_or_measured
 from split_model.checkpoint import Checkpoint
 from split_model.free_memory import free_bytes
 
@@ -47,7 +47,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty place for profiles, and little time spent on each."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compute, "QUICK_SPEND_S", 0.0)
-    monkeypatch.setattr(kept, "measured_beside", lambda: 0.75)
+    monkeypatch.setattr(kept_profiles, "measured_beside", lambda: 0.75)
     monkeypatch.setattr(disk, "SECONDS", 0.01)
     return tmp_path
 
@@ -102,7 +102,7 @@ def test_what_was_measured_is_not_measured_again(tiny: Path, monkeypatch: pytest
 
     checkpoint = Checkpoint.open(tiny)
     first = measured(checkpoint)
-    monkeypatch.setattr(kept, "measured_seconds", counting)
+    monkeypatch.setattr(kept_profiles, "measured_seconds", counting)
     second = kept_or_measured(checkpoint, "float32", "other", 12345, quick=True)
     assert (second.seconds, second.name, second.memory_bytes) == (first.seconds, "other", 12345) and not counted
     kept_or_measured(checkpoint, torch.bfloat16, "here", quick=True)
@@ -119,7 +119,7 @@ def test_a_thorough_profile_serves_who_wants_a_quick_one(tiny: Path, monkeypatch
     checkpoint = Checkpoint.open(tiny)
     quick = measured(checkpoint)
     more = {**quick.seconds, "norm": quick.seconds["head"]}
-    monkeypatch.setattr(kept, "measured_seconds", lambda *arguments: more)
+    monkeypatch.setattr(kept_profiles, "measured_seconds", lambda *arguments: more)
     assert measured(checkpoint).seconds == quick.seconds
     assert kept_or_measured(checkpoint, torch.float32, "here").seconds == more
     assert measured(checkpoint).seconds == more

@@ -28,8 +28,8 @@ from split_model.cache_folder import cache_folder
 from split_model.checkpoint import Checkpoint
 from split_model.free_memory import free_bytes
 from split_model.hub import identity
+from split_model.offload.file_pieces import codable
 from split_model.offload.form import Decoding
-from split_model.offload.pieces import codable
 from split_model.offload.store import UNITS
 
 VERSION: Final = 5
