@@ -95,6 +95,7 @@ class PeerLink:
         with suppress(OSError):
             # Not closed yet: the kernel would throw away what is still on its way, if anything came that nobody read.
             self._socket.shutdown(socket.SHUT_WR)
+        self.incoming.leave_to_thread()  # Nobody else waits for what comes now: the other side's end.
         self._threads[0].join(max(0.0, deadline - monotonic()))
 
     def close(self) -> None:

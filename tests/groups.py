@@ -33,6 +33,7 @@ from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
 from device_agent.planning.thresholds import easy_tokens, most_tokens, token_bytes
 from peers.board import PeerLost
+from peers.fabric import Fabric
 from split_model.checkpoint import Checkpoint
 from split_model.entry import RowEntry
 from split_model.offload.units import HALVES, Unit
@@ -220,9 +221,9 @@ def group_here(
     joined = JoinedPlan.read(JoinedPlan.of(plan, "", "float32", first, 0).written())
     size = max(joined.ranks) + 1
 
-    def work(part: Part, fabric: object) -> None:
-        with suppress(PeerLost):
-            part.worker(part.load(), fabric).serve()  # type: ignore[arg-type]
+    def work(part: Part, fabric: Fabric) -> None:
+        with fabric, suppress(PeerLost):
+            part.worker(part.load(), fabric).serve()
         part.kept.close()
 
     with fabrics(size) as links, ExitStack() as stack:

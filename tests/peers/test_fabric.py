@@ -142,6 +142,17 @@ def test_a_group_turns_in_the_middle_of_long_collectives() -> None:
                 before[0].all_gather(whole[0], [1, 1, 1])
 
 
+def test_who_leaves_hears_the_others_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody reads any more, and the next look at such links is far away."""
+    for name in ("peers.fabric.LOOK_EVERY_S", "peers.incoming.LOOK_EVERY_S", "peers.fabric.LEAVE_WITHIN_S"):
+        monkeypatch.setattr(name, 90.0)
+    with fabrics(3) as members:
+        together([partial(Collectives(each).sum, torch.ones(4)) for each in members])
+        began = time.monotonic()
+        together([each.close for each in members], 120)
+        assert time.monotonic() - began < 30
+
+
 def test_who_says_nothing_is_lost_and_who_pulses_is_not() -> None:
     """Silence is noticed by a member that waits for nothing, too; one that only says that it lives is let be."""
     boards, began = boards_of(3), time.monotonic()
