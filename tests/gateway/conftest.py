@@ -12,6 +12,7 @@ import httpx
 import pytest
 import uvicorn
 from agents_here import Served
+from quick_server import QuickServer, eventually
 
 from gateway.app import create_app
 from gateway.config import GatewayConfig
@@ -38,43 +39,12 @@ from wire.request_messages import (
 )
 from wire.stream import Stream, dial
 
-SOON = 20.0
-"""Seconds within which everything expected here happens, on a busy machine too."""
-
 OPERATOR = "operators-only"
 """The operator token of the gateways here that have one."""
 
 MODEL = ServedModel("demo/model", 4096, 1_700_000_000, scores=True)
 
 Script = Callable[["ScriptedAgent", Any], Awaitable[None]]
-
-
-class QuickServer(uvicorn.Server):
-    """A uvicorn server that stops when told, without polling."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.stop = asyncio.Event()
-
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        await self.stop.wait()
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        for server in self.servers:
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        await eventually(lambda: not self.server_state.connections and not self.server_state.tasks)
-        await self.lifespan.shutdown()
-
-
-async def eventually(holds: Callable[[], object]) -> None:
-    """Wait until something holds."""
-    end = asyncio.get_running_loop().time() + SOON
-    while not holds():
-        assert asyncio.get_running_loop().time() < end, "it did not come to hold"
-        await asyncio.sleep(0.002)
 
 
 class RunningGateway:
@@ -85,7 +55,8 @@ class RunningGateway:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.ws_url = f"ws://127.0.0.1:{port}"
-        self.http = httpx.AsyncClient(base_url=self.url, timeout=20.0, trust_env=False)
+        # Loading certificates takes 20 ms.
+        self.http = httpx.AsyncClient(base_url=self.url, timeout=20.0, trust_env=False, verify=False)
 
     @property
     def dispatcher(self) -> Any:

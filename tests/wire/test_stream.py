@@ -13,6 +13,7 @@ from bench.testbed.relay import Relay
 from clouds import until
 from fastapi import FastAPI, WebSocket
 from fault_proxy import FaultProxy, Faults
+from quick_server import QuickServer
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -52,13 +53,13 @@ async def served(serve: Callable[[Stream], Awaitable[None]]) -> AsyncIterator[st
         config = uvicorn.Config(
             app, log_level="error", ws="websockets-sansio", ws_max_size=MESSAGE_BYTES, ws_per_message_deflate=False
         )
-        server = uvicorn.Server(config)
+        server = QuickServer(config)
         task = asyncio.create_task(server._serve([listener]))
         await until(lambda: server.started)
         try:
             yield f"ws://127.0.0.1:{listener.getsockname()[1]}/device"
         finally:
-            server.should_exit = True
+            server.stop.set()
             await task
 
 
