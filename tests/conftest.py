@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +29,7 @@ settings.load_profile("trilby")
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).resolve().parents[1]
+ENDED_WITHIN_S = 10.0
 for each in (ROOT, ROOT / "tests"):
     if str(each) not in sys.path:
         sys.path.insert(0, str(each))
@@ -37,6 +41,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files, nobody should wait in the end for who took the longest last."""
     first = {item.path for item in items if item.get_closest_marker("system") is not None}
     items.sort(key=lambda item: item.path not in first)
+
+
+def pytest_collection() -> None:
+    """What is imported and collected stays: to look through it again and again is a third of the time for it."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is looked for among what the tests make."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Threads that may still compute for a group that has ended come to their end before the interpreter does: torch
+    aborts a process whose thread finds no interpreter any more."""
+    deadline = time.monotonic() + ENDED_WITHIN_S
+    for thread in threading.enumerate():
+        if thread.name.startswith(("group-", "files-beforehand", "loader", "lodging", "stage-")):
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 @pytest.fixture(scope="session", autouse=True)
