@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from forked import forked_serve
 from processes import ROOT, free_port
 
 READY_WITHIN_S = 150.0
@@ -22,15 +23,25 @@ class Serving:
     Args:
         until: what it prints before the block begins; empty where nobody can read it.
         ignore_ctrl_c: start it as a shell starts what runs in the background.
+        forked: start all its processes faster, where how they start is nothing to the test.
     """
 
-    def __init__(self, log: Path, *arguments: str, until: str = "Ctrl-C", ignore_ctrl_c: bool = False) -> None:
+    process: Any
+
+    def __init__(
+        self, log: Path, *arguments: str, until: str = "Ctrl-C", ignore_ctrl_c: bool = False, forked: bool = False
+    ) -> None:
         self._until = until
         self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}/v1"
         self.log = log
-        command = [sys.executable, "-m", "service.command", "serve", "--port", str(self.port), *arguments]
+        arguments = ("--port", str(self.port), *arguments)
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        if forked:
+            log.touch()
+            self.process = forked_serve(arguments, log, environment, ignore_ctrl_c)
+            return
+        command = [sys.executable, "-m", "service.command", "serve", *arguments]
         before = _ignoring if ignore_ctrl_c else None
         with log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -62,6 +73,10 @@ class Serving:
         """The processes it has started, the oldest first."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         return sorted(children, key=lambda each: each.create_time())
+
+    def member(self) -> Any:
+        """Of a group's processes the first that is not the portal: it was started right behind the gateway."""
+        return self.children()[1]
 
     def stop(self, number: int) -> list[Any]:
         """Send a signal; the children that outlive the command."""

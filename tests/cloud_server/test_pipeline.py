@@ -64,6 +64,7 @@ async def test_any_number_of_stages_gives_the_same_outputs(windowed: Path, stage
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_stages")
 async def test_steps_overlap(windowed: Path) -> None:
     """The first stage computes the next step while the second has not done the last one, and the other way round."""
     layers = stage_layers(FIRST, LAST, 2)
@@ -89,6 +90,7 @@ async def test_steps_overlap(windowed: Path) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_stages")
 async def test_a_killed_stage_ends_its_steps_and_comes_back(windowed: Path) -> None:
     """Its steps end in StageLost at once, no later one is taken; after start all is as it was and no socket is left."""
     work = conversations(20)
@@ -127,6 +129,7 @@ async def test_a_killed_stage_ends_its_steps_and_comes_back(windowed: Path) -> N
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_stages")
 async def test_a_step_that_fails_here_is_that_step_alone(windowed: Path) -> None:
     """A page that does not exist is found in the first stage; steps before and behind it are computed."""
     pipeline = pipeline_of(windowed, 2)
@@ -142,6 +145,7 @@ async def test_a_step_that_fails_here_is_that_step_alone(windowed: Path) -> None
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_stages")
 async def test_an_idle_pipeline_stays(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty steps go round while nothing is to be computed, and steps come through between them."""
     monkeypatch.setattr("cloud_server.stages.live.IDLE_SEND_EVERY_S", 0.02)
@@ -190,6 +194,7 @@ async def test_what_fails_in_a_stage_comes_back_as_failed(windowed: Path) -> Non
             stage.result(30)
 
 
+@pytest.mark.usefixtures("forked_stages")
 async def test_every_stage_clears_what_it_is_told_to(windowed: Path) -> None:
     """A row behind cleared slots is what it is on one process, and not what it was before."""
     pages, rows = (2, 0), torch.randn(9, HIDDEN, generator=torch.Generator().manual_seed(2))

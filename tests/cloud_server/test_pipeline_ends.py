@@ -38,6 +38,7 @@ from peers.group import Group
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_stages")
 async def test_a_stage_that_cannot_load_is_said_at_once(windowed: Path, tmp_path: Path) -> None:
     """Start fails with StageLost instead of waiting, leaves no process, and so does run."""
     layers = stage_layers(FIRST, LAST, 2)
@@ -60,6 +61,7 @@ async def test_a_stage_that_loads_for_ever_is_given_up(windowed: Path, monkeypat
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_stages")
 async def test_a_first_stage_that_does_not_end_is_said(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No new pipeline is begun over pages that it may still write to."""
     monkeypatch.setattr("cloud_server.stages.live.END_WITHIN_S", 0.3)
@@ -84,6 +86,7 @@ async def test_a_first_stage_that_does_not_end_is_said(windowed: Path, monkeypat
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_stages")
 def test_who_waits_for_the_end_of_a_process_waits_not_for_ever(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where what was killed seems to be there still."""
     monkeypatch.setattr("cloud_server.stages.processes.KILLED_WITHIN_S", 0.2)

@@ -168,7 +168,7 @@ def test_logs_whose_reader_goes_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", [blocked, pytest.param(full, marks=pytest.mark.slow)], ids=["blocked", "full"])
 def test_trilby_serve_whose_words_nobody_reads(way: Way, tmp_path: Path) -> None:
     """What it prints at the start is no more in the way than logs are: it serves, drains, and ends with status 0."""
-    with way(tmp_path) as log, Serving(log, "--mode", "local", until="") as running:
+    with way(tmp_path) as log, Serving(log, "--mode", "local", until="", forked=True) as running:
         wait_until(lambda: answers(f"http://127.0.0.1:{running.port}/ready"))
         assert stream_answer(running.base, BODY).done
         running.process.send_signal(signal.SIGTERM)

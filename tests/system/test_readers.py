@@ -32,7 +32,8 @@ def test_embeddings_of_a_served_encoder(tmp_path: Path, arguments: tuple[str, ..
     """On one device, which `trilby serve` says it has chosen, and in a group: transformers' numbers, which OpenAI's
     client asks for in base64 where nobody says otherwise. Drained it ends in order, with all its processes."""
     folder = text_model("bert", tmp_path / "model")
-    with Serving(tmp_path / "log", "--model", str(folder), "--dtype", "float32", *arguments) as serving:
+    words = ("--model", str(folder), "--dtype", "float32", *arguments)
+    with Serving(tmp_path / "log", *words, forked=True) as serving:
         said = serving.log.read_text()
         assert said.count("50% of a prompt's rows") == (2 if arguments else 0)
         assert ("reads whole texts, so all its layers run on the device" in said) is (not arguments)

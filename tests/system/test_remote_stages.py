@@ -20,6 +20,7 @@ from bench.testbed.possible import obstacle
 from bench.testbed.scenario import Link
 from checkpoints import DEMO
 from clouds import cloud_here, stages_of, tokens_through, until
+from forked import ForkedProcess
 from oracle import oracle_tokens, prompt_for
 from processes import ROOT, free_port, with_paths
 
@@ -35,19 +36,21 @@ SETTINGS: dict[str, Any] = {"threads": 1, "stage_token": SECRET}
 
 
 @contextmanager
-def stage(where: str, log: Path, *, secret: str = SECRET, space: str = "") -> Iterator[subprocess.Popen[bytes]]:
+def stage(where: str, log: Path, *, secret: str = SECRET, space: str = "") -> Iterator[Any]:
     """``trilby stage``, in a network namespace where one is named; killed with the block."""
-    inside = ["ip", "netns", "exec", space] if space else []
     words = ["--join", where, "--model", str(DEMO), "--threads", "1"]
-    command = [*inside, sys.executable, "-m", "cloud_server.stages.stage", *words]
-    environment = with_paths(TRILBY_STAGE_TOKEN=secret)
-    with log.open("ab") as said:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    module, secrets = "cloud_server.stages.stage", {"TRILBY_STAGE_TOKEN": secret}
+    if space:
+        command = ["ip", "netns", "exec", space, sys.executable, "-m", module, *words]
+        with log.open("ab") as said:
+            process: Any = subprocess.Popen(command, cwd=ROOT, env=with_paths(**secrets), stdout=said, stderr=said)
+    else:
+        process = ForkedProcess(module, *words, log=log, environment=secrets).start().process
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(WITHIN_S)
 
 
 def wanted() -> list[list[int]]:
@@ -55,6 +58,7 @@ def wanted() -> list[list[int]]:
     return [oracle_tokens(DEMO, prompt, TOKENS) for prompt in PROMPTS]
 
 
+@pytest.mark.usefixtures("forked_stages")
 async def test_stages_die_and_come_back_by_themselves(tmp_path: Path) -> None:
     """One of the three is on another machine: it dials again when a local one dies, and is replaced when it dies."""
     where, log = f"127.0.0.1:{free_port()}", tmp_path / "stage.log"

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.system
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     """The command ends by itself and says what is wrong."""
-    serving = Serving(tmp_path / "log", "--model", str(tmp_path / "nothing"))
+    serving = Serving(tmp_path / "log", "--model", str(tmp_path / "nothing"), forked=True)
     assert serving.process.wait(READY_WITHIN_S) != 0
     assert "nothing" in serving.log.read_text() and "Traceback" not in serving.log.read_text()
 

@@ -61,7 +61,7 @@ def check_a_kill(serving: Serving) -> None:
     """A member that is killed in the middle of a stream costs no token, and the next answer is whole."""
     text, _ = oracle_answer(DEMO, QUESTION, 80, whole=True)
     body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 80, "temperature": 0}
-    member = next(each for each in serving.children() if "device_agent.group.member" in each.cmdline())
+    member = serving.member()
     answer = stream_answer(
         serving.base, {**body, "ignore_eos": True}, lambda count: member.kill() if count == 10 else None
     )

@@ -106,12 +106,13 @@ def test_sigterm_to_all_processes_is_one(tmp_path: Path) -> None:
 
 def test_each_process_drains(tmp_path: Path) -> None:
     """SIGTERM to one of the three alone: what is open is finished, token for token; its successor serves."""
+    body = {**LONG, "max_tokens": 120}
     with Installation(tmp_path, forked=True) as installation:
-        expected = stream_answer(installation.base, LONG)
+        expected = stream_answer(installation.base, body)
         assert expected.done
         for which in ("device", "cloud", "gateway"):
             wait_until(installation.ready)
-            asked = Asked(installation.base, LONG)
+            asked = Asked(installation.base, body)
             asked.wait_begun()
             process = getattr(installation, which).process
             process.send_signal(signal.SIGTERM)
@@ -123,7 +124,7 @@ def test_each_process_drains(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [LOCAL, pytest.param((), marks=pytest.mark.slow)], ids=["local", "with a cloud"])
 def test_ctrl_c_stops_at_once(arguments: tuple[str, ...], tmp_path: Path) -> None:
     """Open answers end with an error, and all is over in a moment, without a traceback."""
-    with Serving(tmp_path / "log", *arguments) as running:
+    with Serving(tmp_path / "log", *arguments, forked=True) as running:
         asked = Asked(running.base, ENDLESS)
         asked.wait_begun()
         children, began = running.children(), time.monotonic()
@@ -137,7 +138,7 @@ def test_ctrl_c_stops_at_once(arguments: tuple[str, ...], tmp_path: Path) -> Non
 
 def test_ctrl_c_twice_is_hard(tmp_path: Path) -> None:
     """Even where a process does not listen any more; the exit status is a shell's."""
-    with Serving(tmp_path / "log", *LOCAL) as running:
+    with Serving(tmp_path / "log", *LOCAL, forked=True) as running:
         children = running.children()
         children[0].suspend()
         running.process.send_signal(signal.SIGINT)
@@ -150,7 +151,8 @@ def test_ctrl_c_twice_is_hard(tmp_path: Path) -> None:
 def test_ctrl_c_ignored_and_a_later_sigterm(tmp_path: Path) -> None:
     """As a shell starts what is to run in the background: SIGINT means nothing, SIGTERM still stops it; and who sends
     that again after a while does not want to wait for the open answers."""
-    with Serving(tmp_path / "log", *LOCAL, "--drain-within-s", "300", ignore_ctrl_c=True) as running:
+    words = (*LOCAL, "--drain-within-s", "300")
+    with Serving(tmp_path / "log", *words, ignore_ctrl_c=True, forked=True) as running:
         children = running.children()
         running.process.send_signal(signal.SIGINT)
         time.sleep(0.5)

@@ -50,7 +50,7 @@ def check_answers(base: str, wanted: str) -> None:
 
 def check_a_kill(serving: Serving, wanted: str) -> None:
     """A member that is killed in the middle of a stream costs no token."""
-    member = next(each for each in serving.children() if "device_agent.group.member" in each.cmdline())
+    member = serving.member()
     body = {"model": "model", "prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0, "stream": True}
     found: list[str] = []
     with httpx.stream("POST", serving.base + "/completions", json=body, timeout=120, trust_env=False) as reply:
@@ -74,7 +74,7 @@ def test_a_mode(mode: str, tmp_path: Path) -> None:
     wanted = translated(folder, PROMPT, TOKENS)
     arguments = ("--model", str(folder), "--dtype", "float32", "--mode", mode, "--devices", "2", "--threads", "1")
     shares = ("--shares", "even") if mode == "galaxy" else ()
-    with Serving(tmp_path / "log", *arguments, *shares) as serving:
+    with Serving(tmp_path / "log", *arguments, *shares, forked=True) as serving:
         check_answers(serving.base, wanted)
         check_a_kill(serving, wanted)
         assert "Traceback" not in serving.log.read_text()
