@@ -22,13 +22,13 @@ def tolerance(logits: torch.Tensor) -> float:
     return TOLERANCE * max(1.0, float(logits.abs().max()) / 10)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def oracle_model(path: Path) -> Any:
     """The whole model, fp32."""
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def oracle_tokens(path: Path, prompt: tuple[int, ...], tokens: int) -> list[int]:
     """``tokens`` tokens of greedy ``generate`` after ``prompt``, end tokens not ending it."""
     with torch.inference_mode():
@@ -45,7 +45,7 @@ def oracle_tokens(path: Path, prompt: tuple[int, ...], tokens: int) -> list[int]
     return list(output[0, len(prompt) :].tolist())
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def oracle_answer(path: Path, question: str, tokens: int, *, whole: bool = False) -> tuple[str, int]:
     """What the model says to a question, greedy, as text, and the tokens of the prompt; ``whole``: with all tokens,
     whatever would end it."""
