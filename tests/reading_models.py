@@ -10,7 +10,7 @@ from typing import Any
 import tokenizers
 import torch
 import transformers
-from tiny_models import build_tiny
+from tiny_models import build_tiny, remembered
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY = (*SPECIAL, *string.ascii_lowercase, *(f"##{each}" for each in string.ascii_lowercase), *string.digits)
@@ -19,8 +19,7 @@ VOCABULARY = (*SPECIAL, *string.ascii_lowercase, *(f"##{each}" for each in strin
 def text_model(name: str, path: Path, **changes: Any) -> Path:
     """The tiny model ``name`` with a WordPiece tokenizer of letters, each of which is a token."""
     build_tiny(name, path, **changes)
-    tokenizer_of_letters(path, name)
-    return path
+    return remembered(f"tokenizer {name}", path, lambda folder: tokenizer_of_letters(folder, name))
 
 
 def tokenizer_of_letters(path: Path, name: str = "bert", **settings: Any) -> None:
@@ -34,6 +33,10 @@ def translator(name: str, path: Path, **changes: Any) -> Path:
     """The tiny model ``name``, which reads one text and writes another, with a tokenizer of T5's kind: pieces of one
     character, those that begin a word apart, and what unknown characters become together."""
     build_tiny(name, path, **changes)
+    return remembered("tokenizer of pieces", path, _tokenizer_of_pieces)
+
+
+def _tokenizer_of_pieces(path: Path) -> None:
     single = [*string.ascii_lowercase, *string.digits]
     pieces = ["<pad>", "</s>", "<unk>", "▁", *(f"▁{each}" for each in single), *single]
     pieces += [*string.ascii_uppercase][: 97 - len(pieces)]
@@ -43,7 +46,6 @@ def translator(name: str, path: Path, **changes: Any) -> Path:
     made.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(path)
-    return path
 
 
 def with_pooling(

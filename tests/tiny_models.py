@@ -5,7 +5,9 @@ Biases and norm weights, which transformers starts at 0 and 1, are random here: 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -146,6 +148,31 @@ def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **chan
 
     `max_shard_bytes` splits the weights over several files with an index. `changes` go into the config.
     """
+    key = f"{name} {max_shard_bytes} {sorted(changes.items())}"
+    return remembered(key, path, lambda folder: _build(name, folder, max_shard_bytes, changes))
+
+
+def remembered(key: str, path: Path, make: Callable[[Path], None]) -> Path:
+    """The folder `path` with the files that `make` writes into a folder; for the same key little ones are made once."""
+    files = _MADE.get(key)
+    if files is None:
+        with TemporaryDirectory() as folder:
+            make(Path(folder))
+            files = {each.name: each.read_bytes() for each in Path(folder).iterdir()}
+        if sum(map(len, files.values())) <= LITTLE_BYTES:
+            _MADE[key] = files
+    path.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (path / name).write_bytes(content)
+    return path
+
+
+LITTLE_BYTES = 2_000_000
+_MADE: dict[str, dict[str, bytes]] = {}
+"""Files by key and name."""
+
+
+def _build(name: str, path: Path, max_shard_bytes: int | None, changes: dict[str, Any]) -> None:
     import transformers
 
     if name not in _CONFIGS:
@@ -170,4 +197,3 @@ def build_tiny(name: str, path: Path, max_shard_bytes: int | None = None, **chan
                     parameter.normal_(0, next(spreads, 0.2))
     size = {} if max_shard_bytes is None else {"max_shard_size": max_shard_bytes}
     model.save_pretrained(path, **size)
-    return path
