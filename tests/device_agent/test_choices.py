@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from checkpoints import DEMO
 from clouds import Cloud, cloud_here, device_hello, remote_middle, rows_in, until
 from oracle import oracle_tokens, prompt_for
+from samples import sample
 from served_chains import expected, served
 
 from device_agent.answering.answer import ServedChain, answer
@@ -84,11 +86,7 @@ async def test_eight_choices_have_one_prefill(tail: int, drafters: Drafters, mon
 
 
 @pytest.mark.parametrize(
-    ("where", "draft"),
-    [
-        *(("cloud", "none"), ("cloud", "lookup"), ("cloud", "itself"), ("here", "itself")),
-        *(pytest.param("here", draft, marks=pytest.mark.slow) for draft in ("none", "lookup")),
-    ],
+    ("where", "draft"), sample(product(("cloud", "here"), ("none", "lookup", "itself")), "cloud-lookup here-itself")
 )
 async def test_each_choice_is_what_it_is_alone(where: str, draft: str, drafters: Drafters) -> None:
     """Sampled, by its own seed: forked or not, drafted or not, with the middle layers in a cloud or here."""
@@ -189,8 +187,9 @@ async def test_a_fork_that_is_refused_is_replayed(
         assert done.prompt_tokens == len(PROMPT)
 
 
-@pytest.mark.parametrize("after", [1, 4, 15, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 9))])
-@pytest.mark.parametrize("draft", ["none", "itself"])
+@pytest.mark.parametrize(
+    ("draft", "after"), sample(product(("none", "itself"), (1, 2, 4, 9, 15)), "none-1 none-15 itself-4")
+)
 async def test_a_cloud_that_dies_costs_no_choice_a_token(
     draft: str, after: int, drafters: Drafters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +225,7 @@ def kill(remote: RemoteSubmodel, cloud: int) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_stages")
 async def test_forks_in_a_pipeline(drafters: Drafters, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage copies its own layers' keys and values."""
     async with (

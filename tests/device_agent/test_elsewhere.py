@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from checkpoints import DEMO
 from clouds import cloud_here, device_hello, plain, remote_middle
 from elsewhere import elsewhere
 from oracle import oracle_tokens, prompt_for
+from samples import sample
 from stand_in import DEVICE, watched
 from submodel_conformance import check_submodel
 from tiny_models import build_tiny
@@ -39,8 +41,9 @@ SPLIT, TOKENS = 2, 12
 PROMPT = prompt_for(DEMO, 20)
 GREEDY, SAMPLED = SamplingParams(), SamplingParams(temperature=0.9, top_p=0.95, seed=11)
 PENALISED = replace(SAMPLED, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.2, logit_bias={5: 1.0})
+PARAMS = {"greedy": GREEDY, "sampled": SAMPLED, "penalised": PENALISED}
 LONG = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=4, prepare="none", stream_rows="off")
-KINDS = ("none", "adapter", "fused", "hybrid", "medusa", str(DEMO))
+KINDS = ("none", "adapter", "fused", "hybrid", "medusa", "itself")
 
 
 @asynccontextmanager
@@ -67,6 +70,7 @@ def way_of(chain: Chain, kind: str, settings: DraftSettings) -> DraftingWay:
     """A drafter of the demo model, loaded where the chain's head is."""
     if kind == "none":
         return plain()
+    kind = str(DEMO) if kind == "itself" else kind
     drafters = load_drafters([kind], DEMO / "drafters", Checkpoint.open(DEMO), SPLIT, torch.float32, chain.parts)
     return DraftingWay.of(drafters.get(""), settings)
 
@@ -123,15 +127,17 @@ async def _fetched(rows: Any) -> torch.Tensor:
 
 
 @elsewhere
-@pytest.mark.parametrize("afar", [False, True], ids=["here", "afar"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: Path(kind).name)
-async def test_answers_are_those_of_the_cpu(kind: str, afar: bool, device: torch.device) -> None:
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    sample(product(KINDS, ("here", "afar")), "none-here adapter-afar fused-here hybrid-afar medusa-afar itself-here"),
+)
+async def test_answers_are_those_of_the_cpu(kind: str, where: str, device: torch.device) -> None:
     """Plain and drafted, greedy (then they are transformers') and sampled, with drafts prepared for all verdicts."""
     greedy = oracle_tokens(DEMO, PROMPT, TOKENS)
     async with chain_on(CPU, afar=False) as chain:
         sampled, _ = await answered(chain, plain(), SAMPLED)
         penalised, _ = await answered(chain, plain(), PENALISED)
-    async with chain_on(device, afar) as chain:
+    async with chain_on(device, where == "afar") as chain:
         assert chain.parts.head.device == device
         way = way_of(chain, kind, DraftSettings(draft_length="fixed", draft_threshold=0.3, draft_cap=4))
         assert tokens_of((await answered(chain, way, GREEDY))[0]) == greedy
@@ -167,9 +173,14 @@ async def test_a_plain_round_crosses_once(afar: bool, params: SamplingParams) ->
     assert crossed[1] - crossed[0] == 10
 
 
-@pytest.mark.parametrize("params", [GREEDY, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
-@pytest.mark.parametrize("kind", ["adapter", "fused", "lookup", "hybrid", str(DEMO)], ids=lambda kind: Path(kind).name)
-async def test_a_drafted_rounds_rows_cross_once(kind: str, params: SamplingParams) -> None:
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    sample(
+        product(("adapter", "fused", "lookup", "hybrid", "itself"), PARAMS),
+        "adapter-greedy adapter-sampled fused-penalised lookup-sampled hybrid-penalised itself-greedy",
+    ),
+)
+async def test_a_drafted_rounds_rows_cross_once(kind: str, params: str) -> None:
     """Once the verdict, which is not to wait for the draft, and once the draft with all its rows, whoever drafts, and
     where penalties look back at drafted tokens that the host does not know."""
     async with chain_on(DEVICE, afar=True) as chain:
@@ -177,15 +188,20 @@ async def test_a_drafted_rounds_rows_cross_once(kind: str, params: SamplingParam
         for tokens in (6, 26):
             way = way_of(chain, kind, LONG)
             with watched() as seen:
-                _, generation = await answered(chain, way, params, tokens)
+                _, generation = await answered(chain, way, PARAMS[params], tokens)
             tally = generation.tally
             assert kind == "lookup" or tally.proposed > tally.rounds
             left.append(len(seen.to_host) - 2 * tally.rounds)
     assert left[1] == left[0]
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block"])
-@pytest.mark.parametrize("kind", ["fused", "lookup", str(DEMO)], ids=lambda kind: Path(kind).name)
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    sample(
+        product(("fused", "lookup", "itself"), ("rejection", "block")),
+        "fused-rejection lookup-block itself-rejection",
+    ),
+)
 async def test_a_verdict_on_drawn_tokens_crosses_once(kind: str, rule: Any) -> None:
     """Under the rules that judge token by token, too: a round crosses twice, however many are judged or stay."""
     async with chain_on(DEVICE, afar=True) as chain:
@@ -221,18 +237,23 @@ def _levels(chain: Chain) -> Sequence[Any]:
 
 
 @elsewhere
-@pytest.mark.parametrize("kind", ["adapter", "lookup", str(DEMO)], ids=lambda kind: Path(kind).name)
-@pytest.mark.parametrize("params", [SAMPLED, PENALISED], ids=["sampled", "penalised"])
-@pytest.mark.parametrize("rule", ["keyed", "rejection", "block"])
+@pytest.mark.parametrize(
+    ("rule", "params", "kind"),
+    sample(
+        product(("keyed", "rejection", "block"), ("sampled", "penalised"), ("adapter", "lookup", "itself")),
+        "keyed-sampled-adapter rejection-sampled-itself block-sampled-lookup "
+        "keyed-penalised-itself rejection-penalised-lookup block-penalised-adapter",
+    ),
+)
 async def test_drafts_made_at_once_are_those_made_one_by_one(
-    rule: Any, params: SamplingParams, kind: str, device: torch.device
+    rule: Any, params: str, kind: str, device: torch.device
 ) -> None:
     """Where no token is left out, all rules draft and accept the same, whoever drafts and whatever is penalised."""
     found = []
     for place in (CPU, device):
         async with chain_on(place, afar=False) as chain:
             way = way_of(chain, kind, replace(LONG, verify=rule))
-            chosen, generation = await answered(chain, way, params, 30)
+            chosen, generation = await answered(chain, way, PARAMS[params], 30)
             found.append((tokens_of(chosen), generation.tally.proposed, generation.tally.accepted))
     assert found[0] == found[1]
 

@@ -7,7 +7,10 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import lru_cache
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from checkpoints import DEMO
 from clouds import cloud_here, device_hello, plain, remote_middle, until
 from line_submodel import LineSubmodel
 from oracle import oracle_tokens
+from samples import sample
 
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.chain import Chain
@@ -45,6 +49,7 @@ TOKENS = 32
 FIXED = DraftSettings(draft_length="fixed", draft_threshold=0.3, draft_cap=5)
 
 
+@lru_cache
 def prompts() -> list[tuple[int, ...]]:
     """Chats as the demo model knows them, so that drafts are accepted now and then."""
     tokenizer = Tokenizer.load(DEMO, ())
@@ -133,8 +138,9 @@ async def test_greedy_equals_transformers_here(kind: str, drafters: dict[str, Dr
                 assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
 
 
-@pytest.mark.parametrize("tail", [0, 1])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "tail"), sample(product(KINDS, (0, 1)), "none-0 adapter-1 fused-0 medusa-1 lookup-0 hybrid-1 itself-1")
+)
 async def test_greedy_equals_transformers_afar(kind: str, tail: int, drafters: dict[str, Drafter]) -> None:
     """With the middle layers in a cloud server, prepared for all verdicts, rows sent one by one or together."""
     async with chain_afar(tail) as chain:
@@ -210,19 +216,21 @@ async def test_end_tokens_and_limits_hold_inside_a_draft(drafters: dict[str, Dra
             session.close()
 
 
-@pytest.mark.parametrize("settings", [FIXED, replace(FIXED, stream_rows="on")], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
-    ("kind", "tail"),
-    [("none", 0), ("none", 1), ("lookup", 0), ("fused", 1), ("itself", 1), ("medusa", 0), ("medusa", 1)],
+    ("kind", "tail", "stream"),
+    sample(
+        product(("none", "lookup", "fused", "itself", "medusa"), (0, 1), ("auto", "on")),
+        "none-1-auto lookup-0-on fused-1-auto itself-1-on itself-0-auto medusa-0-auto medusa-1-on",
+    ),
 )
 async def test_who_reads_no_further_leaves_the_session_usable(
-    kind: str, tail: int, settings: DraftSettings, drafters: dict[str, Drafter]
+    kind: str, tail: int, stream: Any, drafters: dict[str, Drafter]
 ) -> None:
     """A reader that stops in the middle of an accepted draft leaves a session to be parked, which goes on exactly."""
     async with chain_afar(tail) as chain:
         prompt = prompts()[0]
         truth = oracle_tokens(DEMO, prompt, TOKENS)
-        way = DraftingWay.of(drafters.get(kind), settings)
+        way = DraftingWay.of(drafters.get(kind), replace(FIXED, stream_rows=stream))
         session = chain.open(len(prompt) + TOKENS, 0, 0, way.drafter)
         chooser = Chooser(SamplingParams(), prompt, 0, max_tokens=TOKENS)
         read: list[int] = []

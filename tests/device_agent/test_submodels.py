@@ -14,6 +14,7 @@ import torch
 from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, local_middle, remote_middle, until
 from line_submodel import LineSubmodel
 from oracle import oracle_tokens, prompt_for
+from samples import sample
 from streamed_units import HALVES, loading
 from submodel_conformance import branching, check_submodel, rows
 
@@ -163,6 +164,7 @@ async def test_rows_that_are_not_finite_fail_the_session(tiny: Path, monkeypatch
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_stages")
 async def test_remote_submodel_conforms_with_stages(tiny: Path) -> None:
     """Layers in two processes: nodes are moved in both."""
     async with (
@@ -173,7 +175,7 @@ async def test_remote_submodel_conforms_with_stages(tiny: Path) -> None:
         await check_submodel(remote, middle_of(tiny))
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(each, marks=pytest.mark.slow) for each in range(3, 6))])
+@pytest.mark.parametrize("seed", sample(range(6), "0 1"))
 async def test_losses_change_no_row(tiny: Path, seed: int) -> None:
     """Chunks, trees, choices and truncations over two cloud servers while connections are cut and sessions thrown out
     at any moment: every row is what the layers on this machine give."""
@@ -279,7 +281,7 @@ async def test_a_tree_goes_on_where_fewer_rows_fit(tiny: Path, smaller: dict[str
     compute.stop()
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))])
+@pytest.mark.parametrize("seed", sample(range(4), "0"))
 async def test_losses_change_no_row_of_a_fork(tiny: Path, seed: int) -> None:
     """Sessions that fork at any answered row and go on while connections are cut and sessions thrown out: every row is
     what the layers on this machine give."""

@@ -205,11 +205,7 @@ for case in json.loads(sys.argv[2]):
     if os.waitpid(child, 0)[1]:
         sys.exit(1)
 """
-MEMORY_CASES = [
-    (layers, part, dtype)
-    for layers, part in ((1, "whole"), (6, "whole"), (6, "shard"))
-    for dtype in ("bfloat16", "float32")
-]
+MEMORY_CASES = [(1, "whole", "bfloat16"), (6, "whole", "bfloat16"), (6, "whole", "float32"), (6, "shard", "bfloat16")]
 """Layers, all of each or a tensor-parallel part, and the number format they are loaded in."""
 
 

@@ -25,7 +25,7 @@ from split_model.sampling import SamplingParams
 from wire.messages import AnyMessage
 from wire.request_messages import Delta, Done, Generate, Sampling
 
-TOKENS = 24
+TOKENS = 16
 SEED = 11
 DRAFTS = ("none", "lookup", "itself")
 SPEC = Checkpoint.open(DEMO).spec

@@ -55,7 +55,7 @@ def test_no_way_to_lend_is_faster(speeds: list[float], bytes_s: float, rtt_s: fl
 
 
 @given(tasks(layers=2, members=2, rows=(3, 60), new=30, least_memory=60_000))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_no_other_form_is_faster(asked: Task) -> None:
     """Of the group, or one device alone; where any of them fits, this does."""
     found = {}

@@ -74,7 +74,7 @@ def test_a_slow_device_is_left_out() -> None:
 
 
 @given(st.lists(st.floats(1e5, 1e7), min_size=2, max_size=3), st.floats(1e3, 1e7), st.sampled_from(list(PLANNERS)))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_what_is_named_has_fewer_and_is_no_slower(speeds: list[float], bytes_s: float, mode: str) -> None:
     """Or as fast; and it fits."""
     asked = task(TINY, profile(TINY, speeds, bytes_s), Work(12))

@@ -39,7 +39,7 @@ def tasks(draw: st.DrawFn, causal: bool | None = None) -> Task:
 
 
 @given(tasks())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_it_is_no_slower_than_even_or_proportional_ratios(asked: Task) -> None:
     """Nor than the paper's own way, and it fits and goes on."""
     plan = plan_voltage(asked)
@@ -52,7 +52,7 @@ def test_it_is_no_slower_than_even_or_proportional_ratios(asked: Task) -> None:
 
 
 @given(st.lists(st.floats(1e5, 1e7), min_size=2, max_size=3), st.integers(3, 9), st.floats(1e4, 1e7))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_few_rows_are_cut_as_well_as_can_be(speeds: list[float], rows: int, bytes_s: float) -> None:
     """No ratios at all give a faster plan, where all can be tried."""
     asked = task(TINY, profile(TINY, speeds, bytes_s, one_shot_bytes=0), Work(rows))
