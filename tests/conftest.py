@@ -32,6 +32,7 @@ torch.set_num_threads(1)
 
 ROOT = Path(__file__).resolve().parents[1]
 ENDED_WITHIN_S = 10.0
+LONG_ROOMS = frozenset({"device_agent", "drafting", "equivalence"})
 for each in (ROOT, ROOT / "tests"):
     if str(each) not in sys.path:
         sys.path.insert(0, str(each))
@@ -39,10 +40,10 @@ for each in (ROOT, ROOT / "tests"):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start processes go first, in whatever order they are: they take longest, and where several workers run
-    files, nobody should wait in the end for who took the longest last."""
+    """Files that start processes go first, then those of rooms that compute, in whatever order they are: they take
+    longest, and where several workers run files, nobody should wait in the end for who took the longest last."""
     first = {item.path for item in items if item.get_closest_marker("system") is not None}
-    items.sort(key=lambda item: item.path not in first)
+    items.sort(key=lambda item: (item.path not in first, LONG_ROOMS.isdisjoint(item.path.parts)))
 
 
 def pytest_collection() -> None:
