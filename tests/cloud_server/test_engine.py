@@ -253,7 +253,7 @@ async def test_nobody_comes_back(tiny: Path) -> None:
         lost, idle = Caller(engine, (1, 1)).open(), Caller(engine, (2, 1)).open()
         await asyncio.gather(lost.rows(hidden(9, 1)), idle.rows(hidden(9, 2)))
         engine.sessions.leave(1)
-        await until(lambda: not engine.ledger.entries, 5)
+        await until(lambda: not engine.ledger.entries, 60)
         assert engine.ledger.pages.used == 0
         assert lost.ended is None and idle.ended is not None and idle.ended.code is Code.EVICTED
 
@@ -343,7 +343,7 @@ async def test_a_mistake_of_ours_ends_everything_and_is_seen(tiny: Path) -> None
         caller = Caller(engine, (1, 1)).open()
         setattr(getattr(engine, owner), mistake, lambda *_: 1 / 0)
         caller.send(hidden(2, 1))
-        await until(task.done, 5)
+        await until(task.done, 60)
         assert isinstance(task.exception(), ZeroDivisionError) and not engine.alive
         assert caller.ended is not None and not engine.ledger.entries
         with pytest.raises(SessionFailed):

@@ -31,4 +31,4 @@ async def test_a_device_that_stops_leaves_nothing_in_the_cloud(number: signal.Si
         await until(lambda: [entry.state.value for entry in entries.values()] == ["parked"])
         os.kill(os.getpid(), number)
         await asyncio.wait_for(running, 20)
-        await until(lambda: not entries, 5)
+        await until(lambda: not entries, 30)

@@ -92,7 +92,7 @@ async def test_a_client_that_asks_before_it_sends_too_much_is_answered_at_once(g
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: 9999999\r\nExpect: 100-continue\r\n\r\n"
     )
-    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 413")
+    assert (await asyncio.wait_for(reader.read(), 15)).startswith(b"HTTP/1.1 413")
     writer.close()
 
 
@@ -105,7 +105,7 @@ async def test_a_body_that_never_ends_is_408(serving: Any, connected: Any, chat:
             b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
         )
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
-        reply = await asyncio.wait_for(reader.read(), 5)
+        reply = await asyncio.wait_for(reader.read(), 15)
         assert reply.startswith(b"HTTP/1.1 408")
         assert b'"code":"body_timeout"' in reply
         writer.close()
@@ -126,7 +126,7 @@ async def test_a_header_of_64_kib_is_refused_by_the_server(gateway: Any, agent: 
     """By the HTTP parser, before the application."""
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * (2**16 + 100))
-    assert b" 400 " in (await asyncio.wait_for(reader.read(), 5)).split(b"\r\n")[0]
+    assert b" 400 " in (await asyncio.wait_for(reader.read(), 15)).split(b"\r\n")[0]
     writer.close()
     assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200
 
@@ -194,7 +194,7 @@ async def test_bodies_that_arrive_at_once_are_bounded_together(serving: Any, con
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
             writer.write(head + b"\r\n" + b" " * 2100)
             writers.append(writer)
-        assert b" 503 " in (await asyncio.wait_for(reader.readline(), 5))
+        assert b" 503 " in (await asyncio.wait_for(reader.readline(), 15))
         for writer in writers:
             writer.close()
         assert (await gateway.http.post("/v1/chat/completions", json=chat)).status_code == 200

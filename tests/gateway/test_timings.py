@@ -63,7 +63,7 @@ async def test_of_several_choices_the_token_socket_alone_tells(gateway: Any, tim
         await socket.send(json.dumps(chat | {"n": 2}))
         messages: list[Any] = [{"type": ""}]
         while messages[-1]["type"] != "done":
-            messages.append(json.loads(await asyncio.wait_for(socket.recv(), 5)))
+            messages.append(json.loads(await asyncio.wait_for(socket.recv(), 60)))
     assert [each["timings"] for each in messages if each["type"] == "finished"] == [TOLD, TOLD]
 
 

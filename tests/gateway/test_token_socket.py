@@ -36,7 +36,7 @@ class Talk:
         await self.socket.send(message if isinstance(message, str) else json.dumps(message))
 
     async def hear(self) -> Any:
-        return json.loads(await asyncio.wait_for(self.socket.recv(), 5))
+        return json.loads(await asyncio.wait_for(self.socket.recv(), 60))
 
     async def hear_all(self) -> list[Any]:
         messages = [await self.hear()]
@@ -268,7 +268,7 @@ async def test_who_does_not_read_why_it_is_refused_is_given_up(
         for body in ({"prompt": 5}, chat | {"model": "another"}):
             async with connect(f"{gateway.ws_url}/v1/stream", proxy=None, close_timeout=0.1) as socket:
                 await socket.send(json.dumps(body))
-                await asyncio.wait_for(socket.wait_closed(), 10)
+                await asyncio.wait_for(socket.wait_closed(), 15)
 
 
 async def test_who_does_not_take_its_end_is_given_up(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ async def test_who_does_not_take_its_end_is_given_up(serving: Any, monkeypatch: 
             async with connect(f"{gateway.ws_url}/v1/stream", proxy=None, close_timeout=0.1) as socket:
                 if said is not None:
                     await socket.send(said)
-                await asyncio.wait_for(socket.wait_closed(), 10)
+                await asyncio.wait_for(socket.wait_closed(), 15)
 
 
 async def test_idle_sockets_keep_nobody_out(
@@ -305,7 +305,7 @@ async def test_idle_sockets_keep_nobody_out(
         assert (await busy.hear())["type"] == "accepted"
         newer = [await dialled(gateway, "a") for _ in range(2)]
         for each in idle:
-            await asyncio.wait_for(each.socket.wait_closed(), 5)
+            await asyncio.wait_for(each.socket.wait_closed(), 15)
             assert each.socket.close_code == 4408
         for each in newer:
             await each.say(chat)
