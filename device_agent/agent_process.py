@@ -121,6 +121,8 @@ class Device:
         holder = self.model.reader if isinstance(self.model, ServedReader) else self.model.chain
         holder.compute.stop()
         self.model.readers.stop()
+        if isinstance(self.model, ServedChain) and self.model.grammars is not None:
+            self.model.grammars.stop()
         if self.loader is not None:
             self.loader.close()
 

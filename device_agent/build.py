@@ -13,6 +13,7 @@ from device_agent.agent import Agent
 from device_agent.agent_process import Device, Elsewhere
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
+from device_agent.answering.grammars import Grammars
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import PortalGroup, build_group
 from device_agent.build_reader import Kind, build_reader, check_translates, kind_of, memory_of
@@ -160,15 +161,17 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         between = rest.stack if isinstance(rest, LocalSubmodel) else None
         pruner = Pruner(checkpoint, parts, between, config.t_max, max(2, positions), config.prune_by)
         load_apart(pruner.prepare)
+    tokenizer = Tokenizer.load(path, spec.eos_token_ids)
     model = ServedChain(
         chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources),
-        tokenizer=Tokenizer.load(path, spec.eos_token_ids),
+        tokenizer=tokenizer,
         max_positions=positions,
         default_max_tokens=config.default_max_tokens,
         permits=Permits(config.max_num_seqs),
         conversations=Conversations(config.conversations, config.conversation_mb * 2**20, config.conversation_s),
         ways=DraftingWays(drafters, config),
         readers=FairThreads(READERS, "prompt"),
+        grammars=Grammars.of(tokenizer, spec.vocab_size),
         pruner=pruner,
     )
     served = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
@@ -210,6 +213,6 @@ def _served(config: DeviceConfig, path: Path, model: ServedChain) -> list[Served
     characters, scores = model.max_positions * model.tokenizer.longest_piece, model.chain.sources is None
     said = (model.max_positions, created, model.ways.drafters.names, characters)
     return [
-        ServedModel(name, *said, t_max_s=config.t_max, scores=scores)
+        ServedModel(name, *said, t_max_s=config.t_max, scores=scores, grammars=model.grammars is not None)
         for name in config.served_model_name or (model_name(config.model),)
     ]

@@ -9,10 +9,13 @@ from typing import Literal
 
 import torch
 
+from drafting.masks import Masks, masked
 from drafting.proposing import Candidate
 from drafting.verification import Rule, verify
 from split_model.sampling import SamplingParams, checked, logprobs, picked, top_logprobs
 from split_model.tree import TRUNK, Tree
+
+Reason = Literal["stop", "length", "complete"]
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,14 @@ class Chosen:
 
     Attributes:
         logprob, top: where asked for, its log-probability and the likeliest alternatives ``(id, logprob)``, best first.
-        reason: why it is the last one: ``stop`` (an end token, without text) or ``length``; None where it is not.
+        reason: why it is the last one: ``stop`` (an end token, without text), ``length``, or ``complete`` (nothing may
+            follow in the form that the answer has to have); None where it is not.
     """
 
     token: int
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
-    reason: Literal["stop", "length"] | None = None
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Chooser:
         top: alternatives to report with each token; None reports nothing.
         end_ids: tokens that end the answer.
         max_tokens: most tokens of the answer.
+        masks: what may follow, where the answer has to be of a form.
 
     Attributes:
         generated: the tokens chosen so far.
@@ -60,12 +65,14 @@ class Chooser:
         top: int | None = None,
         end_ids: Collection[int] = (),
         max_tokens: int = sys.maxsize,
+        masks: Masks | None = None,
     ) -> None:
         self.generated: list[int] = []
         self.params = params
         self.prompt = prompt
         self.seed = seed
         self.end_ids = end_ids
+        self.masks = masks
         self._max_tokens = max_tokens
         self._top = top
 
@@ -98,7 +105,12 @@ class Chooser:
         """
         if self.follows(rule, sent):
             return self._follow(logits, tree, sent, picks)
-        tokens = verify(logits, drafted, rule, self.params, self.prompt, self.generated, self.seed)
+        target = logits
+        if self.masks is not None:
+            text = [*self.generated, *(each.token for each in drafted)]
+            texts = (text[: len(self.generated) + row] for row in range(len(logits)))
+            target = torch.stack([masked(row, self.masks, said) for row, said in zip(logits, texts, strict=True)])
+        tokens = verify(target, drafted, rule, self.params, self.prompt, self.generated, self.seed)
         chosen: list[Chosen] = []
         for token, row in zip(tokens, logits, strict=False):
             chosen.append(self._take(token, row))
@@ -134,14 +146,16 @@ class Chooser:
         return Verdict(tuple(chosen), tuple(path[1:]))
 
     def _pick(self, row: torch.Tensor, text: Sequence[int]) -> torch.Tensor:
-        return picked(row, self.params, self.prompt, text, self.seed)
+        return picked(masked(row, self.masks, text), self.params, self.prompt, text, self.seed)
 
     def _take(self, token: int, row: torch.Tensor) -> Chosen:
         """``token`` was chosen with the logits ``row [vocab]``; it counts as generated from now on."""
         self.generated.append(token)
-        reason: Literal["stop", "length"] | None = None
+        reason: Reason | None = None
         if token in self.end_ids:
             reason = "stop"
+        elif self.masks is not None and self.masks.ended(self.generated):
+            reason = "complete"
         elif not self.left:
             reason = "length"
         if self._top is None:

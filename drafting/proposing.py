@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from drafting.drafter import Guess
+from drafting.masks import Masks, masked
 from drafting.verification import DRAFT_STREAM, Rule, stream
 from split_model.device import on_host
 from split_model.sampling import NOBODY, SamplingParams, drawn, penalised, probabilities
@@ -46,13 +47,17 @@ class Proposer:
         prompt: the tokens before the answer.
         seed: of the answer's noise.
         rule: how its drafts will be verified.
+        masks: what may follow in it.
     """
 
-    def __init__(self, params: SamplingParams, prompt: Sequence[int], seed: int, rule: Rule) -> None:
+    def __init__(
+        self, params: SamplingParams, prompt: Sequence[int], seed: int, rule: Rule, masks: Masks | None = None
+    ) -> None:
         self._params = params
         self._prompt = prompt
         self._seed = seed
         self._rule = rule
+        self._masks = masks
         self._warps_by_text = bool(
             params.logit_bias or params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
         )
@@ -71,12 +76,15 @@ class Proposer:
             BadSampling: ``logit_bias`` names an id outside the vocabulary.
         """
         assert count > 0
+        text = [*generated, *drafted] if self._warps_by_text or self._masks is not None else ()
         if guess.logits is None:
-            return [Candidate(token, weight, None, guess.source) for token, weight in guess.ranked[:count]]
-        text = [*generated, *drafted] if self._warps_by_text else ()
+            barred = None if self._masks is None else self._masks.barred(text)
+            ranked = [each for each in guess.ranked if barred is None or not barred[each[0]]]
+            return [Candidate(token, weight, None, guess.source) for token, weight in ranked[:count]]
+        logits = masked(guess.logits, self._masks, text)
         if self._params.is_greedy:
-            return self._likeliest(guess.logits, text, count, guess.source)
-        q = probabilities(guess.logits, self._params, self._prompt, text)
+            return self._likeliest(logits, text, count, guess.source)
+        q = probabilities(logits, self._params, self._prompt, text)
         start = len(self._prompt) + len(generated)
         if self._rule == "keyed":
             ids = drawn(q, self._seed, start + len(drafted), count)
@@ -127,7 +135,9 @@ class Proposer:
         if not math.isfinite(total):
             return []
         return [
-            Candidate(token, math.exp(logit - total), None, source) for token, logit in zip(tokens, values, strict=True)
+            Candidate(token, math.exp(logit - total), None, source)
+            for token, logit in zip(tokens, values, strict=True)
+            if logit > -math.inf
         ]
 
     def _drawn(self, q: torch.Tensor, start: int, depth: int, count: int, source: str) -> list[Candidate]:
@@ -150,15 +160,27 @@ def likeliest_tree(choices: Sequence[Sequence[Candidate]], most: int) -> list[tu
 
     choices: what may follow every node of depth 0, 1, …, best first; weights are taken for chances.
     """
+    return grown_tree(lambda path: choices[len(path)] if len(path) < len(choices) else (), most)
+
+
+def grown_tree(behind: Callable[[Sequence[int]], Sequence[Candidate]], most: int) -> list[tuple[int, Candidate]]:
+    """The same tree where what follows a node depends on the tokens on the way to it, its own last.
+
+    behind: of those tokens, what may follow; asked once of each node of the tree.
+    """
     found: list[tuple[int, Candidate]] = []
+    paths: list[tuple[int, ...]] = []
     # Best first: a node's chance is never above its parent's, so parents come before their children.
-    waiting = [(-each.weight, at, TRUNK, 0, each) for at, each in enumerate(choices[0] if choices else [])]
+    waiting = [(-each.weight, at, TRUNK, each) for at, each in enumerate(behind(()))]
     heapq.heapify(waiting)
     count = len(waiting)
     while waiting and len(found) < most:
-        negative, _, parent, depth, candidate = heapq.heappop(waiting)
+        negative, _, parent, candidate = heapq.heappop(waiting)
+        paths.append((*(() if parent == TRUNK else paths[parent]), candidate.token))
         found.append((parent, candidate))
-        for each in choices[depth + 1] if depth + 1 < len(choices) else []:
-            heapq.heappush(waiting, (negative * each.weight, count, len(found) - 1, depth + 1, each))
+        if len(found) == most:
+            break
+        for each in behind(paths[-1]):
+            heapq.heappush(waiting, (negative * each.weight, count, len(found) - 1, each))
             count += 1
     return found

@@ -169,6 +169,12 @@ def drafter_not_found(draft: str, known: Sequence[str]) -> RequestError:
     return RequestError(400, text, code="invalid_value", param="draft")
 
 
+def no_forms(param: str) -> RequestError:
+    """Not all who serve the model can hold its answers to the form that ``param`` asks for."""
+    told = f"the devices that serve this model cannot hold its answers to a form: leave '{param}' out"
+    return RequestError(400, told, code="unsupported_value", param=param)
+
+
 def too_many(what: str) -> RequestError:
     """There is so much of something already that whoever adds to it had better come back later."""
     return RequestError(429, what, code="rate_limit_exceeded", retry_s=2.0)

@@ -18,7 +18,7 @@ from gateway.request import Prompt
 Value = TypeVar("Value")
 
 _TOKEN_ID: Final = re.compile(r"[0-9]{1,10}")
-_PATH: Final = re.compile(r"\.?([A-Za-z0-9_.\[\]]*)`")
+_PATH: Final = re.compile(r"([A-Za-z0-9_.\[\]]*)`")
 _MISSING: Final = re.compile(r"Object missing required field `([a-z_]*)`")
 
 _FIRST: Final = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)
@@ -157,7 +157,7 @@ def translated(text: str, inside: str = "") -> RequestError:
     path = _PATH.fullmatch(tail)
     if path is None:
         reason = text
-    param = inside + (path.group(1) if path is not None else "")
+    param = (inside + (path.group(1) if path is not None else "")).lstrip(".")
     missing = _MISSING.fullmatch(reason)
     if missing:
         param = f"{param}.{missing.group(1)}" if param else missing.group(1)

@@ -1,8 +1,8 @@
 """What clients send: the bodies of OpenAI's chat and completion requests, with every number bounded.
 
 Members OpenAI allows to be null may be null here, and mean the same as left out. Unknown members are ignored, as every
-engine does; so are ``tools`` and ``functions``: the model is not told of them and answers with text. ``tool_choice``,
-``function_call`` and ``response_format`` are known, so that what cannot be done is refused rather than ignored.
+engine does; so are ``tools`` and ``functions``: the model is not told of them and answers with text. ``tool_choice``
+and ``function_call`` are known, so that what cannot be done is refused rather than ignored.
 ``draft`` and ``exact`` are our own: the drafter to use for this request; whether nothing may be left out to be faster.
 
 Whole numbers may be written with a point, as some clients do (``100.0``). Members that may be lists stay raw at first:
@@ -93,13 +93,18 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class ResponseFormat(msgspec.Struct):
-    """The wanted form of the answer."""
+class FormMembers(msgspec.Struct, kw_only=True):
+    """Members that say of what form the answer is to be; ``forms`` reads them."""
 
-    type: Label
+    response_format: msgspec.Raw = NULL
+    structured_outputs: msgspec.Raw = NULL
+    guided_json: msgspec.Raw = NULL
+    guided_regex: msgspec.Raw = NULL
+    guided_choice: msgspec.Raw = NULL
+    guided_grammar: msgspec.Raw = NULL
 
 
-class _Common(msgspec.Struct, kw_only=True):
+class _Common(FormMembers, kw_only=True):
     """Members that chat and completion requests share. ``stop`` is ``StopTexts``, ``stop_token_ids`` is ``StopIds``."""
 
     model: Label | None = None
@@ -122,7 +127,6 @@ class _Common(msgspec.Struct, kw_only=True):
     draft: Label | None = None
     exact: bool | None = None
     user: str | None = None
-    response_format: ResponseFormat | None = None
     prompt_logprobs: Logprobs = None
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, get_args, get_type_hints
 import msgspec
 
 from gateway.errors import RequestError
+from gateway.forms import form_of
 from gateway.members import bad, content_texts, logit_bias, prompts_of, stop_ids, stop_texts, translated, whole
 from gateway.openai_schema import (
     ANY_SEED,
@@ -80,20 +81,18 @@ def _ask(endpoint: Endpoint, fields: Body, prompts: tuple[Prompt, ...], own: dic
     """``own``: terms that are not simply the member of their name."""
     if fields.stream_options is not None and not fields.stream:
         raise bad("stream_options", "'stream_options' needs 'stream' to be true")
-    if fields.response_format is not None and fields.response_format.type != "text":
-        raise bad("response_format.type", "only the response format 'text' is supported", "unsupported_value")
     if fields.prompt_logprobs is not None and fields.stream:
         told = (
             "'prompt_logprobs' are not streamed: leave 'stream' out, or ask /v1/completions for 'echo' and 'logprobs'"
         )
         raise bad("prompt_logprobs", told)
     open_yet = {"request": 0, "request_id": "", "model": "", "prompt": ""}
-    sampling = Sampling(**_taken(fields, Sampling, {}))
+    own |= {"sampling": Sampling(**_taken(fields, Sampling, {})), "grammar": form_of(fields)}
     return Ask(
         endpoint=endpoint,
         model=fields.model,
         prompts=prompts,
-        terms=Generate(**_taken(fields, Generate, {**open_yet, **own, "sampling": sampling})),
+        terms=Generate(**_taken(fields, Generate, open_yet | own)),
         stream=bool(fields.stream),
         include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
         prompt_logprobs=fields.prompt_logprobs is not None,

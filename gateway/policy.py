@@ -124,7 +124,7 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
 
     Where agents disagree about how long a request or a prompt may be, the shortest counts: any of them may get it. The
     drafters and tasks are those of all agents: a request that names one goes to an agent that has it; scores likewise.
-    Where one prunes, the model may be pruned.
+    Where one prunes, the model may be pruned. Answers are held to forms where all can do it.
     """
     found: dict[str, ServedModel] = {}
     for agent in agents:
@@ -137,7 +137,8 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
                 tasks, numbers = list(dict.fromkeys([*other.tasks, *model.tasks])), max(other.numbers, model.numbers)
                 limits = [each for each in (model.t_max_s, other.t_max_s) if each]
                 said_of = (min(said, default=0), tasks, numbers, min(limits, default=0.0), model.scores or other.scores)
-                found[model.id] = ServedModel(model.id, shortest, other.created, both, *said_of)
+                forms = model.grammars and other.grammars
+                found[model.id] = ServedModel(model.id, shortest, other.created, both, *said_of, forms)
             else:
                 found[model.id] = model
     return list(found.values())

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, Protocol, Union
 
 from msgspec.structs import replace
 
-from gateway.errors import RequestError, scores_nothing
+from gateway.errors import RequestError, no_forms, scores_nothing
 from wire.reading_messages import Read, Task
 from wire.request_messages import ChatTurn, Generate, ServedModel
 
@@ -189,11 +189,12 @@ class Ask:
     def most_bytes(self, part: int) -> int:
         """Return the most bytes of the message that asks for prompt ``part``, without what is always short."""
         prompt = self.prompts[part]
+        form = 0 if self.terms.grammar is None else bytes_of(self.terms.grammar.text)
         if isinstance(prompt, tuple):
-            return TOKEN_BYTES * len(prompt)
+            return form + TOKEN_BYTES * len(prompt)
         if isinstance(prompt, str):
-            return bytes_of(prompt)
-        return sum(TURN_BYTES + bytes_of(turn.content) for turn in prompt)
+            return form + bytes_of(prompt)
+        return form + sum(TURN_BYTES + bytes_of(turn.content) for turn in prompt)
 
     def message(self, part: int, number: int, request_id: str, model: str, at_once: int) -> Generate:
         """Return the message that asks an agent for the answers to prompt ``part``, ``at_once`` at a time (0: all)."""
@@ -205,9 +206,11 @@ class Ask:
         )
 
     def refused_by(self, model: ServedModel, max_total_tokens: int) -> RequestError | None:
-        """See ``too_large``; and where nobody who serves it scores prompts."""
+        """See ``too_large``; and where nobody who serves it scores prompts, or not all hold answers to forms."""
         if self.scored_by and not model.scores:
             return scores_nothing(model.id, self.scored_by)
+        if self.terms.grammar is not None and not model.grammars:
+            return no_forms(self.terms.grammar.param)
         return too_large(self, model, max_total_tokens)
 
 

@@ -11,6 +11,7 @@ from oracle import oracle_tokens
 
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
+from device_agent.answering.grammars import Grammars
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.sharing.compute import Compute, FairThreads
 from device_agent.sharing.permits import Permits
@@ -43,10 +44,13 @@ async def served(
     chain = chain_over(DEMO, split, tail, middle, compute, 0)
     tokenizer = Tokenizer.load(DEMO, chain.parts.spec.eos_token_ids)
     kept, readers = Conversations(conversations, 2**30, 60.0), FairThreads(1, "prompt")
+    ways, grammars = DraftingWays(drafters, settings), Grammars.of(tokenizer, chain.parts.spec.vocab_size)
     try:
-        yield ServedChain(chain, tokenizer, 1024, 64, Permits(permits), kept, DraftingWays(drafters, settings), readers)
+        yield ServedChain(chain, tokenizer, 1024, 64, Permits(permits), kept, ways, readers, grammars)
         kept.close()
     finally:
+        if grammars is not None:
+            grammars.stop()
         readers.stop()
         compute.stop()
 

@@ -19,6 +19,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     ``tasks``: what it can be asked to do. ``numbers``: of each vector it gives, or its labels; 0 where it writes.
     ``t_max_s``: heads are left out of prompts that would take longer to read, which is lossy; 0: never. ``scores``: it
     tells how likely a prompt's own tokens are; agents that do not say so would not notice that they are asked.
+    ``grammars``: its answers can be held to a form, likewise.
     """
 
     id: Name
@@ -30,6 +31,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     numbers: Count = 0
     t_max_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     scores: bool = False
+    grammars: bool = False
 
 
 class AgentHello(Message, frozen=True, tag=30):
@@ -71,6 +73,15 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     seed: int | None = None
 
 
+class Grammar(msgspec.Struct, frozen=True, array_like=True):
+    """The form of an answer: a JSON schema, a regular expression, a JSON list of texts of which it is one, or a grammar
+    (GBNF, or llguidance's Lark). ``param``: the member of the client's request that said so."""
+
+    kind: Literal["json", "regex", "choice", "grammar"]
+    text: str
+    param: Name
+
+
 class Generate(Message, frozen=True, tag=32):
     """Answer one prompt ``n`` times: ``prompt`` is a conversation, plain text, or token ids.
 
@@ -81,7 +92,7 @@ class Generate(Message, frozen=True, tag=32):
     ``none`` for plain decoding; empty: the agent's own choice. Of the ``n`` choices no more than ``at_once`` are
     generated side by side; 0: all of them. ``prompt_logprobs``: the prompt's own tokens are scored too, with so many
     alternatives to each; None: they are not. Only then may ``max_tokens`` be 0. ``exact``: no
-    heads are left out, however long the prompt takes.
+    heads are left out, however long the prompt takes. ``grammar``: the form that each answer is to have.
     """
 
     request: Number
@@ -102,6 +113,7 @@ class Generate(Message, frozen=True, tag=32):
     at_once: Count = 0
     prompt_logprobs: Count | None = None
     exact: bool = False
+    grammar: Grammar | None = None
 
 
 class Cancel(Message, frozen=True, tag=33):

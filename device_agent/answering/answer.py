@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.detokenizer import Detokenizer
+from device_agent.answering.grammar_masks import GrammarMasks
+from device_agent.answering.grammars import Grammars, form_of
 from device_agent.answering.likelihoods import chosen_token, prompt_scores
 from device_agent.answering.prompt import Prompt, read_prompt
 from device_agent.answering.pruned import heads_pruned, pruned_layers
@@ -62,6 +64,8 @@ class ServedChain:
     """How requests may have their answers drafted."""
     readers: FairThreads
     """Threads that tokenise prompts."""
+    grammars: Grammars | None = None
+    """Holds answers to forms, where the tokenizer is one that this is known for."""
     pruner: Pruner | None = None
     """Leaves heads out of prompts that take too long, where that is allowed."""
 
@@ -82,12 +86,11 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
     start = None if model.chain.sources is None else model.chain.sources.start
     reading = partial(read_prompt, request, model.tokenizer, limit, model.default_max_tokens, vocabulary, start)
     prompt = await model.readers.submit(reading, request.tenant)
+    form = await form_of(model.grammars, request)
     seed = params.seed if params.seed is not None else secrets.randbits(64)
-    first = _Answer(model, request, prompt, limit, params, seed, way, 0, post)
-    others = [
-        _Answer(model, request, prompt, limit, params, seed, way, index, post, first) for index in range(1, request.n)
-    ]
-    answers = [first, *others]
+    begun = partial(_Answer, model, request, prompt, limit, params, seed, way, form, post)
+    first = begun(0)
+    answers = [first, *(begun(index, first) for index in range(1, request.n))]
     try:
         counts = await _run(answers, asyncio.Semaphore(request.at_once or request.n))
     finally:
@@ -134,8 +137,9 @@ class _Answer:
         params: SamplingParams,
         seed: int,
         way: DraftingWay,
-        index: int,
+        form: Callable[[], GrammarMasks] | None,
         post: Callable[[AnyMessage], None],
+        index: int,
         first: _Answer | None = None,
     ) -> None:
         self.cached = 0
@@ -152,10 +156,10 @@ class _Answer:
         self.scored: list[Scored] = []
         self._first = first
         self._complete = False
-        ends = set(request.stop_token_ids)
-        if not request.ignore_eos:
-            ends |= model.tokenizer.end_ids
-        self._chooser = Chooser(params, prompt.ids, seed_of(seed, index), request.logprobs, ends, prompt.max_tokens)
+        ends = {*request.stop_token_ids, *(() if request.ignore_eos else model.tokenizer.end_ids)}
+        masks = None if form is None else form()
+        noise = seed_of(seed, index)
+        self._chooser = Chooser(params, prompt.ids, noise, request.logprobs, ends, prompt.max_tokens, masks)
         self._detokenizer = Detokenizer(model.tokenizer.decode, prompt.ids)
         self._scanner = StopScanner(request.stop)
         self._count = 0
@@ -264,7 +268,7 @@ class _Answer:
                 self.prefilled.set()  # By its first token.
                 self._tokens += 1
                 self._count += 1
-                reason = chosen.reason or reason
+                reason = "stop" if chosen.reason == "complete" else chosen.reason or reason
                 # An end token is counted and has no text. Behind scores of a prompt it has its own too, since clients
                 # tell both apart by counting.
                 ended, scored = chosen.reason == "stop", self._request.prompt_logprobs is not None

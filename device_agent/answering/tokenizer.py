@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +59,13 @@ class Tokenizer:
                 "it needs tokenizer.json or tokenizer.model"
             ) from error
         return cls(tokenizer, frozenset(end_ids))
+
+    def definition(self) -> str:
+        """The whole tokenizer as tokenizer.json has it, without what would pad or cut texts."""
+        backend = copy(self._tokenizer.backend_tokenizer)
+        backend.no_padding()
+        backend.no_truncation()
+        return str(backend.to_str())
 
     def text(self, text: str) -> list[int]:
         """The ids of plain text, with the tokens the model expects around it (BOS)."""

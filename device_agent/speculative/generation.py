@@ -24,7 +24,9 @@ import torch
 from device_agent.chain.chain import ChainSession
 from device_agent.chain.prefill import prefill
 from device_agent.sharing.compute import Outputs
-from device_agent.speculative.ahead import Ahead, DraftMaker, Preparation
+from device_agent.speculative.ahead import Ahead
+from device_agent.speculative.draft_maker import DraftMaker
+from device_agent.speculative.preparation import Preparation
 from device_agent.speculative.way import DraftingWay, Tally
 from device_agent.speculative.whole_drafts import whole_drafts
 from drafting.choosing import Chooser, Chosen, Verdict
@@ -59,6 +61,7 @@ class Generation:
     def __init__(self, session: ChainSession, chooser: Chooser, way: DraftingWay) -> None:
         self._session = session
         self._prompt = chooser.prompt
+        self._masks = chooser.masks
         self._way = way
         self._rounds = Rounds(session, chooser, way)
         self.tally: Tally = self._rounds.tally
@@ -74,6 +77,7 @@ class Generation:
             SessionFailed: a submodel failed; the session must be closed.
         """
         session, waited_s = self._session, None
+        self._foresee()
         deep: torch.Tensor | None = await prefill(session, self._prompt[session.position :], 1)
         while deep is not None:
             round = session.compute.stream(partial(self._rounds.round, deep, waited_s))
@@ -105,6 +109,11 @@ class Generation:
     def _answered(self, answer: asyncio.Future[torch.Tensor]) -> None:
         self._answered_at = perf_counter()
 
+    def _foresee(self) -> None:
+        """Have what may follow looked up beside the work of the other submodels, and not behind it."""
+        if self._masks is not None:
+            self._masks.foresee(self._rounds.texts())
+
     def _count(self, accepted: bool) -> None:
         self.tally.accepted += accepted
         self._way.tally.accepted += accepted
@@ -112,6 +121,7 @@ class Generation:
     async def _verified(self) -> torch.Tensor:
         """The rows in flight; what the device has time for meanwhile is prepared."""
         compute, hints, costs, last = self._session.compute, self._session.hints, self._way.costs, self._in_flight[-1]
+        self._foresee()
         if self._way.prepares and hints is not None:
             steps = costs.steps_while_waiting(self._rows)
             if steps > 0 and compute.idle and not last.done():
@@ -192,6 +202,11 @@ class Rounds:
             self._sent, rows, parents = self._whole.make(line, self._room)
             return Out(rows=rows, parents=parents)
         return (yield from self._chain(line, streams))
+
+    def texts(self) -> list[list[int]]:
+        """What was generated, and behind it each node that is being verified: what follows them is chosen next."""
+        tree, generated = self._ahead.tree, self._chooser.generated
+        return [[*generated, *tree.text_of(node)] for node in (TRUNK, *self._sent)]
 
     def prepare(self) -> bool:
         """Draft one token further for every verdict that is likely; False when that is enough.

@@ -13,11 +13,12 @@ from typing import TypeAlias, cast
 import torch
 
 from device_agent.chain.chain import ChainSession
-from device_agent.speculative.ahead import Ahead, DraftMaker, Node
+from device_agent.speculative.ahead import Ahead, Node
+from device_agent.speculative.draft_maker import DraftMaker
 from device_agent.speculative.way import DraftingWay
 from drafting.choosing import Chooser
-from drafting.drafter import TreeDraftSession
-from drafting.proposing import Candidate, Proposer, likeliest_tree
+from drafting.drafter import Guess, TreeDraftSession
+from drafting.proposing import Candidate, Proposer, grown_tree, likeliest_tree
 from split_model.device import fetched
 from split_model.sampling import NOBODY
 from split_model.tree import TRUNK
@@ -33,22 +34,20 @@ the last chosen token's first; and which row each row follows, where they are a 
 class Trees:
     """The drafts of one answer that are trees."""
 
-    def __init__(self, session: ChainSession, ahead: Ahead, maker: DraftMaker, way: DraftingWay) -> None:
+    def __init__(
+        self, session: ChainSession, ahead: Ahead, maker: DraftMaker, chooser: Chooser, way: DraftingWay
+    ) -> None:
         self._session = session
         self._ahead = ahead
         self._maker = maker
         self._most = way.tree_nodes
+        self._masks = chooser.masks
 
     def make(self, line: Sequence[int], room: int) -> Whole:
         """The likeliest tree of at most the drafter's number of nodes. ``line`` is empty: nothing is prepared for."""
-        ahead, drafted, choices = self._ahead, list[int](), list[list[Candidate]]()
-        for guess in cast(TreeDraftSession, self._session.drafts).levels()[:room]:  # About every node of one depth.
-            found = self._maker.candidates(guess, drafted, SIBLINGS)
-            if not found:
-                break
-            choices.append(found)
-            drafted.append(found[0].token)
-        tree, first, nodes = likeliest_tree(choices, self._most), len(ahead.nodes), list[int]()
+        ahead, levels = self._ahead, cast(TreeDraftSession, self._session.drafts).levels()[:room]
+        tree = self._formed(levels) if self._masks is not None else self._likeliest(levels)
+        first, nodes = len(ahead.nodes), list[int]()
         if tree:
             parents = [parent if parent == TRUNK else first + parent for parent, _ in tree]
             nodes += ahead.add(parents, [each for _, each in tree], [each.weight for _, each in tree])
@@ -56,6 +55,25 @@ class Trees:
         row_of = {TRUNK: 0} | {node: row for row, node in enumerate(nodes, 1)}
         follows = (TRUNK, *(row_of[ahead.tree.parents[node]] for node in nodes))
         return nodes, self._session.outward(ahead.rows(nodes)), follows if nodes else None
+
+    def _likeliest(self, levels: Sequence[Guess]) -> list[tuple[int, Candidate]]:
+        """Where all nodes of one depth are followed by the same."""
+        drafted, choices = list[int](), list[list[Candidate]]()
+        for guess in levels:
+            found = self._maker.candidates(guess, drafted, SIBLINGS)
+            if not found:
+                break
+            choices.append(found)
+            drafted.append(found[0].token)
+        return likeliest_tree(choices, self._most)
+
+    def _formed(self, levels: Sequence[Guess]) -> list[tuple[int, Candidate]]:
+        """Where the answer's form says of each node what may follow it."""
+
+        def behind(path: Sequence[int]) -> Sequence[Candidate]:
+            return self._maker.candidates(levels[len(path)], path, SIBLINGS) if len(path) < len(levels) else ()
+
+        return grown_tree(behind, self._most)
 
 
 class ChainsAtOnce:
@@ -146,8 +164,9 @@ def whole_drafts(
 ) -> Trees | ChainsAtOnce | None:
     """Who makes the drafts of an answer, where they are made whole."""
     if way.tree_nodes:
-        return Trees(session, ahead, maker, way)
+        return Trees(session, ahead, maker, chooser, way)
     proposer = Proposer(chooser.params, chooser.prompt, chooser.seed, way.rule)
-    if session.chain.parts.head.device.type == "cpu" or way.drafter is None:
+    # What may follow in a form depends on each token: the host has to know it before it drafts the next.
+    if session.chain.parts.head.device.type == "cpu" or way.drafter is None or chooser.masks is not None:
         return None
     return ChainsAtOnce(session, ahead, maker, proposer, chooser, way)

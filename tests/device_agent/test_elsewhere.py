@@ -14,12 +14,15 @@ import torch
 from checkpoints import DEMO
 from clouds import cloud_here, device_hello, plain, remote_middle
 from elsewhere import elsewhere
+from llguidance import LLMatcher, LLTokenizer
 from oracle import oracle_tokens, prompt_for
 from samples import sample
 from stand_in import DEVICE, watched
 from submodel_conformance import check_submodel
 from tiny_models import build_tiny
 
+from device_agent.answering.grammar_masks import GrammarMasks
+from device_agent.answering.grammars import Grammars
 from device_agent.build import build
 from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
@@ -30,6 +33,7 @@ from device_agent.speculative.drafters import load_drafters
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay
 from drafting.choosing import Chooser
+from drafting.masks import Masks
 from service.draft_settings import DraftSettings
 from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
@@ -76,11 +80,16 @@ def way_of(chain: Chain, kind: str, settings: DraftSettings) -> DraftingWay:
 
 
 async def answered(
-    chain: Chain, way: DraftingWay, params: SamplingParams, tokens: int = TOKENS, top: int | None = None
+    chain: Chain,
+    way: DraftingWay,
+    params: SamplingParams,
+    tokens: int = TOKENS,
+    top: int | None = None,
+    masks: Masks | None = None,
 ) -> tuple[list[Any], Generation]:
-    """The tokens of an answer, with their log-probabilities where ``top`` says so."""
+    """The tokens of an answer, with their log-probabilities where ``top`` says so, in a form where there are masks."""
     session = chain.open(len(PROMPT) + tokens, len(PROMPT), 0, way.drafter)
-    generation = Generation(session, Chooser(params, PROMPT, params.seed or 0, top, max_tokens=tokens), way)
+    generation = Generation(session, Chooser(params, PROMPT, params.seed or 0, top, (), tokens, masks), way)
     try:
         return [chosen async for chosen in generation.run()], generation
     finally:
@@ -280,6 +289,38 @@ async def test_an_end_token_ends_a_draft_made_at_once() -> None:
         assert tokens_of(chosen) == truth[: truth.index(end) + 1] and chosen[-1].reason == "stop"
         assert session.position == len(PROMPT) + len(chosen) - 1
         session.close()
+
+
+def form() -> GrammarMasks:
+    """Of JSON with some texts in it."""
+    known = LLTokenizer((DEMO / "tokenizer.json").read_text(), n_vocab=2048, eos_token=2)
+    schema = '{"type":"array","items":{"type":"string","maxLength":9},"minItems":2,"maxItems":3}'
+    return GrammarMasks(LLMatcher(known, Grammars.grammar_of("json", schema)), 2048, "form", lambda look: look())
+
+
+@elsewhere
+@pytest.mark.parametrize("kind", ["none", "fused", "medusa"])
+async def test_a_form_is_held_to_there_as_here(kind: str, device: torch.device) -> None:
+    """Chains and trees keep to it, and what is said is what is said without drafts, greedy, sampled and penalised."""
+    for params in (GREEDY, PENALISED):
+        async with chain_on(CPU, afar=False) as chain:
+            wanted, _ = await answered(chain, plain(), params, 60, masks=form())
+        assert wanted[-1].reason == "complete"
+        for place in (CPU, device):
+            async with chain_on(place, afar=place is CPU) as chain:
+                found, generation = await answered(chain, way_of(chain, kind, LONG), params, 60, masks=form())
+                assert tokens_of(found) == tokens_of(wanted)
+                assert kind == "none" or generation.tally.accepted > 0
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+async def test_drawn_drafts_keep_to_a_form(rule: Any) -> None:
+    """Under the rules that judge token by token: complete, and drafts are accepted."""
+    async with chain_on(CPU, afar=False) as chain:
+        way = way_of(chain, "fused", replace(LONG, verify=rule))
+        found, generation = await answered(chain, way, SAMPLED, 60, masks=form())
+        assert found[-1].reason == "complete" and form().ended(tokens_of(found))
+        assert generation.tally.accepted > 0
 
 
 def test_a_device_that_is_not_there() -> None:

@@ -68,7 +68,8 @@ def test_null_means_left_out() -> None:
     names = (
         "model", "n", "max_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k",
         "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "stop_token_ids", 
-        "ignore_eos", "user", "response_format", "logprobs", "draft", "prompt_logprobs",
+        "ignore_eos", "user", "response_format", "logprobs", "draft", "prompt_logprobs", "structured_outputs",
+        "guided_json", "guided_regex", "guided_choice", "guided_grammar",
     )  # fmt: skip
     nothing = dict.fromkeys(names)
     assert chat(**nothing, top_logprobs=None, max_completion_tokens=None, tool_choice=None) == chat()
@@ -154,7 +155,6 @@ def test_the_four_forms_of_a_prompt(prompt: Any, prompts: Any) -> None:
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
-        ({"response_format": {"type": "json_object"}}, "response_format.type"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"function_call": {"name": "f"}}, "function_call"),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 2049}] * 2}, "messages[1].content"),
@@ -290,6 +290,7 @@ TURN = '{"messages": [{"role": "user", "content": "x"}],'
         *(filled(f'{TURN} "{each}": [', '"a"', "]}") for each in ("stop", "tool_choice", "logit_bias", "x")),
         filled(f'{TURN} "stop_token_ids": [', "1", "]}"),
         *(filled(TURN, each, "}") for each in ('"n":1', '"stop":[]', '"":{}', '"response_format":{"type":"text"}')),
+        *(filled(f'{TURN} "guided_{each}": [', '"a"', "]}") for each in ("choice", "json", "regex")),
         filled('{"messages": [{"content": "", "role": "', " - at `$", '"}]}'),
     ],
     ids=lambda body: body[:48].decode() if isinstance(body, bytes) else None,
@@ -323,7 +324,7 @@ json_values = st.recursive(
 members = st.sampled_from(
     ["messages", "prompt", "model", "n", "max_tokens", "stream", "stop", "seed", "temperature", "top_p", "top_k",
      "logit_bias", "logprobs", "top_logprobs", "stream_options", "response_format", "tool_choice", "echo", "best_of",
-     "draft"]
+     "draft", "structured_outputs", "guided_json", "guided_choice"]
 )  # fmt: skip
 bodies = st.dictionaries(members | st.text(max_size=5), json_values, max_size=6)
 

@@ -1,0 +1,129 @@
+"""How large a form may be to be compiled in about a second. Pure.
+
+The numbers were measured on one slow core: what grows with the square of a count, or faster, is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any, Final
+from urllib.parse import unquote
+
+from wire.errors import Code, SessionFailed
+from wire.request_messages import Grammar
+
+MOST: Final = {
+    "properties": 500,
+    "patternProperties": 20,
+    "pattern": 100,
+    "allOf": 100,
+    "anyOf": 400,
+    "oneOf": 400,
+    "enum": 5000,
+    "$ref": 400,
+}
+"""Members and entries of a schema, all of its parts together: properties, patterns, alternatives, values."""
+
+MAX_TOGETHER: Final = 3
+"""Patterns that one text has to match, all of them; of a grammar, ``&`` and ``~``. Time doubles with each."""
+
+MAX_EXPRESSION: Final = 2**13
+"""Characters of a regular expression or a grammar."""
+
+_LITERAL: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/')
+_AT_ONCE: Final = ("allOf", "anyOf", "oneOf")
+_EMBEDDED: Final = re.compile(r"%\s*(json|regex|lark|llguidance)")
+
+
+def check(grammar: Grammar) -> None:
+    """Raises ``SessionFailed`` where a form is too large to be compiled soon."""
+    if grammar.kind in ("regex", "grammar") and len(grammar.text) > MAX_EXPRESSION:
+        told = f"it has {len(grammar.text)} characters, and may have {MAX_EXPRESSION}: make it smaller"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param)
+    if grammar.kind == "grammar":
+        _check_grammar(grammar)
+    if grammar.kind != "json":
+        return
+    schema = read_schema(grammar)
+    counts = Counter[str]()
+    left: list[Any] = [schema]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            for name in MOST.keys() & value.keys():
+                counts[name] += len(value[name]) if isinstance(value[name], (list, dict)) else 1
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    for name, most in MOST.items():
+        if counts[name] > most:
+            told = f"the schema's '{name}' are {counts[name]}, and may be {most} all together: make it smaller"
+            raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param)
+    try:
+        together = _Together(schema).of(schema)
+    except RecursionError:  # One reference behind the other.
+        together = MAX_TOGETHER + 1
+    if together > MAX_TOGETHER:
+        told = f"a text in it has to match more than {MAX_TOGETHER} patterns at once: join them"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param)
+
+
+def _check_grammar(grammar: Grammar) -> None:
+    said = _LITERAL.sub("", grammar.text)
+    if found := _EMBEDDED.search(said):
+        told = f"'%{found.group(1)}' cannot be part of a grammar here"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param)
+    if said.count("&") + said.count("~") > MAX_TOGETHER:
+        told = f"a grammar has at most {MAX_TOGETHER} '&' and '~' together"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param)
+
+
+class _Together:
+    """How many patterns one text may have to match, by a schema: where schemas hold at once, those of each of them, at
+    whatever depth, for what is deep in one may meet what is as deep in another."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._root = schema
+        self._known: dict[int, int] = {}
+
+    def of(self, part: Any) -> int:
+        """The most for any text in a part. Raises RecursionError where references go on for too long."""
+        if isinstance(part, list):
+            return max(map(self.of, part), default=0)
+        if not isinstance(part, dict):
+            return 0
+        if id(part) not in self._known:
+            self._known[id(part)] = 0  # Of a circle.
+            own = sum(isinstance(part.get(name), str) for name in ("pattern", "format"))
+            inside = max((self.of(each) for name, each in part.items() if name not in _AT_ONCE), default=0)
+            listed = part.get("allOf")
+            others = sum(map(self.of, listed)) if isinstance(listed, list) else self.of(listed)
+            others += self.of(part.get("anyOf")) + self.of(part.get("oneOf"))
+            self._known[id(part)] = max(own, inside) + others + self.of(_pointed_at(self._root, part.get("$ref")))
+        return self._known[id(part)]
+
+
+def _pointed_at(root: Any, pointer: Any) -> Any:
+    """What a ``$ref`` means, within the schema."""
+    if not isinstance(pointer, str) or not pointer.startswith("#"):
+        return None
+    for name in unquote(pointer[1:]).split("/")[1:]:
+        key = name.replace("~1", "/").replace("~0", "~")
+        if isinstance(root, dict):
+            root = root.get(key)
+        elif isinstance(root, list) and key.isdecimal() and len(key) < 6 and int(key) < len(root):
+            root = root[int(key)]
+        else:
+            return None
+    return root
+
+
+def read_schema(grammar: Grammar) -> dict[str, Any]:
+    """A schema; one that is no object limits nothing. Raises ``SessionFailed`` where it is no JSON."""
+    try:
+        schema = json.loads(grammar.text)
+    except (ValueError, RecursionError):
+        raise SessionFailed(Code.INVALID_REQUEST, "it is no JSON schema", param=grammar.param) from None
+    return schema if isinstance(schema, dict) else {}

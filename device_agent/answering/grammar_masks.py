@@ -1,0 +1,149 @@
+"""What may follow in an answer that has to be of a form, as llguidance finds it: one parser that goes along with the
+answer and with its drafts, forwards and back.
+
+Threads ask: the one that computes, when a token is drafted or chosen, and one that looks up masks beforehand, while the
+other submodels work. llguidance frees the interpreter while it computes; a lock keeps the parser to one thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Final
+
+import numpy
+import torch
+from llguidance import LLMatcher
+
+from wire.errors import Code, SessionFailed
+
+MOST_KNOWN: Final = 64
+"""Masks that are kept for an answer: those of a draft, and of what is prepared beside it."""
+
+MOST_FORCED: Final = 32
+"""Tokens that are said to be forced at once: no draft is longer."""
+
+MAX_REASON: Final = 300
+"""Characters of llguidance's reason that a client is shown."""
+
+
+@dataclass(frozen=True)
+class _After:
+    """What is known of a text.
+
+    Attributes:
+        barred: bool ``[vocab]``; None where nothing follows.
+        only: the one token that may follow, where there is only one.
+    """
+
+    barred: torch.Tensor | None
+    only: int | None = None
+
+
+class GrammarMasks:
+    """The masks of one answer.
+
+    Args:
+        form: compiled; the answer's parser is a copy of it, made when it is first asked, since a large one takes time.
+        vocabulary: logits of a token.
+        param: the member of the request that has the form, for errors.
+        beside: runs work on another thread, some time; called on the event loop.
+    """
+
+    def __init__(
+        self,
+        form: LLMatcher,
+        vocabulary: int,
+        param: str,
+        beside: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._form = form
+        self._vocabulary = vocabulary
+        self._param = param
+        self._beside = beside
+        self._at: list[int] = []
+        """The text that the parser has read."""
+        self._known: OrderedDict[tuple[int, ...], _After] = OrderedDict()
+        self._lock = Lock()
+
+    @cached_property
+    def _matcher(self) -> LLMatcher:
+        return self._form.deep_copy()
+
+    def barred(self, text: Sequence[int]) -> torch.Tensor | None:
+        """See ``Masks``, here and below."""
+        return self._after(text).barred
+
+    def foresee(self, texts: Iterable[Sequence[int]]) -> None:
+        wanted = [text for text in texts if tuple(text) not in self._known]
+
+        def look() -> None:
+            for text in wanted:
+                self._after(text)
+
+        if wanted:
+            self._beside(look)
+
+    def forced(self, text: Sequence[int]) -> Sequence[int]:
+        with self._lock:
+            ahead = self._matcher.compute_ff_tokens() if self._goes_on(text) else []
+        if ahead:
+            return ahead[:MOST_FORCED]
+        only = self._after(text).only
+        return () if only is None else (only,)
+
+    def ended(self, text: Sequence[int]) -> bool:
+        with self._lock:
+            return not self._goes_on(text)
+
+    def _after(self, text: Sequence[int]) -> _After:
+        key = tuple(text)
+        with self._lock:
+            found = self._known.get(key)
+            if found is None:
+                found = self._known[key] = self._looked_up(text)
+                if len(self._known) > MOST_KNOWN:
+                    self._known.popitem(last=False)
+            return found
+
+    def _looked_up(self, text: Sequence[int]) -> _After:
+        if not self._goes_on(text):
+            return _After(None)
+        bits = numpy.frombuffer(self._matcher.compute_bitmask(), numpy.uint8)
+        self._check()
+        barred = numpy.ones(self._vocabulary, numpy.bool_)
+        may = numpy.unpackbits(bits, bitorder="little")[: self._vocabulary]
+        barred[: len(may)] = may == 0
+        left = int(may.sum())
+        if not left:
+            raise self._failed("it leaves no token of this model to go on with")
+        return _After(torch.from_numpy(barred), int(may.argmax()) if left == 1 else None)
+
+    def _goes_on(self, text: Sequence[int]) -> bool:
+        """Have the parser read ``text`` and nothing else; whether anything may follow. Texts differ near their ends."""
+        at, most = self._at, min(len(self._at), len(text))
+        same = max(0, most - MOST_KNOWN)
+        same = same if at[:same] == list(text[:same]) else 0
+        while same < most and at[same] == text[same]:
+            same += 1
+        if same < len(at):
+            self._matcher.rollback(len(at) - same)
+            del at[same:]
+        new = list(text[same:])
+        read = self._matcher.try_consume_tokens(new) if new else 0
+        at += new[:read]
+        self._check()
+        return read == len(new) and not self._matcher.is_stopped()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise self._failed(self._matcher.get_error())
+
+    def _failed(self, why: str) -> SessionFailed:
+        reason = why.partition("\n")[0][:MAX_REASON]
+        return SessionFailed(
+            Code.INVALID_REQUEST, f"the answer cannot go on in the form asked for: {reason}", param=self._param
+        )

@@ -1,0 +1,181 @@
+"""The forms that requests ask for, compiled: each once for a tenant, on threads of their own, within bounds.
+
+A form comes from a stranger, and llguidance cannot be interrupted. So what takes long to compile is refused before
+(``form_limits``), llguidance has limits of its own, and who waits is told after ``COMPILE_S``, while the thread ends by
+itself. Of one tenant one form is compiled at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Final, Literal
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
+
+from device_agent.answering.faulty_part import faulty_part
+from device_agent.answering.form_limits import check
+from device_agent.answering.grammar_masks import GrammarMasks
+from device_agent.answering.schema_parts import closed
+from device_agent.answering.tokenizer import Tokenizer
+from device_agent.sharing.compute import FairThreads
+from wire.errors import Code, SessionFailed
+from wire.request_messages import Generate, Grammar
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+Kind = Literal["json", "regex", "choice", "grammar"]
+
+COMPILE_S: Final = 5.0
+"""Most forms take milliseconds, the largest that is let in about a second."""
+
+MOST_KEPT: Final = 64
+"""Compiled forms that are kept, of all tenants."""
+
+MAX_REASON: Final = 300
+"""Characters of llguidance's reason that a client is shown."""
+
+MAX_PLACE: Final = 128
+"""Characters of the name of the part at fault."""
+
+COMPILERS, LOOKERS = 2, 2
+"""Threads that compile; that look masks up beforehand."""
+
+LIMITS: Final = LLParserLimits(
+    initial_lexer_fuel=500_000,
+    step_lexer_fuel=100_000,
+    step_max_items=50_000,
+    max_lexer_states=20_000,
+    max_grammar_size=100_000,
+    verbose_errors=False,
+)
+"""What compiling, and each mask, may take: tens of milliseconds, and tens of MB of an answer."""
+
+OPTIONS: Final[JsonCompileOptions] = {"whitespace_flexible": False, "coerce_one_of": True}
+"""JSON without blanks, which cost tokens. ``oneOf`` is taken for ``anyOf``: what is said matches one of its schemas,
+and perhaps another one too."""
+
+
+class Grammars:
+    """The forms that answers of one model may be asked for.
+
+    Args:
+        tokens: the model's tokenizer as llguidance knows it.
+        vocabulary: logits of a token.
+    """
+
+    def __init__(self, tokens: LLTokenizer, vocabulary: int) -> None:
+        self._tokens = tokens
+        self._vocabulary = vocabulary
+        self._compilers = FairThreads(COMPILERS, "grammar")
+        self._lookers = FairThreads(LOOKERS, "mask")
+        self._kept: OrderedDict[tuple[str, bytes], LLMatcher] = OrderedDict()
+        """By tenant and digest, the one that was used last at the end: what one tenant asks for, others cannot time."""
+        self._lock = Lock()
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, vocabulary: int) -> Grammars | None:
+        """None where llguidance does not know such a tokenizer, or nothing ends an answer."""
+        if not tokenizer.end_ids:
+            return None
+        for count in (vocabulary, None):  # Embeddings are padded; or there are ids that the model has none for.
+            with suppress(ValueError, AttributeError, OverflowError):
+                tokens = LLTokenizer(tokenizer.definition(), n_vocab=count, eos_token=sorted(tokenizer.end_ids))
+                return cls(tokens, vocabulary)
+        return None
+
+    async def compiled(self, grammar: Grammar, tenant: str) -> Callable[[], GrammarMasks]:
+        """What makes the masks of each answer to a request.
+
+        Raises:
+            SessionFailed: the form cannot be compiled, or not soon enough; the message says where.
+        """
+        begun = Event()
+
+        def work() -> LLMatcher:
+            begun.set()
+            return self._compiled(grammar, tenant)
+
+        try:
+            form = await asyncio.wait_for(self._compilers.submit(work, tenant), COMPILE_S)
+        except (TimeoutError, asyncio.TimeoutError):
+            if not begun.is_set():
+                told = "too many forms are being compiled at once"
+                raise SessionFailed(Code.OVERLOADED, told, retry_after_s=COMPILE_S) from None
+            told = f"the form asked for takes longer than {COMPILE_S:g} s to compile: make it smaller"
+            raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param) from None
+
+        def masks() -> GrammarMasks:
+            return GrammarMasks(form, self._vocabulary, grammar.param, lambda look: self._lookers.submit(look, tenant))
+
+        return masks
+
+    @staticmethod
+    def grammar_of(kind: Kind, text: str) -> str:
+        """A form in llguidance's own words. Raises ValueError or RecursionError where it is none."""
+        if kind == "json":
+            schema = json.loads(text)
+            if isinstance(schema, dict):
+                closed(schema)
+            return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=OPTIONS)
+        return grammar_from(kind, text)
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._compilers.stop()
+        self._lookers.stop()
+
+    def _compiled(self, grammar: Grammar, tenant: str) -> LLMatcher:
+        key = tenant, hashlib.sha256(f"{grammar.kind}\n{grammar.text}".encode("utf-8", "surrogatepass")).digest()
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        check(grammar)
+        matcher = self._matcher(grammar.kind, grammar.text)
+        if isinstance(matcher, str):
+            where = faulty_part(grammar, lambda text: self._why_not(grammar.kind, text), matcher)
+            reason = " ".join(matcher.split())[:MAX_REASON]
+            raise SessionFailed(Code.INVALID_REQUEST, f"it cannot be compiled: {reason}", param=where[:MAX_PLACE])
+        with self._lock:
+            self._kept[key] = matcher
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return matcher
+
+    def _why_not(self, kind: Kind, text: str) -> str | None:
+        found = self._matcher(kind, text)
+        return found if isinstance(found, str) else None
+
+    def _matcher(self, kind: Kind, text: str) -> LLMatcher | str:
+        """Compiled, and seen to have a first mask; or why not."""
+        try:
+            made = self.grammar_of(kind, text)
+        except (ValueError, RecursionError) as error:
+            return str(error)
+        matcher = LLMatcher(self._tokens, made, log_level=0, limits=LIMITS)
+        if not matcher.is_error():
+            matcher.compute_bitmask()
+        if matcher.is_error():
+            return matcher.get_error() or "it is no valid form"
+        if matcher.is_stopped():
+            return "nothing can be said in it"
+        return matcher
+
+
+async def form_of(grammars: Grammars | None, request: Generate) -> Callable[[], GrammarMasks] | None:
+    """What makes the masks of each answer, where the request asks for a form. Raises ``SessionFailed`` as ``compiled``
+    does, and where there are no ``grammars``."""
+    if request.grammar is None:
+        return None
+    if grammars is None:
+        told = "this device cannot hold an answer to a form: it does not know the model's tokenizer well enough"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param=request.grammar.param)
+    return await grammars.compiled(request.grammar, request.tenant)

@@ -1,0 +1,151 @@
+"""The form that an answer is to have: ``response_format`` as OpenAI has it, ``structured_outputs`` as vLLM has it, and
+its older ``guided_json``, ``guided_regex``, ``guided_choice`` and ``guided_grammar``. Pure.
+
+What it means is the device's business, where tokens are chosen. Here it is only looked at how large it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.members import bad, decoded
+from gateway.openai_schema import NULL, FormMembers, Label
+from wire.request_messages import Grammar
+
+MAX_FORM_BYTES: Final = 2**16
+"""A schema, a list of choices, a grammar or an expression."""
+
+MAX_DEPTH: Final = 64
+"""Of objects and lists in a schema, one within the other."""
+
+MAX_LISTED: Final = 1000
+"""Choices."""
+
+ANY_OBJECT: Final = '{"type":"object"}'
+
+Kind = Literal["json", "regex", "choice", "grammar"]
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKET: Final = re.compile(rb"[\[\]{}]")
+_KINDS: Final[tuple[Kind, ...]] = ("json", "regex", "choice", "grammar")
+_NOT_YET: Final = ("structural_tag",)
+
+
+class _Format(msgspec.Struct):
+    type: Label
+    json_schema: msgspec.Raw = NULL
+    schema: msgspec.Raw = NULL
+
+
+class _Named(msgspec.Struct):
+    """A schema as OpenAI wraps it."""
+
+    schema: msgspec.Raw = NULL
+    name: Label | None = None
+    strict: bool | None = None
+
+
+class _Structured(msgspec.Struct):
+    json: msgspec.Raw = NULL
+    regex: msgspec.Raw = NULL
+    choice: msgspec.Raw = NULL
+    grammar: msgspec.Raw = NULL
+    json_object: bool | None = None
+    structural_tag: msgspec.Raw = NULL
+
+
+_FORMAT: Final = msgspec.json.Decoder(_Format)
+_NAMED: Final = msgspec.json.Decoder(_Named)
+_STRUCTURED: Final = msgspec.json.Decoder(_Structured)
+_TEXT: Final = msgspec.json.Decoder(str)
+_CHOICES: Final = msgspec.json.Decoder(Annotated[list[str], Meta(min_length=1, max_length=MAX_LISTED)])
+_ANY: Final = msgspec.json.Decoder()
+
+
+def form_of(fields: FormMembers) -> Grammar | None:
+    """Return the form that a body asks for; None: text.
+
+    Raises:
+        RequestError: it is not as it has to be, too large, or there are two.
+    """
+    found = [*_formatted(fields.response_format), *_structured(fields.structured_outputs)]
+    for kind in _KINDS:
+        name = f"guided_{kind}"
+        found += _given(kind, getattr(fields, name), name)
+    if len(found) > 1:
+        raise bad(found[1].param, f"an answer has one form, and '{found[0].param}' asks for one too")
+    return found[0] if found else None
+
+
+def _formatted(raw: msgspec.Raw) -> list[Grammar]:
+    if _null(raw):
+        return []
+    given = decoded(raw, _FORMAT, "response_format")
+    if given.type == "text":
+        return []
+    if given.type == "json_object":
+        at = "response_format.schema"
+        return _given("json", given.schema, at) or [Grammar("json", ANY_OBJECT, "response_format")]
+    if given.type != "json_schema":
+        told = "'response_format.type' is 'text', 'json_object' or 'json_schema'"
+        raise bad("response_format.type", told, "unsupported_value")
+    at = "response_format.json_schema"
+    if _null(given.json_schema):
+        raise bad(at, f"'{at}' is required", "missing_required_parameter")
+    named = decoded(given.json_schema, _NAMED, at)
+    return _given("json", named.schema, f"{at}.schema") or [Grammar("json", ANY_OBJECT, at)]
+
+
+def _structured(raw: msgspec.Raw) -> list[Grammar]:
+    if _null(raw):
+        return []
+    given = decoded(raw, _STRUCTURED, "structured_outputs")
+    for name in _NOT_YET:
+        if not _null(getattr(given, name)):
+            raise bad(f"structured_outputs.{name}", f"'{name}' is not supported", "unsupported_value")
+    found = [Grammar("json", ANY_OBJECT, "structured_outputs.json_object")] if given.json_object else []
+    for kind in _KINDS:
+        found += _given(kind, getattr(given, kind), f"structured_outputs.{kind}")
+    return found
+
+
+def _given(kind: Kind, raw: msgspec.Raw, param: str) -> list[Grammar]:
+    """The form that a member gives; none where it is null."""
+    if _null(raw):
+        return []
+    if len(memoryview(raw)) > MAX_FORM_BYTES:
+        raise bad(param, f"it has more than {MAX_FORM_BYTES} bytes: make it smaller")
+    if kind == "choice":
+        return [Grammar(kind, msgspec.json.encode(decoded(raw, _CHOICES, param)).decode(), param)]
+    if kind == "json":
+        return [Grammar(kind, _schema(raw, param), param)]
+    return [Grammar(kind, decoded(raw, _TEXT, param), param)]
+
+
+def _schema(raw: msgspec.Raw, param: str) -> str:
+    """A schema as it is, or as a text, in which some clients send it."""
+    data = bytes(raw)
+    if data.startswith(b'"'):
+        data = decoded(raw, _TEXT, param).encode("utf-8", "surrogatepass")
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(_STRING.sub(b"", data)):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(depth, deepest)
+    if deepest > MAX_DEPTH:
+        raise bad(param, f"a schema is at most {MAX_DEPTH} objects and lists deep")
+    try:
+        schema = _ANY.decode(data)
+        text = data.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise bad(param, "a schema is JSON in UTF-8") from None
+    if not isinstance(schema, (dict, bool)):
+        raise bad(param, "a schema is an object, or true", "invalid_type")
+    return text
+
+
+def _null(raw: msgspec.Raw) -> bool:
+    return bytes(raw) == b"null"
