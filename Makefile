@@ -6,7 +6,7 @@
 #   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
 #   make test-random  the property tests again, with other examples each time
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
-#                     bench-second-turn, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
+#                     bench-second-turn, bench-structured, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
 #                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric, bench-few-rows,
 #                     bench-offload, bench-pruning, bench-accuracy and bench-gpu print
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
@@ -27,7 +27,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow test-random bench bench-greedy bench-fabric bench-packing bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload bench-pruning bench-accuracy: export OMP_NUM_THREADS := 1
+test test-slow test-random bench bench-greedy bench-fabric bench-packing bench-second-turn bench-structured bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload bench-pruning bench-accuracy: export OMP_NUM_THREADS := 1
 
 # Each process that a test starts would compile all that it imports.
 test test-slow test-random: export PYTHONDONTWRITEBYTECODE :=
@@ -40,7 +40,7 @@ WITHOUT_TORCH := awk '/^[^ ]/ { left_out = /^(torch|triton|nvidia-|cuda-)/ } !le
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload bench-pruning bench-accuracy
+BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload bench-pruning bench-accuracy
 
 .PHONY: serve test test-slow test-random check demo-model bench $(BENCHES) bench-gpu settings lock clean
 

@@ -1,0 +1,143 @@
+"""Tokens a second of answers that are held to a schema, beside answers that are not, with drafts and without.
+
+    PYTHONPATH=tests python -m bench.structured [--rounds 12] [--delay-ms 10] [--quick]
+
+Real processes, with a link of some milliseconds between device and cloud. A round asks four times, in another order
+each time: with a schema or without, drafted as the device likes or not at all. An answer without a schema has as many
+tokens as the one with it had. What counts is the time from the first token to the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from bench.page import machine, table, write_section
+from bench.runs import spread
+from bench.testbed.relay import Relay
+from installation import Installation
+from processes import free_port
+from tqdm import tqdm
+
+BAR = 0.9
+"""Tokens a second with a schema, at least so much of those without."""
+
+FIELDS = ("full name", "home town", "favourite colour", "kind of animal", "best friend", "what it likes to eat")
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {name: {"type": "string", "maxLength": 24} for name in FIELDS},
+    "required": list(FIELDS),
+    "additionalProperties": False,
+}
+DRAFTS = {"as the device likes": "", "none": "none"}
+
+
+@dataclass
+class Rates:
+    """Tokens a second of each round, with a schema and without; tokens drafted and accepted with it."""
+
+    held: list[float] = field(default_factory=list)
+    free: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+
+    def row(self, name: str) -> list[str]:
+        """A row of the table."""
+        ratios = [held / free for held, free in zip(self.held, self.free, strict=True)]
+        return [
+            name,
+            f"{statistics.median(self.held):.0f} : {statistics.median(self.free):.0f}",
+            spread(ratios, 2),
+            f"{sum(self.accepted)} of {sum(self.tokens)}",
+        ]
+
+
+def ask(client: httpx.Client, seed: int, draft: str, schema: bool, tokens: int) -> tuple[float, int, int]:
+    """Stream an answer: tokens a second behind the first piece, the answer's tokens, and those that were drafted."""
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "Tell me about a fox and its friends."}],
+        "max_tokens": tokens,
+        "temperature": 0.7,
+        "seed": seed,
+        "draft": draft,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    body |= {"guided_json": SCHEMA} if schema else {"ignore_eos": True}
+    first = last = 0.0
+    usage: dict[str, Any] = {}
+    with client.stream("POST", "chat/completions", json=body) as response:
+        if response.status_code != 200:
+            raise RuntimeError(f"{response.status_code}: {response.read()!r}")
+        for line in response.iter_lines():
+            if not line.startswith("data: {"):
+                continue
+            data = json.loads(line[6:])
+            if "error" in data:
+                raise RuntimeError(data["error"]["message"])
+            usage = data.get("usage") or usage
+            if data["choices"] and (data["choices"][0]["delta"].get("content") or data["choices"][0]["finish_reason"]):
+                last = time.perf_counter()
+                first = first or last
+    found = int(usage["completion_tokens"])
+    accepted = (usage.get("completion_tokens_details") or {}).get("accepted_prediction_tokens") or 0
+    return (found - 1) / (last - first), found, int(accepted)
+
+
+def measure(rounds: int, tokens: int, folder: Path, cloud_port: int, cloud_url: str) -> dict[str, Rates]:
+    """All rounds; the first, to warm up, is not counted."""
+    rates = {name: Rates() for name in DRAFTS}
+    installation = Installation(folder, cloud_port=cloud_port, cloud_url=cloud_url)
+    # Loading certificates takes 20 ms, and there are none to check.
+    client = httpx.Client(base_url=installation.base, timeout=120, trust_env=False, verify=False)
+    with installation, closing(client):
+        for number in tqdm(range(rounds + 1), leave=False):
+            for name, draft in list(DRAFTS.items())[:: 1 if number % 2 else -1]:
+                held, said, accepted = ask(client, number, draft, True, tokens)
+                free, _, _ = ask(client, number, draft, False, said)
+                if number:
+                    found = rates[name]
+                    found.held.append(held)
+                    found.free.append(free)
+                    found.tokens.append(said)
+                    found.accepted.append(accepted)
+    return rates
+
+
+def run(rounds: int, tokens: int, delay_s: float) -> dict[str, Rates]:
+    """The processes, and the link between device and cloud."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder, Relay("", "127.0.0.1", port, delay_s) as relay:
+        return measure(rounds, tokens, Path(folder), port, f"ws://127.0.0.1:{relay.port}")
+
+
+def main() -> None:
+    """Measure; write the table unless --quick."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--delay-ms", type=float, default=10.0, help="of the link, each way")
+    parser.add_argument("--quick", action="store_true", help="two rounds, nothing written")
+    options = parser.parse_args()
+    rounds = 2 if options.quick else options.rounds
+    rates = run(rounds, 160, options.delay_ms / 1000)
+    head = "drafts | tokens a second, with a schema : without | ratio | drafted tokens in the answers with a schema"
+    text = (
+        f"Measured on {machine()}; {rounds} rounds, demo model, a link of {options.delay_ms:g} ms each way. "
+        f"Bar: a ratio of at least {BAR:g}. Medians; the ratio of neighbours with its quartiles.\n\n"
+        + table(head, [each.row(name) for name, each in rates.items()])
+    )
+    print(text)
+    if not options.quick:
+        write_section("structured", text)
+
+
+if __name__ == "__main__":
+    main()
