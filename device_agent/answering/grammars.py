@@ -35,7 +35,7 @@ Kind = Literal["json", "regex", "choice", "grammar"]
 COMPILE_S: Final = 5.0
 """Most forms take milliseconds, the largest that is let in about a second."""
 
-MOST_KEPT: Final = 64
+MOST_KEPT: Final = 32
 """Compiled forms that are kept, of all tenants."""
 
 MAX_REASON: Final = 300
