@@ -7,13 +7,12 @@ make bench-galaxy ARGS=--quick
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from bench.edge import kills, straggler
 from bench.edge.cells import ENVIRONMENTS, Cell
 from bench.edge.methods import METHODS
 from bench.edge.records import Records
-from bench.edge.run import run
+from bench.edge.run import Apart, run
 from bench.edge.shapes import SHAPES as SHAPES_BY_NAME
 from bench.edge.tables import depth, generation, predictions, products, runs, shown, where
 from bench.page import table
@@ -201,13 +200,6 @@ def breakdown(records: Records) -> str:
     )
 
 
-def faults(folder: Path, quick: bool) -> None:
-    """Devices that end, and one that is slow."""
-    kills.write(folder, quick)
-    if not quick:
-        straggler.write(folder)
-
-
 FIGURES = {
     "straggler": lambda records: straggler.shown(records.found.get("straggler", {})),
     "kills": lambda records: kills.shown(records.found.get("kills", {}).get("kills", [])),
@@ -226,5 +218,7 @@ FIGURES = {
     "runs": runs,
 }
 
+APART = (Apart("kills", 150.0, kills.write, short=True), Apart("straggler", 150.0, straggler.write, short=False))
+
 if __name__ == "__main__":
-    run("galaxy", str(__doc__), cells, port_mb_s, FIGURES, faults, 150.0, 64_000)
+    run("galaxy", str(__doc__), cells, port_mb_s, FIGURES, APART, 64_000)

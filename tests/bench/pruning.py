@@ -4,12 +4,13 @@
 
 Loss: nats a token above the whole model's, over texts that the model is about: for the demo model held-out answers, for
 others a file. Time: one pass of a prompt, beside the whole model's in the same minute. `--answers` also counts the demo
-model's right answers. Everything in float32.
+model's right answers. Everything in float32. `--record FILE` keeps the figures for `make bench-edgeformer`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import statistics
 import time
@@ -65,7 +66,7 @@ class Bench:
         self.spec = self.model.spec
         self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
         first = self.spec.bos_token_id or 0
-        layers = Layers(self.model.embedding, (self.model.stack,), self.model.head)
+        layers = self._layers = Layers(self.model.embedding, (self.model.stack,), self.model.head)
         began = time.perf_counter()
         found = calibrate(layers, written(layers, first))
         self.calibrated_s = time.perf_counter() - began
@@ -76,7 +77,7 @@ class Bench:
 
         def scored(by: str) -> Order:
             def order(ids: Sequence[int]) -> Sequence[tuple[int, int]]:
-                return by_scores(raw_scores(layers, ids[:LOOKED_AT], ImportanceStore(tau=-1.0), MEASURES[by]))
+                return self.scored(ids, ImportanceStore(tau=-1.0), by)
 
             return order
 
@@ -90,6 +91,16 @@ class Bench:
             "magnitude": (self.without, [lambda ids: sizes]),
             "random": (self.without, [lambda ids, each=each: each for each in chances]),  # type: ignore[misc]
         }
+
+    def scored(self, ids: Sequence[int], store: ImportanceStore, by: str = "liscore") -> Sequence[tuple[int, int]]:
+        """The order in which a text's heads go, by scores of its first rows: those of heads alike are in the store."""
+        return by_scores(raw_scores(self._layers, ids[:LOOKED_AT], store, MEASURES[by]))
+
+    def read_s(self, ids: Sequence[int]) -> float:
+        """What these first rows take without being scored."""
+        began = time.perf_counter()
+        self._run(self.model.stack, ids[:LOOKED_AT])
+        return time.perf_counter() - began
 
     def sets(self, order: Sequence[tuple[int, int]], share: float) -> HeadSets:
         """Of all layers where this share of all heads is left out."""
@@ -170,24 +181,35 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="of the model's kind; left out: the demo model's held-out answers")
     parser.add_argument("--answers", type=int, default=0, help="also count right answers to so many questions")
     parser.add_argument("--shares", type=float, nargs="*", default=SHARES, help="of all heads that are left out")
+    parser.add_argument("--record", type=Path, help="keep the figures here, as JSON")
     given = parser.parse_args()
     torch.set_num_threads(1)
     bench = Bench(given.model, given.text)
     base = bench.loss(lambda ids: bench.model.stack)
     print(f"{given.model.name} on {machine()}: {base:.3f} nats a token over {len(bench.texts)} texts, ", end="")
     print(f"calibrated in {bench.calibrated_s:.0f} s. Nats a token more, by share of heads left out.\n", flush=True)
-    lines = []
+    lines, kept = [], []
     for share in given.shares:
         sets = bench.sets(bench.ways["effect, means"][1][0]([]), share)
         ratio = bench.time_ratio(bench.with_means.with_heads(sets))
-        losses = [f"{bench.lost(way, share, base):.3f}" for way in bench.ways]
-        lines.append([f"{share:.1%}", f"{1 - work_share(sets):.1%}", f"{ratio:.2f}", *losses])
+        losses = {way: bench.lost(way, share, base) for way in bench.ways}
+        kept.append({"out": share, "time": ratio, "lost": losses})
+        shown = [f"{each:.3f}" for each in losses.values()]
+        lines.append([f"{share:.1%}", f"{1 - work_share(sets):.1%}", f"{ratio:.2f}", *shown])
     print(table("heads out | their work | time | " + " | ".join(bench.ways), lines), flush=True)
+    answers: list[dict[str, object]] = []
     if given.answers:
-        print(f"\nRight of {given.answers}: whole {bench.right(None, 0, given.answers):.1%}", flush=True)
+        whole = bench.right(None, 0, given.answers)
+        print(f"\nRight of {given.answers}: whole {whole:.1%}", flush=True)
         for share in given.shares:
             for way in ("effect, means", "effect, nothing", "liscore", "random"):
-                print(f"{share:.1%} out, {way}: {bench.right(way, share, given.answers):.1%}", flush=True)
+                lost = whole - bench.right(way, share, given.answers)
+                answers.append({"out": share, "way": way, "lost": lost, "asked": given.answers})
+                print(f"{share:.1%} out, {way}: {whole - lost:.1%}", flush=True)
+    if given.record:
+        found = {"model": given.model.name, "machine": machine(), "base": base, "shares": kept, "answers": answers}
+        given.record.parent.mkdir(parents=True, exist_ok=True)
+        given.record.write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from bench.edge.cells import STANDARD_RUNS, Cell
 from bench.edge.measured import with_ports
 from bench.edge.methods import METHODS
 from bench.edge.records import Records
-from bench.edge.run import run
+from bench.edge.run import Apart, run
 from bench.edge.shapes import longer
 from bench.edge.tables import depth, generation, predictions, products, runs, shown, where
 from bench.page import table
@@ -209,5 +209,7 @@ FIGURES = {
     "runs": runs,
 }
 
+APART = (Apart("attention", 30.0, attention.write, short=True),)
+
 if __name__ == "__main__":
-    run("voltage", str(__doc__), cells, port_mb_s, FIGURES, attention.write, 30.0, 16_000)
+    run("voltage", str(__doc__), cells, port_mb_s, FIGURES, APART, 16_000)

@@ -7,7 +7,10 @@ from typing import Any
 
 from bench.edge.shapes import Shape, longer
 
-LOCAL, CALIBRATION = "local", "calibration"
+LOCAL, ACCELERATE, CALIBRATION = "local", "accelerate", "calibration"
+
+ALONE = frozenset({LOCAL, ACCELERATE})
+"""One device and no group."""
 
 GB = 10**9
 FREE_MBIT = 0.0
@@ -58,6 +61,8 @@ def _equal(count: int) -> Environment:
 ENVIRONMENTS: dict[str, Environment] = {
     "two": Environment("two of tests", (0.5,) * 2, (MOST_BYTES,) * 2),
     **{f"equal-{count}": _equal(count) for count in EQUAL},
+    "three": Environment("three equal devices", (EQUAL[3],) * 3, (MOST_BYTES,) * 3),
+    "20-13-7": Environment("20 : 13 : 7", tuple(EQUAL[3] / 13 * at for at in (20, 13, 7)), (MOST_BYTES,) * 3, "three"),
     "A": Environment("A, four RPi-M", (_M * _A,) * 4, (3 * GB // 2,) * 4),
     "B": Environment(
         "B, 1 : 1 : 0.56 : 0.27",
@@ -81,6 +86,7 @@ class Cell:
         layers: of the model that is run; 0: as many as sweeps have.
         rows: of the prompt; 0: the shape's.
         new: tokens generated behind it.
+        out: the share of attention heads that is left out, the same in each layer.
         runs: measured ones, not part of its name.
     """
 
@@ -92,6 +98,7 @@ class Cell:
     layers: int = 0
     rows: int = 0
     new: int = 0
+    out: float = 0.0
     dtype: str = "float32"
     runs: int = 1
 
@@ -99,8 +106,8 @@ class Cell:
     def name(self) -> str:
         """Of its record's file."""
         words = [self.environment, self.shape, self.method, f"{self.devices}", f"{self.mbit:g}"]
-        more = {"l": self.layers, "r": self.rows, "n": self.new}
-        words += [f"{key}{value}" for key, value in more.items() if value]
+        more = {"l": self.layers, "r": self.rows, "n": self.new, "o": self.out}
+        words += [f"{key}{value:g}" for key, value in more.items() if value]
         return "_".join([*words, *([self.dtype] if self.dtype != "float32" else [])])
 
     @property
@@ -111,7 +118,7 @@ class Cell:
     @property
     def depth(self) -> int:
         """Layers that are run; of one device few, all alike."""
-        return self.layers or min(self.model.swept, LOCAL_LAYERS if self.method == LOCAL else MOST_LAYERS)
+        return self.layers or min(self.model.swept, LOCAL_LAYERS if self.method in ALONE else MOST_LAYERS)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -65,9 +65,10 @@ class Devices:
             self._bed = stack.enter_context(
                 Testbed(load(SCENARIO, {"mb_s": "1", "packet": f"{self._packet}"}), self._folder)
             )
-            log = stack.enter_context((self._folder / "members.log").open("ab"))
+            log = self._log = stack.enter_context((self._folder / "members.log").open("ab"))
             where = self._bed.port(TERMINAL).address
-            self._told = Told(self._spawn(TERMINAL, log, "bench.edge.portal", where), "the portal", self._folder)
+            portal = self._spawn(TERMINAL, log, "bench.edge.portal", where)
+            self._told = Told(portal, "the portal", self._folder)
             self._told.hear(60.0)
             cores = sorted(os.sched_getaffinity(0))
             self._burners = {}
@@ -98,6 +99,22 @@ class Devices:
             raise DeviceFailed(result.failure)
         return result, watched
 
+    def alone(self, name: str, python: str, module: str, job: object) -> tuple[Any, dict[str, Any]]:
+        """A job for another program on one device, under an interpreter of its own: what it says, as `run`'s members
+        do, and how the machine was meanwhile. Raises DeviceFailed."""
+        for each in DEVICES:
+            self._bed.host(each).lift_quota()
+        cores = sorted(os.sched_getaffinity(0))
+        core = f"{cores[DEVICES.index(name) % len(cores)]}"
+        process = self._spawn(name, self._log, module, core, python=python)
+        try:
+            told = Told(process, module, self._folder)
+            told.say(job)
+            return self._watched([name], told)
+        finally:
+            process.kill()
+            process.wait()
+
     def links(self, names: Sequence[str]) -> list[LinksMeasured]:
         """What each of these devices measures of its links, under its quota, while all others use up theirs."""
         said, _ = self._done(names, LinksJob((TERMINAL, *names)))
@@ -117,7 +134,11 @@ class Devices:
         for name in DEVICES:
             self._bed.host(name).lift_quota()
         self._told.say((list(names), job))
-        if not self._told.hear(RUN_WITHIN_S).get("loaded"):
+        return self._watched(names, self._told)
+
+    def _watched(self, names: Sequence[str], told: Told) -> tuple[Any, dict[str, Any]]:
+        """What is said once all have loaded, have their quotas and have begun."""
+        if not told.hear(RUN_WITHIN_S).get("loaded"):
             raise DeviceFailed("the members did not come")
         quotas = {name: cores for name, cores in zip(DEVICES, self.quotas, strict=True) if cores}
         for name, cores in quotas.items():
@@ -127,15 +148,15 @@ class Devices:
         watch = MachineWatch(quotas, lambda: {name: self._bed.usage(name) for name in quotas})
         try:
             with watch:
-                self._told.say("begin")
-                said = self._told.hear(RUN_WITHIN_S)
+                told.say("begin")
+                said = told.hear(RUN_WITHIN_S)
         finally:
             self._tell(others, "rest")
         return said, asdict(watch.report())
 
-    def _spawn(self, host: str, log: IO[bytes], *words: str) -> subprocess.Popen[str]:
+    def _spawn(self, host: str, log: IO[bytes], *words: str, python: str = sys.executable) -> subprocess.Popen[str]:
         popen: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
-        return self._bed.spawn(host, [sys.executable, "-m", *words], env=environment({}), **popen)
+        return self._bed.spawn(host, [python, "-m", *words], env=environment({}), **popen)
 
     def _tell(self, names: Sequence[str], what: str) -> None:
         """The burners of these devices "burn" or "rest"."""

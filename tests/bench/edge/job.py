@@ -28,6 +28,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="plan"):
         plan: a ``JoinedPlan``, written; its rank 0, the portal, computes nothing.
         runs: measured ones; one more comes before them.
         new: tokens generated behind each prompt, one row each.
+        out: see ``Cell``; which heads they are does not matter to time, so they are taken evenly.
         trial: what is tried before, as when a group forms; the fastest manner is measured.
     """
 
@@ -37,6 +38,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="plan"):
     plan: bytes
     runs: int = 1
     new: int = 0
+    out: float = 0.0
     dtype: str = "float32"
     trial: Trial | None = None
 

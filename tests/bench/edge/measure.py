@@ -5,30 +5,28 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, MOST_BYTES, Cell
-from bench.edge.groups import DEVICES, PERIOD_US, TERMINAL, Devices
-from bench.edge.job import Job, Moment, ProductsJob, Result
+from bench.edge.amounts import Record, beside, heads, numbers, words
+from bench.edge.cells import ACCELERATE, CALIBRATION, ENVIRONMENTS, LOCAL, MOST_BYTES, Cell
+from bench.edge.groups import DEVICES, TERMINAL, Devices
+from bench.edge.job import Job, ProductsJob
 from bench.edge.measured import Tables, profile
 from bench.edge.methods import BARRIERS, METHODS, TRYING, thinned
 from bench.edge.shapes import SHAPES
 from bench.page import machine
 from bench.streamed.told import DeviceFailed
-from bench.testbed.cgroups import quota_of
 
+from device_agent.group.holding.narrowing import can_narrow
 from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.memory import DoesNotFit
-from device_agent.planning.plan import GroupPlan
 from device_agent.planning.task import Task, Work
 from device_agent.planning.trials import trial_of
 from device_agent.profiling.links import LinksMeasured
-
-Record = dict[str, Any]
 
 Communication = Callable[[str, Task, float], float]
 """A shape's name, its task on all devices over free links, and seconds of one device for all layers: MB/s of every port
@@ -37,9 +35,6 @@ that stand for 500 Mb/s."""
 REFERENCE_MBIT = 500.0
 
 FEW = 5
-
-LAST = ("waits", "computes", "cpu")
-"""Of each member, in the last run."""
 
 
 class Products(NamedTuple):
@@ -56,10 +51,11 @@ class Measurement:
         folder: of the records.
         devices: None: what was measured is only read.
         communication: what the links stand for.
+        python: an interpreter with accelerate, for its cells.
     """
 
-    def __init__(self, folder: Path, devices: Devices, communication: Communication) -> None:
-        self._folder, self._devices, self._communication = folder, devices, communication
+    def __init__(self, folder: Path, devices: Devices, communication: Communication, python: str = "") -> None:
+        self._folder, self._devices, self._communication, self._python = folder, devices, communication, python
         folder.mkdir(parents=True, exist_ok=True)
 
     def all(self, cells: Iterable[Cell], until: float, say: Callable[[str], None]) -> None:
@@ -98,7 +94,7 @@ class Measurement:
         environment, model = ENVIRONMENTS[cell.environment], cell.model
         one: Record = {}
         barrier: Record = {}
-        if cell.method != LOCAL:
+        if cell.name != cell.local().name:
             one = self.record(cell.local(), say)
         if cell.method in BARRIERS:
             barrier = self.record(cell.calibration(len(environment.cores)), say)
@@ -110,15 +106,21 @@ class Measurement:
         self._devices.set_quotas(environment.cores)
         now = self._devices.trial(DEVICES[: len(environment.cores)])
         drift = [after / before for after, before in zip(now, known.trial, strict=False)]
+        if cell.method == ACCELERATE:
+            return self._accelerate(cell, one) | beside(one, drift[0])
         slower = [each / cores for each, cores in zip(drift, environment.cores, strict=True)]
         budgets = [MOST_BYTES] * len(slower) if cell.method in (LOCAL, CALIBRATION) else list(environment.budgets)
         work = Work(model.rows, cell.new, model.rows)
         of = profile(known.tables, slower, budgets, mb_s, self._links(cell, mb_s))
         task = Task(model.model(), of, cell.names, TERMINAL, work)
+        began = time.perf_counter()
         try:
             plan = METHODS[cell.method][1](task)
         except DoesNotFit as error:
             return {"refused": str(error), "mb_s": mb_s}
+        planned_s = time.perf_counter() - began
+        if cell.out and not can_narrow(plan, model.spec()):
+            return {"refused": f"{words(plan)}: these leave no heads out", "mb_s": mb_s}
         short = task.shortened(cell.depth)
         run = thinned(plan, cell.depth)
         predicted, full = short.prefill(run).seconds, task.prefill(plan).seconds
@@ -129,7 +131,8 @@ class Measurement:
         self._devices.set_ports(mb_s)
         joined = JoinedPlan.of(run, "", "float32", 0, 0)
         trial = trial_of(short, run) if cell.method in TRYING else None
-        job = Job(cell.shape, cell.depth, model.rows, joined.written(), cell.runs, cell.new, cell.dtype, trial)
+        repeats = cell.runs, cell.new, cell.out
+        job = Job(cell.shape, cell.depth, model.rows, joined.written(), *repeats, cell.dtype, trial)
         result, watched = self._devices.run(_ranked(joined), job)
         for report in result.reports:
             del report.moments[: result.trials]
@@ -138,14 +141,27 @@ class Measurement:
         if barrier:
             found["calibration"] = barrier["over_quota"]
         if one:
-            found["one_s"] = one["full_s"] * drift[0] / one["drift"]
-        found |= {"mb_s": mb_s, "plan": words(plan), "cores": environment.cores}
+            found |= beside(one, drift[0])
+        found |= {"mb_s": mb_s, "plan": words(plan), "cores": environment.cores, "planned_s": planned_s}
+        found["heads"] = heads(task.shape, plan, DEVICES[: len(environment.cores)])
         if cell.new:
             found["predicted_step_s"] = short.step(run).seconds
         held = task.held(plan)
         found["planned_bytes"] = {name: of.total for name, of in held.items()}
         found["planned_swept_bytes"] = {name: of.total for name, of in short.held(run).items()}
         return {**found, "machine": machine(), "watched": watched}
+
+    def _accelerate(self, cell: Cell, one: Record) -> Record:
+        """The layers as the library runs them on the first device."""
+        self._devices.set_quotas(ENVIRONMENTS[cell.environment].cores)
+        model = cell.model
+        job = {"config": {**model.config, model.depth: cell.depth}, "rows": model.rows, "runs": cell.runs}
+        said, watched = self._devices.alone(DEVICES[0], self._python, "bench.rivals.accelerate_layers", job)
+        layers_s = statistics.median(said["seconds"])
+        found = {"layers_s": layers_s, "total_s": layers_s, "full_s": layers_s * model.layers / cell.depth}
+        found |= {"compute_s": layers_s / cell.depth, "wait_s": 0.0, "ends_s": 0.0}
+        found |= {f"predicted_{key}": one[f"predicted_{key}"] for key in ("layers_s", "full_s")}
+        return {**found, "mb_s": 0.0, "seconds": said["seconds"], "machine": machine(), "watched": watched}
 
     def _mb_s(self, reference: Cell, say: Callable[[str], None]) -> float:
         """What 500 Mb/s are here."""
@@ -193,73 +209,3 @@ def said(record: Record) -> str:
 def _ranked(plan: JoinedPlan) -> list[str]:
     """Names of the members in the order of their ranks, from 1 on."""
     return [name for _, name in sorted(zip(plan.ranks, plan.names, strict=True))]
-
-
-def numbers(cell: Cell, result: Result, members: Sequence[str]) -> Record:
-    """What a result amounts to: medians over its runs, without the first."""
-    steps = 1 + cell.new
-    times = [ended - began for began, ended in zip(result.began, result.ended, strict=True)]
-    reports = {report.name: report for report in result.reports}
-    order = [reports[name] for name in members]
-    runs = []
-    for run in range(1, 1 + cell.runs):
-        moments = [report.moments[run * steps] for report in order if len(report.moments) > run * steps]
-        runs.append(one_run(times[run * steps], moments, cell))
-    found: Record = {key: statistics.median(run[key] for run in runs) for key in runs[0] if key not in LAST}
-    found |= {key: runs[-1][key] for key in LAST}
-    found["seconds"] = [run["total_s"] for run in runs]
-    if cell.new:
-        found["step_s"] = statistics.median(
-            time for run in range(1, 1 + cell.runs) for time in times[run * steps + 1 : (run + 1) * steps]
-        )
-    times_run = (1 + cell.runs) * steps
-    middle = f"layer {cell.depth // 2}"
-    found["bytes_a_layer"] = {report.name: report.sent.get(middle, 0) / times_run for report in order}
-    found["check"] = result.check
-    found["memory"] = {
-        report.name: {"held": report.held, "grown_kb": report.peak_kb - report.base_kb} for report in order
-    }
-    return found
-
-
-def one_run(total_s: float, moments: Sequence[Moment], cell: Cell) -> Record:
-    """Of one forward: seconds of all, of its layers alone and for the model's full depth; where they went.
-
-    A layer's seconds are split at the member that computes longest: it computes, and the rest of the time it waits.
-    ``over_quota``: they are so many times what the member needs whose CPU seconds take longest by its quota.
-    """
-    layers_s = max(moment.left for moment in moments) - min(moment.entered for moment in moments)
-    computes = [moment.left - moment.entered - _waited(moment) for moment in moments]
-    most = computes.index(max(computes))
-    exchanges = max(moments[most].exchanges - 1, 1)
-    cores = ENVIRONMENTS[cell.environment].cores
-    quota_s = quota_of(min(cores[: cell.devices]), PERIOD_US)[1] / 1e6
-    full = total_s + (cell.model.layers / cell.depth - 1) * layers_s
-    return {
-        "total_s": total_s,
-        "layers_s": layers_s,
-        "full_s": layers_s * cell.model.layers / cell.depth if cell.method == LOCAL else full,
-        "compute_s": max(computes) / cell.depth,
-        "wait_s": (layers_s - max(computes)) / cell.depth,
-        "ends_s": total_s - layers_s,
-        "over_quota": layers_s / max(moment.cpu_s / share for moment, share in zip(moments, cores, strict=False)),
-        "periods": max(computes) / exchanges / quota_s,
-        "waits": [moment.waits for moment in moments],
-        "computes": computes,
-        "cpu": [moment.cpu_s for moment in moments],
-    }
-
-
-def _waited(moment: Moment) -> float:
-    return sum(seconds for kind, seconds in moment.waits.items() if kind != "entry")
-
-
-def words(plan: GroupPlan) -> str:
-    """A plan in a line: its kinds of layers, and how many of each."""
-    kinds: dict[str, int] = {}
-    for layer in plan.layers:
-        kind = type(layer).__name__
-        more = [name for name in ("mlp_by_rows", "keys_values", "prefix", "overlap") if getattr(layer, name, False)]
-        said = " ".join([kind, *more])
-        kinds[said] = kinds.get(said, 0) + 1
-    return ", ".join(f"{count} {kind}" for kind, count in kinds.items())

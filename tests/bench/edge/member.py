@@ -24,6 +24,7 @@ from bench.edge.watched import WatchedCollectives, WatchedWorker
 from bench.edge.weights import RandomCheckpoint
 
 from device_agent.group.holding.held import HeldLayer
+from device_agent.group.holding.narrowing import Narrowing
 from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.profiling.compute import measured_seconds
 from device_agent.profiling.links import measure_links
@@ -94,7 +95,8 @@ def run(job: Job, name: str, membership: Membership) -> None:
     held = [HeldLayer.load(checkpoint, layer, number, place, dtype) for number, layer in layers]
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
         collectives = WatchedCollectives(fabric, plan.ranks, plan.one_shot_bytes)
-        worker = WatchedWorker(spec, held, dtype, collectives, plan.ranks, place)
+        narrowing = Narrowing(checkpoint, 0, held) if job.out else None
+        worker = WatchedWorker(spec, held, dtype, collectives, plan.ranks, place, narrowing=narrowing)
         worker.watch, worker.moments = collectives, []
         board.post(f"{LOADED}{rank}", b"")
         worker.serve()

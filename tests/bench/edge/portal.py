@@ -43,6 +43,7 @@ from peers.board import PeerLost
 from peers.fabric import Fabric
 from peers.group import Group
 from peers.rendezvous import Rendezvous, listening
+from split_model.pruning.kept import KeptHeads
 from split_model.spec import ModelSpec
 
 Times = tuple[list[float], list[float], float]
@@ -51,15 +52,16 @@ Times = tuple[list[float], list[float], float]
 async def run(submodel: GroupSubmodel, spec: ModelSpec, job: Job) -> Times:
     """All forwards of a job: when each began and ended, and what the last prompt's outputs amount to."""
     began, ended = [], []
+    sets = (evenly_kept(spec, job.out),) * job.layers if job.out else ()
     hidden = torch.randn(job.rows, spec.hidden_size, generator=torch.Generator().manual_seed(1)).to(submodel.dtype)
     outputs = hidden
     for _ in range(1 + job.runs):
         began.append(time.perf_counter())
-        if not job.new:  # One shot: whole texts, of which nothing is kept.
+        if not job.new and not sets:  # One shot: whole texts, of which nothing is kept.
             outputs = await submodel.read(hidden, [job.rows])
             ended.append(time.perf_counter())
             continue
-        session = submodel.open(job.rows + job.new)
+        session = submodel.open(job.rows + job.new, sets=sets)
         # All rows, so that no layer is cheaper than the others.
         outputs = await session.forward(hidden, job.rows)
         ended.append(time.perf_counter())
@@ -71,6 +73,14 @@ async def run(submodel: GroupSubmodel, spec: ModelSpec, job: Job) -> Times:
     return began, ended, float(outputs.double().abs().sum())
 
 
+def evenly_kept(spec: ModelSpec, out: float) -> KeptHeads:
+    """A layer without about such a share of its KV groups, one here and one there."""
+    groups = spec.num_kv_heads
+    kept = groups - round(out * groups)
+    left = (group for group in range(groups) if (group + 1) * kept // groups > group * kept // groups)
+    return KeptHeads.of_groups(left, spec.num_heads, spec.heads_per_group)
+
+
 async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> Result:
     """One job, from its members' coming to their reports."""
     spec, plan = SHAPES[job.shape].spec(job.layers), JoinedPlan.read(job.plan)
@@ -80,7 +90,7 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
     why = "the job is done"
     try:
         fabric = await opened(rendezvous, group)
-        life = GroupLife(fabric, plan.layers(spec), plan.ranks, None)
+        life = GroupLife(fabric, plan.layers(spec), plan.ranks, None, narrows=bool(job.out))
         lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
         life.start(lambda *reason: loop.call_soon_threadsafe(lost.set_result, reason))

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, Cell
+from bench.edge.cells import ALONE, CALIBRATION, ENVIRONMENTS, Cell
 
 Record = dict[str, Any]
 
@@ -23,8 +23,11 @@ SHORT_WORK = 8.0
 DOUBTFUL = "°"
 """Behind a figure that is no result."""
 
-USUAL_S, LONGEST_S, REPEAT = 12.0, 300.0, 0.3
-"""Seconds of a cell where none is known; what is longer was a break; a repeat takes such a share of the first run."""
+LONGEST_S, REPEAT = 300.0, 0.3
+"""What is longer from one record to the next was a break; a repeat takes such a share of the first run."""
+
+STARTED_S, FLOPS_S, LOADED_BYTES_S = 6.0, 20e9, 5e8
+"""Of a cell of whose shape none is known: its start, and what its devices compute and load a second together."""
 
 UNPUBLISHED = ("waits", "computes", "cpu", "seconds", "cores")
 """What a record has for whoever looks into a run, and no page shows."""
@@ -69,9 +72,9 @@ class Records:
         return None if record is None or "refused" in record else float(record["full_s"])
 
     def one_s(self, cell: Cell, took: float) -> float:
-        """Seconds of one device just before a cell; of one that is a device alone what it took."""
+        """Seconds of one device just before a cell; of one that is just this what it took."""
         local = self.seconds(cell.local()) or 1.0
-        return took if cell.method == LOCAL else float((self.get(cell) or {}).get("one_s", local))
+        return took if cell.name == cell.local().name else float((self.get(cell) or {}).get("one_s", local))
 
     def ratio(self, cell: Cell, to: Cell) -> float | None:
         """How many times as long one cell takes as another: each over one device just before it, where that is the
@@ -95,7 +98,7 @@ class Records:
             return []
         found = []
         off = self.calibrated(cell)
-        if cell.method not in (LOCAL, CALIBRATION):
+        if cell.method not in (*ALONE, CALIBRATION):
             if off is None:
                 found.append("no calibration")
             elif not 1 / CALIBRATED <= off <= CALIBRATED:
@@ -126,15 +129,25 @@ class Records:
         if record is None:
             return "–"
         if "refused" in record:
-            return "does not fit"
+            return "cannot" if cell.out else "does not fit"
         return f"{text}{DOUBTFUL}" if self.doubts(cell) else text
 
 
 def expected_s(records: Records, cell: Cell) -> float:
     """About how long a cell takes: as long as it usually was from one record of its shape to the next, and a part of
-    that for each repeat; where none is known, as any."""
+    that for each repeat; where none is known, by its sizes."""
     found = sorted((record["began"], record["cell"]["shape"]) for record in records.found.values() if "began" in record)
     begun = [(datetime.fromisoformat(began).timestamp(), shape) for began, shape in found]
     gaps = [(shape, after - began) for (began, shape), (after, _) in pairwise(begun) if after - began < LONGEST_S]
-    alike = [gap for shape, gap in gaps if shape == cell.shape] or [gap for _, gap in gaps] or [USUAL_S]
+    alike = [gap for shape, gap in gaps if shape == cell.shape]
+    if not alike:
+        return guessed_s(cell)
     return (1 + (cell.runs - 1) * REPEAT) * sum(alike) / len(alike)
+
+
+def guessed_s(cell: Cell) -> float:
+    """Its start, its weights, and its runs with the one before them."""
+    shape, rows = cell.model.model(cell.depth), cell.model.rows
+    weights = shape.layers * (shape.kv_heads * shape.group_elements + shape.intermediate * shape.column_elements)
+    forwards = (1 + cell.runs) * (rows + cell.new)
+    return STARTED_S + weights * shape.dtype_bytes / LOADED_BYTES_S + 2 * weights * forwards / FLOPS_S

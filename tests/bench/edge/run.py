@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
-from bench.edge.cells import Cell
+from bench.edge.cells import ACCELERATE, Cell
 from bench.edge.groups import Devices
 from bench.edge.measure import Communication, Measurement
 from bench.edge.records import Record, Records, expected_s
@@ -22,21 +25,40 @@ Figures = Mapping[str, Callable[[Records], str]]
 """What a page shows, by name: of what was not measured a dash."""
 
 
+@dataclass(frozen=True)
+class Apart:
+    """What is measured and is no cell.
+
+    Attributes:
+        name: of its record.
+        seconds: that it takes, about.
+        write: measures what a folder does not have yet; of it less where the second argument says that time is short.
+        short: whether it does anything then.
+    """
+
+    name: str
+    seconds: float
+    write: Callable[[Path, bool], None]
+    short: bool
+
+
 def run(
     name: str,
     about: str,
     cells: Callable[[bool], Iterator[Cell]],
     communication: Communication,
     figures: Figures,
-    apart: Callable[[Path, bool], None],
-    apart_s: float,
+    apart: Sequence[Apart],
     packet: int,
+    draw: Callable[[Records, Path], None] | None = None,
 ) -> None:
     """The command line of a bench.
 
-    apart: measures what is no cell, where that has no record yet; about so many seconds of it.
+    apart: what is no cell, measured behind them.
 
     packet: bytes; see ``Devices``.
+
+    draw: the page's pictures of its records, into a folder.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the headline rows alone, once")
@@ -45,39 +67,65 @@ def run(
     parser.add_argument("--only", default="", help="cells whose names contain this")
     parser.add_argument("--page", action="store_true", help="fill the page from what there is, and measure nothing")
     parser.add_argument("--published", action="store_true", help="measure what the published page lacks, and add to it")
+    parser.add_argument("--accelerate", metavar="PYTHON", help="an interpreter with accelerate and transformers")
     kept = ROOT / "build" / f"bench-{name}"
     parser.add_argument("--records", type=Path, default=kept, help="another folder for records; no page then")
     arguments = parser.parse_args()
     folder, published = arguments.records, {}
     if arguments.published:
         published = Records.of(PAGES / f"{name}-records.jsonl").found
-    planned = [cell for cell in dict.fromkeys(cells(arguments.quick)) if arguments.only in cell.name]
+    python = arguments.accelerate or (sys.executable if find_spec("accelerate") else "")
+    planned = [cell for cell in once_each(cells(arguments.quick)) if arguments.only in cell.name]
+    if not python and any(cell.method == ACCELERATE for cell in planned):
+        print("accelerate is not installed here, and left out: --accelerate names an interpreter that has it")
+        planned = [cell for cell in planned if cell.method != ACCELERATE]
     missing = [cell for cell in planned if cell.name not in {**published, **Records.of(folder).found}]
     if arguments.list:
         known = Records({**Records.of(PAGES / f"{name}-records.jsonl").found, **Records.of(folder).found})
         for cell in planned:
             print(f"{'to do' if cell in missing else '':5} {expected_s(known, cell):4.0f} s  {cell.name}")
-        whole, left = (sum(expected_s(known, cell) for cell in each) + apart_s for each in (planned, missing))
+        whole, left = (sum(expected_s(known, cell) for cell in each) for each in (planned, missing))
+        for each in (each for each in apart if each.short or not arguments.quick):
+            lacks = each.name not in known.found
+            print(f"{'to do' if lacks else '':5} {each.seconds:4.0f} s  {each.name}")
+            whole, left = whole + each.seconds, left + each.seconds * lacks
         print(f"about {whole / 60:.0f} minutes for all of it, {left / 60:.0f} for what is to do")
         return
     if missing and not arguments.page:
         if obstacle():
             raise SystemExit(f"no emulated networks here: {obstacle()}")
         began = time.monotonic()
-        until = math.inf if arguments.minutes is None else began + 60 * arguments.minutes - apart_s
+        until = math.inf
+        if arguments.minutes is not None:
+            until = began + 60 * arguments.minutes - sum(each.seconds for each in apart if each.short)
         with Devices(folder / "logs", packet) as devices:
-            measurement = Measurement(folder, devices, communication)
+            measurement = Measurement(folder, devices, communication, python)
             measurement.all(
                 missing, until, lambda text: print(f"{time.monotonic() - began:5.0f} s  {text}", flush=True)
             )
+    short = arguments.quick or (arguments.minutes is not None and bool(missing))
     if not arguments.page and not arguments.only:
+        folder.mkdir(parents=True, exist_ok=True)
         for stem, record in published.items():
             file = folder / f"{stem}.json"
             if "cell" not in record and not file.is_file():
                 file.write_text(json.dumps(record), encoding="utf-8")  # It goes on from these.
-        apart(folder, arguments.quick or arguments.minutes is not None)
+        for each in apart:
+            if not short or each.short:
+                each.write(folder, short)
     if folder == kept and not arguments.only:
-        fill(name, figures, {**published, **Records.of(folder).found})
+        found = {**published, **Records.of(folder).found}
+        fill(name, figures, found)
+        if draw is not None:
+            draw(Records(found), PAGES / name)
+
+
+def once_each(cells: Iterable[Cell]) -> list[Cell]:
+    """Of cells of one name the first."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        found.setdefault(cell.name, cell)
+    return list(found.values())
 
 
 def fill(page: str, figures: Figures, found: Mapping[str, Record], pages: Path = PAGES) -> None:

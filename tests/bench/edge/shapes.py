@@ -73,6 +73,22 @@ def _gpt2(layers: int, hidden: int, heads: int) -> dict[str, Any]:
     return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **sizes}
 
 
+def _opt(layers: int, hidden: int, heads: int) -> dict[str, Any]:
+    return {
+        "model_type": "opt",
+        "architectures": ["OPTForCausalLM"],
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "ffn_dim": 4 * hidden,
+        "word_embed_proj_dim": hidden,
+        "vocab_size": 50272,
+        "max_position_embeddings": 2048,
+        "do_layer_norm_before": True,
+        "activation_function": "relu",
+    }
+
+
 _LAYERS = "num_hidden_layers"
 
 SHAPES: dict[str, Shape] = {
@@ -102,25 +118,12 @@ SHAPES: dict[str, Shape] = {
     # Its 48 layers and their sizes; cross-attention and relative positions are not run in groups.
     "t5-large": Shape("T5-L's sizes", _bert(48, 1024, 16), _LAYERS, 48, 284),
     "gpt2-large": Shape("GPT2-L", _gpt2(36, 1280, 20), "n_layer", 36, 284),
-    "opt-1.3b": Shape(
-        "OPT-L",
-        {
-            "model_type": "opt",
-            "architectures": ["OPTForCausalLM"],
-            "num_hidden_layers": 24,
-            "hidden_size": 2048,
-            "num_attention_heads": 32,
-            "ffn_dim": 8192,
-            "word_embed_proj_dim": 2048,
-            "vocab_size": 50272,
-            "max_position_embeddings": 2048,
-            "do_layer_norm_before": True,
-            "activation_function": "relu",
-        },
-        _LAYERS,
-        24,
-        284,
-    ),
+    "opt-1.3b": Shape("OPT-L", _opt(24, 2048, 32), _LAYERS, 24, 284),
+    # Half as wide, with as many heads: shapes of EdgeFormer's models, scaled by one factor.
+    "half-gpt2-l": Shape("GPT2-L", _gpt2(36, 640, 20), "n_layer", 36, 284),
+    "half-opt-1.3b": Shape("OPT-1.3B", _opt(24, 1024, 32), _LAYERS, 24, 284),
+    "half-opt-6.7b": Shape("OPT-6.7B", _opt(32, 2048, 32), _LAYERS, 32, 284),
+    "half-opt-13b": Shape("OPT-13B", _opt(40, 2560, 40), _LAYERS, 40, 284),
     "grouped": Shape(
         "a Llama with 8 queries to a key",
         {

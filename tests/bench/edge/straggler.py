@@ -8,76 +8,49 @@ smaller one. The load is further processes under the quota of the second device.
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.edge.groups import SCENARIO, TERMINAL, tell
-from bench.edge.job import PORT, SECRET
-from bench.page import machine, table
-from bench.random_llama import Shape, write_checkpoint
+from bench.edge import series as runs
+from bench.edge.groups import tell
+from bench.edge.series import Changes, usual_s, wrong
+from bench.page import table
 from bench.testbed.bed import Testbed
-from bench.testbed.processes import environment
-from bench.testbed.scenario import load
 
 FILE = "straggler.json"
-SHAPE = Shape(layers=4, positions=512)
 QUOTAS = {"device-1": 0.4, "device-2": 0.4, "device-3": 0.22}
 SLOW = "device-2"
 LOADS = 3
-MB_S = "40"
+MB_S = 40.0
 QUIET_S, LOADED_S, AFTER_S = 25.0, 45.0, 50.0
-
-Series = list[dict[str, Any]]
 
 
 def measure(folder: Path) -> dict[str, Any]:
     """One run: quiet, loaded, quiet again."""
-    model = folder / "straggler-model"
-    if not (model / "config.json").is_file():
-        write_checkpoint(SHAPE, model)
-    with Testbed(load(SCENARIO, {"mb_s": MB_S, "packet": "16000"}), folder / "logs") as bed:
-        where, key = bed.port(TERMINAL).address, environment({"TRILBY_GROUP_KEY": SECRET})
-        log = (folder / "logs" / "straggler.log").open("ab")
-        lasts = f"{QUIET_S + LOADED_S + AFTER_S:g}"
-        words = ["bench.edge.straggler_portal", where, str(model), ",".join(QUOTAS), lasts]
-        popen: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
-        portal = bed.spawn(TERMINAL, [sys.executable, "-m", *words], env=key, **popen)
-        member = [sys.executable, "-m", "device_agent.group.member", "--model", str(model), "--threads", "1"]
-        loads = []
-        for name, cores in QUOTAS.items():
-            bed.host(name).set_cores(cores)  # They measure themselves under it.
-            more = ["--join", f"{where}:{PORT}", "--name", name]
-            bed.spawn(name, [*member, *more], env=key, stdout=log, stderr=log)
-        for _ in range(LOADS):
-            words = [sys.executable, "-m", "bench.edge.burn"]
-            loads.append(bed.spawn(SLOW, words, env=key, stdin=subprocess.PIPE, text=True))
-        assert portal.stdout is not None
-        series: Series = [json.loads(portal.stdout.readline())]
-        began, sent = time.monotonic(), ["burn", "rest"]
-        due = [began + QUIET_S, began + QUIET_S + LOADED_S]
-        for line in portal.stdout:
-            series.append(json.loads(line))
-            while sent and time.monotonic() >= due[-len(sent)]:
-                due[-len(sent)] = time.monotonic()
-                for each in loads:
-                    tell(each, sent[0])
-                sent.pop(0)
-    for one in series:
-        one["at"] -= began
-        one["noticed"] = {name: at - began for name, at in one["noticed"].items()}
-    return {"machine": machine(), "series": series[1:], "loaded": due[0] - began, "free": due[1] - began}
+    found = runs.measure(folder, "galaxy", QUOTAS, MB_S, QUIET_S + LOADED_S + AFTER_S, _loads)
+    loaded, free = found.pop("made")
+    return found | {"loaded": loaded, "free": free}
 
 
-def write(folder: Path) -> None:
-    """Measure, unless a folder of records has it."""
+def _loads(bed: Testbed) -> Changes:
+    """Further processes under the quota of the slow device."""
+    words = [sys.executable, "-m", "bench.edge.burn"]
+    loads = [bed.spawn(SLOW, words, env=runs.KEY, stdin=subprocess.PIPE, text=True) for _ in range(LOADS)]
+
+    def all_of_them(what: str) -> None:
+        for each in loads:
+            tell(each, what)
+
+    return [(QUIET_S, lambda: all_of_them("burn")), (QUIET_S + LOADED_S, lambda: all_of_them("rest"))]
+
+
+def write(folder: Path, quick: bool) -> None:
+    """Measure, unless a folder of records has it; quick: nothing."""
     file = folder / FILE
-    if not file.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
+    if not quick and not file.is_file():
         file.write_text(json.dumps(measure(folder)), encoding="utf-8")
 
 
@@ -114,11 +87,6 @@ def _noticed(series: Sequence[Mapping[str, Any]], since: float) -> float | None:
     return first(series, since, lambda one: one[SLOW] != "working")
 
 
-def wrong(series: Sequence[Mapping[str, Any]]) -> int:
-    """Outputs that are not those of the first text; sums are added in other orders by other plans."""
-    return sum(abs(one["check"] / series[0]["check"] - 1) > 1e-4 for one in series)
-
-
 def _rate(series: Sequence[Mapping[str, Any]], begin: float, end: float) -> str:
-    taken = [one["s"] for one in series if begin <= one["at"] - one["s"] and one["at"] <= end]
-    return f"{1 / statistics.median(taken):.2f}" if taken else "–"
+    taken = usual_s(series, begin, end)
+    return f"{1 / taken:.2f}" if taken else "–"

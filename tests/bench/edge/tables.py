@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bench.edge.cells import CALIBRATION, ENVIRONMENTS, LOCAL, Cell
+from bench.edge.cells import ALONE, CALIBRATION, ENVIRONMENTS, Cell
 from bench.edge.methods import METHODS
 from bench.edge.records import Records
 from bench.edge.shapes import SHAPES
@@ -29,6 +29,7 @@ def cells_of(records: Records) -> Iterator[Cell]:
 def title(cell: Cell) -> str:
     """What was run, in a table's first column."""
     more = [f"{cell.rows} rows"] * bool(cell.rows) + [f"{cell.layers} layers"] * bool(cell.layers)
+    more += [f"{cell.out:.0%} of heads out"] * bool(cell.out)
     more += [cell.dtype] * (cell.dtype != "float32") + [f"{cell.new} new"] * bool(cell.new)
     return ", ".join([SHAPES[cell.shape].title, *more])
 
@@ -54,7 +55,8 @@ def predictions(records: Records) -> str:
     found = []
     for cell in cells_of(records):
         record = records.get(cell)
-        if record and "refused" not in record and cell.method not in (LOCAL, CALIBRATION) and not records.doubts(cell):
+        planned = cell.method not in (*ALONE, CALIBRATION) and not cell.out
+        if record and "refused" not in record and planned and not records.doubts(cell):
             found.append((record["full_s"] / record["predicted_full_s"], cell))
     if not found:
         return "No row is a result yet."
@@ -83,8 +85,9 @@ def products(records: Records, cells: Sequence[Cell]) -> str:
         record = records.get(cell)
         if record is None:
             continue
-        others = [each for each in cells_of(records) if each.shape == cell.shape and each.mbit == 500.0]
-        mb_s = next((records.found[each.name]["mb_s"] for each in others if each.environment == cell.environment), 0.0)
+        alike = [each for each in cells_of(records) if each.shape == cell.shape and each.mbit]
+        others = [each for each in alike if each.environment == cell.environment]
+        mb_s = next((500 * records.found[each.name]["mb_s"] / each.mbit for each in others), 0.0)
         layer = record["layers_s"] / cell.depth
         barrier = records.get(cell.calibration(len(ENVIRONMENTS[cell.environment].cores)))
         more = barrier and barrier["layers_s"] / barrier["predicted_layers_s"]

@@ -35,7 +35,7 @@ class WatchedCollectives(Collectives):
         """A step begins."""
         self.waits: defaultdict[str, float] = defaultdict(float)
         self.exchanges = 0
-        self._last = "", ""
+        self._last, self._rank = ("", ""), 0
         self.entered = 0.0
 
     def all_gather_given(self, whole: torch.Tensor, shares: Sequence[int], **options: Any) -> OwnTiles:
@@ -57,6 +57,9 @@ class WatchedCollectives(Collectives):
     def receive(self, tensor: torch.Tensor, rank: int, tag: int, **options: Any) -> Exchange:
         exchange = super().receive(tensor, rank, tag, **options)
         label = str(options.get("label", ""))
+        if tag in (Tag.LEND, Tag.BACK) and rank <= self._rank:
+            self._last = "", ""  # Of the layer's other half: who lends asks its lenders in their order, once for each.
+        self._rank = rank
         return exchange if tag == Tag.HEAD else self._watched(exchange, Tag(tag).name.lower(), label)
 
     def _watched(self, exchange: Exchange, kind: str, label: str = "") -> Exchange:

@@ -32,15 +32,15 @@ COLOURS = 128
 
 def draw(records: Records, folder: Path) -> None:
     """``bars.png`` and ``varied.png``. No date is in them: the same figures, the same bytes."""
-    bars = _figure(11.0, 6.4)
+    bars = figure(11.0, 6.4)
     for place, bursty in enumerate((False, True), 1):
         _bars(bars.add_subplot(2, 1, place), records, bursty)
     handles, labels = bars.axes[0].get_legend_handles_labels()
     bars.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
-    _save(bars, folder / "bars.png")
-    varied = _figure(9.0, 3.6)
+    save(bars, folder / "bars.png")
+    varied = figure(9.0, 3.6)
     _varied(varied.add_subplot(1, 1, 1), records)
-    _save(varied, folder / "varied.png")
+    save(varied, folder / "varied.png")
 
 
 def _bars(panel: Axes, records: Records, bursty: bool) -> None:
@@ -83,16 +83,18 @@ def _varied(panel: Axes, records: Records) -> None:
     links.set_ylim(0, 300)
 
 
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+def figure(width: float, height: float) -> Figure:
+    """Without panels yet; inches."""
+    made = Figure(figsize=(width, height), dpi=110, layout="constrained")
+    FigureCanvasAgg(made)
+    return made
 
 
-def _save(figure: Figure, file: Path) -> None:
-    for panel in figure.axes:
+def save(made: Figure, file: Path) -> None:
+    """As a PNG with few colours and no date."""
+    for panel in made.axes:
         panel.spines[["top"]].set_visible(False)
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", metadata={"Software": None})
+    made.savefig(drawn, format="png", metadata={"Software": None})
     file.parent.mkdir(parents=True, exist_ok=True)
     Image.open(drawn).convert("RGB").quantize(COLOURS).save(file, optimize=True)

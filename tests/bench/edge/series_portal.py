@@ -1,6 +1,6 @@
 """The portal of a group of real members, which reads one text after another and says how long each took.
 
-python -m bench.edge.straggler_portal ADDRESS MODEL DEVICES SECONDS
+python -m bench.edge.series_portal MODE ADDRESS MODEL DEVICES SECONDS
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LOOK_EVERY_S = 0.1
 
 async def main() -> None:
     """Form the group, then go on for so many seconds."""
-    address, model, devices, seconds = sys.argv[1:]
+    mode, address, model, devices, seconds = sys.argv[1:]
     checkpoint = Checkpoint.open(model)
     spec = checkpoint.spec
-    planner = ModePlanner("galaxy", spec, "float32", TERMINAL, Work(ROWS, 0, ROWS))
+    planner = ModePlanner(mode, spec, "float32", TERMINAL, Work(ROWS, 0, ROWS))
     submodel = GroupSubmodel(spec.hidden_size, torch.float32, max_positions=spec.max_positions)
     host = GroupHost(
         checkpoint=checkpoint,
