@@ -12,8 +12,8 @@
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux
-#   make bench-voltage, bench-galaxy, bench-lime   the evaluations of three papers on edge groups, in the same way (ARGS=--quick,
-#                     --list, "--minutes N")
+#   make bench-voltage, bench-galaxy, bench-lime, bench-edgeformer   the evaluations of four papers on edge groups, in the same
+#                     way (ARGS=--quick, --list, "--minutes N")
 #   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock and requirements-dev.lock, with hashes, from pyproject.toml and requirements-dev.in
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
@@ -27,7 +27,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-test test-slow test-random bench bench-greedy bench-fabric bench-packing bench-second-turn bench-structured bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload bench-pruning bench-accuracy: export OMP_NUM_THREADS := 1
+BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy
+
+# These choose their threads themselves, as `trilby` does.
+test test-slow test-random bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
 
 # Each process that a test starts would compile all that it imports.
 test test-slow test-random: export PYTHONDONTWRITEBYTECODE :=
@@ -38,9 +41,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-
 WITHOUT_TORCH := awk '/^[^ ]/ { left_out = /^(torch|triton|nvidia-|cuda-)/ } !left_out'
 
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
-bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
-
-BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-offload bench-pruning bench-accuracy
+bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy bench-edgeformer: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
 .PHONY: serve test test-slow test-random check demo-model bench $(BENCHES) bench-gpu settings lock clean
 

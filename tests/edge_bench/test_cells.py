@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
-from bench import galaxy, voltage
+from bench import edgeformer, galaxy, voltage
 from bench.edge.cells import ENVIRONMENTS, Cell
+from bench.edge.edgeformer_figures import PAPER
 from bench.edge.measured import profile
 from bench.edge.methods import METHODS, thinned
+from bench.edge.portal import evenly_kept
+from bench.edge.records import Records, expected_s
+from bench.edge.run import once_each
 from bench.edge.shapes import SHAPES, Shape
 
-from device_agent.planning.plan import Sharded, Whole
+from device_agent.group.holding.narrowing import can_narrow
+from device_agent.planning.plan import Lent, Sharded, Whole
 from device_agent.planning.profile import AXES
 from device_agent.planning.table import Table
 from device_agent.planning.task import Task, Work
@@ -27,7 +34,7 @@ def task(shape: Shape, devices: int, mb_s: float) -> Task:
     return Task(shape.model(), known, names, "terminal", Work(shape.rows, 0, shape.rows))
 
 
-@pytest.mark.parametrize("cells", [voltage.cells, galaxy.cells])
+@pytest.mark.parametrize("cells", [voltage.cells, galaxy.cells, edgeformer.cells])
 @pytest.mark.parametrize("quick", [True, False])
 def test_planned_cells_have_methods_environments_and_names_of_their_own(cells: object, quick: bool) -> None:
     """Two cells with one name would be one record; what is quick is part of the whole."""
@@ -69,6 +76,51 @@ def test_links_of_galaxy_make_megatron_take_what_the_paper_says() -> None:
     mb_s = galaxy.port_mb_s("bert-l", task(shape, 4, 0.0), 10.0)
     reduces_s = 24 * 2 * 2 * 3 / 4 * shape.rows * 1024 * 4 / (mb_s * 1e6)
     assert reduces_s / 10 + 1 / 4 == pytest.approx(1.82 / 3.55)
+
+
+def test_links_of_edgeformer_make_galaxy_take_what_the_paper_says() -> None:
+    """At 400 Mb/s, beyond a third of accelerate, which is one device."""
+    shape = SHAPES["half-gpt2-l"]
+    mb_s = edgeformer.port_mb_s("half-gpt2-l", task(shape, 3, 0.0), 10.0) * 400 / 500
+    reduces_s = 36 * 2 * 2 * 2 / 3 * shape.rows * 640 * 4 / (mb_s * 1e6)
+    assert reduces_s / 10 + 1 / 3 == pytest.approx(1.32 / 2.31)
+
+
+def test_edgeformers_evaluation_fits_its_time() -> None:
+    """150 minutes for all of it and 6 for the quick part, by what cells take where none is known; headline first."""
+    whole, quick = (once_each(edgeformer.cells(quick)) for quick in (False, True))
+    apart_s = sum(each.seconds for each in edgeformer.APART)
+    assert sum(expected_s(Records({}), cell) for cell in whole) + apart_s <= 150 * 60
+    assert sum(expected_s(Records({}), cell) for cell in quick) <= 6 * 60
+    assert {cell.shape for cell in whole[: len(quick) * len(PAPER)]} == set(PAPER)
+
+
+def test_edgeformer_as_published_lends_from_the_one_home_that_eq_2_fills() -> None:
+    """One of equal devices has room for all; over links that cost nothing the others compute its heads."""
+    of = task(SHAPES["half-gpt2-l"], 3, 0.0)
+    layer = METHODS["edgeformer-paper"][1](of).layers[0]
+    assert isinstance(layer, Lent) and layer.home == 0 and not layer.projections
+    assert all(layer.groups[1:]) and layer.columns[1:] == (0, 0)
+
+
+def test_what_corners_measure_is_lent_whether_it_pays_or_not() -> None:
+    """Over links on which nothing does; half goes to the second device."""
+    of = task(SHAPES["tiny"], 2, 1e-6)
+    attention, both = (METHODS[name][1](of).layers[0] for name in ("lend-attention", "lend-projections"))
+    assert attention == Lent(0, (2, 2), (256, 0)) and both == Lent(0, (2, 2), (128, 128), projections=True)
+
+
+def test_what_is_measured_with_heads_left_out_can_leave_them_out() -> None:
+    """Whatever is fastest with all of them."""
+    of = task(SHAPES["half-gpt2-l"], 3, 50.0)
+    assert can_narrow(METHODS["edgeformer-narrow"][1](of), SHAPES["half-gpt2-l"].spec())
+
+
+def test_heads_left_out_are_taken_evenly() -> None:
+    """A quarter of 20 leaves 15, and no two of those that go are neighbours; all of them leave none."""
+    kept = evenly_kept(SHAPES["half-gpt2-l"].spec(), 0.25)
+    assert len(kept.heads) == 15 and all(later - one > 1 for one, later in pairwise(kept.pruned))
+    assert evenly_kept(SHAPES["half-gpt2-l"].spec(), 1.0).heads == ()
 
 
 def test_a_part_of_a_plan_has_each_kind_of_layer_in_its_share() -> None:
