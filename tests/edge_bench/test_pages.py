@@ -14,6 +14,7 @@ from bench.edge import edgeformer_figures, foreseen, lending_picture, straggler,
 from bench.edge.cells import Cell
 from bench.edge.records import Records, expected_s
 from bench.edge.run import PAGES, fill
+from bench.edge.shapes import longer
 from bench.page import names
 
 MODULES: dict[str, ModuleType] = {"voltage": voltage, "galaxy": galaxy, "edgeformer": edgeformer}
@@ -215,7 +216,7 @@ def test_phases_count_what_was_read_behind_their_first_half() -> None:
 
 def test_where_lending_pays_is_foreseen_for_halves_too() -> None:
     """On links that carry nothing half of a layer makes it slower, on those that cost nothing faster."""
-    shape = edgeformer_figures.longer("half-gpt2-l", 512)
+    shape = longer("half-gpt2-l", 512)
     slow, fast = foreseen.halves(shape, 1e-6), foreseen.halves(shape, 1e3)
     assert max(slow.values()) < 1 < min(fast.values()) and fast["lend-projections"] == pytest.approx(2, rel=0.1)
 

@@ -65,14 +65,14 @@ def _pair(shape: Shape, bytes_per_flop: float) -> Task:
 
 
 def by_weight(name: str) -> str:
-    """Heads that 20 : 13 : 7 keep of a layer, by λ, within a limit halfway between no head and all that fit."""
+    """Heads that 20 : 13 : 7 keep of a layer, by λ, in the time in which the first alone computes three quarters."""
     shape = SHAPES[name]
     profile = nominal_profile(shape.model(1), SPEEDS, OURS * NOMINAL_FLOPS_S * 13)
     names = tuple(device.name for device in profile.devices)
     times = head_times(Task(shape.model(1), profile, names, names[0], Work(shape.rows, 0, shape.rows)), 0)
     count = shape.model(1).kv_heads
     importance = [(head * 7 % count) / count for head in range(count)]
-    limit_s = times.floor_s + times.heads[0][count // 4]
+    limit_s = times.floor_s + times.heads[0][count * 3 // 4]
     rows = []
     for weight in WEIGHTS:
         found = allocated(times, importance, limit_s, weight)

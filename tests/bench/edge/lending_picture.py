@@ -59,4 +59,5 @@ def _heads(panel: Axes, records: Records, cell: Cell) -> None:
     title = f"{METHODS[cell.method][0]}: heads of each layer,\n20 : 13 : 7 (red, blue, yellow)"
     panel.set_title(title, loc="left", fontsize=8)
     if not layers:
+        panel.set_axis_off()
         panel.text(0.5, 0.5, "not measured yet", ha="center", transform=panel.transAxes, fontsize=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,7 @@ class Case:
             for name, cores in self.cores.items():
                 bed.host(name).set_cores(cores)
 
-        return [
-            (number * PHASE_S, lambda mbit=mbit: change(mbit))  # type: ignore[misc]
-            for number, mbit in enumerate(self.mbits[1:], 1)
-        ]
+        return [(number * PHASE_S, partial(change, mbit)) for number, mbit in enumerate(self.mbits[1:], 1)]
 
 
 CASES = {

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -20,9 +21,7 @@ import torch
 @torch.inference_mode()
 def seconds(config: dict[str, Any], rows: int, runs: int) -> list[float]:
     """Of each run, the first left out; blocks in between, until it is told to begin."""
-    import accelerate
-    import transformers
-
+    accelerate, transformers = import_module("accelerate"), import_module("transformers")
     made = transformers.AutoConfig.for_model(**config)
     model = transformers.AutoModel.from_config(made).eval()
     # On one device it hooks into every module, as where there are several.
