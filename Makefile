@@ -29,7 +29,7 @@ DEV_READY := $(VENV)/.dev-ready
 
 BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy
 
-# These choose their threads themselves, as `trilby` does.
+# One thread each; what is left out here chooses its threads itself, as `trilby` does.
 test test-slow test-random bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
 
 # Each process that a test starts would compile all that it imports.
