@@ -41,9 +41,10 @@ def _read(path: Path) -> Calibration | None:
         means, order = held["means"], [(int(layer), int(head)) for layer, head in held["order"].tolist()]
     except (OSError, SafetensorError, KeyError, ValueError, TypeError):
         return None
+    if means.dim() != 3 or means.dtype != torch.float32 or not means.isfinite().all():
+        return None
     units = [(layer, head) for layer in range(means.shape[0]) for head in range(means.shape[1])]
-    good = means.dim() == 3 and means.dtype == torch.float32 and bool(means.isfinite().all()) and sorted(order) == units
-    return Calibration(means, tuple(order)) if good else None
+    return Calibration(means, tuple(order)) if sorted(order) == units else None
 
 
 def _write(path: Path, found: Calibration) -> None:
