@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from device_agent.agent import Agent
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.reading import ServedReader
+from device_agent.chain.group_pruning import GroupPruner
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.config import DeviceConfig
 from device_agent.warm_up import warm_up, warm_up_reader
@@ -85,6 +86,8 @@ class Device:
         if self.remote is not None:
             middle.append(asyncio.create_task(self.remote.run()))
             serving.append(asyncio.create_task(self._report(self.remote)))
+        if isinstance(self.model, ServedChain) and isinstance(self.model.pruner, GroupPruner):
+            serving.append(asyncio.create_task(self.model.pruner.run()))
 
         async def drain() -> None:
             try:

@@ -18,7 +18,9 @@ from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import PortalGroup, build_group
 from device_agent.build_reader import Kind, build_reader, check_translates, kind_of, memory_of
 from device_agent.chain.chain import Chain
+from device_agent.chain.group_pruning import GroupPruner, group_order
 from device_agent.chain.local import LocalSubmodel
+from device_agent.chain.local_pruning import LocalPruner
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.prefill import WHOLE_PROMPT
 from device_agent.chain.pruning import Pruner
@@ -158,9 +160,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         loaded_bytes += more_bytes
     pruner: Pruner | None = None
     if config.t_max:
-        between = rest.stack if isinstance(rest, LocalSubmodel) else None
-        pruner = Pruner(checkpoint, parts, between, config.t_max, max(2, positions), config.prune_by)
-        load_apart(pruner.prepare)
+        pruner = _pruner(config, checkpoint, parts, rest, group, compute, max(2, positions))
     tokenizer = Tokenizer.load(path, spec.eos_token_ids)
     model = ServedChain(
         chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources),
@@ -178,6 +178,27 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     reported = group.report if group is not None else (lambda: None)
     agent = Agent(config.gateway, served, model, lambda: None if remote is None else remote.connected, reported)
     return Device(config, agent, model, remote, loaded_bytes, loader)
+
+
+def _pruner(
+    config: DeviceConfig,
+    checkpoint: Checkpoint,
+    parts: DeviceParts,
+    rest: Submodel | None,
+    group: PortalGroup | None,
+    compute: Compute,
+    longest: int,
+) -> Pruner:
+    """What leaves heads out, of layers that are here or in a group."""
+    if group is not None:
+        how = getattr(torch, config.dtype), config.prune_by, bytes_of("--memory", config.memory)
+        found = load_apart(lambda: group_order(checkpoint, parts, *how))
+        times, news = group.head_times, group.host.news
+        return GroupPruner(checkpoint, parts, group.submodel, compute, found, config.t_max, longest, times, news)
+    between = rest.stack if isinstance(rest, LocalSubmodel) else None
+    pruner = LocalPruner(checkpoint, parts, between, config.t_max, longest, config.prune_by)
+    load_apart(pruner.prepare)
+    return pruner
 
 
 def _sources(

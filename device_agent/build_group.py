@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -15,9 +15,11 @@ from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupEnded, GroupHost
 from device_agent.mdns import announced, check_mdns
 from device_agent.planning.even import plan_evenly
-from device_agent.planning.plan import GroupPlan
+from device_agent.planning.head_allocation import HeadTimes
+from device_agent.planning.head_times import planned_times
+from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.shape import ModelShape
-from device_agent.planning.task import Work
+from device_agent.planning.task import Task, Work
 from service.addresses import host_and_port, host_port
 from service.sizes import bytes_of
 from split_model.checkpoint import Checkpoint
@@ -35,10 +37,12 @@ log = structlog.get_logger()
 
 @dataclass
 class PortalGroup:
-    """The group that this device is the portal of; see ``Elsewhere``. ``announces``: on the local network, by mDNS."""
+    """The group that this device is the portal of; see ``Elsewhere``. ``announces``: on the local network, by mDNS.
+    ``task``: what was measured of a plan's members; None where nothing was."""
 
     host: GroupHost
     announces: bool = False
+    task: Callable[[GroupPlan], Task | None] = lambda plan: None
     _was_formed: bool = field(default=False, init=False)
 
     @property
@@ -65,6 +69,18 @@ class PortalGroup:
             if announcing is not None:
                 announcing.cancel()
                 await asyncio.gather(announcing, return_exceptions=True)
+
+    def head_times(self) -> list[HeadTimes] | None:
+        """Of each layer of the model what its heads take, in the life that there is: see ``levels_in_group``; None
+        where there is none."""
+        plan, spec, first = self.host.plan, self.host.checkpoint.spec, self.host.first_layer
+        if plan is None:
+            return None
+        task, groups = self.task(plan), spec.num_kv_heads
+        here = None if task is None else replace(task, members=(task.portal,))
+        front = [planned_times(here, Whole(0), groups, 1)] * first
+        made = {layer: planned_times(task, layer, groups, len(plan.members)) for layer in set(plan.layers)}
+        return [*front, *(made[layer] for layer in plan.layers)]
 
     async def _announce(self) -> None:
         port = await asyncio.shield(self.host.listens)
@@ -101,14 +117,14 @@ class PortalGroup:
         return GroupReport(state.name, state.mode, state.epoch, state.formed, address, members, state.why[:MAX_TEXT])
 
 
-def usual_work(positions: int, *, reads: bool) -> Work:
+def usual_work(positions: int, *, reads: bool, prunes: bool = False) -> Work:
     """What a group is planned for: a prompt and an answer, or whole texts, where the model ``reads``, as far as there
-    are positions."""
+    are positions; ``prunes``: heads may be left out."""
     if reads:
         rows = min(PROMPT, positions)
         return Work(rows, wanted=rows)
     new = min(ANSWER, positions // 2)
-    return Work(max(1, min(PROMPT, positions - new)), new, room=positions)
+    return Work(max(1, min(PROMPT, positions - new)), new, room=positions, prunes=prunes)
 
 
 def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: Slice, beside: int = 0) -> PortalGroup:
@@ -129,7 +145,7 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
     if held.last_layer < spec.num_layers:
         raise ValueError("a group computes all layers behind those of --split: leave --tail out")
     positions = min(config.max_model_len or spec.max_positions, spec.max_positions)
-    work = usual_work(positions, reads=spec.attention == "bidirectional")
+    work = usual_work(positions, reads=spec.attention == "bidirectional", prunes=config.t_max > 0)
     planner = ModePlanner(
         config.mode, spec, config.dtype, name, work, first_layer=held.first_layer, fewer=config.fewest_devices
     )
@@ -165,4 +181,5 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             trial=planner.trial if measured else lambda: None,
         ),
         config.announce,
+        planner.task if measured else lambda plan: None,
     )

@@ -49,6 +49,7 @@ class Mode:
         cloud: settings of its cloud servers that differ from the usual ones; who gives them himself has it his way.
         has_cloud: whether there is a cloud server at all.
         group: whether a group of devices computes what the device itself does not.
+        prunes: whether attention heads may be left out of prompts that take too long, as ``--t-max`` says.
     """
 
     about: str
@@ -56,11 +57,12 @@ class Mode:
     cloud: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     has_cloud: bool = True
     group: bool = False
+    prunes: bool = False
 
 
-def _group(about: str) -> Mode:
+def _group(about: str, *, prunes: bool = False) -> Mode:
     """A mode of groups. Prompts come to them whole, since it is their rows that many share."""
-    return Mode(about, {"whole_prompts": True, "download": "last"}, has_cloud=False, group=True)
+    return Mode(about, {"whole_prompts": True, "download": "last"}, has_cloud=False, group=True, prunes=prunes)
 
 
 MODES: Final[Mapping[str, Mode]] = {
@@ -95,13 +97,16 @@ MODES: Final[Mapping[str, Mode]] = {
         "all layers on the device, drafting with --draft, or where --memory is too little for all",
         {"whole_prompts": False, "download": "last"},
         has_cloud=False,
+        prunes=True,
     ),
     "voltage": _group("a group of devices shares the rows of each layer"),
-    "galaxy": _group("a group shares heads, columns and rows"),
-    "tensor": _group("a group shares heads and columns"),
+    "galaxy": _group("a group shares heads, columns and rows", prunes=True),
+    "tensor": _group("a group shares heads and columns", prunes=True),
     "sequence": _group("a group shares rows, and exchanges keys and values"),
-    "pipeline": _group("a group has some layers each"),
-    "edgeformer": _group("as pipeline, and devices lend one another heads and columns where that is faster"),
+    "pipeline": _group("a group has some layers each", prunes=True),
+    "edgeformer": _group(
+        "as pipeline, and devices lend one another heads and columns where that is faster", prunes=True
+    ),
     "lime": _group("as pipeline, and what has no room in all memory together is read from disks meanwhile"),
 }
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
@@ -202,8 +203,9 @@ class PruningSettings:
 
     t_max: float = setting(
         0.0,
-        "seconds in which a prompt is to be read (--mode local): where that takes longer, attention heads are left "
-        'out, which changes answers; requests that say "exact": true have all. 0: none is ever left out',
+        "seconds in which a prompt is to be read (--mode local, or edgeformer, galaxy, tensor, pipeline): where that "
+        "takes longer, attention heads are left out, which changes answers; requests that say "
+        '"exact": true have all. 0: none is ever left out',
         minimum=0,
     )
     prune_by: Literal["effect", "liscore", "liscore-literal", "magnitude", "random"] = tuning(
@@ -233,8 +235,7 @@ class DeviceSide(
         if not mode.group and self.devices != DEVICES:
             names = ", ".join(name for name, each in MODES.items() if each.group)
             raise ValueError(f"--devices is for groups (--mode {names}), and --mode {self.mode} has none")
-        if self.t_max and (self.mode != "local" or self.memory):
-            raise ValueError("--t-max is for layers that all stay in this device's memory: --mode local, no --memory")
+        self._check_pruning()
         if self.fewest_devices and (not mode.group or self.shares == "even"):
             raise ValueError("--fewest-devices is for groups whose shares are measured: leave it or --shares out")
         self._fix(f"--mode {self.mode}", mode.device)
@@ -243,6 +244,16 @@ class DeviceSide(
         if self.mode == "u-small" and len(self.draft) != 1:
             raise ValueError("--mode u-small needs one --draft: the folder or Hugging Face id of a small model")
         settle(self, DeviceSide, {"split": 0} if mode.group else {})
+
+    def _check_pruning(self) -> None:
+        """Raises ValueError where heads cannot be left out, or not so."""
+        if not 0 <= self.t_max < math.inf:
+            raise ValueError(f"--t-max {self.t_max} is no number of seconds; 0: no head is ever left out")
+        if self.t_max and (not MODES[self.mode].prunes or (self.memory and not MODES[self.mode].group)):
+            names = ", ".join(name for name, each in MODES.items() if each.prunes and each.group)
+            raise ValueError(f"--t-max is for layers that stay in memory: --mode {names}, or local without --memory")
+        if self.t_max and MODES[self.mode].group and self.prune_by.startswith("liscore"):
+            raise ValueError(f"--prune-by {self.prune_by} scores prompts by all layers, and these are not all here")
 
     def _fix(self, who: str, fixed: Mapping[str, Any]) -> None:
         """Give settings the values that ``who`` says, where they have them not already. Raises ValueError."""

@@ -7,7 +7,7 @@ import asyncio
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.prompt import Prompt
 from device_agent.chain.pruning import PrunedLayers, Pruner
-from device_agent.planning.pruning import LimitTooShort
+from device_agent.planning.limit import LimitTooShort
 from device_agent.sharing.compute import Compute
 from split_model.pruning.stack import NoRoomForSets
 from wire.errors import Code, SessionFailed

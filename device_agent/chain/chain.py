@@ -11,6 +11,7 @@ from device_agent.chain.local import LocalSession, LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.pruning import PrunedLayers
 from device_agent.chain.source import Source, Sources
+from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.sharing.compute import Compute, quiet
 from device_agent.sharing.prompt_turns import PromptTurns
 from drafting.drafter import Drafter, DraftSession
@@ -72,7 +73,7 @@ class Chain:
     ) -> ChainSession:
         """Begin a session with room for ``positions`` positions, of which ``prompt`` come at once and ``expected`` will
         probably be reached; ``drafter`` follows its text, which is about ``source`` where the model has ``sources``.
-        ``pruned``: its layers, all of this device, where heads are left out.
+        ``pruned``: its layers, of this device or of its group, where heads are left out.
 
         Raises what the middle submodel's ``open`` does."""
         here = source if isinstance(source, ReadSource) else None
@@ -82,6 +83,9 @@ class Chain:
         elif pruned is not None and pruned.middle is not None:
             assert isinstance(self.middle, LocalSubmodel)
             middle = self.middle.open_with(positions, None, pruned.middle)
+        elif pruned is not None and pruned.rest:
+            assert isinstance(self.middle, GroupSubmodel)
+            middle = self.middle.open(positions, prompt, expected, pruned.rest, pruned.placing)
         elif self.middle is not None:
             middle = self.middle.open(positions, prompt, expected)
         fronts, backs = (None, None) if pruned is None else (pruned.front, pruned.back)

@@ -28,12 +28,17 @@ def measured_costs(whole: Layers, bare: Layers, longest: int, clock: Clock) -> P
     """
     rows: list[int] = []
     taken: list[tuple[float, float]] = []
-    for count in sorted({1, *(min(each, longest) for each in ROWS)}):
+    for count in lengths(longest):
         if len(rows) > 1 and sum(taken[-1]) > ENOUGH_S:
             break
         rows.append(count)
         taken.append((_seconds(whole, count, clock), _seconds(bare, count, clock)))
     return PassCosts(tuple(rows), tuple(each[0] for each in taken), tuple(each[1] for each in taken))
+
+
+def lengths(longest: int) -> list[int]:
+    """Of the prompts that are measured, ascending, two or more."""
+    return sorted({1, *(min(each, longest) for each in ROWS)})
 
 
 @torch.inference_mode()

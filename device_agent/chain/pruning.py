@@ -6,40 +6,13 @@ the prompt has no keys and values for later rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from time import perf_counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-import structlog
-import torch
-
-from device_agent.chain.model_ends import DeviceParts
-from device_agent.chain.pass_costs import Clock, measured_costs
-from device_agent.planning.pruning import PassCosts, PruningPlan
-from split_model.checkpoint import Checkpoint
-from split_model.hub import identity
-from split_model.pruning.calibration import TOKENS, Calibration, calibrate, most_stages, written
-from split_model.pruning.kept import HeadSets, KeptHeads, count_pruned
-from split_model.pruning.kept_calibration import kept_calibration
-from split_model.pruning.orders import MEASURES, PruneBy, by_chance, by_magnitude, by_scores, raw_scores
-from split_model.pruning.retrieval import ImportanceStore, TenantStores
-from split_model.pruning.stack import PrunedStacks
-from split_model.pruning.watched import Layers
+from device_agent.group.asking.submodel import Placing
+from split_model.pruning.kept import HeadSets, count_pruned
 from split_model.stack import Stack
-
-CALIBRATED_WITHIN_S = 90.0
-"""Effects are measured in fewer stages where more would take longer, and not at all where one would."""
-
-WRITTEN_WITHIN_S = 30.0
-"""Texts to calibrate with end there, however short."""
-
-LOOKED_AT = 64
-"""Rows at a prompt's beginning that are run with all heads to score them, where scores are the prompt's own."""
-
-Measure = Callable[[Layers, Layers, int, Clock], PassCosts]
-"""What ``measured_costs`` is."""
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -48,13 +21,18 @@ class PrunedLayers:
 
     Attributes:
         sets: of all layers of the model.
-        stacks: in the place of the input submodel's, the middle's where that is here, and the output submodel's.
+        front, middle, back: in the place of the input submodel's, the middle's where that is here, and the output
+            submodel's.
+        rest: of the layers that a group computes, where one does; () else.
+        placing: who of the group computes these; None: who has them.
     """
 
     sets: HeadSets
     front: Stack
     middle: Stack | None
     back: Stack
+    rest: HeadSets = ()
+    placing: Placing | None = None
 
     @property
     def count(self) -> int:
@@ -62,108 +40,14 @@ class PrunedLayers:
         return count_pruned(self.sets)
 
 
-class Pruner:
-    """Chooses heads for prompts, and has the layers without the others. Of use once ``prepare`` has run; for the
-    compute thread, but for ``needs``.
-
-    Attributes:
-        limit_s: seconds in which a prompt is to be read, ``--t-max``.
-    """
-
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        parts: DeviceParts,
-        middle: Stack | None,
-        limit_s: float,
-        longest: int,
-        by: PruneBy = "effect",
-        clock: Clock = perf_counter,
-    ) -> None:
-        """middle: the layers between those of ``parts``, where there are some. They hold all of the model together.
-        longest: positions of one request, 2 or more."""
-        self.limit_s, self._longest = limit_s, longest
-        self._checkpoint, self._by, self._clock = checkpoint, by, clock
-        self._all = (parts.front, middle, parts.back)
-        held = tuple(stack for stack in self._all if stack is not None and stack.blocks)
-        self._layers = Layers(parts.embedding, held, parts.head)
-        self._stores = TenantStores()
-        self._costs: PassCosts | None = None
-        self._plan: PruningPlan | None = None
-        self._stacks: list[PrunedStacks] = []
-
-    def prepare(self, measure: Measure = measured_costs) -> None:
-        """Calibrate, or read what was kept, and measure what prompts take."""
-        spec, checkpoint, began = self._checkpoint.spec, self._checkpoint, self._clock()
-        dtype = str(self._layers.stacks[0].dtype)
-        found = kept_calibration(identity(checkpoint), dtype, self._calibrated)
-        begin = 0
-        for stack in self._layers.stacks:
-            means = found.means[begin : begin + len(stack.blocks)]
-            # As much as attention has of a layer, about: the copies of one set of most heads, or of several of fewer.
-            kept, in_use = stack.loaded_bytes // 3, stack.loaded_bytes
-            self._stacks.append(PrunedStacks(stack, checkpoint, kept, means, in_use))
-            begin += len(stack.blocks)
-        none = (KeptHeads((), spec.num_heads, spec.heads_per_group),) * spec.num_layers
-        bare = Layers(self._layers.embedding, self._with(none), self._layers.head)
-        self._costs = measure(self._layers, bare, self._longest, self._clock)
-        order = found.order
-        if self._by == "random":
-            order = by_chance(spec.num_layers, spec.num_heads)
-        elif self._by == "magnitude":
-            order = by_magnitude(checkpoint)
-        self._plan = self._planned(order)
-        log.info("calibrated", seconds=round(self._clock() - began, 1), by=self._by, lossy=True)
+class Pruner(Protocol):
+    """Chooses heads for prompts, and has the layers without the others. For the compute thread, but for ``needs``."""
 
     def needs(self, rows: int) -> bool:
         """Whether so many rows of a prompt take longer than the limit with all heads."""
-        return self._costs is not None and self._costs.seconds(rows, 1.0) > self.limit_s
 
     def prune(self, ids: Sequence[int], tenant: str) -> PrunedLayers:
         """The layers for a prompt that ``needs`` it. Raises LimitTooShort, NoRoomForSets."""
-        plan, limit_s = self._plan, self.limit_s
-        assert plan is not None and self._costs is not None
-        if self._by in MEASURES:
-            looked = ids[:LOOKED_AT]
-            plan = self._planned(self._scored(looked, tenant))
-            limit_s -= self._costs.seconds(len(looked), 1.0)
-        sets = plan.within(len(ids), limit_s)
-        stacks = iter(self._with(sets))
-        front, middle, back = (stack if stack is None or not stack.blocks else next(stacks) for stack in self._all)
-        assert front is not None and back is not None
-        return PrunedLayers(sets, front, middle, back)
 
     def tidy(self) -> None:
-        """Cluster anew what a tenant's heads looked like, when there is time."""
-        self._stores.recluster()
-
-    def _with(self, sets: HeadSets) -> tuple[Stack, ...]:
-        begin, found = 0, []
-        for stack, pruned in zip(self._layers.stacks, self._stacks, strict=True):
-            found.append(pruned.with_heads(sets[begin : begin + len(stack.blocks)]))
-            begin += len(stack.blocks)
-        return tuple(found)
-
-    def _planned(self, order: Sequence[tuple[int, int]]) -> PruningPlan:
-        spec = self._checkpoint.spec
-        assert self._costs is not None
-        return PruningPlan(order, spec.num_layers, spec.num_heads, spec.heads_per_group, self._costs)
-
-    def _scored(self, ids: Sequence[int], tenant: str) -> tuple[tuple[int, int], ...]:
-        return by_scores(raw_scores(self._layers, ids, self._stores.of(tenant), MEASURES[self._by]))
-
-    def _calibrated(self) -> Calibration:
-        spec = self._checkpoint.spec
-        first = spec.bos_token_id if spec.bos_token_id is not None else next(iter(spec.eos_token_ids), 0)
-        log.info("finding out which heads matter; this is done once for a model", up_to_s=CALIBRATED_WITHIN_S)
-        layers, began = self._layers, self._clock()
-        tokens = min(TOKENS, spec.max_positions)
-        ids = written(layers, first, tokens=tokens, enough=lambda: self._clock() - began > WRITTEN_WITHIN_S)
-        began = self._clock()
-        found = calibrate(layers, ids, stages=0)
-        stages = most_stages(layers.count * spec.num_heads, self._clock() - began, CALIBRATED_WITHIN_S)
-        if stages:
-            return calibrate(layers, ids, stages)
-        log.warning("heads are scored, not measured: the model is too large to leave each out once", lossy=True)
-        scores = [raw_scores(layers, text.tolist(), ImportanceStore(tau=-1.0), "variance") for text in ids]
-        return replace(found, order=by_scores(torch.tensor(scores).mean(0).tolist()))
+        """What can be done when there is time."""

@@ -23,6 +23,7 @@ from device_agent.group.lives.living import AGAIN_S, Living
 from device_agent.group.lives.state import Doing, GroupState, MemberState, working
 from device_agent.group.lives.watch import Expects, Reads, Watch
 from device_agent.group.rows.sending import PORTAL
+from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import DeviceProfile, Profile
 from device_agent.planning.transfers import transfer_words
 from device_agent.planning.trials import Trial
@@ -173,6 +174,12 @@ class GroupHost:
             tuple(self._state_of(name, name == self.name or name in here) for name in names),
             self._why or "; ".join(filter(None, [self.remark(), self._tried(), self._transfers()])),
         )
+
+    @property
+    def plan(self) -> GroupPlan | None:
+        """Of the life that there is; None where there is none."""
+        planned = self._planned if self.formed.is_set() else None
+        return None if planned is None else planned.plan.plan(self.checkpoint.spec)
 
     def _state_of(self, name: str, here: bool) -> MemberState:
         planned, spec = self._planned, self.checkpoint.spec

@@ -63,14 +63,15 @@ def _judged(task: Task, name: str, plan: GroupPlan) -> _Found:
 
 
 def _other_forms(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:
-    """All other exact forms of the group, and each device alone."""
+    """All other exact forms of the group, and each device alone; none by rows where heads may be left out."""
     for member in task.members:
         yield f"{member} alone", partial(plan_local, task, member)
     yield "pipeline", partial(plan_blocks, task)
     yield "tensor", lambda: plan_tensor(task, by_speed(task))
-    yield "sequence", lambda: plan_sequence(task, by_speed(task))
     yield "galaxy", partial(plan_jointly, task)
-    yield "voltage", partial(plan_voltage, task)
+    if not task.work.prunes:
+        yield "sequence", lambda: plan_sequence(task, by_speed(task))
+        yield "voltage", partial(plan_voltage, task)
 
 
 def plan_blocks(task: Task) -> GroupPlan:

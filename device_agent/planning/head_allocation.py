@@ -10,23 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from device_agent.planning.limit import LimitTooShort
+
 LAMBDA = 0.8
 """Weight of a head's importance against the speed at which it is computed."""
-
-
-class BelowFloor(ValueError):
-    """No pruning reaches the limit: the rest of the layers takes longer.
-
-    Attributes:
-        floor_s: what they take with no head at all.
-    """
-
-    def __init__(self, limit_s: float, floor_s: float) -> None:
-        super().__init__(
-            f"without any attention head it takes {floor_s:.3g} s, and the limit is {limit_s:.3g} s: raise the limit, "
-            "shorten the prompt, or use more or faster devices"
-        )
-        self.floor_s = floor_s
 
 
 @dataclass(frozen=True)
@@ -87,12 +74,26 @@ def score(times: HeadTimes, importance: Sequence[float], allocation: HeadAllocat
 def allocated(times: HeadTimes, importance: Sequence[float], limit_s: float, weight: float = LAMBDA) -> HeadAllocation:
     """As many heads as the limit allows, the most important; of all ways to place so many the one of most score.
 
-    Raises BelowFloor where the layer takes longer without any head.
+    Raises LimitTooShort where the layer takes longer without any head.
     """
     if times.floor_s > limit_s:
-        raise BelowFloor(limit_s, times.floor_s)
+        raise LimitTooShort(limit_s, times.floor_s)
     counts = _best_counts(times, len(importance), limit_s)
     return _placed(importance, counts)
+
+
+def soonest(times: HeadTimes, importance: Sequence[float], kept: int) -> HeadAllocation:
+    """`kept` heads at least, as soon as they can be done; and what there is time for meanwhile beside them.
+
+    Where members compute side by side a head less on one of them saves nothing while another is as late: who is not
+    last keeps what it has time for. Raises ValueError where there is no room for so many.
+    """
+    limits = sorted({times.rest_s + seconds for of in times.heads for seconds in of} | {times.floor_s})
+    for limit_s in limits:
+        room = sum(sum(times.rest_s + seconds <= limit_s for seconds in of) - 1 for of in times.heads)
+        if limit_s >= times.floor_s and room >= kept:
+            return allocated(times, importance, limit_s)
+    raise ValueError(f"there is no room for {kept} heads")
 
 
 def _best_counts(times: HeadTimes, heads: int, limit_s: float) -> list[int]:
@@ -144,34 +145,3 @@ def algorithm_1(
                 taken[at].append(head)
                 break
     return HeadAllocation(tuple(tuple(sorted(heads)) for heads in taken))
-
-
-def pruned(times: HeadTimes, importance: Sequence[float], allocation: HeadAllocation, limit_s: float) -> HeadAllocation:
-    """What is left of heads that stay where they are: on the member that ends last the least important goes, until the
-    layer is within the limit. Raises BelowFloor where that member has none left."""
-    members = [sorted(heads, key=lambda head: (importance[head], -head)) for heads in allocation.members]
-    while times.seconds([len(heads) for heads in members]) > limit_s:
-        ends = [of[len(heads)] for of, heads in zip(times.heads, members, strict=True)]
-        last = members[ends.index(max(ends))]
-        if not last:
-            raise BelowFloor(limit_s, times.floor_s)
-        last.pop(0)
-    return HeadAllocation(tuple(tuple(sorted(heads)) for heads in members))
-
-
-def layer_limit(limit_s: float, spent_s: float, floors_s: Sequence[float], ends_s: float = 0.0) -> float:
-    """What the next layer may take of a limit for a whole inference: its own floor, and an even part of what would be
-    left with no head in any layer that is to come.
-
-    Args:
-        limit_s: T_max; the paper has it for a block in Eq. 23 and for an inference in Fig. 16.
-        spent_s: since the inference began.
-        floors_s: of the next layer and those behind it, see `HeadTimes.floor_s`.
-        ends_s: what comes behind the last layer.
-
-    Raises BelowFloor, with the whole inference's floor, where nothing would be left.
-    """
-    floor_s = spent_s + sum(floors_s) + ends_s
-    if floor_s > limit_s:
-        raise BelowFloor(limit_s, floor_s)
-    return floors_s[0] + (limit_s - floor_s) / len(floors_s)

@@ -1,6 +1,7 @@
 """A search over shares and schemes together, where Algorithm 1 takes one after the other. Pure.
 
-It also has a third scheme, Voltage's, which sends half of what Scheme-2 does and needs all weights of its layers.
+It also has a third scheme, Voltage's, which sends half of what Scheme-2 does and needs all weights of its layers; not
+where heads may be left out, which it cannot do.
 """
 
 from __future__ import annotations
@@ -102,9 +103,10 @@ class _Search:
         """So many layers by Scheme-2, and the last ones by Voltage's, which computes only the rows wanted of them."""
         rows = tuple(float(part) for part in shares.rows)
         one = Hybrid(shares.groups, shares.columns, rows, overlap=shares.overlap)
-        by_rows = replace(self._third, step=Sharded(shares.groups, shares.columns))
+        two = replace(one, mlp_by_rows=True)
+        three = two if self._task.work.prunes else replace(self._third, step=Sharded(shares.groups, shares.columns))
         first = (layers or self._task.shape.layers) - second - third
-        made = (replace(one, mlp_by_rows=True),) * second + (one,) * first + (by_rows,) * third
+        made = (two,) * second + (one,) * first + (three,) * third
         return GroupPlan(MODE, self._task.members, self._task.portal, made)
 
     def around(self, shares: Shares) -> Iterator[GroupPlan]:

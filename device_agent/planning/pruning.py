@@ -11,30 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from device_agent.planning.limit import LimitTooShort
 from split_model.pruning.kept import HeadSets, KeptHeads
 
 LEVELS = 12
 """Heads are pruned in so many steps of equal size: few sets of heads, whose weights are kept, serve all prompts."""
 
 
-class LimitTooShort(ValueError):
-    """No pruning can reach the limit: MLPs and projections' rest take longer.
-
-    Attributes:
-        floor_s: what it takes with no head at all.
-    """
-
-    def __init__(self, rows: int, limit_s: float, floor_s: float) -> None:
-        super().__init__(
-            f"a prompt of {rows} tokens takes {floor_s:.3g} s with all attention heads left out, and the limit is "
-            f'{limit_s:.3g} s: shorten the prompt, raise --t-max, or ask with "exact": true, for which there is none'
-        )
-        self.floor_s = floor_s
+Places = tuple[tuple[int, ...], ...]
+"""Of each layer, how many KV groups each member computes; () of a layer: as planned."""
 
 
 @dataclass(frozen=True)
 class PassCosts:
-    """Seconds of one pass of a prompt through all layers of this device, measured.
+    """Seconds of one pass of a prompt through all layers, of this device or of its group, measured.
 
     Attributes:
         rows: the prompts' lengths, ascending, two or more.
@@ -72,25 +62,52 @@ def pruned_sets(order: Sequence[tuple[int, int]], count: int, layers: int, total
     return tuple(KeptHeads(tuple(head for head in range(total) if head not in each), total, group) for each in gone)
 
 
+@dataclass(frozen=True)
+class Level:
+    """Some of a model's heads.
+
+    Attributes:
+        sets: of all layers.
+        share: of the time that all heads take: what these take, between 0 and 1.
+        places: of each layer of a group, of how many of its KV groups that are left each member computes; () where
+            those who have them do.
+    """
+
+    sets: HeadSets
+    share: float
+    places: Places = ()
+
+
+def levels_of(order: Sequence[tuple[int, int]], layers: int, total: int, group: int) -> list[Level]:
+    """One device's, the first with all heads and the last with none, in an order in which they are left out.
+
+    order: all heads of all layers, those to go first at the front. Raises ValueError where it has not each once.
+    """
+    check_order(order, layers, total)
+    sets = [pruned_sets(order, len(order) * level // LEVELS, layers, total, group) for level in range(LEVELS + 1)]
+    return [Level(each, work_share(each)) for each in dict.fromkeys(sets)]
+
+
+def check_order(order: Sequence[tuple[int, int]], layers: int, total: int) -> None:
+    """Raises ValueError unless it has each head once."""
+    if sorted(order) != [(layer, head) for layer in range(layers) for head in range(total)]:
+        raise ValueError(f"the order must have each of {layers} x {total} heads once")
+
+
 class PruningPlan:
-    """The sets for any prompt, by an order in which heads are left out."""
+    """The heads for any prompt: the first level that is fast enough."""
 
-    def __init__(self, order: Sequence[tuple[int, int]], layers: int, total: int, group: int, costs: PassCosts) -> None:
-        """order: all heads of all layers, those to go first at the front."""
-        if sorted(order) != [(layer, head) for layer in range(layers) for head in range(total)]:
-            raise ValueError(f"the order must have each of {layers} x {total} heads once")
-        self._costs = costs
-        counts = sorted({len(order) * level // LEVELS for level in range(LEVELS + 1)})
-        sets = [pruned_sets(order, count, layers, total, group) for count in counts]
-        self._levels = [(each, work_share(each)) for each in sets]
-        assert all(before[1] >= after[1] for before, after in pairwise(self._levels))
+    def __init__(self, levels: Sequence[Level], costs: PassCosts) -> None:
+        """levels: from most heads to none."""
+        assert all(before.share >= after.share for before, after in pairwise(levels))
+        self._levels, self._costs = levels, costs
 
-    def within(self, rows: int, limit_s: float) -> HeadSets:
+    def within(self, rows: int, limit_s: float) -> Level:
         """The most heads with which a prompt of `rows` tokens is read within `limit_s` seconds.
 
         Raises LimitTooShort, with the floor, where none is few enough.
         """
-        for sets, share in self._levels:
-            if self._costs.seconds(rows, share) <= limit_s:
-                return sets
-        raise LimitTooShort(rows, limit_s, self._costs.seconds(rows, 0.0))
+        for level in self._levels:
+            if self._costs.seconds(rows, level.share) <= limit_s:
+                return level
+        raise LimitTooShort(limit_s, self._costs.seconds(rows, 0.0), f"a prompt of {rows} tokens")

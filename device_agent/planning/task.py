@@ -26,6 +26,7 @@ class Work:
         sessions: how many generate at once. Each has such a prompt; what a step takes is for a token of each.
         room: positions of a session for whose keys and values there has to be memory, where they are more than these
             rows and tokens: who is to hold fewer refuses its part.
+        prunes: whether sessions may leave heads out, which they cannot where rows are shared as by Voltage.
     """
 
     rows: int
@@ -33,6 +34,7 @@ class Work:
     wanted: int = 1
     sessions: int = 1
     room: int = 0
+    prunes: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.wanted <= self.rows or self.new < 0:

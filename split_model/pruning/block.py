@@ -8,10 +8,10 @@ import torch
 
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
-from split_model.matrix import Matrix, empty_for_products, lies_turned
+from split_model.matrix import Matrix, empty_for_products, lies_turned, load_bias
 from split_model.projection import Projection
 from split_model.pruning.kept import KeptHeads, runs
-from split_model.pruning.parts import output_parts, projection_parts
+from split_model.pruning.parts import output_parts, projection_bias_parts, projection_parts
 from split_model.weight_parts import WeightPart
 
 
@@ -35,10 +35,13 @@ class PrunedBlock(Block):
         kept: KeptHeads,
         first: int = 0,
         means: torch.Tensor | None = None,
+        instead: KeptHeads | None = None,
     ) -> None:
         """layer: its number in the model. kept: of the block's own heads, of which `first` is the first in the model.
         means: of each of the block's heads what its context is on average, float32 [heads, head_dim]; what the output
         matrix makes of those of pruned heads is added to each row. None: nothing is.
+        instead: heads of the model that are computed in the place of those that are kept, whoever has these: they are
+        read from the checkpoint.
 
         Raises CannotPrune where the block has other heads, is read from the disk at each use, attends to another text
         too, or its queries are a matrix of their own; BadCheckpoint.
@@ -49,13 +52,14 @@ class PrunedBlock(Block):
         if block.is_streamed("attention") or block.cross is not None or len(whole) != 1:
             raise CannotPrune("heads are left out of layers that stay in memory and attend to their own text alone")
         vars(self).update(vars(block))
-        self.kept = kept
-        self.heads, self.kv_heads = len(kept.groups) * kept.widest, len(kept.groups)
-        cut = _Cut(block, checkpoint, layer, kept, first)
+        own = _Cut(block, checkpoint, layer, kept, first)
+        found, cut = (kept, own) if instead is None else (instead, _Cut(block, checkpoint, layer, instead, None))
+        self.kept = found
+        self.heads, self.kv_heads = len(found.groups) * found.widest, len(found.groups)
         with torch.inference_mode():
-            self.qkv = _SomeHeads(block.qkv, Matrix(cut.projection(), cut.projection_bias(), float32=cut.packs), kept)
-            self._output = Matrix(cut.output(kept.heads), cut.output_bias(means), float32=cut.packs)
-        self._places = None if kept.is_even else torch.tensor(kept.places, device=self._output.device)
+            self.qkv = _SomeHeads(block.qkv, Matrix(cut.projection(), cut.projection_bias(), float32=cut.packs), found)
+            self._output = Matrix(cut.output(found.heads), own.output_bias(means), float32=cut.packs)
+        self._places = None if found.is_even else torch.tensor(found.places, device=self._output.device)
 
     def attention_output(self, context: torch.Tensor) -> torch.Tensor:
         """See `Block`; context [rows, heads * head_dim], queries that came again included."""
@@ -86,15 +90,17 @@ class _SomeHeads(Projection):
 class _Cut:
     """The weights of some heads of a layer, from memory where they can be read there."""
 
-    def __init__(self, block: Block, checkpoint: Checkpoint, layer: int, kept: KeptHeads, first: int) -> None:
-        self._checkpoint, self._layer, self._kept, self._first = checkpoint, layer, kept, first
+    def __init__(self, block: Block, checkpoint: Checkpoint, layer: int, kept: KeptHeads, first: int | None) -> None:
+        """first: the number in the model of the block's first head; None: heads are the model's, not the block's."""
+        self._checkpoint, self._layer, self._kept, self._first = checkpoint, layer, kept, first or 0
+        self._in_block = first is not None
         self._size, self._hidden = block.head_dim, checkpoint.spec.hidden_size
         [self._whole], self._whole_output = block.qkv.matrices, block.output_matrix
         self.packs = not self._whole.is_plain
 
     def projection(self) -> torch.Tensor:
         """[kept heads + 2 * kept KV heads, each head_dim, hidden]."""
-        if self._whole.is_plain:
+        if self._whole.is_plain and self._in_block:
             weight, rows = self._whole.weight, self._rows()
             turned = lies_turned(weight.dtype, weight.device)
             return weight.t().index_select(1, rows).t() if turned else weight.index_select(0, rows)
@@ -103,13 +109,16 @@ class _Cut:
         return self._read(parts, (height, self._hidden), 0)
 
     def projection_bias(self) -> torch.Tensor | None:
+        if not self._in_block:
+            biases = projection_bias_parts(self._checkpoint.spec, self._layer, self._kept)
+            return load_bias(self._checkpoint, biases, self._whole.dtype, self._whole.device)
         bias = self._whole.bias
         return None if bias is None else bias.index_select(0, self._rows())
 
     def output(self, heads: Sequence[int]) -> torch.Tensor:
         """[hidden, heads * head_dim]."""
         size, whole = self._size, self._whole_output
-        if whole.is_plain:
+        if whole.is_plain and self._in_block:
             held = runs(heads)
             if len(held) == 1:
                 return whole.weight.narrow(1, held[0].start * size, len(held[0]) * size)

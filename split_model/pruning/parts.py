@@ -22,6 +22,13 @@ def projection_parts(spec: ModelSpec, layer: int, kept: KeptHeads, first: int = 
     return [_cut(part, held, head_dim, part.turned) for part, numbers in wanted for held in runs(numbers)]
 
 
+def projection_bias_parts(spec: ModelSpec, layer: int, kept: KeptHeads) -> list[WeightPart]:
+    """Their biases, in the same order; none of models that have none. Heads are the model's."""
+    whole = layer_parts(spec, layer)
+    wanted = ((whole.query_bias, kept.heads), (whole.key_bias, kept.groups), (whole.value_bias, kept.groups))
+    return [_cut(part, held, spec.head_dim, False) for part, each in wanted if part is not None for held in runs(each)]
+
+
 def output_parts(spec: ModelSpec, layer: int, heads: Sequence[int], first: int = 0) -> list[WeightPart]:
     """What makes rows of the contexts of some heads alone, to be stacked by columns. first: as above."""
     whole = layer_parts(spec, layer).output

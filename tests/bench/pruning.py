@@ -24,7 +24,7 @@ from checkpoints import DEMO
 from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
-from device_agent.chain.pruning import LOOKED_AT
+from device_agent.chain.local_pruning import LOOKED_AT
 from device_agent.planning.pruning import pruned_sets, work_share
 from models.demo.recipe.evaluate import more_rows
 from models.demo.recipe.judge import right

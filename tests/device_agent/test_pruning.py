@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from checkpoints import DEMO
 from clouds import local_middle
-from oracle import prompt_for
+from pruned_prompts import (
+    LIMIT_S,
+    LONG,
+    ROWS_10_MS,
+    SHORT,
+    TOKENS,
+    finished,
+    request,
+    some_calibration,
+    without_heads,
+)
+from safetensors.torch import save_file
 from served_chains import DRAFTLESS, expected, served
 
-from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.answer import ServedChain
 from device_agent.answering.pruned import AGAIN_S
 from device_agent.build import build
 from device_agent.chain.local import LocalSubmodel
+from device_agent.chain.local_pruning import LocalPruner
 from device_agent.chain.pass_costs import measured_costs
-from device_agent.chain.pruning import Pruner
 from device_agent.config import DeviceConfig
-from device_agent.planning.pruning import LimitTooShort, PassCosts, PruningPlan
+from device_agent.planning.limit import LimitTooShort
+from device_agent.planning.pruning import PassCosts, PruningPlan, levels_of
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.drafters import Drafters
 from drafting.lookup import LookupDrafter
@@ -32,39 +44,16 @@ from split_model.hub import identity
 from split_model.pruning.calibration import Calibration
 from split_model.pruning.kept import KeptHeads, count_pruned
 from split_model.pruning.kept_calibration import kept_calibration
-from split_model.pruning.orders import by_chance
-from split_model.pruning.stack import PrunedStacks
 from split_model.pruning.watched import Layers
-from split_model.reference import Reference, written
-from split_model.stack import Span
+from split_model.reference import Reference
 from wire.errors import Code, SessionFailed
-from wire.messages import AnyMessage
-from wire.request_messages import Delta, Done, Finished, Generate, Sampling
-
-LONG, SHORT = prompt_for(DEMO, 100), prompt_for(DEMO, 30)
-TOKENS = 8
-LIMIT_S = 0.8
-"""For which a prompt of 100 tokens has to lose some heads, and one of 30 none, where a row takes 10 ms."""
-
-ROWS_10_MS = PassCosts((1, 101), (0.01, 1.01), (0.006, 0.606))
-
-
-def request(ids: tuple[int, ...] = LONG, **changed: Any) -> Generate:
-    """A greedy answer to these."""
-    sampling = Sampling(temperature=0.0)
-    asked = Generate(1, "id", "demo", "", list(ids), 1, TOKENS, ignore_eos=True, logprobs=0, sampling=sampling)
-    return msgspec.structs.replace(asked, **changed)
 
 
 @pytest.fixture
 def calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calibration:
     """One that is kept already."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    checkpoint = Checkpoint.open(DEMO)
-    spec = checkpoint.spec
-    means = torch.randn(spec.num_layers, spec.num_heads, spec.head_dim, generator=torch.Generator().manual_seed(1))
-    made = Calibration(means * 0.1, by_chance(spec.num_layers, spec.num_heads, seed=4))
-    return kept_calibration(identity(checkpoint), "torch.float32", lambda: made)
+    return some_calibration()
 
 
 @asynccontextmanager
@@ -75,38 +64,17 @@ async def pruning(limit_s: float = LIMIT_S, split: int | None = None, **more: An
     drafters = Drafters({"lookup": LookupDrafter(), "none": None}, 0) if split is not None else DRAFTLESS
     async with served(middle, drafters, split=split, compute=compute) as model:
         between = middle.stack if isinstance(middle, LocalSubmodel) else None
-        pruner = Pruner(Checkpoint.open(DEMO), model.chain.parts, between, limit_s, 1024, **more)
+        pruner = LocalPruner(Checkpoint.open(DEMO), model.chain.parts, between, limit_s, 1024, **more)
         await compute.lane().submit(lambda: pruner.prepare(lambda *about: ROWS_10_MS))
         yield dataclasses.replace(model, pruner=pruner)
 
 
-async def finished(model: ServedChain, asked: Generate) -> tuple[list[bytes], int, list[int | None]]:
-    """The bytes of each choice, tokens of the prompt that were cached, and the heads that each says were left out."""
-    said: list[AnyMessage] = []
-    await answer(model, asked, said.append)
-    tokens = [b""] * asked.n
-    for each in said:
-        if isinstance(each, Delta):
-            tokens[each.index] += b"".join(token.chosen.raw for token in each.logprobs or [])
-    [done] = [each for each in said if isinstance(each, Done)]
-    return tokens, done.cached_tokens, [each.heads_pruned for each in said if isinstance(each, Finished)]
-
-
 def by_hand(model: ServedChain, found: Calibration, ids: tuple[int, ...]) -> tuple[bytes, int]:
     """What a model says whose heads are those that the limit leaves, and how many are missing."""
-    reference = Reference.load(DEMO)
-    spec = reference.spec
-    plan = PruningPlan(found.order, spec.num_layers, spec.num_heads, spec.heads_per_group, ROWS_10_MS)
-    sets = plan.within(len(ids), LIMIT_S)
-    stack = PrunedStacks(reference.stack, Checkpoint.open(DEMO), 1 << 30, found.means).with_heads(sets)
-    cache = stack.new_cache(len(ids) + TOKENS)
-
-    def run(rows: Any) -> torch.Tensor:
-        hidden = stack.forward(reference.embedding.forward(rows), [Span(cache, len(rows))])
-        return reference.head.forward(hidden[-1:])[0]
-
-    tokens = written(run, ids, TOKENS, None, ())
-    return b"".join(model.tokenizer.piece(token)[1] for token in tokens), count_pruned(sets)
+    spec = model.chain.parts.spec
+    levels = levels_of(found.order, spec.num_layers, spec.num_heads, spec.heads_per_group)
+    sets = PruningPlan(levels, ROWS_10_MS).within(len(ids), LIMIT_S).sets
+    return without_heads(model, sets, found.means, ids), count_pruned(sets)
 
 
 @pytest.mark.parametrize("split", [None, 2], ids=["plainly", "drafted"])
@@ -149,7 +117,7 @@ async def test_where_memory_is_full_of_other_sets_the_client_may_come_again(
     """By the error of who is overloaded, before anything is accepted; asked for exactly, the prompt is answered, and
     once the others are through, pruned."""
     async with pruning() as model:
-        assert model.pruner is not None
+        assert isinstance(model.pruner, LocalPruner)
         [stacks] = model.pruner._stacks
         monkeypatch.setattr(stacks, "_most_in_use", 1)
         spec = model.chain.parts.spec
@@ -182,18 +150,31 @@ async def test_a_device_is_built_with_its_limit(calibration: Calibration, split:
     device = build(config)
     try:
         pruner = device.writer.pruner
-        assert pruner is not None and pruner.limit_s == 1e-9 and pruner.needs(2)
+        assert isinstance(pruner, LocalPruner) and pruner.limit_s == 1e-9 and pruner.needs(2)
         with pytest.raises(LimitTooShort):
             pruner.prune([1] * 20, "")
     finally:
         device.stop()
 
 
-@pytest.mark.parametrize("more", [{"mode": "hat"}, {"mode": "voltage", "group_key": "k" * 16}, {"memory": "1GB"}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"mode": "hat"},
+        {"mode": "voltage", "group_key": "k" * 16},
+        {"memory": "1GB"},
+        {"mode": "tensor", "group_key": "k" * 16, "prune_by": "liscore"},
+        {"t_max": math.nan},
+        {"t_max": math.inf},
+        {"t_max": -1.0},
+    ],
+)
 def test_what_cannot_be_pruned_is_refused_before_anything_is_loaded(more: dict[str, Any]) -> None:
-    """Layers elsewhere, and layers that do not stay in memory."""
-    with pytest.raises(ValueError, match="--t-max"):
-        DeviceConfig(model="any", t_max=1.0, **({"mode": "local"} | more))
+    """Layers in a cloud, rows that are shared, layers that do not stay in memory, scores of layers that are elsewhere;
+    and what is no time."""
+    settings: dict[str, Any] = {"mode": "local", "t_max": 1.0} | more
+    with pytest.raises(ValueError, match=r"--t-max|--prune-by"):
+        DeviceConfig(model="any", **settings)
 
 
 async def test_without_a_limit_nothing_is_said_of_heads() -> None:
@@ -227,3 +208,7 @@ def test_a_calibration_is_kept_and_a_broken_file_is_made_anew(calibration: Calib
     kept.write_bytes(b"nonsense")
     with pytest.raises(AssertionError, match="it is there"):
         kept_calibration(digest, "torch.float32", never)
+    for name, shape in (("means", (3,)), ("means", ()), ("order", (4,)), ("order", (2, 2, 2))):
+        broken = {name: torch.zeros(shape)}
+        save_file({"means": calibration.means, "order": torch.tensor(again.order)} | broken, kept)
+        assert kept_calibration(digest, "torch.float32", lambda: calibration) is calibration

@@ -19,7 +19,8 @@ Deliver = Callable[[torch.Tensor], object]
 
 @dataclass(frozen=True, eq=False)
 class GroupAsk:
-    """A head for all members; of a step also its rows ``[rows, hidden]``, and who gets the outputs, on a thread."""
+    """A head for all members; of a step also its rows ``[rows, hidden]``, and who gets the outputs, on a thread. Of
+    means of heads ``hidden`` has these, as ``MeansHead`` says."""
 
     head: GroupHead
     hidden: torch.Tensor | None = None

@@ -24,6 +24,7 @@ from device_agent.group.messages.heads import (
     EndHead,
     IdleHead,
     MannerHead,
+    MeansHead,
     ReadHead,
     RowsHead,
     SourceHead,
@@ -32,6 +33,7 @@ from device_agent.group.messages.heads import (
 )
 from device_agent.group.rows.layout import Everywhere, entry_of, layout_of, overlap, senders
 from device_agent.group.rows.sending import PORTAL, Tag, nearest, send_entry
+from device_agent.group.steps.narrowed import give_means
 from device_agent.group.steps.pipeline import UNCUT, Pipeline
 from device_agent.group.steps.worker import Worker
 from device_agent.planning.plan import ByRows, Layer, as_run
@@ -162,7 +164,9 @@ class GroupLife:
             if isinstance(asked.head, MannerHead):
                 manner = asked.head.manner
                 self._layers = self._reading = tuple(manner.of(each) for each in some(self._planned, asked.head.layers))
-            if asked.hidden is not None:
+            if isinstance(asked.head, MeansHead) and asked.hidden is not None:
+                give_means(self._links, asked.hidden, others)
+            elif asked.hidden is not None:
                 about = isinstance(asked.head, SourceHead)
                 first = Everywhere() if about else layout_of(self._runs(asked)[0], len(asked.hidden))
                 little = asked.hidden.nbytes <= ONE_SHOT_BYTES

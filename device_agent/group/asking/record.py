@@ -12,6 +12,7 @@ import torch
 
 from device_agent.group.messages.heads import MAX_ROWS, KeepHead, OpenHead, RowsHead, SourceHead, TruncateHead
 from device_agent.group.messages.keeping import keep_heads
+from device_agent.planning.pruning import Places
 from split_model.history import History
 from split_model.pruning.kept import HeadSets
 
@@ -44,6 +45,7 @@ class Record:
         losses: how many lives have ended while it had something pending, since it was last answered.
         source: rows ``[rows, hidden]`` of the text that it is about, as an encoder gave them; None in most models.
         sets: of each of the group's layers the heads that it computes; () for all.
+        places: who does, in the life that there is; () for those who have them.
     """
 
     session: int
@@ -53,6 +55,7 @@ class Record:
     losses: int = 0
     source: torch.Tensor | None = None
     sets: HeadSets = ()
+    places: Places = ()
     _pending: deque[Union[Unanswered, int]] = field(default_factory=deque)
 
     @property
@@ -95,7 +98,7 @@ class Record:
     def again(self) -> Iterator[tuple[SessionHead, torch.Tensor | None, Unanswered | None]]:
         """What a life that knows nothing of this session has to be asked: heads, rows that follow, whom they answer."""
         yield OpenHead(self.session, self.positions), None, None
-        for head in keep_heads(self.session, self.sets) if self.sets else ():
+        for head in keep_heads(self.session, self.sets, self.places) if self.sets else ():
             yield head, None, None
         if self.source is not None:
             yield SourceHead(self.session, len(self.source)), self.source, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -16,7 +17,8 @@ from device_agent.group.asking.reads import Reads
 from device_agent.group.asking.record import MAX_LOSSES, Record, SessionHead, Unanswered
 from device_agent.group.asking.session import GroupSession
 from device_agent.group.holding.sights import GroupRows
-from device_agent.group.messages.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, RowsHead
+from device_agent.group.messages.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, MeansHead, RowsHead
+from device_agent.planning.pruning import Places
 from device_agent.planning.thresholds import counted
 from device_agent.sharing.compute import quiet, tell
 from split_model.positions import PlacedRows
@@ -27,6 +29,15 @@ from wire.errors import Code, SessionFailed
 NO_NARROW: Final = "this group shares layers in a way that leaves no heads out: try again without a limit of time"
 
 
+@dataclass(frozen=True)
+class Placing:
+    """Which member computes how many of the KV groups that a session keeps, for as long as a life of the group: other
+    members share them in another way."""
+
+    life: GroupLife
+    places: Places
+
+
 class GroupSubmodel:
     """Layers on several devices. Everything belongs on one event loop.
 
@@ -35,6 +46,12 @@ class GroupSubmodel:
     Args:
         hidden_size, dtype: of rows.
         entry: what is done to rows before the first layer, where the group has that and there is such a thing.
+
+    Attributes:
+        life: the one that there is.
+        means: of each of the group's layers and heads what the context is on average, float32 ``[layers, heads,
+            head_dim]``, which stands for heads that a session leaves out; None: nothing does. It is told to each life
+            as it begins.
     """
 
     max_rows = MAX_ROWS
@@ -50,7 +67,8 @@ class GroupSubmodel:
         self.max_positions = min(max_positions, MAX_POSITIONS)
         self.hidden_size, self.dtype = hidden_size, dtype
         self._entry = entry
-        self._life: GroupLife | None = None
+        self.life: GroupLife | None = None
+        self.means: torch.Tensor | None = None
         self._numbers = count(1)
         self._open: dict[int, GroupSession] = {}
         self._reads = Reads(self.ask)
@@ -61,22 +79,30 @@ class GroupSubmodel:
     @property
     def connected(self) -> bool:
         """Whether sessions go on now."""
-        return self._life is not None
+        return self.life is not None
 
     @property
     def ended(self) -> bool:
         """Whether sessions are refused, since no other life will follow, or nobody knows when."""
         return self._over is not None
 
-    def open(self, positions: int, prompt: int = 0, expected: int = 0, sets: HeadSets = ()) -> GroupSession:
+    def open(
+        self,
+        positions: int,
+        prompt: int = 0,
+        expected: int = 0,
+        sets: HeadSets = (),
+        placing: Placing | None = None,
+    ) -> GroupSession:
         """Begin a session with room for ``positions`` positions, which computes ``sets``, one for each layer of the
-        group, for as long as it lives; () all heads. Raises ``SessionFailed`` where the group has ended for good, has
-        no room for the prompt, or cannot leave heads out."""
+        group, for as long as it lives; () all heads. None: whoever has them computes them. Raises ``SessionFailed``
+        where the group has ended for good, has no room for the prompt, or cannot leave heads out."""
         if self._over is None:
             self.make_room(counted(prompt, positions))
-        if sets and self._life is not None and not self._life.narrows:
+        if sets and self.life is not None and not self.life.narrows:
             raise SessionFailed(Code.INVALID_REQUEST, NO_NARROW)
-        return self._opened(positions, None, sets)
+        here = placing is not None and placing.life is self.life
+        return self._opened(positions, None, sets, placing.places if placing is not None and here else ())
 
     def open_about(self, positions: int, read: torch.Tensor) -> GroupSession:
         """See ``AttendingSubmodel.open_about``. Raises as ``open``."""
@@ -85,12 +111,15 @@ class GroupSubmodel:
             raise ValueError(f"a text's rows are {read.dtype} {list(read.shape)}; 1 to {MAX_ROWS} of this group can be")
         return self._opened(positions, read.detach().contiguous())
 
-    def _opened(self, positions: int, source: torch.Tensor | None, sets: HeadSets = ()) -> GroupSession:
+    def _opened(
+        self, positions: int, source: torch.Tensor | None, sets: HeadSets = (), places: Places = ()
+    ) -> GroupSession:
         if self._over is not None:
             raise SessionFailed(Code.STAGE_LOST, self._over)
         if not 0 <= positions <= self.max_positions:
             raise SessionFailed(Code.TOKEN_LIMIT, f"this group allows {self.max_positions} positions, not {positions}")
-        session = GroupSession(self, Record(next(self._numbers), positions, source=source, sets=sets))
+        record = Record(next(self._numbers), positions, source=source, sets=sets, places=places)
+        session = GroupSession(self, record)
         self._replay(session)
         return session
 
@@ -111,8 +140,10 @@ class GroupSubmodel:
 
     def begin(self, life: GroupLife) -> None:
         """A life has begun: all open sessions are replayed there, from the rows that are kept here."""
-        self._life, self._over = life, None
+        self.life, self._over = life, None
         self._most, self._easy = life.most_tokens, life.easy_tokens
+        if self.means is not None and life.narrows:
+            self.ask(GroupAsk(MeansHead(), self.means))
         self._reads.again()
         for session in reversed(list(self._open.values())):
             try:
@@ -121,6 +152,7 @@ class GroupSubmodel:
                 if not session.away:
                     session.fail(failure)
         for session in list(self._open.values()):
+            session.record.places = ()
             if session.record.sets and not life.narrows:
                 session.fail(SessionFailed(Code.INVALID_REQUEST, NO_NARROW))
             elif not session.away:
@@ -146,11 +178,11 @@ class GroupSubmodel:
 
     def pause(self) -> None:
         """The life is over because a better one follows: nobody's rows are the reason."""
-        self._life = None
+        self.life = None
 
     def lost(self, why: str) -> None:
         """The life is over. Sessions wait for the next, but for those that may be the reason."""
-        self._life = None
+        self.life = None
         self._reads.lost(why)
         for session in list(self._open.values()):
             if session.record.waiting:
@@ -161,7 +193,7 @@ class GroupSubmodel:
     def end(self, why: str) -> None:
         """No life will follow, or nobody knows when: all sessions end, and the reason is said to whoever waits or opens
         another before one has begun."""
-        self._life, self._over = None, why
+        self.life, self._over = None, why
         self._reads.end(why)
         for session in list(self._open.values()):
             session.fail(SessionFailed(Code.STAGE_LOST, why))
@@ -171,9 +203,8 @@ class GroupSubmodel:
         room for it."""
         of = source.record
         self.make_room(counted(position, of.positions))
-        record = Record(
-            next(self._numbers), of.positions, position, of.history.fork(position), source=of.source, sets=of.sets
-        )
+        record = Record(next(self._numbers), of.positions, position, of.history.fork(position), source=of.source)
+        record.sets, record.places = of.sets, of.places
         session = GroupSession(self, record)
         if source.away:
             self._replay(session)
@@ -183,15 +214,15 @@ class GroupSubmodel:
 
     def ask(self, asked: GroupAsk) -> None:
         """Ask the life that there is; where there is none, the next learns it from the records."""
-        if self._life is not None:
-            self._life.put(asked)
+        if self.life is not None:
+            self.life.put(asked)
 
     def forward(self, session: GroupSession, forward: Unanswered) -> None:
         """Ask for new rows of a session."""
         if session.away:
             session.away = False
             self._replay(session)
-        elif self._life is not None:
+        elif self.life is not None:
             head = RowsHead(session.record.session, forward.position, len(forward.hidden), forward.want)
             self._send(session, head, forward.hidden, forward)
 

@@ -96,6 +96,7 @@ class Part:
             raise Refused(
                 Code.TOO_LITTLE_MEMORY, f"{needed / 1e6:.1f} MB are needed for its part, and it has {free / 1e6:.1f}"
             )
+        self._spare_bytes = free - needed
 
     @property
     def dtype(self) -> torch.dtype:
@@ -119,7 +120,8 @@ class Part:
         relieving = self._relieving(collectives, fabric)
         spec, more = self._checkpoint.spec, (*streams, relieving)
         narrows = can_narrow(self.group_plan, spec)
-        narrowing = Narrowing(self._checkpoint, self._plan.first_layer, held) if narrows else None
+        about = self._plan.first_layer, held, place, self._spare_bytes
+        narrowing = Narrowing(self._checkpoint, *about) if narrows else None
         worker = PacedWorker(spec, held, self.dtype, collectives, ranks, place, pipeline, *more, narrowing)
         worker.begin(pace or Pace())
         return worker

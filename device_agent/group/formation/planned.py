@@ -157,6 +157,12 @@ class ModePlanner:
             self._expected[key] = busy[: len(self._plan.members)]
         return self._expected[key]
 
+    def task(self, plan: GroupPlan) -> Task | None:
+        """What was asked last, of the members of a plan alone; None where these were not measured, or nothing was."""
+        if self._task is None or not set(plan.members) <= {device.name for device in self._task.profile.devices}:
+            return None
+        return replace(self._task, members=plan.members)
+
     def trial(self) -> Trial | None:
         """What is to be tried of the last plan; None: nothing."""
         return None if self._task is None or self._plan is None else trial_of(self._task, self._plan)

@@ -6,10 +6,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+
 from device_agent.group.holding.held import HeldLayer, SessionCaches
+from device_agent.group.holding.pieces import members_at_home
 from device_agent.group.messages.heads import BadGroupHead, KeepHead
 from device_agent.group.messages.keeping import kept_by
-from device_agent.planning.plan import ByRows, GroupPlan
+from device_agent.planning.plan import ByRows, GroupPlan, Lent, Whole
+from device_agent.planning.shares import spans
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
 from split_model.pruning.block import PrunedBlock
@@ -33,42 +37,84 @@ class Narrowing:
     Args:
         first: of the model, the group's first layer.
         layers: the group's, as the member has them.
+        place: the member's.
+        spare_bytes: what it has beside its part of the plan.
     """
 
-    def __init__(self, checkpoint: Checkpoint, first: int, layers: Sequence[HeldLayer]) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, first: int, layers: Sequence[HeldLayer], place: int, spare_bytes: int
+    ) -> None:
         self.spec = checkpoint.spec
-        self._checkpoint, self._first, self._layers = checkpoint, first, layers
-        self._most_bytes = COPIES * sum(each.loaded_bytes for each in layers)
-        self._made: OrderedDict[tuple[int, KeptHeads], HeldLayer] = OrderedDict()
+        self._checkpoint, self._first, self._layers, self._place = checkpoint, first, layers, place
+        self._most_bytes = min(COPIES * sum(each.loaded_bytes for each in layers), spare_bytes)
+        self._made: OrderedDict[tuple[int, KeptHeads, tuple[int, ...]], HeldLayer] = OrderedDict()
+        self._means: torch.Tensor | None = None
 
-    def narrowed(self, number: int, kept: KeptHeads) -> HeldLayer:
+    def take_means(self, means: torch.Tensor) -> None:
+        """What is added for heads that are left out, float32 ``[layers, heads, head_dim]``."""
+        self._means = means
+        self._made.clear()
+
+    def narrowed(self, number: int, kept: KeptHeads, counts: tuple[int, ...] = ()) -> HeldLayer:
+        """A layer of the group with the heads that are kept of it, which the members compute by so many KV groups each;
+        (): those compute them who have them. Raises ``BadGroupHead``, ``CannotPrune``, ``BadCheckpoint``."""
         if kept.is_all:
             return self._layers[number]
         # Forms are those of the plan: however its layers are run, weights are held alike.
-        key = number, kept
+        key = number, kept, counts
         if key not in self._made:
-            self._made[key] = self._made_of(number, kept)
+            self._made[key] = self._made_of(*key)
         self._made.move_to_end(key)
         found = self._made[key]
         while len(self._made) > 1 and sum(map(_own_bytes, self._made.values())) > self._most_bytes:
             self._made.popitem(last=False)
         return found
 
-    def _made_of(self, number: int, kept: KeptHeads) -> HeldLayer:
+    def _made_of(self, number: int, kept: KeptHeads, counts: tuple[int, ...]) -> HeldLayer:
         held = self._layers[number]
-        pieces = iter([piece for piece in held.pieces if piece.weights])
-        blocks = tuple(self._without(self._first + number, block, next(pieces).groups, kept) for block in held.blocks)
+        _check(held, counts)
+        weights = [piece for piece in held.pieces if piece.weights]
+        # Of lent attention the home has a piece for each who computes some of it.
+        layer, members = held.layer, [self._place] * len(weights)
+        if isinstance(layer, Lent) and not layer.projections and layer.home == self._place:
+            members = members_at_home(layer)
+        blocks = tuple(
+            self._without(number, block, piece.groups, kept, _at(kept, counts, member))
+            for block, piece, member in zip(held.blocks, weights, members, strict=True)
+        )
         heads = held.heads
         if heads is not None:
-            inside = _inside(kept, held.pieces[0].groups)
+            inside = _at(kept, counts, self._place) or _inside(kept, held.pieces[0].groups)
             heads = replace(heads, heads=len(inside.groups) * inside.widest, kv_heads=len(inside.groups))
         return replace(held, blocks=blocks, heads=heads)
 
-    def _without(self, layer: int, block: Block, groups: range, kept: KeptHeads) -> Block:
-        inside = _inside(kept, groups)
-        if not groups or inside.is_all:
+    def _without(self, number: int, block: Block, groups: range, kept: KeptHeads, instead: KeptHeads | None) -> Block:
+        """instead: the heads of the model that are computed with this piece; None: its own that are kept."""
+        inside, first = _inside(kept, groups), groups.start * kept.group
+        if instead is not None and instead.heads == tuple(head + first for head in inside.heads):
+            instead = None
+        if not groups or (inside.is_all and instead is None):
             return block
-        return PrunedBlock(block, self._checkpoint, layer, inside, groups.start * kept.group)
+        layer, means = self._first + number, self._means
+        if means is not None:
+            means = means[number, first : first + inside.total]
+        return PrunedBlock(block, self._checkpoint, layer, inside, first, means, instead)
+
+
+def _check(held: HeldLayer, counts: tuple[int, ...]) -> None:
+    """Raises ``BadGroupHead`` where a member is to compute more than is planned for it."""
+    layer = held.layer
+    planned = () if isinstance(layer, (Whole, ByRows)) else layer.groups
+    if counts and (len(counts) != len(planned) or any(map(int.__gt__, counts, planned))):
+        raise BadGroupHead(f"{held.label}: {list(counts)} groups are not what members have room for")
+
+
+def _at(kept: KeptHeads, counts: tuple[int, ...], member: int) -> KeptHeads | None:
+    """The heads of the model that a member computes, by its number of KV groups; None where none is said."""
+    if not counts:
+        return None
+    mine = {kept.groups[at] for at in spans(counts)[member]}
+    return replace(kept, heads=tuple(head for head in kept.heads if head // kept.group in mine))
 
 
 def narrow(narrowing: Narrowing | None, session: SessionCaches, head: KeepHead, layers: Sequence[HeldLayer]) -> None:
@@ -76,8 +122,8 @@ def narrow(narrowing: Narrowing | None, session: SessionCaches, head: KeepHead, 
     they are run. Raises ``BadGroupHead``, ``CannotPrune``, ``BadCheckpoint``."""
     if narrowing is None or session.position:
         raise BadGroupHead(f"session {head.session} cannot leave heads out")
-    for number, kept in kept_by(head, narrowing.spec, len(layers)):
-        session.keep(number, replace(narrowing.narrowed(number, kept), layer=layers[number].layer))
+    for number, kept, counts in kept_by(head, narrowing.spec, len(layers)):
+        session.keep(number, replace(narrowing.narrowed(number, kept, counts), layer=layers[number].layer))
 
 
 def _inside(kept: KeptHeads, groups: range) -> KeptHeads:

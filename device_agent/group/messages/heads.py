@@ -128,12 +128,20 @@ class KeepHead(_GroupHead, frozen=True, tag=12):
 
     Attributes:
         layer: the first of them, of those that go on with sessions.
-        bits: of each layer so many bytes as it takes for a bit a head, the first head's the lowest bit of the first.
+        bits: of each layer so many bytes as it takes for a bit a head, the first head's the lowest bit of the first;
+            and a byte for each of ``members``: how many of the KV groups that are left it computes, in their order. All
+            0, or no members: those compute heads who have them.
     """
 
     session: _Session
     layer: Annotated[int, msgspec.Meta(ge=0, lt=2**24)]
     bits: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_KEPT_BYTES)]
+    members: Annotated[int, msgspec.Meta(ge=0, lt=MAX_KEPT_BYTES)] = 0
+
+
+class MeansHead(_GroupHead, frozen=True, tag=13):
+    """What heads give on average follows, of all layers and heads, ``[layers, heads, head_dim]`` in float32: of heads
+    that a session leaves out it is added to each row from now on."""
 
 
 class TruncateHead(_GroupHead, frozen=True, tag=3):
@@ -181,6 +189,7 @@ GroupHead = Union[
     OpenHead,
     SourceHead,
     KeepHead,
+    MeansHead,
     RowsHead,
     BatchHead,
     ReadHead,

@@ -28,6 +28,7 @@ class Tag(IntEnum):
     ANSWER = 7
     LEND = 8
     BACK = 9
+    MEANS = 10
 
 
 def nearest(ranks: tuple[int, ...]) -> int:

@@ -28,6 +28,7 @@ from device_agent.group.messages.heads import (
     IdleHead,
     KeepHead,
     MannerHead,
+    MeansHead,
     OpenHead,
     ReadHead,
     RowsHead,
@@ -41,6 +42,7 @@ from device_agent.group.rows.layout import Everywhere
 from device_agent.group.rows.microbatches import cut
 from device_agent.group.rows.sending import PORTAL, Tag, move, take_entry
 from device_agent.group.rows.step_rows import GroupStretch, StepRows
+from device_agent.group.steps.narrowed import take_means
 from device_agent.group.steps.passing import entry_for, run_layers
 from device_agent.group.steps.pipeline import UNCUT, Pipeline
 from device_agent.planning.shares import spans
@@ -140,6 +142,8 @@ class Worker:
             self._attend_to(head, given)
         elif isinstance(head, KeepHead):
             narrow(self._narrowing, self._session(head.session), head, self._layers)
+        elif isinstance(head, MeansHead):
+            take_means(self._narrowing, self._collectives, self._layers, PORTAL, given)
         elif isinstance(head, CloseHead):
             if self._sessions.pop(head.session, None) is not None and self._relieving is not None:
                 self._relieving.close(head.session)

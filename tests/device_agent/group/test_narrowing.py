@@ -8,15 +8,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from groups import LENDING, NAMES, PORTAL, group_here, plan_of
+from groups import LENDING, NAMES, PORTAL, group_here, plan_of, submodel_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from submodel_conformance import rows
 from tiny_models import built
 
 from device_agent.group.asking.session import GroupSession
+from device_agent.group.asking.submodel import Placing
+from device_agent.group.formation.joining import Part
+from device_agent.group.holding.narrowing import Narrowing
 from device_agent.group.messages.heads import BadGroupHead, KeepHead, read, written
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.group.messages.keeping import keep_heads, kept_by
+from device_agent.planning.plan import ByRows, GroupPlan, Whole
+from device_agent.planning.pruning import Places
 from split_model.checkpoint import Checkpoint
 from split_model.pruning.kept import HeadSets, KeptHeads
 from split_model.pruning.stack import PrunedStacks
@@ -32,9 +39,24 @@ SAMPLE = ("edgeformer", "pipeline")
 
 
 def sets_of(spec: ModelSpec, layers: int) -> HeadSets:
-    """All heads of one layer in three, none of the next, all but the first of the third."""
-    kept = (range(spec.num_heads), (), range(1, spec.num_heads))
+    """All heads of one layer in three, none of the next; of the third all but the first, and the last KV group's."""
+    kept = (range(spec.num_heads), (), range(1, spec.num_heads - spec.heads_per_group))
     return tuple(KeptHeads(tuple(kept[at % 3]), spec.num_heads, spec.heads_per_group) for at in range(layers))
+
+
+def from_behind(plan: GroupPlan, sets: HeadSets) -> Places:
+    """What is left is computed by the last members, as far as they have room for it."""
+    found: list[tuple[int, ...]] = []
+    for layer, kept in zip(plan.layers, sets, strict=True):
+        if isinstance(layer, (Whole, ByRows)) or kept.is_all:
+            found.append(())
+            continue
+        counts, left = [0] * len(layer.groups), len(kept.groups)
+        for at in reversed(range(len(counts))):
+            counts[at] = min(layer.groups[at], left)
+            left -= counts[at]
+        found.append(tuple(counts))
+    return tuple(found)
 
 
 class Twin:
@@ -68,22 +90,31 @@ class Twin:
 )
 @pytest.mark.parametrize("name", ["llama-biases", pytest.param("gpt2", marks=pytest.mark.slow)])
 async def test_two_with_fewer_heads_and_one_with_all(form: str, name: str, tiny_folder: Path) -> None:
-    """Prompts, steps, steps back and forks of all three at once; and another life of the group goes on with them."""
+    """Prompts, steps, steps back and forks of all three at once; and another life of the group goes on with them. What
+    heads give on average stands for those that are left out, whoever computes the others."""
     checkpoint = Checkpoint.open(built(name, tiny_folder))
     spec = checkpoint.spec
     stack = Stack.load(checkpoint, Slice(0, spec.num_layers), torch.float32)
     sets = sets_of(spec, spec.num_layers)
-    narrow = PrunedStacks(stack, checkpoint, 10**9).with_heads(sets)
+    group = submodel_for(checkpoint)
+    group.means = torch.randn(spec.num_layers, spec.num_heads, spec.head_dim)
+    narrow = PrunedStacks(stack, checkpoint, 10**9, group.means).with_heads(sets)
     path, shares = built(name, tiny_folder), (2.0, 1.0, 1.0)
-    with group_here(path, plan_of(spec, form, ("one", PORTAL, "three"), shares)) as group:
-        of = [
-            (group.open(POSITIONS, sets=each), stack) for each, stack in ((sets, narrow), (sets, narrow), ((), stack))
+    plan = plan_of(spec, form, ("one", PORTAL, "three"), shares)
+    with group_here(path, plan, submodel=group):
+        assert group.life is not None
+        placing = Placing(group.life, from_behind(plan, sets))
+        twins = [
+            Twin(group.open(POSITIONS, sets=sets), narrow),
+            Twin(group.open(POSITIONS, sets=sets, placing=placing), narrow),
+            Twin(group.open(POSITIONS), stack),
         ]
-        twins = [Twin(session, each) for session, each in of]
         await asyncio.gather(*(each.turns(17, 18, 19, 40, 41, 35) for each in twins))
         twins[0].fork()
+        twins[1].fork()
         await asyncio.gather(*(each.turns(42, 43) for each in twins))
     with group_here(path, plan_of(spec, "tensor", NAMES[:2], (1.0, 1.0)), submodel=group):
+        twins.append(Twin(group.open(POSITIONS, sets=sets, placing=placing), narrow))
         await asyncio.gather(*(each.turns(44, 60) for each in twins))
 
 
@@ -104,13 +135,41 @@ async def test_rows_that_are_shared_have_all_heads(tiny_folder: Path) -> None:
 
 
 @settings(max_examples=25)
-@given(st.lists(st.lists(st.booleans(), min_size=64, max_size=64), min_size=1, max_size=100), st.integers(1, 64))
-def test_heads_are_told_as_they_are(kept: Sequence[Sequence[bool]], total: int) -> None:
-    """Of any number of layers and heads; each message is short enough."""
+@given(
+    st.lists(st.lists(st.booleans(), min_size=64, max_size=64), min_size=1, max_size=100),
+    st.integers(1, 64),
+    st.integers(0, 9),
+)
+def test_heads_are_told_as_they_are(kept: Sequence[Sequence[bool]], total: int, members: int) -> None:
+    """Of any number of layers, heads and members; each message is short enough."""
     sets = [KeptHeads(tuple(at for at in range(total) if each[at]), total, 1) for each in kept]
+    places = tuple((0,) * (members - 1) + (len(each.heads),) if members and each.heads else () for each in sets)
     spec = Checkpoint.open(DEMO).spec
     spec = type(spec)(**{**vars(spec), "num_heads": total, "num_kv_heads": total})
-    told = [head for head in (read(written(each)) for each in keep_heads(7, sets)) if isinstance(head, KeepHead)]
-    assert dict(found for head in told for found in kept_by(head, spec, len(sets))) == dict(enumerate(sets))
+    told = [
+        head for head in (read(written(each)) for each in keep_heads(7, sets, places)) if isinstance(head, KeepHead)
+    ]
+    found = [each for head in told for each in kept_by(head, spec, len(sets))]
+    assert found == [(at, each, places[at]) for at, each in enumerate(sets)]
     with pytest.raises(BadGroupHead):
         list(kept_by(told[-1], spec, len(sets) - 1))
+    wrong = replace(told[-1], bits=told[-1].bits[:-1] + bytes([total + 1])) if any(places[-1:]) else None
+    if wrong is not None:
+        with pytest.raises(BadGroupHead, match="groups left"):
+            list(kept_by(wrong, spec, len(sets)))
+
+
+@pytest.mark.parametrize(("form", "places"), [("tensor", (2, 0)), ("tensor", (1, 0, 0)), ("pipeline", (1, 0))])
+async def test_no_member_computes_more_than_is_planned_for_it(
+    form: str, places: tuple[int, ...], tiny_folder: Path
+) -> None:
+    """It has no memory for that; nor are there heads of other members where one has the whole layer."""
+    path = built("llama", tiny_folder)
+    checkpoint = Checkpoint.open(path)
+    plan = plan_of(checkpoint.spec, form, NAMES[:2])
+    part = Part(JoinedPlan.of(plan, "", "float32", 0, 0), checkpoint, 1)
+    narrowing = Narrowing(checkpoint, 0, part.load(), part.place, 0)
+    kept = KeptHeads.of_groups([0], checkpoint.spec.num_heads, checkpoint.spec.heads_per_group)
+    with pytest.raises(BadGroupHead, match="room for"):
+        narrowing.narrowed(0, kept, places)
+    part.kept.close()

@@ -29,9 +29,9 @@ async def test_outputs_are_the_same_in_every_manner(form: str, tiny_folder: Path
     """Transformers' ones, also behind a trial of one layer only, and the portal computes too."""
     read = read_of("bert", tiny_folder)
     with group_here(read.path, plan_of(read.spec, form, ("one", PORTAL, "two"), (2, 1, 1))) as group:
-        assert group._life is not None
+        assert group.life is not None
         trial = Trial(MANNERS, tuple(map(str, MANNERS)), len(read.hidden), 1)
-        seconds = await asyncio.wait_for(measured(group._life, trial, read.hidden), 60)
+        seconds = await asyncio.wait_for(measured(group.life, trial, read.hidden), 60)
         assert set(seconds) == set(MANNERS)
         assert all(1 <= len(runs) <= RUNS and min(runs) > 0 for runs in seconds.values())
         for each in MANNERS:
@@ -54,9 +54,9 @@ async def test_a_plan_is_tried_once(tiny_folder: Path, monkeypatch: pytest.Monke
     for form, wanted in (("galaxy-2", 1), ("galaxy-2", 1), ("voltage", 2)):
         plan = plan_of(read.spec, form, NAMES[:2])
         with group_here(read.path, plan) as group:
-            assert group._life is not None
+            assert group.life is not None
             joined = JoinedPlan.of(plan, "", "float32", 0, 0)
-            found = await asyncio.wait_for(settle(group._life, joined, trial, group.hidden_size), 30)
+            found = await asyncio.wait_for(settle(group.life, joined, trial, group.hidden_size), 30)
             read.check(await asyncio.wait_for(group.read(read.hidden, read.lengths), 30))
         assert tried == wanted and found.manner == Manner(overlap=False)
         assert str(found) == "tried with 8 rows: as planned 1.00 s, b 0.0 ms (taken), c 1.00 s, d 1.00 s"

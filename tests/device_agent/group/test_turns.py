@@ -19,6 +19,7 @@ from device_agent.group.messages.heads import (
     CloseHead,
     ForkHead,
     GroupHead,
+    KeepHead,
     OpenHead,
     ReadHead,
     RowsHead,
@@ -67,6 +68,17 @@ def test_rows_that_wait_for_a_step_go_together_in_the_next() -> None:
     asking.answered()
     assert [each for each, _ in asking.next()] == [*others[MAX_BATCHED:], *drafts[:3]]
     assert 4 * SHORT_ROWS <= BATCH_ROWS < 5 * SHORT_ROWS
+
+
+def test_sessions_that_leave_heads_out_take_steps_of_their_own() -> None:
+    """And so do their forks; all others share one, however they came."""
+    asking, steps = Asking(), list[set[int]]()
+    asking.put(KeepHead(1, 0, b"\1"), row(2), row(1), row(3), ForkHead(4, 1, 0, 9), row(4))
+    while (turn := asking.turn()).portions:
+        if turn.short is not None:
+            steps.append({each.item.session for each in turn.portions if isinstance(each.item, RowsHead)})
+            asking.answered(turn.short)
+    assert sorted(map(sorted, steps)) == [[1], [2, 3], [4]]
 
 
 @given(st.lists(st.integers(1, SHORT_READ_ROWS), min_size=1, max_size=MAX_BATCHED))

@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.planning.head_allocation import (
-    BelowFloor,
     HeadAllocation,
     HeadTimes,
     algorithm_1,
     allocated,
-    layer_limit,
-    pruned,
     score,
+    soonest,
 )
+from device_agent.planning.limit import LimitTooShort
 
 HEADS = 5
 STEPS = st.lists(st.floats(0.01, 2), min_size=1, max_size=HEADS + 1)
@@ -51,7 +50,7 @@ def test_no_way_to_keep_heads_is_better(times: HeadTimes, importance: list[float
     none can be within the limit, the error says what could be reached."""
     within = [each for each in all_allocations(times) if times.seconds(each.counts) <= limit_s]
     if not within:
-        with pytest.raises(BelowFloor) as refused:
+        with pytest.raises(LimitTooShort) as refused:
             allocated(times, importance, limit_s)
         assert refused.value.floor_s == times.floor_s > limit_s
         return
@@ -85,39 +84,20 @@ def test_the_printed_sum_leaves_out_what_there_is_time_for() -> None:
     assert algorithm_1(times, [1.0, 0.5], 1.5).kept == 2
 
 
-@given(TIMES, IMPORTANCE, st.floats(0, 8), st.data())
-def test_heads_that_stay_are_pruned_where_it_helps(
-    times: HeadTimes, importance: list[float], limit_s: float, data: st.DataObject
+@given(TIMES, IMPORTANCE, st.integers(0, HEADS))
+def test_heads_that_must_be_kept_are_done_as_soon_as_they_can_be(
+    times: HeadTimes, importance: list[float], kept: int
 ) -> None:
-    """Only on members that would end too late, the least important first, and none more than must be."""
-    before = data.draw(st.sampled_from(all_allocations(times)))
-    if times.floor_s > limit_s:
-        with pytest.raises(BelowFloor):
-            pruned(times, importance, before, limit_s)
+    """No way to keep as many ends sooner, what is kept are the most important, and none more could be kept by then."""
+    able = [each for each in all_allocations(times) if each.kept >= kept]
+    if not able:
+        with pytest.raises(ValueError, match="no room"):
+            soonest(times, importance, kept)
         return
-    after = pruned(times, importance, before, limit_s)
-    assert times.seconds(after.counts) <= limit_s
-    for of, had, has in zip(times.heads, before.members, after.members, strict=True):
-        assert set(has) <= set(had)
-        gone = set(had) - set(has)
-        if gone:
-            assert times.rest_s + of[len(has) + 1] > limit_s
-            assert max(importance[head] for head in gone) <= min((importance[head] for head in has), default=1)
-
-
-@given(st.lists(st.floats(0.1, 2), min_size=1, max_size=6), st.floats(0, 3), st.floats(0, 2), st.floats(0, 1))
-def test_what_is_left_is_shared_by_the_layers_left(
-    floors_s: list[float], more_s: float, spent_s: float, ends_s: float
-) -> None:
-    """Layers that take all they may take the whole limit, and one that took less leaves it to those behind it."""
-    limit_s = spent_s + sum(floors_s) + ends_s + more_s
-    passed = spent_s
-    for at in range(len(floors_s)):
-        passed += layer_limit(limit_s + 1e-9, passed, floors_s[at:], ends_s)
-    assert passed + ends_s == pytest.approx(limit_s, abs=1e-6)
-    if len(floors_s) > 1 and more_s > 0.01:
-        first = layer_limit(limit_s, spent_s, floors_s, ends_s)
-        later = layer_limit(limit_s, spent_s + floors_s[0], floors_s[1:], ends_s)
-        assert later - floors_s[1] > first - floors_s[0]
-    with pytest.raises(BelowFloor, match="raise the limit"):
-        layer_limit(limit_s - more_s - 0.01, spent_s, floors_s, ends_s)
+    found = soonest(times, importance, kept)
+    soonest_s = times.seconds(found.counts)
+    assert soonest_s == min(times.seconds(each.counts) for each in able)
+    assert found.kept == max(each.kept for each in able if times.seconds(each.counts) <= soonest_s)
+    chosen = {head for heads in found.members for head in heads}
+    least = min((importance[head] for head in chosen), default=1)
+    assert all(importance[head] <= least for head in set(range(HEADS)) - chosen)

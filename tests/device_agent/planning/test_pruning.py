@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.planning.pruning import LimitTooShort, PassCosts, PruningPlan, pruned_sets, work_share
+from device_agent.planning.limit import LimitTooShort
+from device_agent.planning.pruning import PassCosts, PruningPlan, levels_of, pruned_sets, work_share
 from split_model.pruning.kept import KeptHeads, count_pruned
 
 COSTS = PassCosts((10, 100, 200), (0.2, 1.1, 2.4), (0.1, 0.6, 1.2))
@@ -33,9 +34,9 @@ def test_the_least_pruning_that_is_fast_enough(seed: int, rows: int, limit_s: fl
     """What is chosen is within the limit, one level less would not be, and the heads left out are the order's first.
     Where nothing is fast enough the error says what could be reached."""
     order = some_order(seed)
-    plan = PruningPlan(order, LAYERS, HEADS, GROUP, COSTS)
+    plan = PruningPlan(levels_of(order, LAYERS, HEADS, GROUP), COSTS)
     try:
-        sets = plan.within(rows, limit_s)
+        sets = plan.within(rows, limit_s).sets
     except LimitTooShort as error:
         assert error.floor_s == COSTS.seconds(rows, 0) > limit_s
         return
@@ -56,4 +57,4 @@ def test_a_kv_head_is_work_until_its_last_head_goes() -> None:
 def test_an_order_names_each_head_once() -> None:
     """One that is missing or doubled is refused."""
     with pytest.raises(ValueError, match="each of"):
-        PruningPlan([*some_order(0)[:-1], (0, 0)], LAYERS, HEADS, GROUP, COSTS)
+        levels_of([*some_order(0)[:-1], (0, 0)], LAYERS, HEADS, GROUP)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from masked_heads import replaced
 from tiny_models import built
 from transformers import AutoModelForCausalLM
 
@@ -34,30 +32,6 @@ def some_sets(reference: Reference, seed: int) -> list[KeptHeads]:
     for _ in range(spec.num_layers - len(sets)):
         sets.append(KeptHeads(tuple(sorted(rng.sample(range(total), rng.randint(1, total - 1)))), total, group))
     return sets
-
-
-@contextmanager
-def replaced(model: Any, sets: Sequence[KeptHeads], means: torch.Tensor) -> Iterator[None]:
-    """transformers' model, in which the pruned heads' contexts are `means` [layers, heads, head_dim]."""
-    hooks = []
-    layers = (
-        model.transformer.h if hasattr(model, "transformer") else getattr(model.model, "decoder", model.model).layers
-    )
-    for layer, kept, mean in zip(layers, sets, means, strict=True):
-        attention = layer.attn if hasattr(layer, "attn") else layer.self_attn
-        last = next(getattr(attention, name) for name in ("o_proj", "c_proj", "out_proj") if hasattr(attention, name))
-
-        def replace(_: Any, given: tuple[torch.Tensor], kept: KeptHeads = kept, mean: torch.Tensor = mean) -> Any:
-            heads = given[0].clone().view(*given[0].shape[:-1], *mean.shape)
-            heads[..., list(kept.pruned), :] = mean[list(kept.pruned)]
-            return (heads.flatten(-2),)
-
-        hooks.append(last.register_forward_pre_hook(replace))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @pytest.mark.parametrize("name", NAMES)

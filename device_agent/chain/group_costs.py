@@ -1,0 +1,91 @@
+"""What prompts take in a group, with all heads and with none: asked of its members while nobody waits for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Final
+
+import torch
+
+from device_agent.chain.model_ends import DeviceParts
+from device_agent.chain.pass_costs import ENOUGH_S, REPEATS, Clock, lengths
+from device_agent.chain.pruning import PrunedLayers
+from device_agent.group.asking.life import GroupLife
+from device_agent.group.asking.submodel import GroupSubmodel
+from device_agent.planning.pruning import PassCosts
+from device_agent.sharing.compute import Lane
+from split_model.stack import Span
+
+LOOK_EVERY_S: Final = 0.05
+"""Whether anybody still waits for an answer is looked at so often."""
+
+MeasureGroup = Callable[[GroupLife, PrunedLayers], Awaitable[PassCosts | None]]
+"""What ``GroupCosts.measured`` is."""
+
+
+@dataclass(frozen=True)
+class GroupCosts:
+    """Times passes through this device's layers and the group's.
+
+    Attributes:
+        longest: positions of one request, 2 or more.
+    """
+
+    parts: DeviceParts
+    group: GroupSubmodel
+    lane: Lane
+    longest: int
+    clock: Clock = perf_counter
+
+    async def measured(self, life: GroupLife, bare: PrunedLayers) -> PassCosts | None:
+        """In a life of the group; None where it ends meanwhile. Who asks for an answer waits for one pass at most.
+
+        bare: the layers without any head. Raises SessionFailed.
+        """
+        rows: list[int] = []
+        taken: list[tuple[float, float]] = []
+        for layers in (None, bare):  # What members make at the first use of a layer is no part of a prompt's time.
+            if await self._best(life, 1, layers) is None:
+                return None
+        for count in lengths(self.longest):
+            if len(rows) > 1 and sum(taken[-1]) > ENOUGH_S:
+                break
+            whole_s, bare_s = await self._best(life, count, None), await self._best(life, count, bare)
+            if whole_s is None or bare_s is None:
+                return None
+            rows.append(count)
+            taken.append((whole_s, bare_s))
+        return PassCosts(tuple(rows), tuple(each[0] for each in taken), tuple(each[1] for each in taken))
+
+    async def _best(self, life: GroupLife, rows: int, layers: PrunedLayers | None) -> float | None:
+        """The shortest time of a few in which nobody else waited; None where the life has ended."""
+        taken: list[float] = []
+        while len(taken) < REPEATS and sum(taken) <= ENOUGH_S:
+            if self.group.life is not life:
+                return None
+            if self.group.busy:
+                await asyncio.sleep(LOOK_EVERY_S)
+                continue
+            seconds = await self._seconds(rows, layers)
+            if not self.group.busy:
+                taken.append(seconds)
+        return min(taken) if self.group.life is life else None
+
+    async def _seconds(self, rows: int, layers: PrunedLayers | None) -> float:
+        front, rest = (self.parts.front, ()) if layers is None else (layers.front, layers.rest)
+        ids = torch.zeros(rows, dtype=torch.int64)
+
+        def shallow() -> torch.Tensor:
+            hidden = self.parts.embedding.forward(ids)
+            return front.forward(hidden, [Span(front.new_cache(rows), rows)]) if front.blocks else hidden
+
+        session = self.group.open(rows, rows, rows, rest)
+        try:
+            began = self.clock()
+            await session.forward(await self.lane.submit(shallow), 1)
+            return self.clock() - began
+        finally:
+            session.close()
