@@ -33,10 +33,10 @@ def run(config: CloudConfig) -> None:
     """Load and serve until a signal."""
     end_at_once()
     configure_logs("cloud", config.log_level, config.log_form)
-    if not is_loopback(config.host) and not config.cloud_token:
+    if not is_loopback(config.host) and not config.is_guarded:
         raise SystemExit(
             "Beyond loopback anybody could use this server: set TRILBY_CLOUD_TOKEN or --cloud-token-file, "
-            "and the same for the devices."
+            "and the same for the devices; or --tls-cert and --tls-ca, and give the devices certificates."
         )
     if config.threads or config.stages > 1:
         torch.set_num_threads(config.threads or max(1, (os.cpu_count() or 1) // (config.stages - config.remote_stages)))
@@ -45,6 +45,7 @@ def run(config: CloudConfig) -> None:
     except (ModelError, BackendMissing, ValueError) as error:
         raise SystemExit(f"Cannot load {config.model}: {error}") from error
     log = structlog.get_logger()
+    tls = config.tls()
     served, limits = server.engine.identity, server.engine.ledger.limits
     log.info(
         "serving layers",
@@ -52,9 +53,10 @@ def run(config: CloudConfig) -> None:
         layers=f"{served.first_layer}-{served.last_layer}",
         stages=server.engine.depth,
         kv_positions=limits.pages * limits.page_positions,
-        url=f"ws://{host_port(config.host, config.port)}/device",
+        url=f"{'wss' if config.tls_cert else 'ws'}://{host_port(config.host, config.port)}/device",
     )
-    serve(create_app(server), config.host, config.port, drain=server.drain, max_frame_bytes=MESSAGE_BYTES)
+    app = create_app(server)
+    serve(app, config.host, config.port, drain=server.drain, max_frame_bytes=MESSAGE_BYTES, tls=tls)
 
 
 main = settings_command(CloudConfig, run, name="trilby cloud", examples=EXAMPLES)

@@ -18,6 +18,7 @@ from cloud_server.engine.entries import SessionState
 from cloud_server.metrics import CONTENT_TYPE
 from cloud_server.server import CloudServer
 from service.addresses import is_foreign, is_loopback
+from service.secret_files import current
 from wire.hello import same_secret
 
 
@@ -50,7 +51,7 @@ def create_app(server: CloudServer) -> FastAPI:
 
     def check_operator(request: Request) -> None:
         """Only somebody with the operator token, and never a page in a browser. Devices' own token is no operator's."""
-        token = config.operator_token
+        token = current(config.operator_token)
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if "origin" in request.headers:
             raise HTTPException(403, "this is not for web pages")
@@ -64,7 +65,7 @@ def create_app(server: CloudServer) -> FastAPI:
 
     def check_reader(request: Request) -> None:
         """An operator; or anybody but a web page where no secrets are set, as on one's own machine."""
-        if config.operator_token or config.cloud_token or "origin" in request.headers:
+        if config.operator_token or config.is_guarded or "origin" in request.headers:
             check_operator(request)
 
     @app.websocket("/device")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
 from contextlib import suppress
 from time import monotonic, perf_counter
 
 import structlog
 from fastapi import WebSocket
+from msgspec.structs import replace
 
 from cloud_server.config import CloudConfig
 from cloud_server.device_link import TURN_S, DeviceLink
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.entries import SessionState
+from service.secret_files import current
 from service.sparing_log import SparingLog
+from service.tls_server import certified
 from wire.connection import Role
 from wire.doorstep import Doorstep
 from wire.errors import Code, ConnectionFailed
@@ -64,8 +68,11 @@ class CloudServer:
         try:
             async with self._doorstep.greeted(websocket) as (stream, hello):
                 assert isinstance(hello, DeviceHello)
-                if (refusal := self._refusal(hello)) is not None:
+                certificate = certified(websocket)
+                if (refusal := self._refusal(hello, certificate)) is not None:
                     raise refusal
+                if certificate is not None:  # Who has shown who it is takes no other name, and so no other's share.
+                    hello = replace(hello, name=certificate, credential="")
                 token = secrets.token_urlsafe(16)
                 self._tokens[token] = connection
                 stream.post(self._welcome(token))
@@ -94,10 +101,12 @@ class CloudServer:
         await sessions.emptied(self.config.drain_within_s)
         return ledger.count(SessionState.OPEN)
 
-    def _refusal(self, hello: DeviceHello) -> ConnectionFailed | None:
+    def _refusal(self, hello: DeviceHello, certificate: str | None) -> ConnectionFailed | None:
         if self.engine.ledger.draining:
             return ConnectionFailed(Code.DRAINING, "the server is stopping", retry_after_s=1.0)
-        if (refusal := check_device(self.engine.identity, hello)) is not None:
+        identity = self.engine.identity
+        served = dataclasses.replace(identity, credential=current(identity.credential))
+        if (refusal := check_device(served, hello, certificate)) is not None:
             return refusal
         if not self.engine.alive:
             # Who is let in now would tell its gateway that it can answer, and then be refused its sessions.

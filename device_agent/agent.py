@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from device_agent.answering.answer import ServedChain, answer
 from device_agent.answering.reading import ServedReader, read
 from device_agent.redial import stay_connected
+from service.secret_files import current
+from tls.contexts import Tls
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.group_messages import GroupReport
@@ -50,6 +52,7 @@ class Agent:
         hello: who this agent is and what it serves.
         cloud_connected: whether the cloud can be reached now; None when the model needs none.
         group: what there is to say of the group that this agent is the portal of; None where there is none.
+        tls: of ``wss://``; None: the system's CAs are trusted.
     """
 
     def __init__(
@@ -59,12 +62,14 @@ class Agent:
         model: ServedChain | ServedReader,
         cloud_connected: Callable[[], bool | None],
         group: Callable[[], GroupReport | None] = lambda: None,
+        tls: Tls | None = None,
     ) -> None:
         self._url = url.rstrip("/") + "/device"
         self._hello = hello
         self._model = model
         self._cloud_connected = cloud_connected
         self._group = group
+        self._tls = tls
         self._stream: Stream | None = None
         self._requests: dict[int, _Open] = {}
         self._draining = False
@@ -91,8 +96,10 @@ class Agent:
         return sum(each.load for each in self._requests.values())
 
     async def _connection(self) -> None:
-        async with dial(self._url, Role.AGENT, GATEWAY_LINK) as stream:
-            stream.post(replace(self._hello, cloud_connected=self._cloud_connected()))
+        context = None if self._tls is None else self._tls.dialling()
+        async with dial(self._url, Role.AGENT, GATEWAY_LINK, context) as stream:
+            credential = current(self._hello.credential)
+            stream.post(replace(self._hello, credential=credential, cloud_connected=self._cloud_connected()))
             welcome = (await stream.receive()).message
             assert isinstance(welcome, GatewayWelcome)
             self._stream = stream

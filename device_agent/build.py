@@ -153,6 +153,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
             config.reply_within_s,
             config.recover_within_s,
             may_pack=config.pack_rows == "auto",
+            tls=config.tls(),
         )
     sources: Sources | None = None
     if kind == "translates":
@@ -176,7 +177,9 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     )
     served = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
     reported = group.report if group is not None else (lambda: None)
-    agent = Agent(config.gateway, served, model, lambda: None if remote is None else remote.connected, reported)
+    agent = Agent(
+        config.gateway, served, model, lambda: None if remote is None else remote.connected, reported, config.tls()
+    )
     return Device(config, agent, model, remote, loaded_bytes, loader)
 
 

@@ -15,6 +15,9 @@ import structlog
 from device_agent.config import DeviceConfig
 from device_agent.mdns import NoMdns, heard
 from service.addresses import host_and_port
+from service.secret_files import current
+from tls.contexts import Tls
+from tls.why import cause, why
 
 AUTO: Final = "auto"
 """What ``--join`` says where the address is to be found."""
@@ -46,17 +49,18 @@ async def group_address(config: DeviceConfig) -> str:
         return config.join
     said = ""
     while True:
-        why = []
+        reasons = []
         for ask in (_by_gateway, _by_network):
             try:
                 found = await ask(config)
             except (httpx.HTTPError, httpx.InvalidURL, NoMdns, OSError, ValueError) as error:
-                why.append(str(error) or type(error).__name__)
+                broken = cause(error)
+                reasons.append(why(broken, dialled=True) if broken else str(error) or type(error).__name__)
             else:
                 if found is not None:
                     log.info("group found", group=config.group, address=found)
                     return found
-        if said != (said := "; ".join(why)):
+        if said != (said := "; ".join(reasons)):
             log.warning("nobody knows where the group can be joined; asking on", group=config.group, why=said)
         await asyncio.sleep(ASK_EVERY_S)
 
@@ -64,10 +68,12 @@ async def group_address(config: DeviceConfig) -> str:
 async def _by_gateway(config: DeviceConfig) -> str | None:
     """Raises ``httpx.HTTPError`` or ``ValueError`` where the gateway does not answer as one."""
     url = config.gateway.replace("ws", "http", 1).rstrip("/") + "/groups"
-    headers = {"Authorization": f"Bearer {config.device_token}"} if config.device_token else {}
+    token = current(config.device_token)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    verify = (config.tls() or Tls()).dialling() if url.startswith("https") else True
     answer = bytearray()
     async with (
-        httpx.AsyncClient(timeout=ANSWER_WITHIN_S, trust_env=False) as client,
+        httpx.AsyncClient(timeout=ANSWER_WITHIN_S, trust_env=False, verify=verify) as client,
         client.stream("GET", url, headers=headers) as reply,
     ):
         if reply.status_code != 200:

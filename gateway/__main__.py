@@ -16,6 +16,7 @@ from wire.limits import MESSAGE_BYTES
 EXAMPLES = """
 trilby gateway
 TRILBY_DEVICE_TOKEN=… TRILBY_API_KEYS=…,… trilby gateway --host 0.0.0.0 --port 8000
+trilby gateway --host 0.0.0.0 --tls-cert lab/gateway.crt --tls-key lab/gateway.key --tls-ca lab/ca.crt
 trilby gateway --host 0.0.0.0 --device-token-file /run/secrets/device-token --api-keys-file /run/secrets/api-keys
 """
 
@@ -29,9 +30,11 @@ def run(config: GatewayConfig) -> None:
     if not config.keys and not config.on_loopback:
         log.warning("no API keys are set: everyone who reaches this address can use it", host=config.host)
     address = host_port(config.host, config.port)
-    log.info("serving", api=f"http://{address}/v1", agents=f"ws://{address}/device")
+    tls = config.tls()
+    safe = "s" if config.tls_cert else ""
+    log.info("serving", api=f"http{safe}://{address}/v1", agents=f"ws{safe}://{address}/device")
     longest = max(MESSAGE_BYTES, config.max_body_bytes + 1)
-    serve(app, config.host, config.port, drain=app.state.desk.dispatcher.drain, max_frame_bytes=longest)
+    serve(app, config.host, config.port, drain=app.state.desk.dispatcher.drain, max_frame_bytes=longest, tls=tls)
 
 
 main = settings_command(GatewayConfig, run, name="trilby gateway", examples=EXAMPLES)

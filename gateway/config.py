@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from service.addresses import is_loopback
 from service.settings import setting, tuning
 from service.shared_settings import GatewaySide, ProcessSettings, ServerSettings, words
+from service.tls_settings import TlsSettings
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,17 @@ class RequestSettings:
 
 
 @dataclass(frozen=True)
-class GatewayConfig(ProcessSettings, RequestSettings, ServerSettings, GatewaySide):
+class GatewayConfig(ProcessSettings, TlsSettings, RequestSettings, ServerSettings, GatewaySide):
     """Serve an OpenAI-compatible API and hand its requests to the device agents that connect here."""
 
     def __post_init__(self) -> None:
         """Raises ValueError where settings contradict each other or are unsafe together."""
-        if not self.on_loopback and not self.device_token:
+        self.check_tls()
+        if not self.on_loopback and not self.device_token and not self.takes_certificates:
             raise ValueError(
                 f"listening on {self.host} needs a device token, or anyone could answer your clients: "
-                "set TRILBY_DEVICE_TOKEN or --device-token-file here and on the device agents"
+                "set TRILBY_DEVICE_TOKEN or --device-token-file here and on the device agents; or --tls-cert and "
+                "--tls-ca, and give the agents certificates"
             )
         if not self.device_token.isprintable() or len(self.device_token) > 512:
             raise ValueError("the device token is up to 512 printable characters")
@@ -51,6 +54,11 @@ class GatewayConfig(ProcessSettings, RequestSettings, ServerSettings, GatewaySid
                 "allowed origins are named one by one: '*' would let every web page that somebody here opens use this "
                 "gateway; set --allowed-origins (TRILBY_ALLOWED_ORIGINS) to the pages meant, like https://app.example"
             )
+
+    @property
+    def takes_certificates(self) -> bool:
+        """Whether agents may show a certificate instead of the token."""
+        return bool(self.tls_cert and self.tls_ca)
 
     @property
     def on_loopback(self) -> bool:

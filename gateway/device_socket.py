@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 from typing import Final
 
+from msgspec.structs import replace
 from starlette.websockets import WebSocket
 
 from gateway.agents import AgentLink
 from gateway.delivery import Desk
+from service.secret_files import current
 from service.sparing_log import SparingLog
+from service.tls_server import certified
 from wire.connection import Role
 from wire.doorstep import Doorstep
 from wire.errors import Code, ConnectionFailed
-from wire.hello import same_secret
+from wire.hello import admitted
 from wire.limits import GATEWAY_LINK
 from wire.request_messages import AgentHello, GatewayWelcome
 
@@ -22,16 +25,28 @@ NAME: Final = "gateway"
 _numbers: Final = itertools.count(1)
 
 
-def check_agent(hello: AgentHello, token: str, connected: int, max_agents: int) -> ConnectionFailed | None:
+def check_agent(
+    hello: AgentHello,
+    token: str,
+    connected: int,
+    max_agents: int,
+    certificate: str | None = None,
+    takes_certificates: bool = False,
+) -> ConnectionFailed | None:
     """Return why an agent is not let in; None when it is. The credential is looked at first: a stranger learns no more.
 
     Args:
         token: the device token, which may be empty on loopback: then only an empty credential fits.
         connected: agents connected already.
+        certificate: the name in the one that it has shown, which does instead of the token.
+        takes_certificates: whether it might have; without a token it must.
     """
-    if not same_secret(hello.credential, token):
+    known = admitted(hello.credential, token, certificate, needed=takes_certificates or bool(hello.credential))
+    if not known:
         return ConnectionFailed(
-            Code.UNAUTHORIZED, "the credential is missing or wrong: start the agent with the gateway's --device-token"
+            Code.UNAUTHORIZED,
+            "the credential is missing or wrong: start the agent with the gateway's --device-token"
+            + (", or with a --tls-cert of its CA's" if takes_certificates else ""),
         )
     if not hello.capacity:
         return ConnectionFailed(Code.INVALID_REQUEST, "an agent that takes no request is of no use")
@@ -60,9 +75,19 @@ class DeviceSocket:
             async with self._doorstep.greeted(websocket) as (stream, hello):
                 assert isinstance(hello, AgentHello)
                 name = hello.name
-                refused = check_agent(hello, config.device_token, len(roster.links), config.max_agents)
+                certificate, known = certified(websocket), len(roster.links)
+                refused = check_agent(
+                    hello,
+                    current(config.device_token),
+                    known,
+                    config.max_agents,
+                    certificate,
+                    config.takes_certificates,
+                )
                 if refused is not None:
                     raise refused
+                if certificate is not None:  # Who has shown who it is takes no other name.
+                    name, hello = certificate, replace(hello, name=certificate)
                 if self._desk.dispatcher.draining:
                     raise ConnectionFailed(Code.DRAINING, "this gateway is stopping")
                 stream.post(GatewayWelcome(NAME))

@@ -23,6 +23,8 @@ from gateway.errors import RequestError
 from gateway.keys import KeyRing, check_device, check_key, check_operator
 from gateway.metrics import GatewayMetrics
 from service.addresses import is_foreign, is_loopback
+from service.secret_files import current
+from service.tls_server import certified_in
 
 OPEN_PATHS: Final = frozenset({"/health", "/ready", "/metrics", "/device"})
 """Asked no API key: probes, scrapers, and device agents, which show a credential of their own."""
@@ -48,14 +50,13 @@ class Door:
         self._app = app
         self._metrics = metrics
         self._config = config
-        self._keys = KeyRing(config.keys)
-        self._devices = KeyRing([config.device_token] if config.device_token else [])
-        self._operators = KeyRing([config.operator_token] if config.operator_token else [])
+        self._keys, self._devices, self._operators = KeyRing(()), KeyRing(()), KeyRing(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return await self._app(scope, receive, send)
         began = time.perf_counter()
+        self._look()
         headers = Headers(scope=scope)
         request_id = accepted_id(headers.get("x-request-id"))
         tenant = self._tenant(scope, headers)
@@ -68,6 +69,12 @@ class Door:
                 return await refused.deny(WebSocket(scope, receive, send))
             return await self._app(scope, receive, send)
         await self._http(scope, receive, send, refused)
+
+    def _look(self) -> None:
+        """Secrets that come from files may be others by now."""
+        self._keys.hold(self._config.keys)
+        self._devices.hold([current(self._config.device_token)])
+        self._operators.hold([current(self._config.operator_token)])
 
     async def _http(self, scope: Scope, receive: Receive, send: Send, refused: RequestError | None) -> None:
         state = scope["state"]
@@ -118,7 +125,8 @@ class Door:
         if scope["path"] == STATE and check_operator(self._operators, authorization) is None:
             return None
         if scope["path"] == GROUPS:
-            return check_device(self._devices, authorization)
+            needed = self._config.takes_certificates
+            return None if certified_in(scope) else check_device(self._devices, authorization, needed=needed)
         return check_key(self._keys, authorization)
 
 

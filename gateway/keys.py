@@ -22,8 +22,12 @@ class KeyRing:
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        self._digests = [_digest(secret) for secret in secrets]
+        self.hold(secrets)
         self._salt = os.urandom(16)
+
+    def hold(self, secrets: Sequence[str]) -> None:
+        """These from now on; tenants stay who they are."""
+        self._digests = [_digest(secret) for secret in secrets if secret]
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -53,10 +57,10 @@ def check_key(ring: KeyRing, authorization: str | None) -> RequestError | None:
     return _check(ring, authorization, "API key", "KEY") if len(ring) else None
 
 
-def check_device(ring: KeyRing, authorization: str | None) -> RequestError | None:
-    """Return why somebody is no device of ours; None when it is, or when no token is set: then only this machine
-    reaches the gateway."""
-    return _check(ring, authorization, "device token", "TOKEN") if len(ring) else None
+def check_device(ring: KeyRing, authorization: str | None, *, needed: bool = False) -> RequestError | None:
+    """Return why somebody is no device of ours; None when it is, or when no token is set and none is ``needed``: then
+    only this machine reaches the gateway."""
+    return _check(ring, authorization, "device token", "TOKEN") if len(ring) or needed else None
 
 
 def check_operator(ring: KeyRing, authorization: str | None) -> RequestError | None:

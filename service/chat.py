@@ -12,7 +12,10 @@ import click
 import httpx
 
 from service.chat_wait import missing, wait_until_there
-from service.settings import setting, settings_command
+from service.settings import changed, setting, settings_command
+from service.tls_settings import TlsSettings
+from tls.contexts import BadTlsFile, Tls
+from tls.why import cause, why
 
 CONNECT_WITHIN_S = 10.0
 SILENT_WITHIN_S = 120.0
@@ -40,6 +43,7 @@ class ChatConfig:
     system: str = setting("", "instruction given before the conversation")
     temperature: float = setting(0.0, "0 always gives the likeliest words", minimum=0, maximum=2)
     max_tokens: int = setting(512, "longest answer, in tokens", minimum=1)
+    tls_ca: str = changed(TlsSettings, "tls_ca", "")
 
 
 class ServerError(Exception):
@@ -51,7 +55,12 @@ def run(config: ChatConfig) -> None:
     headers = {"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}
     timeout = httpx.Timeout(SILENT_WITHIN_S, connect=CONNECT_WITHIN_S)
     interactive = sys.stdin.isatty()
-    with httpx.Client(base_url=config.url.rstrip("/"), headers=headers, timeout=timeout, trust_env=False) as client:
+    url = config.url.rstrip("/")
+    try:
+        verify = Tls(ca=config.tls_ca).dialling() if url.startswith("https:") else True
+    except BadTlsFile as error:
+        raise SystemExit(f"--tls-ca: {error}") from None
+    with httpx.Client(base_url=url, headers=headers, timeout=timeout, trust_env=False, verify=verify) as client:
         try:
             model = _model(client, config.model)
         except ServerError as error:
@@ -204,6 +213,8 @@ def _why(response: httpx.Response) -> str:
 
 
 def _unreachable(client: httpx.Client, error: Exception) -> str:
+    if (broken := cause(error)) is not None:
+        return f"No answer from {client.base_url}: {why(broken, dialled=True)}."
     return f"No answer from {client.base_url} ({type(error).__name__}). Is it running? Start it with: trilby serve"
 
 

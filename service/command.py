@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from service.certs import command as certs
 from service.chat import command as chat
 from service.huge_pages import with_huge_pages
 from service.serve import command as serve
@@ -48,6 +49,7 @@ def main() -> None:
 
 main.add_command(serve, "serve")
 main.add_command(chat, "chat")
+main.add_command(certs, "certs")
 
 
 def _process(name: str, summary: str, *module: str) -> None:

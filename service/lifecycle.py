@@ -16,6 +16,8 @@ from starlette.types import ASGIApp
 
 from service.addresses import host_port
 from service.stopping import AT_ONCE_S, LAST_BYTES_S, Urgency, stop_signals
+from service.tls_server import TlsAcceptor, TlsHttp
+from tls.contexts import Tls
 
 UNREAD_WITHIN_MS = 30_000
 """A peer that has not acknowledged anything for this long is dropped by the kernel: ASGI has no way to abort a socket
@@ -29,12 +31,29 @@ MAX_HEADER_BYTES = 32 * 2**10
 
 
 class DrainingServer(uvicorn.Server):
-    """A uvicorn server that drains before it stops."""
+    """A uvicorn server that drains before it stops, behind TLS where there is a certificate."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[object]], tls: Tls | None = None) -> None:
         super().__init__(config)
         self._drain = drain
         self._draining: asyncio.Task[None] | None = None
+        self._tls = tls if tls is not None and tls.shows else None
+        self._accepting: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. uvicorn's own TLS has no deadline of ours for handshakes, and never says why one has failed."""
+        if self._tls is None:
+            return await super().startup(sockets)
+        await super().startup([])
+        acceptor = TlsAcceptor(self._tls, lambda: TlsHttp(self.config, self.server_state, self.lifespan.state))
+        self._accepting = [asyncio.create_task(acceptor.accept(each)) for each in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take in nobody any more, and let what is open end."""
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -57,8 +76,18 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
 
 
-def serve(app: ASGIApp, host: str, port: int, *, drain: Callable[[], Awaitable[object]], max_frame_bytes: int) -> None:
+def serve(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    drain: Callable[[], Awaitable[object]],
+    max_frame_bytes: int,
+    tls: Tls | None = None,
+) -> None:
     """Run ``app`` until a signal; returns after a clean stop.
+
+    tls: where it has a certificate, nobody is answered without TLS.
 
     Raises:
         SystemExit: the address cannot be bound; the message says why and what to do.
@@ -79,7 +108,7 @@ def serve(app: ASGIApp, host: str, port: int, *, drain: Callable[[], Awaitable[o
         server_header=False,
     )
     with suppress(KeyboardInterrupt), listener:
-        DrainingServer(config, drain).run(sockets=[listener])
+        DrainingServer(config, drain, tls).run(sockets=[listener])
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -1,16 +1,18 @@
 """Secrets from files: whoever can list processes reads their command lines, and some can read their environments.
 
 Each setting that is a secret has a companion, ``--device-token-file`` beside ``--device-token``, that names a file to
-read it from once, at the start.
+read it from. It is looked at again while the process runs: ``current`` of the setting is what is in it now.
 """
 
 from __future__ import annotations
 
 from dataclasses import Field, fields
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import click
+import structlog
 from click.core import ParameterSource
 
 from service.logs import say_once_configured
@@ -19,9 +21,60 @@ from service.setting_names import ENDING, flag_of, variable_of
 MAX_BYTES: Final = 64 * 2**10
 """A larger file is not one of secrets."""
 
+LOOK_EVERY_S: Final = 1.0
+"""A file is looked at again no more often."""
+
+log = structlog.get_logger()
+
 
 class BadSecretFile(ValueError):
     """The message says which file, and what is wrong with it; it holds nothing of what is in it."""
+
+
+class FileSecret(str):
+    """A secret as it was when the process began, and the file that it came from."""
+
+    def __new__(cls, path: str, *, many: bool) -> FileSecret:
+        """Raises ``BadSecretFile``."""
+        stamp = _stamp(path)
+        made = super().__new__(cls, read_secret(path, many=many))
+        made.path, made._many, made._seen, made._now, made._look_at = path, many, stamp, str(made), 0.0
+        return made
+
+    path: str
+    _many: bool
+    _seen: object
+    _now: str
+    _look_at: float
+
+    def read_again(self) -> str:
+        """What the file holds now; where that cannot be used, which is said once, what it held before."""
+        if monotonic() < self._look_at:
+            return self._now
+        self._look_at = monotonic() + LOOK_EVERY_S
+        stamp = _stamp(self.path)
+        if stamp != self._seen:
+            self._seen = stamp
+            try:
+                self._now = read_secret(self.path, many=self._many)
+            except BadSecretFile as error:
+                log.error("a file of secrets cannot be used; what it held before stays", why=str(error))
+            else:
+                log.info("a file of secrets was read again", file=self.path)
+        return self._now
+
+
+def current(secret: str) -> str:
+    """The secret as it is now, a plain string, wherever it came from."""
+    return secret.read_again() if isinstance(secret, FileSecret) else secret
+
+
+def _stamp(path: str) -> object:
+    try:
+        found = Path(path).expanduser().stat()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def read_secret(path: str, *, many: bool) -> str:
@@ -68,12 +121,18 @@ def take_secrets(config_class: type[Any], values: dict[str, Any]) -> None:
             raise ValueError(f"{file_flag} and {flag} ({variable_of(each)}) are both given: leave one out")
         if path:
             try:
-                values[each.name] = read_secret(path, many=each.metadata["many"])
+                values[each.name] = _from(path, many=each.metadata["many"])
             except BadSecretFile as error:
                 raise ValueError(f"{file_flag}: {error}") from error
         elif secret and source is ParameterSource.COMMANDLINE:
             better = f"{variable_of(each)} or {file_flag}"
             say_once_configured("others on this machine can read a secret on a command line", flag=flag, better=better)
+
+
+def _from(path: str, *, many: bool) -> str:
+    """What is no file but a pipe can be read only once."""
+    is_file = _stamp(path) is not None and Path(path).expanduser().is_file()
+    return FileSecret(path, many=many) if is_file else read_secret(path, many=many)
 
 
 def file_help(each: Field[Any]) -> str:

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from service.logs import configure_logs
 from service.model_kinds import undivided
 from service.modes import MODES
 from service.served_lines import agents_of, drafting_line, each_of, example, group_lines
-from service.setting_names import ENDING, ENVIRONMENT_PREFIX, command_line
+from service.setting_names import ENDING, ENVIRONMENT_PREFIX, command_line, variable_of
 from service.settings import changed, secrets_of, settings_command, words_of
 from service.shared_settings import (
     ApiSettings,
@@ -35,7 +35,9 @@ from service.shared_settings import (
 )
 from service.sizes import for_each
 from service.stopping import stop_signals
+from service.tls_settings import TlsSettings
 from split_model.host_memory import free_host_bytes
+from tls.why import cause, why
 
 DEMO = Path(__file__).resolve().parents[1] / "models" / "demo"
 """The model that comes with Trilby."""
@@ -62,7 +64,7 @@ TRILBY_DEVICE_TOKEN=… trilby serve --host 0.0.0.0 --api-keys-file ~/.trilby-ke
 
 
 @dataclass(frozen=True)
-class ServeConfig(ProcessSettings, GatewaySide, CloudSide, DeviceSide):
+class ServeConfig(ProcessSettings, TlsSettings, GatewaySide, CloudSide, DeviceSide):
     """Serve a model on this machine: gateway, cloud server and one device agent, each a process of its own.
 
     In a group's mode there is no cloud server: several processes share the layers.
@@ -79,6 +81,7 @@ class ServeConfig(ProcessSettings, GatewaySide, CloudSide, DeviceSide):
     def __post_init__(self) -> None:
         """Raises ValueError where settings contradict each other."""
         super().__post_init__()
+        self.check_tls()
         if self.step_rows and not MODES[self.mode].has_cloud:
             raise ValueError(f"--mode {self.mode} has no cloud: leave --step-rows out")
 
@@ -126,10 +129,15 @@ def _start(config: ServeConfig, children: Children) -> None:
     cloud_port, join_port = _free_port(), _free_port()
     where = _base(config)
     click.echo(f"Starting Trilby with {config.model} ({config.mode}, {config.dtype}) …")
-    # Secrets go by the environment: everybody on the machine can read a command line.
-    os.environ.update(secrets_of(config))
     for name in [each for each in os.environ if each.startswith(ENVIRONMENT_PREFIX) and each.endswith(ENDING.upper())]:
         del os.environ[name]  # What they hold is known already.
+    # Secrets go by the environment: everybody on the machine can read a command line.
+    os.environ.update(secrets_of(config))
+    tls = words_of(config, TlsSettings)
+    for each in fields(TlsSettings):  # Only the gateway is reached from elsewhere.
+        os.environ.pop(variable_of(each), None)
+    if config.tls_cert and config.tls_ca and not config.device_token:
+        os.environ["TRILBY_DEVICE_TOKEN"] = os.urandom(16).hex()  # In place of a certificate, for this run only.
 
     mode = MODES[config.mode]
     computing = config.devices if mode.group else 2
@@ -142,19 +150,19 @@ def _start(config: ServeConfig, children: Children) -> None:
         words = [*words_of(shared, side), *words_of(shared, ProcessSettings), *more]
         children.start(name, [sys.executable, "-m", module, *words])
 
-    start("gateway", "gateway", GatewaySide)
+    start("gateway", "gateway", GatewaySide, *tls)
     if mode.has_cloud:
         # A credential for this run only: other users of this machine can reach the loopback address too.
         os.environ["TRILBY_CLOUD_TOKEN"] = os.urandom(16).hex()
         start("cloud", "cloud_server", CloudSide, "--host", "127.0.0.1", "--port", str(cloud_port))
-    _await("gateway", children, lambda: _answers(f"{where}/health"))
+    _await("gateway", children, lambda: _answers(f"{where}/health", config))
     members = _start_members(shared, children, f"127.0.0.1:{join_port}", memories[1:]) if mode.group else []
     if mode.has_cloud:
-        _await("cloud", children, lambda: _answers(f"http://127.0.0.1:{cloud_port}/health"))
+        _await("cloud", children, lambda: _answers(f"http://127.0.0.1:{cloud_port}/health", config))
     links = ["--gateway", where.replace("http", "ws", 1), "--cloud", f"ws://127.0.0.1:{cloud_port}"]
     links += ["--group-listen", f"127.0.0.1:{join_port}"]
-    start(DEVICE, "device_agent", DeviceSide, *links, "--name", DEVICE)
-    _await(DEVICE, children, lambda: _answers(f"{where}/ready"))
+    start(DEVICE, "device_agent", DeviceSide, *links, "--name", DEVICE, "--tls-ca", config.tls_ca)
+    _await(DEVICE, children, lambda: _answers(f"{where}/ready", config))
     for name in members:
         children.spare(name)
     click.echo(f"Ready after {time.monotonic() - began:.0f} s.")
@@ -202,16 +210,18 @@ def _await(name: str, children: Children, ready: Callable[[], bool]) -> None:
     click.echo(" ready")
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, config: ServeConfig) -> bool:
     try:
-        return httpx.get(url, timeout=2.0, trust_env=False).status_code == 200
-    except httpx.HTTPError:
+        return httpx.get(url, timeout=2.0, trust_env=False, verify=config.verifies).status_code == 200
+    except httpx.HTTPError as error:
+        if (broken := cause(error)) is not None:
+            raise SystemExit(f"Its own gateway cannot be dialled at {url}: {why(broken, dialled=True)}.") from None
         return False
 
 
 def _say_hello(config: ServeConfig) -> None:
     base = _base(config)
-    agents = agents_of(base, config.keys)
+    agents = agents_of(base, config.keys, config.verifies)
     tasks = each_of(agents, "tasks")
     does = drafting_line(each_of(agents, "drafts")) if "generate" in tasks or not tasks else "It reads."
     if config.mode == "cloud":
@@ -235,7 +245,7 @@ SIGTERM lets open answers end first, for up to {config.drain_within_s:g} s.
 
 
 def _base(config: ServeConfig) -> str:
-    return f"http://{host_port(reachable(config.host), config.port)}"
+    return f"http{'s' if config.tls_cert else ''}://{host_port(reachable(config.host), config.port)}"
 
 
 def _free_port() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,15 +39,17 @@ def example(base: str, model: str, tasks: list[str], *, has_keys: bool) -> str:
     elif undivided(model):
         path, body = "completions", '{"prompt": "translate English to German: The fox sleeps."}'
     else:
-        chat = f"  .venv/bin/trilby chat{'' if base.endswith(':8000') else f' --url {base}/v1'}\n"
+        usual = base.startswith("http:") and base.endswith(":8000")
+        chat = f"  .venv/bin/trilby chat{'' if usual else f' --url {base}/v1'}\n"
     return f"{chat}  curl {base}/v1/{path}{key} -H 'Content-Type: application/json' \\\n    -d '{body}'"
 
 
-def agents_of(base: str, keys: tuple[str, ...]) -> Any:
+def agents_of(base: str, keys: tuple[str, ...], verify: ssl.SSLContext | bool) -> Any:
     """The devices that have connected, as the gateway knows them."""
+    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
     try:
-        headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
-        return httpx.get(f"{base}/state", headers=headers, timeout=ANSWERS_WITHIN_S, trust_env=False).json()["agents"]
+        reply = httpx.get(f"{base}/state", headers=headers, timeout=ANSWERS_WITHIN_S, trust_env=False, verify=verify)
+        return reply.json()["agents"]
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return []  # It has gone again: whoever waits for its end says so.
 

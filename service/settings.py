@@ -35,7 +35,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import click
 
-from service.secret_files import file_help, take_secrets
+from service.secret_files import FileSecret, file_help, take_secrets
 from service.setting_names import ENDING, command_line, flag_of, variable_of
 
 Config = TypeVar("Config")
@@ -103,8 +103,12 @@ def words_of(config: Any, part: type[Any]) -> list[str]:
 
 
 def secrets_of(config: Any) -> dict[str, str]:
-    """The secrets of ``config`` as environment variables."""
-    return {variable_of(each): getattr(config, each.name) for each in fields(config) if each.metadata["secret"]}
+    """The secrets of ``config`` as environment variables; of those that came from files, the files."""
+    found = [(each, getattr(config, each.name)) for each in fields(config) if each.metadata["secret"]]
+    return {
+        variable_of(each, ENDING if isinstance(secret, FileSecret) else ""): getattr(secret, "path", secret)
+        for each, secret in found
+    }
 
 
 def settings_command(

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from service.children import AFTER_DRAINING_S
 from service.draft_settings import HAT_PAPER, DraftSettings
 from service.modes import MODES, NO_DRAFT
+from service.secret_files import current
 from service.setting_names import command_line, flag_of
 from service.settings import setting, settle, tuning
 from service.sizes import for_each
@@ -125,7 +126,7 @@ class ApiSettings:
     @property
     def keys(self) -> tuple[str, ...]:
         """The API keys, one by one."""
-        return words(self.api_keys)
+        return words(current(self.api_keys))
 
 
 @dataclass(frozen=True)

@@ -96,11 +96,12 @@ class Process:
         log: Path,
         port: int = 0,
         environment: dict[str, str] | None = None,
+        scheme: str = "http",
     ) -> None:
         self.log = log
         self.port = port
         self._arguments = [sys.executable, "-m", module, *arguments]
-        self._health = f"http://127.0.0.1:{port}/health" if port else None
+        self._health = f"{scheme}://127.0.0.1:{port}/health" if port else None
         self._environment = with_paths(**(environment or {}))
         self.process: subprocess.Popen[bytes] | None = None
 

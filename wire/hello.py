@@ -19,9 +19,24 @@ def same_secret(given: str, expected: str) -> bool:
     return hmac.compare_digest(digest(given), digest(expected))
 
 
+def admitted(given: str, expected: str, certificate: str | None, *, needed: bool) -> bool:
+    """Whether somebody may come in who has shown the secret ``given`` and, where it is not None, a certificate.
+
+    expected: the secret; empty: none is asked, and so anybody may come, unless a certificate is ``needed``.
+    """
+    if certificate is not None:
+        return True
+    return same_secret(given, expected) if expected else not needed
+
+
 @dataclass(frozen=True)
 class CloudIdentity:
-    """What a cloud server serves and asks of a device; ``credential`` empty means that any device may come."""
+    """What a cloud server serves and asks of a device.
+
+    Attributes:
+        credential: what devices show; empty: nothing, and any may come.
+        certificates: a certificate does instead, and is needed where there is no credential.
+    """
 
     model: str
     digest: str
@@ -30,16 +45,21 @@ class CloudIdentity:
     hidden_size: int
     dtype: str
     credential: str = ""
+    certificates: bool = False
 
 
-def check_device(cloud: CloudIdentity, device: DeviceHello) -> ConnectionFailed | None:
+def check_device(cloud: CloudIdentity, device: DeviceHello, certificate: str | None = None) -> ConnectionFailed | None:
     """Why this device cannot be served, the first reason found; None when it can.
 
     The credential is looked at first: a stranger learns nothing of the model.
+
+    certificate: the name in the one that it has shown.
     """
-    if cloud.credential and not same_secret(device.credential, cloud.credential):
+    if not admitted(device.credential, cloud.credential, certificate, needed=cloud.certificates):
         return ConnectionFailed(
-            Code.UNAUTHORIZED, "the credential is missing or wrong: start the device with the cloud's --cloud-token"
+            Code.UNAUTHORIZED,
+            "the credential is missing or wrong: start the device with the cloud's --cloud-token"
+            + (", or with a --tls-cert of its CA's" if cloud.certificates else ""),
         )
     if device.model != cloud.model:
         return ConnectionFailed(

@@ -12,23 +12,20 @@ end ends the others, and whoever waits in ``receive`` learns why.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from starlette.websockets import WebSocket
-from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, InvalidURI
 
 from wire.connection import Connection, Role
+from wire.dialled import CLOSE_WITHIN_S, dialled
 from wire.errors import Code, ConnectionFailed, Crowded
 from wire.frames import Frame, Tensor
-from wire.limits import HELLO_WITHIN_S, MAX_QUEUED_BYTES, MESSAGE_BYTES, SEND_WITHIN_S, SLOWEST_BYTES_S, LinkLimits
+from wire.limits import MAX_QUEUED_BYTES, SEND_WITHIN_S, SLOWEST_BYTES_S, LinkLimits
 from wire.messages import AnyMessage, subject_of
 from wire.outbox import Outbox, Outgoing
 from wire.transports import AcceptedTransport, LibraryTransport, Transport, TransportClosed
-
-CLOSE_WITHIN_S = 2.0
-"""Time for the farewell and the closing handshake before the socket is simply dropped."""
 
 MAX_REASON_BYTES = 120
 
@@ -273,24 +270,16 @@ async def accept(websocket: WebSocket, role: Role, limits: LinkLimits) -> AsyncI
 
 
 @asynccontextmanager
-async def dial(url: str, role: Role, limits: LinkLimits) -> AsyncIterator[Stream]:
+async def dial(
+    url: str, role: Role, limits: LinkLimits, context: ssl.SSLContext | None = None
+) -> AsyncIterator[Stream]:
     """Connect to a peer.
+
+    context: of ``wss://``; None: the system's CAs are trusted.
 
     Raises:
         ConnectionFailed: ``lost`` with what went wrong and what to look at, when nobody answers at ``url``.
     """
-    try:
-        websocket = await connect(
-            url,
-            max_size=MESSAGE_BYTES,
-            max_queue=4,
-            compression=None,
-            open_timeout=HELLO_WITHIN_S,
-            ping_interval=None,  # The protocol has heartbeats of its own.
-            close_timeout=CLOSE_WITHIN_S,
-            proxy=None,
-        )
-    except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, InvalidURI) as error:
-        raise ConnectionFailed(Code.LOST, f"nobody answers at {url} ({type(error).__name__})") from error
+    websocket = await dialled(url, context)
     async with running(LibraryTransport(websocket), role, limits) as stream:
         yield stream

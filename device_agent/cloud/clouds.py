@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from device_agent.cloud.keeping import keep
 from device_agent.cloud.link import CloudLink
 from device_agent.sharing.events import set_within
+from tls.contexts import Tls
 from wire.errors import Code, SessionFailed
 from wire.session_messages import DeviceHello
 
@@ -16,10 +17,11 @@ class Clouds:
     """A connection is kept to each.
 
     Args:
-        urls, hello, may_pack: see ``RemoteSubmodel``.
+        urls, hello, may_pack, tls: see ``RemoteSubmodel``.
     """
 
-    def __init__(self, urls: Sequence[str], hello: DeviceHello, may_pack: bool) -> None:
+    def __init__(self, urls: Sequence[str], hello: DeviceHello, may_pack: bool, tls: Tls | None = None) -> None:
+        self._tls = tls
         self._told = asyncio.Event()
         self._news = asyncio.Event()
         self.links = [CloudLink(url, hello, self._told, may_pack) for url in urls]
@@ -40,7 +42,9 @@ class Clouds:
 
     async def run(self) -> None:
         """Stay connected to all, for ever."""
-        tasks = [asyncio.create_task(work) for work in (self._spread(), *(keep(link) for link in self.links))]
+        tasks = [
+            asyncio.create_task(work) for work in (self._spread(), *(keep(link, self._tls) for link in self.links))
+        ]
         try:
             await asyncio.gather(*tasks)
         finally:

@@ -6,10 +6,13 @@ import asyncio
 from contextlib import suppress
 
 import structlog
+from msgspec.structs import replace
 
 from device_agent.cloud.link import CloudLink
 from device_agent.redial import stay_connected
+from service.secret_files import current
 from service.sparing_log import SparingLog
+from tls.contexts import Tls
 from wire.connection import Role
 from wire.errors import REFUSALS, Code, ConnectionFailed
 from wire.limits import CLOUD_LINK
@@ -26,12 +29,15 @@ ROOM_EVERY_S = 0.005
 """How often is looked whether there is room again."""
 
 
-async def keep(link: CloudLink) -> None:
-    """Stay connected, for ever."""
+async def keep(link: CloudLink, tls: Tls | None) -> None:
+    """Stay connected, for ever.
+
+    tls: of ``wss://``; None: the system's CAs are trusted.
+    """
 
     async def once() -> None:
         try:
-            await connection(link)
+            await connection(link, tls)
         except ConnectionFailed as failure:
             link.refusal = failure if failure.code in REFUSALS else None
             raise
@@ -39,10 +45,11 @@ async def keep(link: CloudLink) -> None:
     await stay_connected("cloud", link.url, once)
 
 
-async def connection(link: CloudLink) -> None:
+async def connection(link: CloudLink, tls: Tls | None = None) -> None:
     """One connection, until it ends. Raises ``ConnectionFailed``."""
-    async with dial(link.url, Role.DEVICE, CLOUD_LINK) as stream:
-        stream.post(link.hello)
+    context = None if tls is None else tls.dialling()
+    async with dial(link.url, Role.DEVICE, CLOUD_LINK, context) as stream:
+        stream.post(replace(link.hello, credential=current(link.hello.credential)))
         welcome = (await stream.receive()).message
         assert isinstance(welcome, CloudWelcome)
         if not (welcome.max_rows and welcome.window_rows):

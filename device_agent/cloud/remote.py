@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from device_agent.cloud.clouds import Clouds
 from device_agent.cloud.recovery import Recovery
 from device_agent.cloud.session import RemoteSession
+from tls.contexts import Tls
 from wire.errors import Code, SessionFailed
 from wire.session_messages import CloudWelcome, DeviceHello
 
@@ -26,6 +27,7 @@ class RemoteSubmodel:
             for room where cloud servers are there and full.
         recover_within_s: how long a session may be without a cloud server before it fails.
         may_pack: whether rows may be packed for the way, see ``LinkPace.packs``.
+        tls: of ``wss://``; None: the system's CAs are trusted.
     """
 
     def __init__(
@@ -35,8 +37,9 @@ class RemoteSubmodel:
         reply_within_s: float,
         recover_within_s: float = 30.0,
         may_pack: bool = True,
+        tls: Tls | None = None,
     ) -> None:
-        self.clouds = Clouds(urls, hello, may_pack)
+        self.clouds = Clouds(urls, hello, may_pack, tls)
         self._reply_within_s = reply_within_s
         self._recover_within_s = recover_within_s
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from click.testing import CliRunner
 from processes import ROOT
 from settings_page import table
 
-from service.secret_files import MAX_BYTES
-from service.settings import setting, settings_command
+from service import secret_files
+from service.secret_files import MAX_BYTES, FileSecret, current
+from service.settings import secrets_of, setting, settings_command
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,34 @@ def test_the_page_and_the_help_show_the_files() -> None:
     assert [row.flag for row in table(Config)] == ["--token", "--token-file", "--keys", "--keys-file"]
     assert [row.variable for row in table(Config)][1] == "TRILBY_TOKEN_FILE"
     assert "--token-file" in call("--help")[1] and "TRILBY_KEYS_FILE" in call("--help-all")[1]
+
+
+def test_a_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it holds by now; where that cannot be used, what it held before. A process that is started gets the file."""
+    monkeypatch.setattr(secret_files, "LOOK_EVERY_S", 0.0)
+    file, keys = tmp_path / "token", tmp_path / "keys"
+    file.write_text("first\n")
+    keys.write_text("a\nb\n")
+    config, _ = call("--token-file", str(file), "--keys-file", str(keys))
+    assert config is not None and (current(config.token), current(config.keys)) == ("first", "a,b")
+    assert secrets_of(config) == {"TRILBY_TOKEN_FILE": str(file), "TRILBY_KEYS_FILE": str(keys)}
+    for text, now in (("another\n", "another"), ("", "another"), ("two\nlines\n", "another"), ("third", "third")):
+        file.write_text(text)
+        assert current(config.token) == now and type(current(config.token)) is str
+    file.unlink()
+    assert current(config.token) == "third"
+    assert current(config.keys) == "a,b"
+
+
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    """It holds nothing a second time."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as apart:
+        writing = apart.submit(pipe.write_text, "secret")
+        config, output = call("--token-file", str(pipe))
+        writing.result(60)
+    assert config is not None and not isinstance(config.token, FileSecret) and current(config.token) == "secret", output
 
 
 WARNED = """

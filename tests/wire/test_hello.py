@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
 from wire.errors import Code
-from wire.hello import CloudIdentity, check_device, same_secret
+from wire.hello import CloudIdentity, admitted, check_device, same_secret
 from wire.session_messages import DeviceHello
 
 CLOUD = CloudIdentity("model", "sha256:aa", 2, 10, 64, "float32", credential="secret")
@@ -50,3 +52,17 @@ def test_secrets_compare() -> None:
     assert same_secret("a\u00e9\ud800", "a\u00e9\ud800")
     assert not same_secret("", "a")
     assert not same_secret("a", "ab")
+
+
+@pytest.mark.parametrize("expected", ["", "secret"])
+def test_certificates_do_instead_of_tokens(expected: str) -> None:
+    """One that was verified is enough; where they are needed an empty credential is none."""
+    assert admitted("", expected, "kitchen", needed=True)
+    assert not admitted("", expected, None, needed=True)
+    assert not admitted("guess", expected, None, needed=True)
+    assert admitted("secret", "secret", None, needed=True)
+    assert admitted("anything", "", None, needed=False)
+    asks = dataclasses.replace(CLOUD, credential=expected, certificates=True)
+    refusal = check_device(asks, msgspec.structs.replace(DEVICE, credential=""))
+    assert refusal is not None and "--tls-cert" in refusal.message
+    assert check_device(asks, msgspec.structs.replace(DEVICE, credential=""), "kitchen") is None

@@ -1,0 +1,86 @@
+"""HTTP and websockets behind TLS, and who has shown a certificate there."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from service.sparing_log import SparingLog
+from tls.contexts import HANDSHAKE_WITHIN_S, Tls, name_in
+from tls.why import why
+
+UNSENT_BYTES: Final = 64 * 2**10
+"""What a connection keeps beside what the kernel has: as much as one without TLS."""
+
+BACKLOG: Final = 2048
+"""Connections that the kernel keeps for whoever accepts them; as many as uvicorn has it keep."""
+
+NO_FILES_S: Final = 0.2
+"""Where no more files can be opened, which may be for a moment: until it is tried again."""
+
+_KEY: Final = "certificate"
+
+
+class TlsHttp(H11Protocol):
+    """uvicorn's, which says in the state of each request and websocket who the other side has shown to be."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The handshake has succeeded."""
+        transport.set_write_buffer_limits(UNSENT_BYTES)
+        self.app_state = {**self.app_state, _KEY: name_in(transport.get_extra_info("peercert"))}
+        super().connection_made(transport)
+
+
+class TlsAcceptor:
+    """Takes connections in, each by a task of its own: who is slow, or never says anything, keeps nobody waiting.
+
+    Args:
+        tls: has a certificate.
+        protocol: makes what serves a connection behind its handshake.
+    """
+
+    def __init__(self, tls: Tls, protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._context = tls.listening()
+        self._protocol = protocol
+        self._often = SparingLog()
+        self._greeting: set[asyncio.Task[None]] = set()
+
+    async def accept(self, listener: socket.socket) -> None:
+        """From a listener, until it is cancelled."""
+        listener.setblocking(False)
+        listener.listen(BACKLOG)
+        while True:
+            try:
+                connection, where = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(NO_FILES_S)
+                continue
+            task = asyncio.create_task(self._greet(connection, str(where[0])))
+            self._greeting.add(task)
+            task.add_done_callback(self._greeting.discard)
+
+    async def _greet(self, connection: socket.socket, address: str) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_WITHIN_S
+            )
+        except OSError as error:  # Those of TLS, and of who hangs up, or takes too long.
+            reason = why(error, dialled=False)
+            self._often.warning("no TLS with who dials", reason, address=address, why=reason)
+
+
+def certified(connection: HTTPConnection) -> str | None:
+    """The name in the certificate that who is connected has shown, and that was verified; None where there was none."""
+    return certified_in(connection.scope)
+
+
+def certified_in(scope: Scope) -> str | None:
+    """The same of a scope."""
+    name = scope.get("state", {}).get(_KEY)
+    return name if isinstance(name, str) else None

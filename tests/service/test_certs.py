@@ -1,0 +1,43 @@
+"""``trilby certs``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from service.certs import command
+
+
+def made(folder: Path, *words: str) -> tuple[int, str]:
+    """What it says, and its exit status."""
+    result = CliRunner().invoke(command, [str(folder), *words])
+    return result.exit_code, result.output
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    """A second call adds to the CA that is there; keys are their owner's alone."""
+    assert made(tmp_path, "--server", "gateway.local,10.0.0.1")[0] == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    status, output = made(tmp_path, "--server", "gateway.local")
+    assert status == 1 and "gateway.local.crt is there already" in output
+    assert made(tmp_path, "--device", "kitchen", "--days", "3")[0] == 0
+    assert {path: path.read_bytes() for path in before} == before
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"{name}.{ending}" for name in ("ca", "gateway.local", "kitchen") for ending in ("crt", "key")}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.key")} == {0o600}
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a b", "x\nDNS:evil", "ca"])
+def test_names_that_are_none(tmp_path: Path, name: str) -> None:
+    """They are refused, and the CA's own is taken."""
+    assert made(tmp_path, "--device", name)[0] == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"ca.crt", "ca.key"}
+
+
+def test_without_openssl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, output = made(tmp_path / "lab", "--device", "kitchen")
+    assert status == 1 and "install it" in output and not (tmp_path / "lab").exists()
