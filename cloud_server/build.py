@@ -20,6 +20,7 @@ from cloud_server.stages.pipeline import LOOPBACK, PipelineRunner, RemoteStages
 from cloud_server.stages.plan import stage_device, stage_layers
 from cloud_server.stages.runner import LocalRunner, Runner
 from cloud_server.stages.stage import StageConfig
+from peers.secret import BY_CERTIFICATE
 from split_model.checkpoint import Checkpoint
 from split_model.device import choose_device
 from split_model.free_memory import free_bytes
@@ -70,6 +71,7 @@ def build(config: CloudConfig) -> CloudServer:
         hidden_size=spec.hidden_size,
         dtype=config.dtype,
         credential=config.cloud_token,
+        certificates=bool(config.tls_cert and config.tls_ca),
     )
     engine = Engine(
         _runner(config, LayerStep(stack, pool, backend), path, stages, served.digest, where),
@@ -97,9 +99,15 @@ def _runner(config: CloudConfig, step: LayerStep, path: Path, stages: list[range
     elsewhere = RemoteStages()
     if config.remote_stages:
         host, _, port = (config.stage_address or f"{LOOPBACK}:0").rpartition(":")
-        elsewhere = RemoteStages(config.remote_stages, host.strip("[]"), int(port), config.stage_token, digest)
+        secret, tls = config.stage_token or BY_CERTIFICATE, config.equals_tls
+        elsewhere = RemoteStages(config.remote_stages, host.strip("[]"), int(port), secret, digest, tls)
+    shows = elsewhere.tls is not None
     like = StageConfig(
         join="",
+        stage_token=elsewhere.secret,
+        tls_cert=config.tls_cert if shows else "",
+        tls_key=config.tls_key if shows else "",
+        tls_ca=config.tls_ca if shows else "",
         model=str(path),
         device=where,
         attention=config.attention,

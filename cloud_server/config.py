@@ -9,6 +9,7 @@ from peers.secret import LEAST_CHARACTERS
 from service.modes import cloud_of
 from service.settings import setting, settle, tuning
 from service.shared_settings import CloudSide, CloudTokenSettings, ProcessSettings, ServerSettings
+from service.tls_settings import TlsSettings
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class RemoteStageSettings:
     )
     stage_address: str = setting(
         "",
-        "where those join, HOST:PORT: an address of this machine that they reach, in a network or VPN you trust",
+        "where those join, HOST:PORT: an address of this machine that they reach; without --tls-cert in a network or "
+        "VPN you trust",
         tunes=True,
     )
     stage_token: str = setting(
@@ -75,6 +77,7 @@ class SessionSettings:
 @dataclass(frozen=True)
 class CloudConfig(
     ProcessSettings,
+    TlsSettings,
     SessionSettings,
     RemoteStageSettings,
     MachineSettings,
@@ -89,6 +92,7 @@ class CloudConfig(
         """Raises ValueError for a mode without a cloud, a slack that would leave no step any time, a token that devices
         have too, and stages on other machines that could not join."""
         self.check_names()
+        self.check_tls()
         settle(self, CloudConfig, cloud_of(self.mode, whole_prompts=self.whole_prompts))
         if 0 < self.step_slack < 1:
             raise ValueError(f"--step-slack is a factor of 1 or more, or 0 for no limit, not {self.step_slack:g}")
@@ -100,10 +104,17 @@ class CloudConfig(
         host, _, port = self.stage_address.rpartition(":")
         if self.remote_stages and not (host and port.isdigit()):
             raise ValueError("--remote-stages needs --stage-address HOST:PORT, where they join")
-        if self.remote_stages and len(self.stage_token) < LEAST_CHARACTERS:
+        if self.remote_stages:
+            self.check_equals(self.stage_token, "--remote-stages: a --stage-token (TRILBY_STAGE_TOKEN)")
+        if self.remote_stages and self.stage_token and len(self.stage_token) < LEAST_CHARACTERS:
             raise ValueError(
                 f"--remote-stages needs a --stage-token (TRILBY_STAGE_TOKEN) of {LEAST_CHARACTERS} characters or more, "
                 "the same for all stages"
             )
         if self.remote_stages and self.remote_stages >= self.stages:
             raise ValueError("--remote-stages are some of the --stages: the first is this process")
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether devices have to show a token, or a certificate."""
+        return bool(self.cloud_token or (self.tls_cert and self.tls_ca))

@@ -20,6 +20,7 @@ from device_agent.planning.head_times import planned_times
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
+from peers.secret import BY_CERTIFICATE
 from service.addresses import host_and_port, host_port
 from service.sizes import bytes_of
 from split_model.checkpoint import Checkpoint
@@ -166,7 +167,8 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             wanted=config.devices,
             first_layer=held.first_layer,
             dtype=config.dtype,
-            key=config.group_key,
+            key=config.group_key or BY_CERTIFICATE,
+            tls=config.equals_tls,
             address=address,
             port=port,
             positions=positions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from peers.secret import check_secret
+from peers.secret import BY_CERTIFICATE, check_secret
 from service.addresses import ANY, host_and_port
 from service.modes import MODES
 from service.settings import changed, setting, tuning
@@ -17,6 +17,7 @@ from service.shared_settings import (
     ProcessSettings,
     SplitSettings,
 )
+from service.tls_settings import TlsSettings
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class GroupSettings(MemberSettings):
 @dataclass(frozen=True)
 class DeviceConfig(
     ProcessSettings,
+    TlsSettings,
     AnswerSettings,
     CloudTokenSettings,
     DeviceTokenSettings,
@@ -95,11 +97,11 @@ class DeviceConfig(
     def __post_init__(self) -> None:
         """Raises ValueError where settings contradict each other."""
         super().__post_init__()
+        self.check_tls()
         if self.join or MODES[self.mode].group:
-            if not self.group_key:
-                raise ValueError("a group needs a key that all its members know: set TRILBY_GROUP_KEY to it")
+            self.check_equals(self.group_key, "a group's key (TRILBY_GROUP_KEY)")
             try:
-                check_secret(self.group_key)
+                check_secret(self.group_key or BY_CERTIFICATE)
             except ValueError as error:
                 raise ValueError(f"--group-key (TRILBY_GROUP_KEY): {error}") from None
             if host_and_port("--group-listen", self.group_listen)[0] in ANY:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
+from tls.contexts import Tls
+
 MOST_POSTS: Final = 4096
 """Values on one board: some for each pair of members, and nothing grows while a group works."""
 
@@ -26,13 +28,14 @@ class Board:
     Args:
         tell: takes what this process posts to the others; called on the thread that posts.
         key: what members prove to each other that they know, where one dials another (``secret.link_key``).
+        tls: of the links between members; None: they are plain.
 
     Attributes:
-        key: as given.
+        key, tls: as given.
     """
 
-    def __init__(self, tell: Callable[[str, bytes], None], key: bytes = b"") -> None:
-        self.key = key
+    def __init__(self, tell: Callable[[str, bytes], None], key: bytes = b"", tls: Tls | None = None) -> None:
+        self.key, self.tls = key, tls
         self._tell = tell
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from peers.board import Board
 from peers.secret import welcome
+from tls.contexts import Tls
 from wire.errors import Code, ConnectionFailed
 from wire.limits import MAX_TEXT
 from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
@@ -62,10 +63,12 @@ class Group:
         left: what members have said when they left, by rank; also after it has ended.
     """
 
-    def __init__(self, epoch: int, plans: Mapping[int, bytes], key: bytes, names: Mapping[int, str]) -> None:
+    def __init__(
+        self, epoch: int, plans: Mapping[int, bytes], key: bytes, names: Mapping[int, str], tls: Tls | None = None
+    ) -> None:
         self.epoch = epoch
         self.names = names
-        self.board = Board(self._tell, key)
+        self.board = Board(self._tell, key, tls)
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.blamed = 0
         self.left: dict[int, PeerOver] = {}

@@ -19,6 +19,7 @@ from peers.frames import Kind, PeerFrame
 from peers.inbox import Expected, Inbox, Key
 from peers.outgoing import STUCK_S, reason
 from peers.reader import FrameReader
+from peers.secure import holds_of
 from wire.errors import Code, ConnectionFailed
 
 LOOK_EVERY_S: Final = 0.1
@@ -206,6 +207,7 @@ class _Readable:
     def __init__(self, connection: socket.socket) -> None:
         self.choosy = hasattr(select, "epoll")
         self._connection = connection
+        self._holds = holds_of(connection)
         self._wanted = True
         if self.choosy:
             self._epoll = select.epoll()
@@ -213,6 +215,8 @@ class _Readable:
 
     def wait(self, within_s: float) -> bool:
         """Whether there is, in that time."""
+        if self._wanted and self._holds():
+            return True
         if self.choosy:
             return bool(self._epoll.poll(within_s))
         if not self._wanted:

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 
 from peers.board import Board
 from peers.secret import check_host, check_secret, hello, link_key
+from tls.contexts import Tls
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
 from wire.limits import MAX_TEXT, PEER_LINK
@@ -36,10 +37,10 @@ class Membership:
         ended: why, once the group has.
     """
 
-    def __init__(self, place: PeerWelcome, key: bytes, address: str, stream: Stream) -> None:
+    def __init__(self, place: PeerWelcome, key: bytes, address: str, stream: Stream, tls: Tls | None) -> None:
         self.rank, self.size, self.epoch, self.plan = place.rank, place.size, place.epoch, place.plan
         self.address = address
-        self.board = Board(self._tell, key)
+        self.board = Board(self._tell, key, tls)
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._stream = stream
@@ -78,10 +79,18 @@ class Attendance:
         noted: called with each note of the host.
     """
 
-    def __init__(self, secret: str, asked: PeerChallenge, said: PeerHello, address: str, stream: Stream) -> None:
+    def __init__(
+        self,
+        secret: str,
+        asked: PeerChallenge,
+        said: PeerHello,
+        address: str,
+        stream: Stream,
+        tls: Tls | None = None,
+    ) -> None:
         self.noted: Callable[[bytes], object] = lambda value: None
         self._secret, self._asked, self._said = secret, asked, said
-        self._address, self._stream = address, stream
+        self._address, self._stream, self._tls = address, stream, tls
         self._place: Membership | None = None
         self._places: asyncio.Queue[Membership | ConnectionFailed] = asyncio.Queue()
 
@@ -126,7 +135,7 @@ class Attendance:
             if place is not None and (message.epoch <= place.epoch or not place.ended.done()):
                 raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "a member has its place already")
             key = link_key(self._secret, message.epoch)
-            self._place = Membership(message, key, self._address, self._stream)
+            self._place = Membership(message, key, self._address, self._stream, self._tls)
             self._places.put_nowait(self._place)
         elif isinstance(message, PeerNote):
             self.noted(message.value)
@@ -139,11 +148,14 @@ class Attendance:
 
 
 @asynccontextmanager
-async def attend(where: str, secret: str, name: str, seat: int = 0) -> AsyncIterator[Attendance]:
+async def attend(
+    where: str, secret: str, name: str, seat: int = 0, tls: Tls | None = None
+) -> AsyncIterator[Attendance]:
     """Be there for the group whose host listens at ``where``, "HOST:PORT"; the block's end is the visit's.
 
     Args:
         seat: the rank that this member is made for; 0: any.
+        tls: with a certificate, which the host wants then; None: the host is dialled without.
 
     Raises:
         ConnectionFailed: nobody listens there. Whether the host knows the secret, and takes this member in, is found
@@ -154,13 +166,14 @@ async def attend(where: str, secret: str, name: str, seat: int = 0) -> AsyncIter
     host, _, port = where.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError(f"{where!r} is not HOST:PORT")
-    async with dial(f"ws://{where}/", Role.MEMBER, PEER_LINK) as stream:
+    url = f"{'ws' if tls is None else 'wss'}://{where}/"
+    async with dial(url, Role.MEMBER, PEER_LINK, None if tls is None else tls.dialling()) as stream:
         asked = (await stream.receive()).message
         assert isinstance(asked, PeerChallenge)
         said = hello(secret, name, seat, asked)
         stream.post(said)
         address = await asyncio.to_thread(_own_address, host.strip("[]"), int(port))
-        attendance = Attendance(secret, asked, said, address, stream)
+        attendance = Attendance(secret, asked, said, address, stream, tls)
         listening = asyncio.create_task(attendance.listen())
         try:
             yield attendance
@@ -171,9 +184,9 @@ async def attend(where: str, secret: str, name: str, seat: int = 0) -> AsyncIter
 
 
 @asynccontextmanager
-async def join(where: str, secret: str, name: str, seat: int = 0) -> AsyncIterator[Membership]:
+async def join(where: str, secret: str, name: str, seat: int = 0, tls: Tls | None = None) -> AsyncIterator[Membership]:
     """Be a member of one group, as ``attend``, once it has a place; the block's end is the membership's."""
-    async with attend(where, secret, name, seat) as attendance:
+    async with attend(where, secret, name, seat, tls) as attendance:
         yield await attendance.place()
 
 

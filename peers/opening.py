@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import secrets
 import socket
+import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
 from time import monotonic, sleep
@@ -20,8 +21,11 @@ import structlog
 from peers.board import Board, PeerLost
 from peers.greeting import DIALLED_BYTES, PeerDoor
 from peers.secret import NONCE_BYTES, PROOF_BYTES
+from peers.secure import SecureSocket, digest_of
+from tls.contexts import Between
+from tls.why import why
 from wire.crowd import Crowd, party_of
-from wire.errors import ConnectionFailed
+from wire.errors import Code, ConnectionFailed
 from wire.limits import HELLO_WITHIN_S
 
 OPEN_WITHIN_S: Final = 15.0
@@ -54,11 +58,14 @@ def open_links(board: Board, door: PeerDoor, address: str, within_s: float = OPE
         stack.callback(_close_all, found)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listener = stack.enter_context(socket.create_server((address, 0), family=family, backlog=128))
-        board.post(f"link/{door.epoch}/{door.rank}", f"{address} {listener.getsockname()[1]}".encode())
-        came = _Arrivals(door, listener, deadline)
+        between = None if board.tls is None else board.tls.between()
+        # The certificate goes along: a member is who the board says, and not just anybody whom the CA knows.
+        shown = "" if between is None else digest_of(between.own)
+        board.post(f"link/{door.epoch}/{door.rank}", f"{address} {listener.getsockname()[1]} {shown}".strip().encode())
+        came = _Arrivals(board, door, listener, deadline, between)
         stack.callback(came.close)
         for rank in range(door.rank):
-            found[rank] = _dial(board, door, rank, deadline)
+            found[rank] = _dial(board, door, rank, deadline, between)
         for _ in range(door.rank + 1, door.size):
             rank, connection = came.next(lambda: board.has(()), deadline, found)
             found[rank] = connection
@@ -75,29 +82,55 @@ def _close_all(connections: dict[int, socket.socket]) -> None:
         each.close()
 
 
-def _dial(board: Board, door: PeerDoor, rank: int, deadline: float) -> socket.socket:
+def _dial(board: Board, door: PeerDoor, rank: int, deadline: float, between: Between | None) -> socket.socket:
     try:
         said = board.get(f"link/{door.epoch}/{rank}", deadline - monotonic())
     except PeerLost as error:
         raise PeerLost(board.lost or f"member {rank} has not come in time", rank) from error
     connection = None
     try:
-        address, port = said.decode().split()
+        address, port, *shown = said.decode().split()
         connection = socket.create_connection((address, int(port)), timeout=_left(deadline))
+        if between is not None:
+            # The dialler is TLS's server here: with a certificate that is good for dialling only nobody gets a link.
+            with connection as plain:
+                connection = _secured(plain, between.listens, deadline, server=True)
+            _check(connection, shown)
         asked, nonce = receive_exactly(connection, NONCE_BYTES, deadline), secrets.token_bytes(NONCE_BYTES)
         connection.sendall(door.dialled(rank, asked, nonce))
         door.check_listener(rank, asked, nonce, receive_exactly(connection, PROOF_BYTES, deadline))
     except (OSError, ValueError, OverflowError, ConnectionFailed) as error:
         if connection is not None:
             connection.close()
-        raise PeerLost(f"no link to member {rank}: {error}", rank) from error
+        reason = why(error, dialled=True) if isinstance(error, ssl.SSLError) else str(error)
+        raise PeerLost(f"no link to member {rank}: {reason}", rank) from error
     return connection
+
+
+def _secured(plain: socket.socket, context: ssl.SSLContext, deadline: float, *, server: bool) -> SecureSocket:
+    """Behind TLS, over ``plain``, which the caller closes; to shut that down ends this too. Raises ``OSError``."""
+    secure = SecureSocket(plain, context, server=server)
+    try:
+        secure.handshake(deadline)
+    except BaseException:
+        secure.close()
+        raise
+    return secure
+
+
+def _check(connection: socket.socket, shown: Sequence[str]) -> None:
+    """Raises ``ConnectionFailed`` where that is not whose certificate the board says. Plain ones have none."""
+    if isinstance(connection, SecureSocket) and [connection.shown] != [*shown]:
+        raise ConnectionFailed(Code.UNAUTHORIZED, "it shows another certificate than it has said it would")
 
 
 class _Arrivals:
     """Who dials, each greeted on a thread of its own."""
 
-    def __init__(self, door: PeerDoor, listener: socket.socket, deadline: float) -> None:
+    def __init__(
+        self, board: Board, door: PeerDoor, listener: socket.socket, deadline: float, between: Between | None
+    ) -> None:
+        self._board, self._between = board, between
         self._door = door
         self._listener = listener
         self._deadline = deadline
@@ -152,19 +185,27 @@ class _Arrivals:
 
     def _greet(self, connection: socket.socket) -> None:
         deadline = min(monotonic() + HELLO_WITHIN_S, self._deadline)
+        visitor = connection
         try:
+            if self._between is not None:
+                connection = _secured(connection, self._between.dials, deadline, server=False)
             asked = secrets.token_bytes(NONCE_BYTES)
             connection.settimeout(_left(deadline))
             connection.sendall(asked)
             rank, proof = self._door.check_dialled(asked, receive_exactly(connection, DIALLED_BYTES, deadline))
+            if self._between is not None:
+                said = self._board.get(f"link/{self._door.epoch}/{rank}", _left(deadline))
+                _check(connection, said.decode().split()[2:])
             connection.sendall(proof)
-        except (OSError, ConnectionFailed) as error:
+        except (OSError, ConnectionFailed, PeerLost, ValueError) as error:
             connection.close()
             log.debug("a visitor is no member", why=str(error))
             return
         finally:
             with self._lock:
-                self._crowd.leave(connection)
+                self._crowd.leave(visitor)
+            if connection is not visitor:
+                visitor.close()
         self._greeted.put((rank, connection))
         if self._over:
             self.close()

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Final
 
 from peers.frames import HEADER_BYTES, PeerFrame, unpack
+from peers.secure import holds_of
 from wire.errors import Code, ConnectionFailed
 
 SILENT_S: Final = 10.0
@@ -42,6 +43,7 @@ class FrameReader:
         self.heard_at = monotonic()
         self._silent_s = silent_s
         self._socket = connection
+        self._holds = holds_of(connection)
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
         self._buffer = memoryview(bytearray(_AT_ONCE))
@@ -50,9 +52,10 @@ class FrameReader:
 
     @property
     def has_frame(self) -> bool:
-        """Whether a whole frame has been read ahead, of which the socket knows no more."""
+        """Whether a whole frame has been read ahead, of which the socket knows no more; or there may be one."""
         there = self._end - self._begin - HEADER_BYTES
-        return there >= 0 and there >= unpack(self._buffer[self._begin : self._begin + HEADER_BYTES]).length
+        has = there >= 0 and there >= unpack(self._buffer[self._begin : self._begin + HEADER_BYTES]).length
+        return has or self._holds()
 
     def header(self, enough: Callable[[], bool] | None) -> PeerFrame | None:
         """The next header; None where none has begun to come before it was ``enough``, None: at once.

@@ -16,6 +16,7 @@ import ipaddress
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -23,6 +24,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from peers.group import Group, Guest
 from peers.secret import challenge, check_member, check_secret, link_key
+from tls.contexts import Tls
 from wire.connection import Role
 from wire.crowd import Crowd, party_of
 from wire.errors import Code, ConnectionFailed
@@ -39,6 +41,9 @@ MAX_GREETING_OF_ADDRESS: Final = 32
 
 MAX_GUESTS: Final = 128
 """Who has proved to know the secret, and is in the group or waits."""
+
+QUIET_S: Final = 5.0
+"""After one failed handshake was told of no other is for so long."""
 
 MAX_NOTES: Final = 64
 """Of one guest, which nobody has read yet."""
@@ -63,8 +68,8 @@ class Rendezvous:
         changed: set whenever somebody has come, gone, become free or sent a note; cleared by who looks.
     """
 
-    def __init__(self, secret: str, distinct: bool = False) -> None:
-        self._secret, self._distinct = secret, distinct
+    def __init__(self, secret: str, distinct: bool = False, tls: Tls | None = None) -> None:
+        self._secret, self._distinct, self._tls = secret, distinct, tls
         self._group: Group | None = None
         self.crowd: Crowd[ServerConnection] = Crowd(MAX_GREETING, MAX_GREETING_OF_ADDRESS, HELLO_WITHIN_S)
         self.address = ""
@@ -78,7 +83,7 @@ class Rendezvous:
         names: whom the ranks are for, where they are for somebody; nobody else gets them.
         """
         assert self._group is None or self._group.ended.done()
-        self._group = Group(epoch, plans, link_key(self._secret, epoch), names or {})
+        self._group = Group(epoch, plans, link_key(self._secret, epoch), names or {}, self._tls)
         for guest in self.guests:
             self._seat(guest)
         return self._group
@@ -155,6 +160,17 @@ class Rendezvous:
             self.changed.set()
 
 
+class _Refusals:
+    """Says why handshakes fail, now and then: strangers may cause it at will."""
+
+    _quiet_until = 0.0
+
+    def say(self, why: str) -> None:
+        if monotonic() >= self._quiet_until:
+            self._quiet_until = monotonic() + QUIET_S
+            log.warning("no TLS with who dials", why=why)
+
+
 class _Visitor(ServerConnection):
     """A socket among those who have not said who they are: it loses its place before it keeps others out."""
 
@@ -174,19 +190,23 @@ class _Visitor(ServerConnection):
 
 
 @asynccontextmanager
-async def listening(host: str, port: int, secret: str, *, distinct: bool = False) -> AsyncIterator[Rendezvous]:
+async def listening(
+    host: str, port: int, secret: str, *, distinct: bool = False, tls: Tls | None = None
+) -> AsyncIterator[Rendezvous]:
     """A rendezvous at an address, whose group ends with the block.
 
     Args:
         port: 0: any that is free.
         distinct: whether each guest must have a name of its own.
+        tls: with a certificate, and CAs of which each guest must have one too; None: all is plain.
 
     Raises:
         ValueError: the secret is too short, or the address is a wildcard, which is no place that members could reach.
         OSError: the address cannot be bound.
     """
     check_secret(secret)
-    rendezvous = Rendezvous(secret, distinct)
+    rendezvous = Rendezvous(secret, distinct, tls)
+    secure = None if tls is None else tls.listening(refused=_Refusals().say, insists=True)
     async with serve(
         rendezvous.receive,
         _listened_at(host),
@@ -200,6 +220,8 @@ async def listening(host: str, port: int, secret: str, *, distinct: bool = False
         close_timeout=1.0,
         server_header=None,
         logger=_UNHEARD,
+        ssl=secure,
+        ssl_handshake_timeout=None if secure is None else HELLO_WITHIN_S,
     ) as server:
         rendezvous.address, rendezvous.port = next(iter(server.sockets)).getsockname()[:2]
         try:

@@ -4,8 +4,8 @@ Each side sends a nonce and proves, by HMAC-SHA256 over both nonces and over wha
 secret: nobody can replay a proof, send back the one it was given, or change what was proved. Who listens in, or listens
 in the host's place, has something to try secrets against: so a short one is refused.
 
-The proofs say who is there when a link begins. What travels afterwards is neither encrypted nor signed, the tensors
-least of all: members belong into one network whose machines are trusted, or into a VPN.
+The proofs say who is there when a link begins. Without TLS (``secure.py``) what travels afterwards is neither encrypted
+nor signed, the tensors least of all: members belong into one network whose machines are trusted then, or into a VPN.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from wire.peer_messages import PeerChallenge, PeerHello, PeerWelcome
 
 LEAST_CHARACTERS: Final = 16
 """Of a secret: as many random ones cannot be found by trying."""
+
+BY_CERTIFICATE: Final = "certificates do instead"
+"""Where members show certificates, and have no secret: known to all, so it proves nothing, and TLS everything."""
 
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32

@@ -10,14 +10,15 @@ from typing import Any
 
 from peers.board import Board
 from peers.fabric import Fabric
+from tls.contexts import Tls
 
 LOOPBACK = "127.0.0.1"
 KEY = b"a key of these tests"
 WITHIN_S = 30.0
 
 
-def boards_of(size: int, key: bytes = KEY) -> list[Board]:
-    """Boards on which everyone reads what anyone posts."""
+def boards_of(size: int, key: bytes = KEY, tls: Sequence[Tls] = ()) -> list[Board]:
+    """Boards on which everyone reads what anyone posts; ``tls`` of each member, where there is any."""
     boards: list[Board] = []
 
     def tell(rank: int, key: str, value: bytes) -> None:
@@ -25,7 +26,7 @@ def boards_of(size: int, key: bytes = KEY) -> list[Board]:
             if at != rank:
                 other.put(key, value)
 
-    boards += [Board(partial(tell, rank), key) for rank in range(size)]
+    boards += [Board(partial(tell, rank), key, tls[rank] if tls else None) for rank in range(size)]
     return boards
 
 
@@ -36,9 +37,9 @@ def together(calls: Sequence[Callable[[], Any]], within_s: float = WITHIN_S) -> 
 
 
 @contextmanager
-def fabrics(size: int, **more: Any) -> Iterator[list[Fabric]]:
+def fabrics(size: int, tls: Sequence[Tls] = (), **more: Any) -> Iterator[list[Fabric]]:
     """All members' fabrics, by rank."""
-    boards = boards_of(size)
+    boards = boards_of(size, tls=tls)
     made = together([partial(Fabric.open, boards[rank], rank, size, LOOPBACK, **more) for rank in range(size)])
     try:
         yield made

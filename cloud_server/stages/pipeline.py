@@ -28,6 +28,7 @@ from cloud_server.stages.stage import StageConfig
 from peers.rendezvous import Rendezvous, listening
 from peers.secret import new_secret
 from service.addresses import host_port
+from tls.contexts import Tls
 
 LOOPBACK = "127.0.0.1"
 
@@ -43,6 +44,7 @@ class RemoteStages:
         host, port: where they join: an address of this machine that they, and each other's machines, can reach.
         secret: what all stages prove that they know.
         digest: what their checkpoint must be, see ``StagePlan``.
+        tls: of all links between stages, with a certificate that each other one must have too; None: they are plain.
     """
 
     count: int = 0
@@ -50,6 +52,7 @@ class RemoteStages:
     port: int = 0
     secret: str = field(default_factory=new_secret, repr=False)
     digest: str = ""
+    tls: Tls | None = None
 
 
 class PipelineRunner:
@@ -160,7 +163,9 @@ class PipelineRunner:
 
     async def _listen(self) -> Rendezvous:
         where = self._elsewhere
-        rendezvous = await self._listening.enter_async_context(listening(where.host, where.port, where.secret))
+        rendezvous = await self._listening.enter_async_context(
+            listening(where.host, where.port, where.secret, tls=where.tls)
+        )
         if where.count:
             at = host_port(rendezvous.address, rendezvous.port)
             log.info("waiting for stages on other machines", stages=where.count, at=at)

@@ -27,11 +27,14 @@ from cloud_server.stages.link import Link, Place
 from cloud_server.stages.plan import ALL_LOADED, LOADED, LOADED_WITHIN_S, StagePlan, stage_device
 from cloud_server.stages.step_wire import BadHead, StepHead
 from peers.membership import Membership, join
+from peers.secret import BY_CERTIFICATE
 from peers.staying import stay
 from service.logs import configure_logs
+from service.secret_files import current
 from service.settings import changed, setting, settings_command
 from service.shared_settings import ModelSettings, ProcessSettings
 from service.stopping import end_at_once
+from service.tls_settings import TlsSettings
 from split_model.checkpoint import Checkpoint
 from split_model.device import AUTO, choose_device
 from split_model.errors import ModelError
@@ -52,10 +55,11 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class StageConfig:
+class StageConfig(TlsSettings):
     """Run some of the middle layers for a cloud server on another machine. Which ones, the cloud server says.
 
-    Hidden states travel between the two neither encrypted nor signed: both belong into one trusted network or a VPN.
+    Without --tls-cert, hidden states travel between the two neither encrypted nor signed: both belong into one trusted
+    network or a VPN then.
     """
 
     join: str = setting(help="where the cloud server waits for stages (its --stage-address), as HOST:PORT")
@@ -68,6 +72,11 @@ class StageConfig:
     redial: bool = setting(True, "wait for the next pipeline when one has ended", tunes=True)
     log_level: Literal["debug", "info", "warning", "error"] = changed(ProcessSettings, "log_level", "info")
     log_form: Literal["text", "json"] = changed(ProcessSettings, "log_form", "text")
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` where it could not show that it belongs."""
+        self.check_tls()
+        self.check_equals(self.stage_token, "a --stage-token (TRILBY_STAGE_TOKEN)")
 
 
 class CannotLoad(ConnectionFailed):
@@ -167,10 +176,11 @@ async def serve(config: StageConfig) -> None:
     Raises ``ConnectionFailed`` where another try would not help, or none is wanted.
     """
     # One thread for all lives: each that computes would keep a team of OpenMP's.
-    compute = ThreadPoolExecutor(1, thread_name_prefix="stage")
+    compute, tls = ThreadPoolExecutor(1, thread_name_prefix="stage"), config.equals_tls
 
     async def visit(welcomed: Callable[[], None]) -> None:
-        async with join(config.join, config.stage_token, os.uname().nodename, config.seat) as membership:
+        secret = current(config.stage_token) or BY_CERTIFICATE
+        async with join(config.join, secret, os.uname().nodename, config.seat, tls) as membership:
             welcomed()
             await _live(Life(config, membership), compute)
 

@@ -34,6 +34,7 @@ from peers.rendezvous import listening
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
 from split_model.load_apart import load_apart
+from tls.contexts import Tls
 
 ALONE_WITHIN_S: Final = 30.0
 """Requests wait so long for members without whom there is no plan; then they are refused until there is one again."""
@@ -61,6 +62,7 @@ class GroupHost:
         wanted: how many members, the portal among them where it computes; or exactly these names.
         first_layer: of the model, the first that the group computes.
         key: what all members prove to know.
+        tls: of all links between them, with a certificate that each must have too; None: they are plain.
         address, port: where they join; ``port`` 0: any that is free.
         positions: see ``JoinedPlan``.
         join_within_s: time for all members to come at first; then the group goes on with those who are there.
@@ -87,6 +89,7 @@ class GroupHost:
     first_layer: int
     dtype: Literal["float32", "bfloat16", "float16"]
     key: str = field(repr=False)
+    tls: Tls | None = None
     address: str = "127.0.0.1"
     port: int = 0
     positions: int = 0
@@ -138,7 +141,7 @@ class GroupHost:
         """
         why = "the portal has stopped"
         try:
-            async with listening(self.address, self.port, self.key, distinct=True) as rendezvous:
+            async with listening(self.address, self.port, self.key, distinct=True, tls=self.tls) as rendezvous:
                 self.listens.set_result(rendezvous.port)
                 digest = identity(self.checkpoint)
                 company = self._company = Company(rendezvous, self._roll, digest, self.dtype, self._measures)

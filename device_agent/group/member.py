@@ -28,12 +28,15 @@ from device_agent.profiling.kept_profiles import kept_or_measured
 from peers.board import PeerLost
 from peers.fabric import Fabric
 from peers.membership import Attendance, Membership, attend
+from peers.secret import BY_CERTIFICATE
 from peers.staying import stay
 from service.logs import configure_logs
+from service.secret_files import current
 from service.settings import changed, setting, settings_command
 from service.shared_settings import MemorySettings, ModelSettings, ProcessSettings
 from service.sizes import bytes_of
 from service.stopping import end_at_once
+from service.tls_settings import TlsSettings
 from split_model.checkpoint import Checkpoint
 from split_model.errors import ModelError
 from split_model.free_memory import free_bytes
@@ -58,10 +61,11 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class MemberConfig:
+class MemberConfig(TlsSettings):
     """Compute a part of a model for a group of devices. Which part, the group's portal says.
 
-    Hidden states travel between members neither encrypted nor signed: all belong into one trusted network or a VPN.
+    Without --tls-cert, hidden states travel between members neither encrypted nor signed: all belong into one trusted
+    network or a VPN then.
     """
 
     join: str = setting(help="where the portal waits for members, as HOST:PORT")
@@ -76,6 +80,11 @@ class MemberConfig:
     redial: bool = setting(True, "wait for the next plan when a group has ended", tunes=True)
     log_level: Literal["debug", "info", "warning", "error"] = changed(ProcessSettings, "log_level", "info")
     log_form: Literal["text", "json"] = changed(ProcessSettings, "log_form", "text")
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` where it could not show that it belongs."""
+        self.check_tls()
+        self.check_equals(self.group_key, "the group's key (TRILBY_GROUP_KEY)")
 
 
 class CannotTakePart(ConnectionFailed):
@@ -161,12 +170,11 @@ async def serve(config: MemberConfig) -> None:
     """
     # One thread for all lives: each that computes would keep a team of OpenMP's.
     compute, kept = ThreadPoolExecutor(1, thread_name_prefix="member"), KeptLayers()
-    name = config.name or os.uname().nodename
-
+    name, tls = config.name or os.uname().nodename, config.equals_tls
     card = await asyncio.get_running_loop().run_in_executor(compute, card_of, config)
 
     async def visit(welcomed: Callable[[], None]) -> None:
-        async with attend(config.join, config.group_key, name) as attendance:
+        async with attend(config.join, current(config.group_key) or BY_CERTIFICATE, name, tls=tls) as attendance:
             attendance.noted = answers(config, name, attendance, compute, kept)
             attendance.note(written(card))
             refused: CannotTakePart | None = None
