@@ -24,9 +24,10 @@ from peers.secret import BY_CERTIFICATE
 from service.addresses import host_and_port, host_port
 from service.sizes import bytes_of
 from split_model.checkpoint import Checkpoint
+from split_model.device import AUTO, choose_device
 from split_model.entry import RowEntry
 from split_model.load_apart import load_apart
-from split_model.slices import Slice
+from split_model.slices import Slice, slice_bytes
 from wire.group_messages import MAX_MEMBERS, GroupReport, ReportedMember
 from wire.limits import MAX_TEXT
 
@@ -131,16 +132,17 @@ def usual_work(positions: int, *, reads: bool, prunes: bool = False) -> Work:
 def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: Slice, beside: int = 0) -> PortalGroup:
     """The group that computes the layers of ``held``, this device, called ``name``, among them. On its event loop.
 
-    beside: bytes of ``--memory`` that are for other things than its part: what drafts, and the layers in front.
+    beside: bytes of ``--memory`` that are for other things than its part: what drafts, and the layers in front. These
+        and both ends stay on the CPU, whatever computes the part.
 
     Raises:
         NoMdns: the group is to be announced, and what that needs is not installed.
-        ValueError: groups do not compute on that ``--device``, or no such group can be.
+        ValueError: there is no such ``--device``, or a group of that mode does not compute there, or cannot be.
         BadCheckpoint: the files are broken.
     """
     spec, dtype = checkpoint.spec, getattr(torch, config.dtype)
-    if config.device not in ("auto", "cpu"):
-        raise ValueError(f"groups compute on CPUs: leave --device {config.device} out")
+    if config.mode == "lime" and config.device not in (AUTO, "cpu"):
+        raise ValueError(f"--mode lime computes on CPUs: leave --device {config.device} out")
     if config.announce:
         check_mdns()
     if held.last_layer < spec.num_layers:
@@ -151,6 +153,8 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
         config.mode, spec, config.dtype, name, work, first_layer=held.first_layer, fewer=config.fewest_devices
     )
     measured, budget = config.shares == "measured", bytes_of("--memory", config.memory)
+    on = "cpu" if config.device == AUTO and (budget or config.mode == "lime") else config.device
+    device = choose_device(on, slice_bytes(spec, Slice(0, 1), dtype))
     shape = ModelShape.of(spec, config.dtype)
     shape = replace(shape, layers=shape.layers - held.first_layer)
 
@@ -172,7 +176,8 @@ def build_group(config: DeviceConfig, name: str, checkpoint: Checkpoint, held: S
             address=address,
             port=port,
             positions=positions,
-            budget=max(1, budget - beside) if budget else 0,
+            budget=max(1, budget - (beside if device.type == "cpu" else 0)) if budget else 0,
+            device=device,
             name=name,
             group=config.group,
             measured=measured,

@@ -71,11 +71,15 @@ class Exchange:
         self._failure: Exception | None = None
         self._woken: threading.Event | None = None
         self._finish: Callable[[], None] | None = None
+        self._landed: Callable[[Tile | None], None] | None = None
         self._over: Callable[[Exchange], None] | None = None
 
     def wait(self, within_s: float = DONE_WITHIN_S) -> None:
         """Until all is done."""
         self._until(lambda: self.done, within_s)
+        landed, self._landed = self._landed, None
+        if landed is not None:
+            landed(None)
 
     def __iter__(self) -> Iterator[Tile]:
         """Tiles in the order in which they come, this member's own first; then it is done."""
@@ -84,8 +88,15 @@ class Exchange:
             self._until(lambda seen=seen: self.done or len(self._tiles) > seen, DONE_WITHIN_S)  # type: ignore[misc]
             if len(self._tiles) == seen:
                 return
+            if self._landed is not None:
+                self._landed(self._tiles[seen])
             yield self._tiles[seen]
             seen += 1
+
+    def lands(self, landed: Callable[[Tile | None], None]) -> None:
+        """On the thread that waits, ``landed`` is called with each tile before it is handed out; or with None, once,
+        where all is waited for together."""
+        self._landed = landed
 
     def hold(self, rank: int | None = None) -> None:
         """One more thing has to happen; ``rank``: that member has to do it."""

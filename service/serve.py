@@ -84,6 +84,8 @@ class ServeConfig(ProcessSettings, TlsSettings, GatewaySide, CloudSide, DeviceSi
         self.check_tls()
         if self.step_rows and not MODES[self.mode].has_cloud:
             raise ValueError(f"--mode {self.mode} has no cloud: leave --step-rows out")
+        if MODES[self.mode].group and self.device not in ("auto", "cpu") and not self.memory:
+            raise ValueError(f"--device {self.device} is one for the whole group: say with --memory who may use what")
 
 
 def run(config: ServeConfig) -> None:
@@ -180,7 +182,7 @@ def _start_members(config: ServeConfig, children: Children, where: str, memories
     os.environ["TRILBY_GROUP_KEY"] = secrets.token_urlsafe(32)
     names = [f"{DEVICE}-{number}" for number in range(2, config.devices + 1)]
     words = command_line(join=where, model=config.model, threads=config.threads, log_level=config.log_level)
-    words += command_line(log_form=config.log_form)
+    words += command_line(log_form=config.log_form, device=config.device)
     for name, memory in zip(names, memories, strict=True):
         own = command_line(name=name, memory=memory)
         children.start(name, [sys.executable, "-m", "device_agent.group.member", *words, *own])

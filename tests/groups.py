@@ -20,6 +20,7 @@ from device_agent.group.asking.life import GroupLife
 from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation.joining import Part
 from device_agent.group.holding.halves import halves_of, readers_of
+from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.holding.narrowing import can_narrow
 from device_agent.group.holding.pieces import pieces_of
 from device_agent.group.holding.streaming import Streaming
@@ -211,15 +212,23 @@ def submodel_for(checkpoint: Checkpoint, first: int = 0) -> GroupSubmodel:
 
 @contextmanager
 def group_here(
-    path: Path, plan: GroupPlan, first: int = 0, submodel: GroupSubmodel | None = None
+    path: Path,
+    plan: GroupPlan,
+    first: int = 0,
+    submodel: GroupSubmodel | None = None,
+    devices: Sequence[torch.device | str] = (),
 ) -> Iterator[GroupSubmodel]:
     """A group whose members are threads of this process; the portal is one of them where the plan names it.
 
     submodel: of a group that has lived before.
+    devices: on which the ranks compute, by turns; the CPU, where none is named.
     """
     checkpoint = Checkpoint.open(path, None)
     joined = JoinedPlan.read(JoinedPlan.of(plan, "", "float32", first, 0).written())
     size = max(joined.ranks) + 1
+
+    def part_of(rank: int) -> Part:
+        return Part(joined, checkpoint, rank, kept=KeptLayers(devices[rank % len(devices)] if devices else "cpu"))
 
     def work(part: Part, fabric: Fabric) -> None:
         with fabric, suppress(PeerLost):
@@ -228,10 +237,10 @@ def group_here(
 
     with fabrics(size) as links, ExitStack() as stack:
         for rank in range(1, size):
-            member = threading.Thread(target=work, args=(Part(joined, checkpoint, rank), links[rank]))
+            member = threading.Thread(target=work, args=(part_of(rank), links[rank]))
             member.start()
             stack.callback(member.join)
-        mine = Part(joined, checkpoint, 0) if 0 in joined.ranks else None
+        mine = part_of(0) if 0 in joined.ranks else None
         if mine is not None:
             stack.callback(mine.kept.close)
         worker = mine.worker(mine.load(), links[0]) if mine is not None else None

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Final, Literal
 
 import structlog
+import torch
 
 from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation.company import Company
@@ -67,6 +68,7 @@ class GroupHost:
         positions: see ``JoinedPlan``.
         join_within_s: time for all members to come at first; then the group goes on with those who are there.
         budget: bytes that the portal's own part may use, see ``Part``.
+        device: where that is computed.
         name: the portal's own, in plans.
         computes: whether the portal computes a part, where ``wanted`` is a number.
         group: its name, for those who ask.
@@ -95,6 +97,7 @@ class GroupHost:
     positions: int = 0
     join_within_s: float = LOADED_WITHIN_S
     budget: int = 0
+    device: torch.device | str = "cpu"
     name: str = "portal"
     computes: bool = True
     group: str = ""
@@ -242,7 +245,7 @@ class GroupHost:
             await company.changed(deadline - monotonic() + _LOOK_EVERY_S)
 
     def _measure_portal(self) -> DeviceProfile:
-        return kept_or_measured(self.checkpoint, self.dtype, self.name, self.budget, quick=True)
+        return kept_or_measured(self.checkpoint, self.dtype, self.name, self.budget, quick=True, device=self.device)
 
     def _lives(self, company: Company) -> Living:
         watch = None if self.expects is None else Watch(self._roll, company, self.name, self.expects, self.reads)
@@ -252,7 +255,7 @@ class GroupHost:
             self._maker,
             company,
             self._roll,
-            KeptLayers(),
+            KeptLayers(self.device),
             self.budget,
             self.silent_s,
             self.name,

@@ -38,12 +38,13 @@ from service.sizes import bytes_of
 from service.stopping import end_at_once
 from service.tls_settings import TlsSettings
 from split_model.checkpoint import Checkpoint
+from split_model.device import AUTO, choose_device
 from split_model.errors import ModelError
 from split_model.free_memory import free_bytes
 from split_model.hub import identity, resolve
 from split_model.kv_cache import CacheFull
 from split_model.offload.errors import OffloadError
-from split_model.slices import Slice
+from split_model.slices import Slice, slice_bytes
 from wire.errors import Code, ConnectionFailed
 
 END_WITHIN_S: Final = 60.0
@@ -75,6 +76,7 @@ class MemberConfig(TlsSettings):
     dtype: Literal["", "float32", "bfloat16", "float16"] = setting(
         "", "the only number format that it computes in; empty: whatever the portal says"
     )
+    device: str = changed(ModelSettings, "device", AUTO)
     memory: str = changed(MemorySettings, "memory", "")
     threads: int = changed(ModelSettings, "threads", 0)
     redial: bool = setting(True, "wait for the next plan when a group has ended", tunes=True)
@@ -129,6 +131,14 @@ def card_of(config: MemberConfig) -> Card:
         raise CannotTakePart(Code.MODEL_NOT_FOUND, str(error)) from error
 
 
+def device_of(config: MemberConfig) -> torch.device:
+    """Where this member computes. Its part it does not know yet: ``auto`` is a GPU that has room for a layer, and the
+    CPU where ``--memory`` says how much of the machine's may be used. Raises ``ValueError``, ``ModelError``."""
+    path = resolve(config.model, only=lambda _: (), attention=None)
+    on = "cpu" if config.memory and config.device == AUTO else config.device
+    return choose_device(on, slice_bytes(Checkpoint.open(path, None).spec, Slice(0, 1), config.dtype or "float32"))
+
+
 def answers(
     config: MemberConfig, name: str, attendance: Attendance, compute: ThreadPoolExecutor, kept: KeptLayers
 ) -> Callable[[bytes], None]:
@@ -157,8 +167,8 @@ def answer(config: MemberConfig, name: str, kept: KeptLayers, data: bytes) -> No
     if isinstance(asked, Measure):
         checkpoint = Checkpoint.open(resolve(config.model, only=lambda _: [Slice(0, 1)], attention=None), None)
         kept_bytes = kept.loaded_bytes(identity(checkpoint), asked.dtype)
-        memory = bytes_of("--memory", config.memory) or free_bytes() + kept_bytes
-        found = kept_or_measured(checkpoint, asked.dtype, name, memory, quick=True, again=asked.again)
+        memory, device = bytes_of("--memory", config.memory) or free_bytes(kept.device) + kept_bytes, kept.device
+        found = kept_or_measured(checkpoint, asked.dtype, name, memory, quick=True, again=asked.again, device=device)
         return Device(found)
     return Trial(speed()) if isinstance(asked, Trial) else None
 
@@ -166,12 +176,14 @@ def answer(config: MemberConfig, name: str, kept: KeptLayers, data: bytes) -> No
 async def serve(config: MemberConfig) -> None:
     """Be a member of one group, and with ``redial`` of each that follows.
 
-    Raises ``ConnectionFailed`` where another try would not help, or none is wanted.
+    Raises ``ConnectionFailed`` where another try would not help, or none is wanted, ``ValueError`` where there is no
+    such device.
     """
     # One thread for all lives: each that computes would keep a team of OpenMP's.
-    compute, kept = ThreadPoolExecutor(1, thread_name_prefix="member"), KeptLayers()
+    loop, compute = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix="member")
     name, tls = config.name or os.uname().nodename, config.equals_tls
-    card = await asyncio.get_running_loop().run_in_executor(compute, card_of, config)
+    card = await loop.run_in_executor(compute, card_of, config)
+    kept = KeptLayers(await loop.run_in_executor(compute, device_of, config))
 
     async def visit(welcomed: Callable[[], None]) -> None:
         async with attend(config.join, current(config.group_key) or BY_CERTIFICATE, name, tls=tls) as attendance:

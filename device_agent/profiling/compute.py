@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import cycle, product
 from math import prod
 from time import perf_counter
@@ -37,37 +38,46 @@ def measured_seconds(
     quick: bool = False,
     told: Told | None = None,
     clock: Clock = perf_counter,
+    device: torch.device | str = "cpu",
 ) -> dict[str, Table]:
-    """A table for each part in `AXES`.
+    """A table for each part in `AXES`, of layers on `device`; the two ends are measured on the CPU, where groups have
+    them.
 
     Computes on this thread, in some seconds for a small model, with the weights of one layer, in copies where they are
     few. What takes long is not measured at more rows: lines go on. Seconds are those of `clock`. Raises BadCheckpoint.
     """
-    return _Measuring(checkpoint, dtype, quick, told, clock).tables()
+    return _Measuring(checkpoint, dtype, quick, told, clock, torch.device(device)).tables()
 
 
 class _Measuring:
     def __init__(
-        self, checkpoint: Checkpoint, dtype: torch.dtype, quick: bool, told: Told | None, clock: Clock
+        self,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        quick: bool,
+        told: Told | None,
+        clock: Clock,
+        device: torch.device,
     ) -> None:
-        self._checkpoint, self._dtype, self._told = checkpoint, dtype, told
+        self._checkpoint, self._dtype, self._told, self._device = checkpoint, dtype, told, device
         self._sizes = sizes_of(checkpoint.spec, quick)
-        self._watch = Stopwatch(QUICK_SPEND_S if quick else SPEND_S, clock)
+        done = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+        self._watch = Stopwatch(QUICK_SPEND_S if quick else SPEND_S, clock, done)
         self._axes = _axes(self._sizes, has_order(checkpoint.spec))
         self._points: dict[str, dict[_Point, Timed]] = {part: {} for part in self._axes}
         self._total = sum(prod(map(len, axes)) for axes in self._axes.values())
 
     def tables(self) -> dict[str, Table]:
         *shards, whole = self._sizes.shards
-        layer = LayerRuns(self._checkpoint, self._dtype, *whole)
+        layer = LayerRuns(self._checkpoint, self._dtype, *whole, self._device)
         # The whole layer first: it says at how many rows what is smaller need not be measured.
         self._measure_layer(layer)
         self._measure_ends(EndRuns(self._checkpoint, self._dtype), layer)
         del layer
         for groups, columns in shards:
-            self._measure_layer(LayerRuns(self._checkpoint, self._dtype, groups, columns))
+            self._measure_layer(LayerRuns(self._checkpoint, self._dtype, groups, columns, self._device))
         if "reordered" in self._axes:
-            self._measure_reordered(ReorderedRuns(self._checkpoint, self._dtype))
+            self._measure_reordered(ReorderedRuns(self._checkpoint, self._dtype, self._device))
         if self._told is not None:
             self._told(self._total, self._total)
         return {part: self._table(part) for part in self._axes}

@@ -73,6 +73,7 @@ def kept_or_measured(
     quick: bool = False,
     again: bool = False,
     progress: Told | None = None,
+    device: torch.device | str = "cpu",
 ) -> DeviceProfile:
     """This device's profile for a model: from the disk where it was measured before, else measured now and kept.
 
@@ -85,32 +86,35 @@ def kept_or_measured(
         quick: a few sizes are enough; what was measured at more is as good.
         again: measure, whatever is kept.
         progress: called with how many sizes are measured, of how many.
+        device: where layers are computed. Where that is not the CPU nothing is planned to be read from the disk.
 
     Raises:
         BadCheckpoint: the layer cannot be read.
     """
     dtype_name = str(dtype).removeprefix("torch.")
-    memory_bytes = memory_bytes or free_bytes()
+    on_cpu, memory_bytes = torch.device(device).type == "cpu", memory_bytes or free_bytes(device)
 
     def of(quick: bool) -> MeasuredOf:
-        return MeasuredOf(VERSION, identity(checkpoint), str(cache_folder(UNITS)), dtype_name, quick, MeasuredOn.here())
+        folder, here = str(cache_folder(UNITS)), MeasuredOn.here(device)
+        return MeasuredOf(VERSION, identity(checkpoint), folder, dtype_name, quick, here)
 
-    def device(found: KeptProfile) -> DeviceProfile:
+    def profile(found: KeptProfile) -> DeviceProfile:
         disk_bytes = shutil.disk_usage(checkpoint.path).free
         parts = found.seconds, found.kept_beside, found.read_bytes_s, found.decoding
         return DeviceProfile(name, memory_bytes, disk_bytes, *parts)
 
     for each in () if again else dict.fromkeys([of(False), of(quick)]):
         with suppress(ValueError, OSError):
-            return device(_read(each))
-    seconds = measured_seconds(checkpoint, getattr(torch, dtype_name), quick, progress)
-    decoding = measured_decoding(checkpoint, dtype_name) if codable(checkpoint.spec, dtype_name) else None
-    found = KeptProfile(of(quick), seconds, measured_beside(), _measured_read(), decoding)
+            return profile(_read(each))
+    seconds = measured_seconds(checkpoint, getattr(torch, dtype_name), quick, progress, device=device)
+    decoding = measured_decoding(checkpoint, dtype_name) if on_cpu and codable(checkpoint.spec, dtype_name) else None
+    beside, read_bytes_s = (measured_beside(), _measured_read()) if on_cpu else (1.0, 0.0)
+    found = KeptProfile(of(quick), seconds, beside, read_bytes_s, decoding)
     try:
         write_whole(found.of.path, msgspec.json.encode(found))
     except OSError as error:
         log.warning("what was measured cannot be kept", why=str(error))
-    return device(found)
+    return profile(found)
 
 
 def keep(profile: Profile) -> Path:

@@ -12,6 +12,7 @@ from split_model.attention import Sight, attend_in
 from split_model.blocks import Block
 from split_model.cached_batch import CacheBatch
 from split_model.checkpoint import Checkpoint
+from split_model.device import put
 from split_model.kv_cache import KVCache
 from split_model.relative import RelativeBias
 from split_model.rope import Rope
@@ -30,15 +31,23 @@ KEPT_BYTES: Final = 64 << 20
 class LayerRuns:
     """As many copies of a layer as the model has layers, or as `KEPT_BYTES` need."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, groups: int, columns: int) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        groups: int,
+        columns: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
         """Reads these KV groups and columns of one layer. Raises BadCheckpoint."""
         spec, held = checkpoint.spec, range(groups)
-        self._spec, self._dtype = spec, dtype
-        self._blocks = [Block(checkpoint, LAYER, dtype, held, range(columns), apart=True, float32=True)]
+        self._spec, self._dtype, self._device = spec, dtype, device
+        of = checkpoint, LAYER, dtype, held, range(columns), device
+        self._blocks = [Block(*of, apart=True, float32=True)]
         for _ in range(1, self._copies(self._blocks[0].loaded_bytes)):
-            self._blocks.append(Block(checkpoint, LAYER, dtype, held, range(columns), apart=True, float32=True))
-        self._rope = Rope(spec.rope, dtype) if spec.positions == "rotary" else None
-        self._relative = RelativeBias.load(checkpoint, held, dtype)
+            self._blocks.append(Block(*of, apart=True, float32=True))
+        self._rope = Rope(spec.rope, dtype, device) if spec.positions == "rotary" else None
+        self._relative = RelativeBias.load(checkpoint, held, dtype, device)
         self.groups, self.columns = groups, columns
 
     def parts(self, rows: int) -> list[dict[str, Run]]:
@@ -92,7 +101,7 @@ class LayerRuns:
             ]
         found: list[dict[str, Run]] = []
         for _ in range(copies):
-            cache = KVCache(1, block.kv_heads, block.head_dim, self._dtype, before + rows)
+            cache = KVCache(1, block.kv_heads, block.head_dim, self._dtype, before + rows, self._device)
             cache.append(0, *self._keys_values(before))
             cache.advance(before)
             batch = CacheBatch([Span(cache, rows)])
@@ -116,4 +125,4 @@ class LayerRuns:
         return self._random(rows, heads, self._spec.head_dim)
 
     def _random(self, *shape: int) -> torch.Tensor:
-        return torch.randn(shape, dtype=self._dtype)
+        return put(torch.randn(shape, dtype=self._dtype), self._device)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from typing import Union
 
 import msgspec
 import torch
+from torch import device as as_device
+from torch.cuda import get_device_name
 
 from split_model.control_groups import own_groups
+
+Device = Union[as_device, str]
 
 _CPUS = Path("/proc/cpuinfo")
 
 
-class MeasuredOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MeasuredOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A device and how it is used.
 
     Attributes:
@@ -23,6 +28,7 @@ class MeasuredOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         share: of a core's time that its control group may use at most, in cores; 0: no limit is known.
         threads: of the products.
         torch: PyTorch's version, since its kernels change.
+        device: what computes, where that is not the CPU.
     """
 
     cpu: str
@@ -30,11 +36,14 @@ class MeasuredOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float
     threads: int
     torch: str
+    device: str = ""
 
     @classmethod
-    def here(cls) -> MeasuredOn:
+    def here(cls, device: Device = "cpu") -> MeasuredOn:
         """This device, now."""
-        return cls(_cpu_name(), _cores(), _share(), torch.get_num_threads(), str(torch.__version__))
+        on = as_device(device)
+        name = get_device_name(on) if on.type == "cuda" else "" if on.type == "cpu" else on.type
+        return cls(_cpu_name(), _cores(), _share(), torch.get_num_threads(), str(torch.__version__), name)
 
 
 def _cpu_name() -> str:

@@ -11,6 +11,7 @@ from device_agent.profiling.layer_runs import LAYER
 from device_agent.profiling.timing import Run
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
+from split_model.device import put
 from split_model.spec import ModelSpec
 
 MAX_BYTES: Final = 256 << 20
@@ -29,10 +30,10 @@ def has_order(spec: ModelSpec) -> bool:
 class ReorderedRuns:
     """Of one layer, whole."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype) -> None:
+    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
         """Raises BadCheckpoint."""
-        self._spec, self._dtype = checkpoint.spec, dtype
-        self._block = Block(checkpoint, LAYER, dtype, columns=range(0), apart=True, plain=True)
+        self._spec, self._dtype, self._device = checkpoint.spec, dtype, device
+        self._block = Block(checkpoint, LAYER, dtype, columns=range(0), device=device, apart=True, plain=True)
 
     def fits(self, rows: int, positions: int) -> bool:
         """Whether what lies between its products is little enough to be measured."""
@@ -42,8 +43,8 @@ class ReorderedRuns:
     def run(self, rows: int, positions: int) -> Run:
         """Of rows that see all of so many positions, which have all come."""
         block, spec = self._block, self._spec
-        own = torch.randn((rows, spec.hidden_size), dtype=self._dtype)
-        seen = torch.randn((positions, spec.hidden_size), dtype=self._dtype)
+        own = put(torch.randn((rows, spec.hidden_size), dtype=self._dtype), self._device)
+        seen = put(torch.randn((positions, spec.hidden_size), dtype=self._dtype), self._device)
 
         def run() -> torch.Tensor:
             sought = block.qkv.sought(block.qkv.query(own) * (1 / math.sqrt(spec.head_dim)))

@@ -49,10 +49,11 @@ class Stopwatch:
     Args:
         spend_s: seconds for the repeats of parts that run together.
         clock: of the seconds that are found; by a thread's CPU time pauses are not in them.
+        done: waits until what was begun is computed, where that goes on by itself.
     """
 
-    def __init__(self, spend_s: float, clock: Clock = perf_counter) -> None:
-        self._spend_s, self._clock = spend_s, clock
+    def __init__(self, spend_s: float, clock: Clock = perf_counter, done: Run = lambda: None) -> None:
+        self._spend_s, self._clock, self._done = spend_s, clock, done
         self._typical = self._taken = 0.0
 
     @property
@@ -72,6 +73,7 @@ class Stopwatch:
         for turn, parts in enumerate(cycle(copies)):
             if between is not None:
                 between()
+                self._done()
             times = {part: self._seconds(run) for part, run in parts.items()}
             long = max(times.values()) >= LONG_S
             if turn or long:  # The first one's kernels are still being chosen.
@@ -93,4 +95,5 @@ class Stopwatch:
     def _seconds(self, run: Run) -> float:
         begun = self._clock()
         run()
+        self._done()
         return self._clock() - begun

@@ -79,9 +79,13 @@ async def test_what_is_said_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "why"),
-    [({"device": "cuda"}, "groups compute on CPUs"), ({"tail": 1}, "leave --tail out")],
+    [
+        ({"device": "cuda", "mode": "lime"}, "lime computes on CPUs"),
+        ({"device": "cuda:99"}, "--device cpu|the last one here"),
+        ({"tail": 1}, "leave --tail out"),
+    ],
 )
 async def test_what_no_group_does(settings: dict[str, Any], why: str) -> None:
     """Said before anything is loaded for it."""
     with pytest.raises(ValueError, match=why):
-        build(DeviceConfig(str(DEMO), mode="galaxy", group_key=KEY, **settings))
+        build(DeviceConfig(str(DEMO), **{"mode": "galaxy", "group_key": KEY, **settings}))

@@ -75,6 +75,9 @@ def test_devices_are_a_groups() -> None:
         ServeConfig(fewest_devices=True)
     with pytest.raises(ValueError, match="--fewest-devices is for groups whose shares are measured"):
         ServeConfig(mode="galaxy", fewest_devices=True, shares="even")
+    with pytest.raises(ValueError, match="--memory"):
+        ServeConfig(mode="galaxy", device="cuda")
+    assert ServeConfig(mode="galaxy", device="cuda", memory="2GiB").device == "cuda"
 
 
 def test_other_settings_as_flags() -> None:

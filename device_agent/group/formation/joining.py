@@ -23,6 +23,7 @@ from device_agent.group.steps.pipeline import Pipeline
 from device_agent.planning.plan import Layer
 from device_agent.planning.shape import ModelShape
 from peers.collectives import Collectives
+from peers.device_collectives import DeviceCollectives
 from peers.fabric import Fabric
 from split_model.checkpoint import Checkpoint
 from split_model.free_memory import free_bytes
@@ -42,6 +43,9 @@ LOADED: Final = "loaded/"
 ALL_LOADED: Final = "all loaded"
 """What the portal posts then: now they reach for each other."""
 
+NOT_THERE: Final = "weights that are read at each use and sessions that are counted are for CPUs: say --device cpu"
+"""Of a plan's part that no other device than a CPU can have: LIME's."""
+
 LOADED_WITHIN_S: Final = 900.0
 """A member that has not loaded by then hangs."""
 
@@ -59,7 +63,7 @@ class Part:
 
     Args:
         budget: bytes that it may use; 0: what the system says is free.
-        kept: what it has of an earlier plan, and of this one from now on.
+        kept: what it has of an earlier plan, and of this one from now on; it says on which device.
 
     Raises:
         Refused: the checkpoint is another one, the plan is not for this model, or the memory is too little.
@@ -83,13 +87,15 @@ class Part:
             self.streaming = Streaming.of(self.group_plan, plan.first_layer, self.place, spec, plan.dtype)
         except ValueError as error:
             raise Refused(Code.MODEL_MISMATCH, f"the plan cannot be carried out here: {error}") from error
+        self.kept = kept or KeptLayers()
+        if self.kept.device.type != "cpu" and (self.streaming.buffer_bytes or self.group_plan.cache_bytes):
+            raise Refused(Code.MODEL_MISMATCH, NOT_THERE)
         needed = weight_bytes(self.layers, plan.first_layer, self.place, spec, plan.dtype)
         needed += self.streaming.buffer_bytes - self.streaming.spared_bytes
-        self.kept = kept or KeptLayers()
         # Where more is streamed as keys and values grow, what they may take was found when it was planned.
         if not self.group_plan.cache_bytes:
             needed += cache_bytes(self.layers, self.place, spec, plan.positions, DTYPE_BYTES[plan.dtype])
-        free = budget or free_bytes()
+        free = budget or free_bytes(self.kept.device)
         if not budget:
             free += self.kept.loaded_bytes(plan.digest, plan.dtype)
         if needed > free:
@@ -106,15 +112,19 @@ class Part:
 
     def load(self, check: Callable[[], object] = lambda: None) -> list[HeldLayer]:
         """Read what the member has of the group's layers, and nothing else. What it has already it keeps. ``check``:
-        see ``KeptLayers.load``. Raises ``BadCheckpoint``, ``OffloadError``."""
+        see ``KeptLayers.load``. Raises ``BadCheckpoint``, ``OffloadError``, ``MemoryError``."""
         plan, model = self._plan, self._checkpoint
         of = plan.digest, plan.dtype, self.layers, plan.first_layer, self.place
-        return self.kept.load(model, *of, check, self.streaming)
+        try:
+            return self.kept.load(model, *of, check, self.streaming)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(f"its part does not fit on {self.kept.device}") from error
 
     def worker(self, held: list[HeldLayer], fabric: Fabric, pace: Pace | None = None) -> PacedWorker:
         """What runs the steps, and keeps the pace."""
-        ranks = self._plan.ranks
-        collectives = Collectives(fabric, ranks, self._plan.one_shot_bytes)
+        ranks, device = self._plan.ranks, self.kept.device
+        kind = Collectives if device.type == "cpu" else DeviceCollectives
+        collectives = kind(fabric, ranks, self._plan.one_shot_bytes)
         pipeline = Pipeline.of(self.group_plan, readers_of(self._checkpoint.spec))
         place, streams = self.place, (self.streaming, self.kept.loader)
         relieving = self._relieving(collectives, fabric)
@@ -122,7 +132,7 @@ class Part:
         narrows = can_narrow(self.group_plan, spec)
         about = self._plan.first_layer, held, place, self._spare_bytes
         narrowing = Narrowing(self._checkpoint, *about) if narrows else None
-        worker = PacedWorker(spec, held, self.dtype, collectives, ranks, place, pipeline, *more, narrowing)
+        worker = PacedWorker(spec, held, self.dtype, collectives, ranks, place, pipeline, *more, narrowing, device)
         worker.begin(pace or Pace())
         return worker
 

@@ -89,7 +89,7 @@ def catch_up(held: HeldLayer, caches: PieceCaches, on: StepRows, common: int) ->
         having = range(shares[on.place])
     [own] = caches[held.own]
     keys, values = own.read(0)
-    whole = torch.empty((groups, 2, missing, keys.shape[2]), dtype=keys.dtype)
+    whole = keys.new_empty((groups, 2, missing, keys.shape[2]))
     if having:
         whole[having.start : having.stop, 0] = keys[:, common:]
         whole[having.start : having.stop, 1] = values[:, common:]

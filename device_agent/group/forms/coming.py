@@ -38,7 +38,7 @@ class ComingRows:
         self._mine = layout.ranges[on.place]
         if layer.keys_values:
             self.shared = on.empty(2, held.pieces[-1].groups.stop, held.block.head_dim, like=like)
-            self.normed = torch.empty((len(self._mine), like.shape[1]), dtype=like.dtype)
+            self.normed = like.new_empty((len(self._mine), like.shape[1]))
         else:
             self.shared = on.empty(like.shape[1], like=like)
             self.normed = self.shared[self._mine.start : self._mine.stop]

@@ -67,7 +67,7 @@ def _catch_up(held: HeldLayer, caches: PieceCaches, on: StepRows, missing: int) 
                 on.collectives.send(both, on.ranks[member], Tag.LEND, label=held.label)
     elif held.heads is not None:
         [cache] = caches[0]
-        both = torch.empty((2, held.heads.kv_heads, missing, held.heads.head_dim), dtype=cache.read(0)[0].dtype)
+        both = cache.read(0)[0].new_empty((2, held.heads.kv_heads, missing, held.heads.head_dim))
         on.collectives.receive(both, on.ranks[layer.home], Tag.LEND, label=held.label).wait()
         cache.append(0, *both.transpose(1, 2))
         cache.advance(missing)
@@ -130,7 +130,7 @@ def _at_lender(held: HeldLayer, layer: Lent, caches: PieceCaches, on: StepRows, 
     home, wanted = on.ranks[layer.home], len(on.wanted)
 
     def received(*shape: int) -> torch.Tensor:
-        came = torch.empty(shape, dtype=like.dtype)
+        came = like.new_empty(shape)
         on.collectives.receive(came, home, Tag.LEND, label=held.label).wait()
         return came
 
@@ -154,7 +154,7 @@ class _Asked:
 
     def __init__(self, on: StepRows, member: int, given: torch.Tensor, back: tuple[int, ...], label: str) -> None:
         """back: the shape of what comes back; nothing does where there are no rows."""
-        self._back = torch.empty(back, dtype=given.dtype)
+        self._back = given.new_empty(back)
         self._coming = None
         if len(given):
             on.collectives.send(given, on.ranks[member], Tag.LEND, label=label)

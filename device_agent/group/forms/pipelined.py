@@ -22,6 +22,7 @@ from device_agent.group.rows.microbatches import MicroBatch
 from device_agent.group.rows.sending import Tag
 from device_agent.planning.stages import Stage
 from peers.exchange import Exchange
+from split_model.device import put
 from split_model.offload.loader import Loader
 from split_model.offload.units import HALVES, Unit
 
@@ -48,7 +49,7 @@ class PipelinedMember:
     Args:
         layers: of the group.
         portal: its rank.
-        like: a tensor ``[…, hidden]`` of the rows' dtype.
+        like: a tensor ``[…, hidden]`` of the rows' dtype, where they are computed.
         loader: of what ``streaming`` says is streamed.
         relieving: what changes that as keys and values grow.
     """
@@ -116,7 +117,7 @@ class PipelinedMember:
         """The rows of each micro-batch, and on what is to be waited before they are there."""
         source, tag = stage.source
         if tag is Tag.ENTRY and given is not None:
-            return [(given[each.rows.start : each.rows.stop], None) for each in batches]
+            return [(put(given[each.rows.start : each.rows.stop], self._like.device), None) for each in batches]
         found: list[tuple[torch.Tensor, Exchange | None]] = []
         for batch in batches:
             rows = batch.on.empty(self._like.shape[1], like=self._like)

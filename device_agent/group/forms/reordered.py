@@ -100,8 +100,8 @@ class _Seeker:
     def _hide(self, scores: torch.Tensor, seen: range) -> None:
         """What lies behind a row, or too far before it. The least number instead of none: a row may see nothing of
         this tile, and what it found of such is forgotten when it sees itself."""
-        row = torch.arange(self._rows.start, self._rows.stop)[:, None]
-        position = torch.arange(seen.start, seen.stop)
+        row = torch.arange(self._rows.start, self._rows.stop, device=scores.device)[:, None]
+        position = torch.arange(seen.start, seen.stop, device=scores.device)
         hidden = position > row
         if self._block.window is not None:
             hidden |= position <= row - self._block.window

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -68,23 +69,21 @@ class HeldLayer:
         place: int,
         dtype: torch.dtype,
         loader: Loader | None = None,
+        device: torch.device | str = "cpu",
     ) -> HeldLayer:
         """Read layer ``number`` of the model, an encoder's before its decoder's, as far as the member at ``place`` has
-        it, and but for what ``loader`` reads when it is used. Raises ``BadCheckpoint``."""
+        it, to ``device``, and but for what ``loader`` reads when it is used. Raises ``BadCheckpoint``."""
         readers = readers_of(checkpoint.spec)
         half, own = (checkpoint.reader(), number) if number < readers else (checkpoint, number - readers)
         pieces = pieces_of(layer, place, checkpoint.spec)
         apart = isinstance(layer, ByRows)
         plain = isinstance(layer, ByRows) and layer.reorders(place)
-        blocks = [
-            Block(half, own, dtype, each.groups, each.columns, apart=apart, plain=plain, loader=loader, float32=True)
-            for each in pieces
-            if each.weights
-        ]
+        how: dict[str, Any] = {"apart": apart, "plain": plain, "loader": loader, "float32": True}
+        blocks = [Block(half, own, dtype, each.groups, each.columns, device, **how) for each in pieces if each.weights]
         spec, attends = half.spec, next((len(each.groups) for each in pieces if not each.weights), None)
         sizes = (attends * spec.heads_per_group, attends, spec.head_dim, spec.windows[own]) if attends else None
         give_back()  # Matrices were read before they were packed, and holes of other sizes are left.
-        biases = tuple(PieceBias.load(half, each.groups, dtype) for each in pieces)
+        biases = tuple(PieceBias.load(half, each.groups, dtype, device) for each in pieces)
         return cls(layer, tuple(pieces), tuple(blocks), f"layer {number}", biases, sizes and LentHeads(*sizes))
 
     @property
@@ -134,9 +133,15 @@ class SessionCaches:
     """
 
     def __init__(
-        self, layers: Sequence[HeldLayer], positions: int, head_dim: int, dtype: torch.dtype, number: int = 0
+        self,
+        layers: Sequence[HeldLayer],
+        positions: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        number: int = 0,
+        device: torch.device | str = "cpu",
     ) -> None:
-        self._kind = head_dim, dtype
+        self._kind, self._device = (head_dim, dtype), device
         self._of = [self._new(layer, positions) for layer in layers]
         self.layers, self.narrow = list(layers), False
         self.positions = positions
@@ -182,7 +187,7 @@ class SessionCaches:
         self.layers[number], self._of[number], self.narrow = held, self._new(held, self.positions), True
 
     def _new(self, layer: HeldLayer, positions: int) -> list[KVCache]:
-        return [KVCache(1, kv_heads, *self._kind, positions) for kv_heads in layer.kv_heads]
+        return [KVCache(1, kv_heads, *self._kind, positions, self._device) for kv_heads in layer.kv_heads]
 
     def attend_to(self, layers: Sequence[HeldLayer], read: torch.Tensor) -> None:
         """The session is about a text: an encoder's rows of it, ``[rows, hidden]``, become keys and values."""

@@ -25,11 +25,13 @@ class KeptLayers:
     """Of one model at a time. For one thread at a time.
 
     Attributes:
+        device: where they are.
         reused: how many of the layers loaded last were there before.
         loader: of what the plan loaded last streams, if anything.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
         self.reused = 0
         self.loader: Loader | None = None
         self._model: tuple[str, str] = ("", "")
@@ -50,6 +52,7 @@ class KeptLayers:
         if self.loader is not None:
             self.loader.close()
             self.loader = None
+        self._give_back()
 
     def load(
         self,
@@ -81,12 +84,12 @@ class KeptLayers:
         self._kinds = {number: _kind(layer, place) for number, layer in enumerate(layers, first)}
         self._held, self.reused = same, sum(bool(each.blocks) for each in same.values())
         of: torch.dtype = getattr(torch, dtype)
-        give_back()
+        self._give_back()
         self._open(checkpoint, of, streaming, check)
         for number, layer in enumerate(layers, first):
             if number not in self._held:
                 check()
-                self._held[number] = HeldLayer.load(checkpoint, layer, number, place, of, self.loader)
+                self._held[number] = HeldLayer.load(checkpoint, layer, number, place, of, self.loader, self.device)
         return [self._held[first + number] for number in range(len(layers))]
 
     def stream(self, streaming: Streaming) -> None:
@@ -112,6 +115,12 @@ class KeptLayers:
         for block in self._held[unit.layer].blocks:
             block.keep(unit.half)
         self._streaming = replace(self._streaming, units=tuple(each for each in self._streaming.units if each != unit))
+
+    def _give_back(self) -> None:
+        """What was let go of: to the system, or to other processes on the same GPU."""
+        give_back()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _open(
         self, checkpoint: Checkpoint, dtype: torch.dtype, streaming: Streaming, check: Callable[[], object]

@@ -37,9 +37,11 @@ class PieceBias:
     table: RelativeBias
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, groups: range, dtype: torch.dtype) -> PieceBias | None:
+    def load(
+        cls, checkpoint: Checkpoint, groups: range, dtype: torch.dtype, device: torch.device | str = "cpu"
+    ) -> PieceBias | None:
         """None for a model that has none. Raises ``BadCheckpoint``."""
-        table = RelativeBias.load(checkpoint, groups, dtype)
+        table = RelativeBias.load(checkpoint, groups, dtype, device)
         return None if table is None else cls(groups, table)
 
 

@@ -10,6 +10,7 @@ import torch
 from device_agent.group.rows.layout import At, Everywhere, Layout, Parted
 from device_agent.group.rows.step_rows import StepRows
 from peers.collectives import Collectives
+from split_model.device import put
 
 PORTAL: Final = 0
 """The rank of the portal."""
@@ -84,8 +85,8 @@ def take_entry(
 ) -> torch.Tensor:
     """This member's rows for the first layer, from the portal, which has them all itself: ``given``."""
     if given is not None:
-        return given[_of(entry, on)]
-    part = torch.empty((len(range(on.rows)[_of(entry, on)]), like.shape[1]), dtype=like.dtype)
+        return put(given[_of(entry, on)], like.device)
+    part = like.new_empty((len(range(on.rows)[_of(entry, on)]), like.shape[1]))
     if len(part):
         on.collectives.receive(part, portal, Tag.ENTRY).wait()
     return part
@@ -99,7 +100,7 @@ def _from_one(hidden: torch.Tensor, source: int, to: Layout, on: StepRows) -> to
             if place != source and len(part):
                 on.collectives.send(part, rank, Tag.PASS)
         return hidden[_of(to, on)]
-    part = torch.empty((len(range(on.rows)[_of(to, on)]), hidden.shape[1]), dtype=hidden.dtype)
+    part = hidden.new_empty((len(range(on.rows)[_of(to, on)]), hidden.shape[1]))
     if len(part):
         on.collectives.receive(part, on.ranks[source], Tag.PASS).wait()
     return part

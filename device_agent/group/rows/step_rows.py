@@ -115,7 +115,7 @@ class StepRows:
 
     def empty(self, *shape: int, like: torch.Tensor) -> torch.Tensor:
         """Room for something of all rows, in one piece of memory."""
-        return torch.empty((self.rows, *shape), dtype=like.dtype)
+        return torch.empty((self.rows, *shape), dtype=like.dtype, device=like.device)
 
     def attend(
         self,

@@ -36,7 +36,7 @@ def run_layers(
 
     Args:
         sessions: whose rows they are; none of whole texts of which nothing is kept.
-        like: a tensor ``[…, hidden]`` of the rows' dtype.
+        like: a tensor ``[…, hidden]`` of the rows' dtype, where they are computed.
         given: the rows ``[rows, hidden]``, where this is the portal's own part.
 
     Returns the wanted outputs that this member has, in the portal; None elsewhere, where they are sent. Raises

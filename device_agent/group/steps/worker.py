@@ -69,6 +69,7 @@ class Worker:
         streaming, loader: what this member does not keep in memory, and what reads it.
         relieving: what changes that as sessions grow; None where nothing does.
         narrowing: has the layers without some heads; None where no session may leave any out.
+        device: where the layers are, and sessions' keys and values.
     """
 
     def __init__(
@@ -84,13 +85,14 @@ class Worker:
         loader: Loader | None = None,
         relieving: Relieving | None = None,
         narrowing: Narrowing | None = None,
+        device: torch.device | str = "cpu",
     ) -> None:
         readers = readers_of(spec)
         self._spec, self._layers, self._reading = spec, layers[readers:], layers[:readers] or layers
         self._planned = layers
         self._collectives, self._ranks, self._place = collectives, ranks, place
-        self._rope = Rope(spec.rope, dtype) if spec.positions == "rotary" else None
-        self._none = torch.empty((0, spec.hidden_size), dtype=dtype)
+        self._rope = Rope(spec.rope, dtype, device) if spec.positions == "rotary" else None
+        self._none = torch.empty((0, spec.hidden_size), dtype=dtype, device=device)
         self._pipeline, self.loader = pipeline, loader
         self._member: PipelinedMember | None = None
         if pipeline.stages:
@@ -172,7 +174,7 @@ class Worker:
         if session in self._sessions or len(self._sessions) >= MAX_SESSIONS:
             raise BadGroupHead(f"session {session} cannot begin")
         sizes = self._spec.head_dim, self._none.dtype
-        self._sessions[session] = SessionCaches(self._layers, positions, *sizes, session)
+        self._sessions[session] = SessionCaches(self._layers, positions, *sizes, session, self._none.device)
         return self._sessions[session]
 
     def _session(self, number: int) -> SessionCaches:
