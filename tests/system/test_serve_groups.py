@@ -12,6 +12,7 @@ import pytest
 from checkpoints import DEMO
 from installation import wait_until
 from oracle import oracle_answer
+from pruned_prompts import some_calibration
 from serving import Serving
 from streamed import stream_answer
 
@@ -98,6 +99,27 @@ def test_every_mode_with_three(mode: str, tmp_path: Path) -> None:
         wait_until(lambda: working(serving.base) == 3)
         check_answers(serving.base)
         check_end(serving, signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_a_limit_of_time(tmp_path: Path) -> None:
+    """Three devices that lend one another heads say that they may leave some out. Once it is measured what prompts
+    take, a limit below the floor is refused with it; who asks for exactness has transformers' answer."""
+    some_calibration()
+    limit = "--mode", "edgeformer", "--devices", "3", "--shares", "even", "--threads", "1", "--max-model-len", "256"
+    with Serving(tmp_path / "log", *limit, "--t-max", "1e-9") as serving:
+        [model] = httpx.get(serving.base + "/models", timeout=10, trust_env=False).json()["data"]
+        assert model["lossy"] is True and model["t_max_s"] == 1e-9
+        body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": TOKENS, "temperature": 0}
+
+        def asked(**more: Any) -> httpx.Response:
+            return httpx.post(serving.base + "/chat/completions", json={**body, **more}, timeout=120, trust_env=False)
+
+        wait_until(lambda: asked(max_tokens=1).status_code == 400)
+        assert "with all attention heads left out" in asked().json()["error"]["message"]
+        exact = asked(exact=True, ignore_eos=True).json()
+        assert exact["choices"][0]["message"]["content"] == oracle_answer(DEMO, QUESTION, TOKENS, whole=True)[0]
+        assert exact["timings"]["heads_pruned"] == 0
 
 
 def check_memory(serving: Serving) -> None:
