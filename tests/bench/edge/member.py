@@ -95,7 +95,7 @@ def run(job: Job, name: str, membership: Membership) -> None:
     held = [HeldLayer.load(checkpoint, layer, number, place, dtype) for number, layer in layers]
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
         collectives = WatchedCollectives(fabric, plan.ranks, plan.one_shot_bytes)
-        narrowing = Narrowing(checkpoint, 0, held) if job.out else None
+        narrowing = Narrowing(checkpoint, 0, held, place, sys.maxsize) if job.out else None
         worker = WatchedWorker(spec, held, dtype, collectives, plan.ranks, place, narrowing=narrowing)
         worker.watch, worker.moments = collectives, []
         board.post(f"{LOADED}{rank}", b"")
