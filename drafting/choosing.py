@@ -12,7 +12,8 @@ import torch
 from drafting.masks import Masks, masked
 from drafting.proposing import Candidate
 from drafting.verification import Rule, verify
-from split_model.sampling import SamplingParams, checked, logprobs, picked, top_logprobs
+from split_model.bans import NothingLeft
+from split_model.sampling import BadSampling, SamplingParams, checked, logprobs, picked, top_logprobs
 from split_model.tree import TRUNK, Tree
 
 Reason = Literal["stop", "length", "complete"]
@@ -101,8 +102,25 @@ class Chooser:
 
         Raises:
             BadSampling: ``logit_bias`` names an id outside the vocabulary.
+            NothingLeft: every token is banned.
             ValueError: the logits are not numbers.
         """
+        try:
+            return self._judge(logits, tree, sent, drafted, rule, picks)
+        except ValueError as error:
+            if self.params.bans is None or isinstance(error, BadSampling) or not bool(logits.isfinite().all()):
+                raise
+            raise NothingLeft(f"'{self.params.bans.member}' leaves no token that could come next") from error
+
+    def _judge(
+        self,
+        logits: torch.Tensor,
+        tree: Tree,
+        sent: Sequence[int],
+        drafted: Sequence[Candidate],
+        rule: Rule,
+        picks: Sequence[int],
+    ) -> Verdict:
         if self.follows(rule, sent):
             return self._follow(logits, tree, sent, picks)
         target = logits

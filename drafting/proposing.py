@@ -59,7 +59,11 @@ class Proposer:
         self._rule = rule
         self._masks = masks
         self._warps_by_text = bool(
-            params.logit_bias or params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
+            params.logit_bias
+            or params.repetition_penalty != 1
+            or params.presence_penalty
+            or params.frequency_penalty
+            or params.bans
         )
 
     @torch.inference_mode()

@@ -1,8 +1,7 @@
 """From logits to a token: one pipeline to probabilities, and a draw that depends on nothing but seed and position.
 
-The order is the one common to vLLM and transformers: bias, repetition, presence and frequency penalties,
-temperature, top-k, top-p, min-p. Verification of drafts works on the probabilities that come out, so the
-filters are applied once, here, and the same for draft and target.
+The order is the one common to vLLM and transformers: bias, repetition, presence and frequency penalties, bans,
+temperature, top-k, top-p, min-p. Verification of drafts works on what comes out, the same for draft and target.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy
 import torch
 from numpy.typing import NDArray
 
+from split_model.bans import Bans
 from split_model.device import on_host, put
 
 MAX_SEED = (1 << 64) - 1
@@ -44,6 +44,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0  # over 0; divides the positive logits of tokens seen in prompt or text; 1: off
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its logit
     seed: int | None = None  # 0 to 2^64 - 1
+    bans: Bans | None = None
 
     def __post_init__(self) -> None:
         """Raises BadSampling."""
@@ -86,7 +87,7 @@ def probabilities(
     """logits float32 [vocab] of the next position -> probabilities float32 [vocab] to draw from.
 
     `prompt_ids`, `generated_ids` and `further` are what came before, for the penalties, as of `penalised`. Greedy gives
-    1 to the highest logit after bias and penalties, the lowest id among equals, and 0 to the rest.
+    1 to the highest logit after bias, penalties and bans, the lowest id among equals, and 0 to the rest.
     Raises BadSampling where `logit_bias` names an id outside the vocabulary.
     """
     warped = penalised(logits, params, prompt_ids, generated_ids, further)
@@ -113,7 +114,7 @@ def penalised(
     generated_ids: Sequence[int],
     further: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The logits after bias and penalties, float32 [vocab]; `logits` itself, unchanged, where there are none.
+    """The logits after bias, penalties and bans, float32 [vocab]; `logits` itself, unchanged, where there are none.
 
     further: generated behind `generated_ids`, int64 [tokens] where the logits are, which is not waited for.
     """
@@ -123,8 +124,16 @@ def penalised(
         ids = put(torch.tensor(list(params.logit_bias)), logits.device)
         biases = torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype)
         logits = logits.index_add(0, ids, put(biases, logits.device))
-    if further is not None:
-        return _penalised_there(logits, params, prompt_ids, generated_ids, further.clamp(min=0))
+    if further is None:
+        logits = _penalised_here(logits, params, prompt_ids, generated_ids)
+    else:
+        logits = _penalised_there(logits, params, prompt_ids, generated_ids, further.clamp(min=0))
+    return logits if params.bans is None else params.bans.lift(logits, prompt_ids, generated_ids, further)
+
+
+def _penalised_here(
+    logits: torch.Tensor, params: SamplingParams, prompt_ids: Sequence[int], generated_ids: Sequence[int]
+) -> torch.Tensor:
     if params.repetition_penalty != 1 and (prompt_ids or generated_ids):
         seen = put(torch.tensor(sorted({*prompt_ids, *generated_ids})), logits.device)
         found = logits.index_select(0, seen)
@@ -166,9 +175,11 @@ def picked(
     logits: torch.Tensor, params: SamplingParams, prompt_ids: Sequence[int], generated_ids: Sequence[int], seed: int
 ) -> torch.Tensor:
     """The token that follows, chosen from logits float32 [vocab] and with the noise of its position: int64 [at most 1],
-    as `drawn` gives it. Its device is not waited for. Raises BadSampling as `probabilities` does."""
+    as `drawn` gives it, `NOBODY` where all are banned. Its device is not waited for. Raises as `probabilities`."""
     if params.is_greedy:
-        return penalised(logits, params, prompt_ids, generated_ids).argmax(0, keepdim=True)
+        warped = penalised(logits, params, prompt_ids, generated_ids)
+        ids = warped.argmax(0, keepdim=True)
+        return ids if params.bans is None else ids.masked_fill(warped.take(ids) == -math.inf, NOBODY)
     chances = probabilities(logits, params, prompt_ids, generated_ids)
     return drawn(chances, seed, len(prompt_ids) + len(generated_ids))
 

@@ -35,6 +35,7 @@ from device_agent.speculative.way import DraftingWay
 from drafting.choosing import Chooser
 from drafting.masks import Masks
 from service.draft_settings import DraftSettings
+from split_model.bans import Bans
 from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 from split_model.slices import middle_slice
@@ -44,7 +45,14 @@ CPU = torch.device("cpu")
 SPLIT, TOKENS = 2, 12
 PROMPT = prompt_for(DEMO, 20)
 GREEDY, SAMPLED = SamplingParams(), SamplingParams(temperature=0.9, top_p=0.95, seed=11)
-PENALISED = replace(SAMPLED, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.2, logit_bias={5: 1.0})
+PENALISED = replace(
+    SAMPLED,
+    repetition_penalty=1.2,
+    presence_penalty=0.3,
+    frequency_penalty=0.2,
+    logit_bias={5: 1.0},
+    bans=Bans(words=((19,), (264, 265)), ends=(2,), least=6),
+)
 PARAMS = {"greedy": GREEDY, "sampled": SAMPLED, "penalised": PENALISED}
 LONG = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=4, prepare="none", stream_rows="off")
 KINDS = ("none", "adapter", "fused", "hybrid", "medusa", "itself")

@@ -25,6 +25,7 @@ from drafting.medusa import MedusaDrafter
 from drafting.proposing import Candidate, Proposer
 from drafting.small_model import SmallModelDrafter
 from drafting.verification import Rule
+from split_model.bans import Bans
 from split_model.checkpoint import Checkpoint
 from split_model.sampling import NOBODY, SamplingParams
 from split_model.tree import Tree
@@ -125,6 +126,8 @@ def test_penalties_for_tokens_that_the_host_does_not_know(params: SamplingParams
     for seed in range(20):
         row = 2 * torch.randn(60, generator=torch.Generator().manual_seed(seed))
         likely = row.topk(4).indices.tolist()
+        words = tuple((likely[3], each) for each in row.topk(6).indices[4:].tolist())
+        params = replace(params, bans=Bans(words=words, ends=(likely[0],), least=7))
         proposer, generated = Proposer(params, [1, likely[0]], seed, "keyed"), [5, likely[1], 5]
         drafted = [likely[2], likely[2], likely[3]]
         [wanted] = proposer.candidates(Guess("any", row), generated, drafted, 1)

@@ -14,6 +14,7 @@ from stand_in import DEVICE, watched
 from tiny_models import build_tiny
 
 from split_model import device as devices
+from split_model.bans import Bans
 from split_model.checkpoint import Checkpoint
 from split_model.device import choose_device, on_host, put
 from split_model.reference import Reference
@@ -130,6 +131,8 @@ PARAMS = [
     SamplingParams(temperature=0.7, top_k=9, presence_penalty=0.5, frequency_penalty=0.2),
     SamplingParams(temperature=1.4, top_p=0.8, min_p=0.05, repetition_penalty=0.9),
     SamplingParams(temperature=0.001),
+    SamplingParams(bans=Bans(tuple(range(0, 500, 3)), ((6,), (0, 1, 9), (4, 3, 0, 12)), (15, 18), 4)),
+    SamplingParams(temperature=0.9, bans=Bans((), ((6,), (0, 1, 9), (4, 3, 0, 12)), (15, 18), 4)),
 ]
 
 
