@@ -1,6 +1,7 @@
 """The waiting room: requests for which no agent is free, served in turns among tenants.
 
-A tenant's own requests are served in the order in which they came; among tenants the one is next that holds least at
+A tenant's own requests are served in the order of their priorities, the lowest first, and then in that in which they
+came; among tenants the one is next that holds least at
 the agents, and among equals the one that waits longest for its turn. Where all places are taken, a newcomer gets one of
 whoever has most. It knows nothing of agents: whoever calls ``serve`` says, for each who waits, what there is for them.
 """
@@ -23,6 +24,7 @@ class _Waiter:
     wish: Wish
     room: asyncio.Future[Reservation]
     counted: bool
+    priority: int
 
 
 class WaitingRoom:
@@ -37,13 +39,16 @@ class WaitingRoom:
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
-    async def wait(self, wish: Wish, patience_s: float, *, counted: bool = True, first: bool = False) -> Reservation:
+    async def wait(
+        self, wish: Wish, patience_s: float, *, counted: bool = True, first: bool = False, priority: int = 0
+    ) -> Reservation:
         """Wait until ``serve`` has found room at an agent, and return it.
 
         Args:
             counted: whether it takes a place, and goes when everybody is sent away. A prompt of a request that was let
                 in before does neither.
             first: whether it goes before all others of its tenant.
+            priority: it goes before those of its tenant with a higher one.
 
         Raises:
             RequestError: there is no place to wait, or it went to another tenant; no room came within ``patience_s``;
@@ -52,12 +57,10 @@ class WaitingRoom:
         if counted:
             self._make_room(wish.tenant)
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(wish, loop.create_future(), counted)
+        waiter = _Waiter(wish, loop.create_future(), counted, priority)
         queue = self._queues.setdefault(wish.tenant, deque())
-        if first:
-            queue.appendleft(waiter)
-        else:
-            queue.append(waiter)
+        behind = (at for at, each in enumerate(queue) if first or each.priority > priority)
+        queue.insert(next(behind, len(queue)), waiter)
         text = f"no device agent came free within {patience_s:.3g} s; try again later"
         timer = loop.call_later(patience_s, _refuse, waiter, RequestError(503, text, code="overloaded", retry_s=2.0))
         try:

@@ -60,6 +60,26 @@ def of(tenant: str) -> Any:
     return Wish("m", tenant=tenant)
 
 
+async def test_the_lowest_priority_goes_first_among_a_tenant_s_own() -> None:
+    """Equals in the order in which they came; another tenant's turn comes no later by it, and one goes before all."""
+    room, order = WaitingRoom(10), list[tuple[str, int]]()
+
+    async def one(tenant: str, priority: int, first: bool = False) -> None:
+        await room.wait(of(tenant), 30.0, priority=priority, first=first)
+        order.append((tenant, priority))
+
+    asked = [("a", 1, False), ("a", 0, False), ("b", 5, False), ("a", -1, False), ("a", 0, False), ("a", 9, True)]
+    tasks = [asyncio.create_task(one(*each)) for each in asked]
+    await asyncio.sleep(0)
+    slots: list[Any] = []
+    for _ in tasks:
+        slots.append(Slot())
+        room.serve(lambda wish: slots.pop() if slots else None, nothing)
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert order == [("a", 9), ("b", 5), ("a", -1), ("a", 0), ("a", 0), ("a", 1)]
+
+
 async def test_tenants_take_turns() -> None:
     """However many requests one of them has; each tenant's own in order."""
     room = WaitingRoom(10)
