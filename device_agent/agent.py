@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from device_agent.answering.answer import ServedChain, answer
 from device_agent.answering.reading import ServedReader, read
+from device_agent.answering.tokenizing import tokenize
 from device_agent.redial import stay_connected
 from service.secret_files import current
 from tls.contexts import Tls
@@ -25,6 +26,7 @@ from wire.messages import AnyMessage
 from wire.reading_messages import Read
 from wire.request_messages import AgentHello, AgentState, Cancel, Finished, GatewayWelcome, Generate
 from wire.stream import Stream, dial
+from wire.text_messages import Tokenize
 
 log = structlog.get_logger()
 
@@ -113,7 +115,7 @@ class Agent:
                 await self._cancel_all()
 
     def _handle(self, message: AnyMessage) -> None:
-        if isinstance(message, (Generate, Read)):
+        if isinstance(message, (Generate, Read, Tokenize)):
             self._begin(message)
         elif isinstance(message, Cancel):
             request = self._requests.get(message.request)
@@ -125,18 +127,18 @@ class Agent:
         elif isinstance(message, Drain):
             log.info("gateway drains", within_s=message.within_s)
 
-    def _begin(self, request: Generate | Read) -> None:
+    def _begin(self, request: Generate | Read | Tokenize) -> None:
         refusal = self._refusal(request)
         if refusal is not None:
             self._fail(request.request, refusal)
             return
         task = asyncio.create_task(self._serve(request))
-        at_once, choices = (1, 1) if isinstance(request, Read) else (request.at_once or request.n, request.n)
+        at_once, choices = (request.at_once or request.n, request.n) if isinstance(request, Generate) else (1, 1)
         self._requests[request.request] = _Open(task, min(at_once, choices), choices)
         task.add_done_callback(lambda _: self._ended(request.request))
         self.report()
 
-    def _refusal(self, request: Generate | Read) -> SessionFailed | None:
+    def _refusal(self, request: Generate | Read | Tokenize) -> SessionFailed | None:
         if self._draining:
             return SessionFailed(Code.DRAINING, "this device is stopping", retry_after_s=1.0)
         if request.request in self._requests:
@@ -148,7 +150,7 @@ class Agent:
             return SessionFailed(Code.MODEL_NOT_FOUND, f"this device serves {', '.join(names)}", param="model")
         return None
 
-    async def _serve(self, request: Generate | Read) -> None:
+    async def _serve(self, request: Generate | Read | Tokenize) -> None:
         structlog.contextvars.bind_contextvars(request_id=request.request_id)
         try:
             await self._answer(request, lambda message: self._tell(request.request, message))
@@ -167,12 +169,14 @@ class Agent:
             log.error("request crashed", error=type(error).__name__, places=places)
             self._fail(request.request, SessionFailed(Code.INTERNAL, "the device failed on this request"))
 
-    async def _answer(self, request: Generate | Read, post: Callable[[AnyMessage], None]) -> None:
+    async def _answer(self, request: Generate | Read | Tokenize, post: Callable[[AnyMessage], None]) -> None:
         model = self._model
         if isinstance(request, Read) and isinstance(model, ServedReader):
             await read(model, request, post)
         elif isinstance(request, Generate) and not isinstance(model, ServedReader):
             await answer(model, request, post)
+        elif isinstance(request, Tokenize) and not isinstance(model, ServedReader):
+            await tokenize(model, request, post)
         else:
             raise SessionFailed(Code.INVALID_REQUEST, "this model does something else", param="model")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -35,6 +36,7 @@ from device_agent.speculative.short_memory import ShortMemory
 from device_agent.speculative.way import DraftingWays
 from service.modes import MODES, NO_DRAFT
 from service.sizes import bytes_of
+from service.version import VERSION
 from split_model.checkpoint import Checkpoint
 from split_model.device import AUTO, choose_device
 from split_model.hub import identity, resolve
@@ -52,6 +54,8 @@ from wire.session_messages import DeviceHello
 
 READERS = 2
 """Prompts tokenised at once."""
+
+FINGERPRINT_DIGITS = 12
 
 LoadDrafters = Callable[[Sequence[str], Path, Checkpoint, int, torch.dtype, DeviceParts], Drafters]
 """What ``load_drafters`` is."""
@@ -175,7 +179,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         grammars=Grammars.of(tokenizer, spec.vocab_size),
         pruner=pruner,
     )
-    served = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
+    served = AgentHello(name, config.device_token, _served(config, path, checkpoint, model), config.max_num_seqs)
     reported = group.report if group is not None else (lambda: None)
     agent = Agent(
         config.gateway, served, model, lambda: None if remote is None else remote.connected, reported, config.tls()
@@ -231,12 +235,21 @@ def _hello(config: DeviceConfig, name: str, checkpoint: Checkpoint, middle: Slic
     )
 
 
-def _served(config: DeviceConfig, path: Path, model: ServedChain) -> list[ServedModel]:
+def _served(config: DeviceConfig, path: Path, checkpoint: Checkpoint, model: ServedChain) -> list[ServedModel]:
     """The model under each name that clients may use."""
     created = int(Path(path, "config.json").stat().st_mtime)
     characters, scores = model.max_positions * model.tokenizer.longest_piece, model.chain.sources is None
+    computed = f"{identity(checkpoint)} {config.dtype} {VERSION}"
+    fingerprint = f"fp_{hashlib.sha256(computed.encode()).hexdigest()[:FINGERPRINT_DIGITS]}"
     said = (model.max_positions, created, model.ways.drafters.names, characters)
     return [
-        ServedModel(name, *said, t_max_s=config.t_max, scores=scores, grammars=model.grammars is not None)
+        ServedModel(
+            name,
+            *said,
+            t_max_s=config.t_max,
+            scores=scores,
+            grammars=model.grammars is not None,
+            fingerprint=fingerprint,
+        )
         for name in config.served_model_name or (model_name(config.model),)
     ]

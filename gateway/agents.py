@@ -135,7 +135,15 @@ class AgentLink:
             LocalMistake: the request is larger than the link takes; the link goes on.
         """
         self._last_number = self._last_number % (2**32 - 1) + 1
-        ticket = Ticket(self._last_number, answer, ask.choices_of(part), room.at_once, reads=ask.task != "generate")
+        fingerprint = next((each.fingerprint for each in self.hello.models if each.id == answer.model), "")
+        ticket = Ticket(
+            self._last_number,
+            answer,
+            ask.choices_of(part),
+            room.at_once,
+            ends=ask.ends,
+            fingerprint=fingerprint,
+        )
         left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         size, tenant = ask.most_bytes(part), ask.tenant
         if not self.stream.takes(size, tenant):

@@ -7,7 +7,7 @@ gathered. What waits is bounded: a client that reads too slowly ends its request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Union
 
 import msgspec
@@ -19,6 +19,7 @@ from gateway.metrics import RequestMeter
 from gateway.request import MAX_WHOLE_LOGPROBS, too_many_scores
 from wire.reading_messages import Vector
 from wire.request_messages import Alternative, Delta, Done, Finished, Scored
+from wire.text_messages import Tokens
 
 MAX_UNREAD: Final = 4 * 2**20
 """Characters, roughly, that may wait for one client."""
@@ -26,8 +27,12 @@ MAX_UNREAD: Final = 4 * 2**20
 MAX_ANSWER: Final = 64 * 2**20
 """Characters, roughly, of an answer that is sent in one piece; ``request`` refuses what would come near it."""
 
+MAX_WHOLE_IDS: Final = 2**19
+"""Token ids of prompts in an answer: they are encoded at once."""
+
 EVENT_SIZE: Final = 64
 LOGPROB_SIZE: Final = 64
+ID_SIZE: Final = 8
 """What an event, or one alternative in it, counts beside its text and bytes."""
 
 log = structlog.get_logger()
@@ -44,7 +49,7 @@ class Complete(msgspec.Struct, frozen=True):
     accepted: int = 0
 
 
-Event = Union[Delta, Scored, Vector, Finished, Complete]
+Event = Union[Delta, Scored, Vector, Tokens, Finished, Complete]
 
 
 class Answer:
@@ -56,12 +61,17 @@ class Answer:
 
     Attributes:
         model: the model that answers.
+        prompt_ids: where they are asked for, the tokens of the prompt that each choice answers, once it is accepted.
+        fingerprint: of what answers; empty before the first prompt is accepted, and where agents do not say.
         total: tokens of the prompts accepted and the answers completed so far.
         over: it is complete or has failed.
     """
 
     def __init__(self, model: str, parts: int, meter: RequestMeter, *, whole: bool = False) -> None:
         self.model = model
+        self.prompt_ids: dict[int, list[int]] = {}
+        self._prompt_ids = 0
+        self.fingerprint = ""
         self.total = Complete(0, 0)
         self.over = False
         self._parts_left = parts
@@ -75,10 +85,21 @@ class Answer:
         self._error: RequestError | None = None
         self._ready = asyncio.Event()
 
-    def accepted(self, prompt_tokens: int) -> None:
+    def accepted(self, prompt_tokens: int, fingerprint: str = "") -> None:
         """Note that an agent has accepted one of the prompts."""
+        self.fingerprint = self.fingerprint or fingerprint
         self.total = replace(self.total, prompt_tokens=self.total.prompt_tokens + prompt_tokens)
         self._meter.accepted(self.model, prompt_tokens)
+
+    def prompted(self, choices: Sequence[int], ids: list[int]) -> None:
+        """Note which tokens the prompt of some choices has."""
+        if self.over:
+            return
+        self._prompt_ids += len(choices) * len(ids)
+        if self._prompt_ids > MAX_WHOLE_IDS:
+            told = f"the prompts of all answers have over {MAX_WHOLE_IDS} token ids: lower 'n' or leave them out"
+            return self.fail(RequestError(400, told, code="invalid_value", param="return_token_ids"))
+        self.prompt_ids |= dict.fromkeys(choices, ids)
 
     def delta(self, delta: Delta) -> None:
         """Take in more text of a choice; its index counts over all prompts."""
@@ -116,6 +137,12 @@ class Answer:
             return self.fail(_says_too_much())
         self._meter.finished("stop")
         self._put(vector)
+
+    def tokens(self, tokens: Tokens) -> None:
+        """Take in what a tokenizer said, which is all of the answer; a link carries no more at once than it may be."""
+        if not self.over:
+            self._meter.finished("stop")
+            self._put(tokens)
 
     def finished(self, finished: Finished) -> None:
         """Note that a choice is complete."""
@@ -180,6 +207,7 @@ def size_of(told: Delta | Scored) -> int:
         each = sum(_size_of_token(token.token, token.top) for token in told.tokens)
     else:
         each = sum(_size_of_token(token.chosen, token.top) for token in told.logprobs or ())
+        each += ID_SIZE * len(told.ids or ())
     return EVENT_SIZE + len(told.text) + each
 
 

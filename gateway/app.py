@@ -1,8 +1,10 @@
 """The gateway's application: every endpoint, and what holds for all of them.
 
 POST /v1/chat/completions    POST /v1/completions    POST /v1/embeddings    POST /v1/classify
+POST /v1/tokenize    POST /v1/detokenize    POST /v1/chat/completions/input_tokens
 GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
-the same without /v1         GET /health    GET /ready    GET /metrics    GET /state    GET /groups    POST /drain
+the same without /v1
+GET /health    GET /ready    GET /metrics    GET /state    GET /groups    GET /version    POST /drain
 websocket /device
 """
 
@@ -38,7 +40,11 @@ from gateway.registry import MemoryRegistry, Registry
 from gateway.reply_schema import ModelCard, ModelList
 from gateway.request import Endpoint
 from gateway.roster import Roster
+from gateway.text_delivery import TokensDelivery
+from gateway.text_parsing import parse_text
+from gateway.text_request import TextEndpoint
 from gateway.token_socket import TokenSockets
+from service.version import VERSION
 from wire.request_messages import ServedModel
 
 PREFIXES = ("/v1", "")
@@ -111,7 +117,18 @@ def _add_requests(app: FastAPI, desk: Desk) -> None:
 
         return delivery
 
+    def tokenizing(endpoint: TextEndpoint) -> Callable[[Request, bytes], Delivery]:
+        def delivery(request: Request, body: bytes) -> Delivery:
+            state = request.state
+            return TokensDelivery(desk, parse_text(endpoint, body, state.tenant), state.request_id, state.began)
+
+        return delivery
+
+    counted = "/chat/completions/input_tokens"
     for prefix in PREFIXES:
+        app.add_api_route(f"{prefix}{counted}", answers(tokenizing("input_tokens")), methods=["POST"])
+        app.add_api_route(f"{prefix}/tokenize", answers(tokenizing("tokenize")), methods=["POST"])
+        app.add_api_route(f"{prefix}/detokenize", answers(tokenizing("detokenize")), methods=["POST"])
         app.add_api_route(f"{prefix}/chat/completions", answers(texts("chat.completions")), methods=["POST"])
         app.add_api_route(f"{prefix}/completions", answers(texts("completions")), methods=["POST"])
         app.add_api_route(f"{prefix}/embeddings", answers(readings("embeddings")), methods=["POST"])
@@ -166,6 +183,10 @@ def _add_operations(app: FastAPI, desk: Desk) -> None:
     async def groups(request: Request) -> Response:
         return _json(known_groups(roster.links))
 
+    async def version(request: Request) -> Response:
+        return _json({"version": VERSION})
+
+    app.add_api_route("/version", version, methods=["GET"])
     app.add_api_route("/health", health, methods=["GET", "HEAD"])
     app.add_api_route("/ready", ready, methods=["GET", "HEAD"])
     app.add_api_route("/metrics", metrics, methods=["GET"])

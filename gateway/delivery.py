@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+from msgspec import UNSET
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -175,15 +176,14 @@ class TextDelivery(Delivery):
         self._ask = ask
 
     async def _send_whole(self, events: Sequence[Event], model: str, outlet: Outlet) -> None:
-        shape = shape_of(self._ask, model, self._request_id)
+        assert self._answer is not None
+        shape = shape_of(self._ask, self._answer, self._request_id)
         shape.absorb(events)
-        body = _encode(shape.whole())
-        await outlet.send(start_of({"content-type": "application/json", "content-length": str(len(body))}))
-        await outlet.send({"type": "http.response.body", "body": body})
+        await send_json(outlet, shape.whole())
 
     async def _stream(self, answer: Answer, outlet: Outlet) -> None:
         self._streaming = True
-        shape = shape_of(self._ask, answer.model, self._request_id)
+        shape = shape_of(self._ask, answer, self._request_id)
         await outlet.send(start_of(STREAM))
         await outlet.send(piece_of(events_of(shape.opening(range(self._ask.choices)))))
         try:
@@ -199,12 +199,19 @@ class TextDelivery(Delivery):
             raise
 
 
-def shape_of(ask: Ask, model: str, request_id: str) -> Shape:
+def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape:
     """Return the shape of the answers to a request."""
     prefix, shape = ("chatcmpl", ChatShape) if ask.endpoint == "chat.completions" else ("cmpl", CompletionShape)
-    heading = Heading(f"{prefix}-{request_id}", int(time.time()), model, ask.include_usage)
-    logprobs = ask.terms.logprobs is not None
-    return shape(heading, ask.choices, logprobs, echo=ask.terms.echo, prompt_logprobs=ask.prompt_logprobs)
+    fingerprint = answer.fingerprint or UNSET
+    heading = Heading(f"{prefix}-{request_id}", int(time.time()), answer.model, ask.include_usage, fingerprint)
+    return shape(
+        heading,
+        ask.choices,
+        ask.terms.logprobs is not None,
+        echo=ask.terms.echo,
+        prompt_logprobs=ask.prompt_logprobs,
+        prompt_ids=answer.prompt_ids if ask.terms.return_token_ids else None,
+    )
 
 
 def events_of(objects: Iterable[Reply[Any] | ErrorReply]) -> bytes:
@@ -230,6 +237,13 @@ def log_request(ask: AnyAsk, request_id: str, answer: Answer | None, began: floa
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def send_json(outlet: Outlet, reply: object) -> None:
+    """Send all of a response."""
+    body = _encode(reply)
+    await outlet.send(start_of({"content-type": "application/json", "content-length": str(len(body))}))
+    await outlet.send({"type": "http.response.body", "body": body})
 
 
 def start_of(headers: dict[str, str]) -> Message:

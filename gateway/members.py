@@ -7,13 +7,13 @@ first member, its length by its bytes. Both are cheap, and a list that is too lo
 from __future__ import annotations
 
 import re
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, Union
 
 import msgspec
 
 from gateway import openai_schema as schema
 from gateway.errors import RequestError
-from gateway.request import Prompt
+from gateway.prompt_sizes import Prompt
 
 Value = TypeVar("Value")
 
@@ -24,12 +24,18 @@ _MISSING: Final = re.compile(r"Object missing required field `([a-z_]*)`")
 _FIRST: Final = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)
 _PLACE: Final = re.compile(r"prompt(?:\[[0-9]+\])?")
 
+MAX_SHOWN: Final = 40
+"""Characters of a client's own word in an error."""
+
 _TEXT: Final = msgspec.json.Decoder(str)
 _TEXTS: Final = msgspec.json.Decoder(list[str])
 _IDS: Final = msgspec.json.Decoder(schema.TokenIds)
 _LISTS: Final = msgspec.json.Decoder(list[schema.TokenIds])
 _STOPS: Final[msgspec.json.Decoder[str | list[str] | None]] = msgspec.json.Decoder(schema.StopTexts)
 _STOP_IDS: Final[msgspec.json.Decoder[list[int] | None]] = msgspec.json.Decoder(schema.StopIds)
+_BAD_WORDS: Final[msgspec.json.Decoder[list[str] | None]] = msgspec.json.Decoder(schema.BadWords)
+_ALLOWED_IDS: Final[msgspec.json.Decoder[list[int] | None]] = msgspec.json.Decoder(schema.AllowedIds)
+_OBJECT: Final[msgspec.json.Decoder[dict[str, Any] | None]] = msgspec.json.Decoder(Union[dict[str, Any], None])
 _LOGIT_BIAS: Final[msgspec.json.Decoder[dict[str, float] | None]] = msgspec.json.Decoder(schema.LogitBias)
 _CONTENT: Final[msgspec.json.Decoder[schema.Content]] = msgspec.json.Decoder(schema.Content)
 
@@ -54,6 +60,36 @@ def stop_texts(raw: msgspec.Raw, param: str) -> list[str]:
 def stop_ids(raw: msgspec.Raw, param: str) -> list[int]:
     """Read a list of token ids."""
     return decoded(raw, _STOP_IDS, param, schema.MAX_STOP_ID_BYTES) or []
+
+
+def bad_words(raw: msgspec.Raw, param: str) -> list[str]:
+    """Read texts that must not come."""
+    return decoded(raw, _BAD_WORDS, param, schema.MAX_STOP_BYTES) or []
+
+
+def allowed_ids(raw: msgspec.Raw, param: str) -> list[int]:
+    """Read the token ids that may come, one at least where the member is there."""
+    return decoded(raw, _ALLOWED_IDS, param, schema.MAX_ALLOWED_ID_BYTES) or []
+
+
+def template_members(raw: msgspec.Raw, param: str) -> dict[str, Any]:
+    """Read what a chat template is told beside the messages."""
+    told = decoded(raw, _OBJECT, param, schema.MAX_TEMPLATE_BYTES) or {}
+    if any(not name.isidentifier() for name in told):
+        raise bad(param, f"the members of '{param}' are names that a template can use: letters, digits and '_'")
+    if not _is_flat(told, schema.MAX_TEMPLATE_DEPTH):
+        raise bad(
+            param, f"'{param}' is nested more than {schema.MAX_TEMPLATE_DEPTH} deep, or has a number over 64 bits"
+        )
+    return told
+
+
+def _is_flat(value: object, levels: int) -> bool:
+    """Whether a value goes no deeper than ``levels``, and can be said to a device."""
+    if isinstance(value, (dict, list)):
+        inner = value.values() if isinstance(value, dict) else value
+        return levels > 0 and all(_is_flat(each, levels - 1) for each in inner)
+    return not isinstance(value, int) or -(2**63) <= value < 2**64
 
 
 def logit_bias(raw: msgspec.Raw, param: str) -> dict[int, float]:
@@ -83,8 +119,11 @@ def content_texts(raw: msgspec.Raw, param: str, parts: int) -> list[str] | None:
         raise bad(param, f"the messages have more than {schema.MAX_PARTS} content parts together")
     texts = []
     for place, part in enumerate(content):
-        if part.type != "text" or part.text is None:
-            raise bad(f"{param}[{place}]", "only content parts of type 'text', with a text, are supported")
+        if part.type != "text":
+            told = f"content parts of type '{part.type[:MAX_SHOWN]}' are not supported, only those of type 'text'"
+            raise bad(f"{param}[{place}]", f"{told}: leave it out, or say in words what it shows", "unsupported_value")
+        if part.text is None:
+            raise bad(f"{param}[{place}].text", "a content part of type 'text' has a 'text'")
         texts.append(part.text)
     return texts
 
@@ -143,6 +182,8 @@ def decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Value], param: str, 
         return decoder.decode(raw)
     except msgspec.DecodeError as error:
         raise translated(str(error), param) from None
+    except RecursionError:
+        raise bad(param, f"'{param}' is nested too deeply") from None
     except UnicodeDecodeError:  # The body's own decoder does not look into what it keeps raw.
         raise bad(param, f"'{param}' is not UTF-8") from None
 

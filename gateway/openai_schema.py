@@ -11,7 +11,7 @@ how many members a list has is looked at before it is decoded, since a million o
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Union
+from typing import Annotated, Final, Literal, Protocol, Union
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +25,12 @@ MAX_STOP_CHARACTERS: Final = 256
 MAX_STOP_BYTES: Final = 2**16
 MAX_STOP_IDS: Final = 128
 MAX_STOP_ID_BYTES: Final = 64 * MAX_STOP_IDS
+MAX_BAD_WORDS: Final = 128
+MAX_TEMPLATE_BYTES: Final = 2**15
+"""Of what a chat template is told beside the messages."""
+MAX_TEMPLATE_DEPTH: Final = 16
+MAX_ALLOWED_IDS: Final = 2**14
+MAX_ALLOWED_ID_BYTES: Final = 16 * MAX_ALLOWED_IDS
 MAX_PROMPT_IDS: Final = 2**19
 """Token ids of all prompts of a request; more would take longer to read than anybody else should wait."""
 MAX_LOGPROBS: Final = 20
@@ -38,6 +44,7 @@ MAX_PART_STRINGS: Final = 16 * MAX_PARTS
 """Strings, names of members included, in a message that has parts; one with more is not even parsed."""
 MAX_TOKENS: Final = 2**31 - 1
 MAX_TOKEN_ID: Final = 2**31 - 1
+MAX_PRIORITY: Final = 2**31 - 1
 MAX_TOP_K: Final = 2**31 - 1
 MAX_PENALTY: Final = 2.0
 MAX_REPETITION: Final = 10.0
@@ -58,6 +65,14 @@ StopIds = Union[Annotated[list[TokenId], Meta(max_length=MAX_STOP_IDS)], None]
 Choices = Union[Annotated[int, Meta(ge=1, le=MAX_CHOICES)], Annotated[float, Meta(ge=1, le=MAX_CHOICES)], None]
 BestOf = Union[Annotated[int, Meta(ge=0, le=MAX_CHOICES)], Annotated[float, Meta(ge=0, le=MAX_CHOICES)], None]
 TokenLimit = Union[Annotated[int, Meta(ge=-1, le=MAX_TOKENS)], Annotated[float, Meta(ge=-1, le=MAX_TOKENS)], None]
+LeastTokens = Union[Annotated[int, Meta(ge=0, le=MAX_TOKENS)], Annotated[float, Meta(ge=0, le=MAX_TOKENS)], None]
+BadWords = Union[Annotated[list[StopText], Meta(max_length=MAX_BAD_WORDS)], None]
+AllowedIds = Union[Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_ALLOWED_IDS)], None]
+Priority = Union[
+    Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)],
+    Annotated[float, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)],
+    None,
+]
 Seed = Union[
     Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)], Annotated[float, Meta(ge=-(2.0**63), lt=2.0**63)], None
 ]  # fmt: skip
@@ -87,6 +102,9 @@ class ChatMessage(msgspec.Struct, gc=False):
     refusal: str | None = None
 
 
+Turns = Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_TURNS)]
+
+
 class StreamOptions(msgspec.Struct):
     """Options of a stream."""
 
@@ -105,7 +123,8 @@ class FormMembers(msgspec.Struct, kw_only=True):
 
 
 class _Common(FormMembers, kw_only=True):
-    """Members that chat and completion requests share. ``stop`` is ``StopTexts``, ``stop_token_ids`` is ``StopIds``."""
+    """Members that chat and completion requests share. ``stop`` is ``StopTexts``, ``stop_token_ids`` is ``StopIds``,
+    ``bad_words`` is ``BadWords``, ``allowed_token_ids`` is ``AllowedIds``."""
 
     model: Label | None = None
     n: Choices = None
@@ -123,17 +142,35 @@ class _Common(FormMembers, kw_only=True):
     repetition_penalty: Annotated[float, Meta(gt=0, le=MAX_REPETITION)] | None = None
     logit_bias: msgspec.Raw = NULL
     stop_token_ids: msgspec.Raw = NULL
+    include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
+    min_tokens: LeastTokens = None
+    bad_words: msgspec.Raw = NULL
+    allowed_token_ids: msgspec.Raw = NULL
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)] | None = None
+    return_token_ids: bool | None = None
+    priority: Priority = None
     draft: Label | None = None
     exact: bool | None = None
     user: str | None = None
     prompt_logprobs: Logprobs = None
 
 
+class Rendered(Protocol):
+    """How messages become text. ``chat_template_kwargs`` is an object with any members."""
+
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
+    chat_template_kwargs: msgspec.Raw
+
+
 class ChatBody(_Common, kw_only=True):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_TURNS)]
+    messages: Turns
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: msgspec.Raw = NULL
     max_completion_tokens: TokenLimit = None
     logprobs: bool | None = None
     top_logprobs: Logprobs = None

@@ -8,24 +8,39 @@ of -1 is any; ``max_completion_tokens`` wins over ``max_tokens``; the role ``dev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from gateway.errors import RequestError
 from gateway.forms import form_of
-from gateway.members import bad, content_texts, logit_bias, prompts_of, stop_ids, stop_texts, translated, whole
+from gateway.members import (
+    allowed_ids,
+    bad,
+    bad_words,
+    content_texts,
+    logit_bias,
+    prompts_of,
+    stop_ids,
+    stop_texts,
+    template_members,
+    translated,
+    whole,
+)
 from gateway.openai_schema import (
     ANY_SEED,
     AS_LONG_AS_IT_GETS,
     DEFAULT_COMPLETION_TOKENS,
     MAX_CHOICES,
     ChatBody,
+    ChatMessage,
     CompletionBody,
+    Rendered,
 )
-from gateway.request import Ask, Endpoint, Prompt
-from wire.request_messages import ChatTurn, Generate, Sampling
+from gateway.prompt_sizes import Prompt
+from gateway.request import Ask, Endpoint
+from wire.request_messages import ChatTurn, Generate, Rendering, Sampling
 
 Body = ChatBody | CompletionBody
 
@@ -52,8 +67,9 @@ def parse_chat(body: bytes, tenant: str = "") -> Ask:
     limit = _limit(fields.max_tokens, "max_tokens", scored)
     if fields.max_completion_tokens is not None:
         limit = _limit(fields.max_completion_tokens, "max_completion_tokens", scored)
-    own = {"max_tokens": limit, "logprobs": tops if fields.logprobs else None, "tenant": tenant}
-    return _ask("chat.completions", fields, (_conversation(fields),), own)
+    own: dict[str, Any] = {"max_tokens": limit, "logprobs": tops if fields.logprobs else None, "tenant": tenant}
+    own["rendering"] = rendering_of(fields)
+    return _ask("chat.completions", fields, (conversation_of(fields.messages),), own)
 
 
 def parse_completion(body: bytes, tenant: str = "") -> Ask:
@@ -88,11 +104,15 @@ def _ask(endpoint: Endpoint, fields: Body, prompts: tuple[Prompt, ...], own: dic
         raise bad("prompt_logprobs", told)
     open_yet = {"request": 0, "request_id": "", "model": "", "prompt": ""}
     own |= {"sampling": Sampling(**_taken(fields, Sampling, {})), "grammar": form_of(fields)}
+    terms = Generate(**_taken(fields, Generate, open_yet | own))
+    if terms.max_tokens is not None and terms.min_tokens > terms.max_tokens:
+        raise bad("min_tokens", f"'min_tokens' is at most the {terms.max_tokens} tokens that the answer may have")
     return Ask(
+        priority=whole(fields.priority, "priority") or 0,
         endpoint=endpoint,
         model=fields.model,
         prompts=prompts,
-        terms=Generate(**_taken(fields, Generate, open_yet | own)),
+        terms=terms,
         stream=bool(fields.stream),
         include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
         prompt_logprobs=fields.prompt_logprobs is not None,
@@ -119,9 +139,22 @@ def _limit(tokens: float | None, param: str, scored: bool) -> int | None:
     return None if limit == AS_LONG_AS_IT_GETS else limit
 
 
-def _conversation(fields: ChatBody) -> list[ChatTurn]:
+def rendering_of(fields: Rendered) -> Rendering:
+    """Return how a conversation becomes text; raises like ``parse``."""
+    goes_on = bool(fields.continue_final_message)
+    if goes_on and fields.add_generation_prompt:
+        told = (
+            "'continue_final_message' leaves the last message open, 'add_generation_prompt' begins one: set one of them"
+        )
+        raise bad("continue_final_message", told)
+    begins = not goes_on if fields.add_generation_prompt is None else fields.add_generation_prompt
+    return Rendering(begins, goes_on, template_members(fields.chat_template_kwargs, "chat_template_kwargs"))
+
+
+def conversation_of(messages: Sequence[ChatMessage]) -> list[ChatTurn]:
+    """Return the turns of a conversation; raises like ``parse``."""
     turns, parts = [], 0
-    for at, message in enumerate(fields.messages):
+    for at, message in enumerate(messages):
         param = f"messages[{at}].content"
         texts = content_texts(message.content, param, parts)
         if texts is None and message.role != "assistant":  # Only an assistant may have said nothing: it called a tool.
@@ -135,6 +168,8 @@ def _conversation(fields: ChatBody) -> list[ChatTurn]:
 _READ: Final[dict[str, Callable[[Any, str], Any]]] = {
     "stop": stop_texts,
     "stop_token_ids": stop_ids,
+    "bad_words": bad_words,
+    "allowed_token_ids": allowed_ids,
     "logit_bias": logit_bias,
     "top_k": lambda given, name: max(whole(given, name) or 0, 0),
     "seed": lambda given, name: None if given == ANY_SEED else whole(given, name),

@@ -54,7 +54,9 @@ async def place(
     losses = returns = 0
     while True:
         counted = not part and not returns
-        room = found or await _room(roster, wish, until, refused, counted=counted, first=returns > 0)
+        room = found or await _room(
+            roster, wish, until, refused, counted=counted, first=returns > 0, priority=ask.priority
+        )
         found = None
         others = replace(wish, tried=wish.tried | {room.link.key})
         with ExitStack() as stack:
@@ -106,7 +108,14 @@ async def _accepted(roster: Roster, ticket: Ticket, others: Wish | None, within_
 
 
 async def _room(
-    roster: Roster, wish: Wish, until: float, refused: SessionFailed | None, *, counted: bool, first: bool
+    roster: Roster,
+    wish: Wish,
+    until: float,
+    refused: SessionFailed | None,
+    *,
+    counted: bool,
+    first: bool,
+    priority: int,
 ) -> Reservation:
     """Return room at an agent; the rest is as ``WaitingRoom.wait`` has it. Where there will be none, the client is told
     why the last agent ``refused``."""
@@ -116,4 +125,4 @@ async def _room(
     if found is not None:
         return found
     patience_s = max(0.0, until - asyncio.get_running_loop().time())
-    return await roster.waiting.wait(wish, patience_s, counted=counted, first=first)
+    return await roster.waiting.wait(wish, patience_s, counted=counted, first=first, priority=priority)

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Final, Literal, Union
 
 from gateway.errors import RequestError
-from gateway.request import TOKEN_BYTES, TextSize, bytes_of
-from wire.reading_messages import MAX_INPUTS, Read
+from gateway.prompt_sizes import TOKEN_BYTES, TextSize, bytes_of
+from wire.reading_messages import MAX_INPUTS, Read, Vector
 from wire.request_messages import ServedModel
 
 ReadEndpoint = Literal["embeddings", "classify"]
@@ -44,6 +44,8 @@ class ReadAsk:
     scored_by = ""
     stream = False
     at_once = 1
+    priority = 0
+    ends = Vector
 
     @property
     def task(self) -> Literal["embed", "classify"]:

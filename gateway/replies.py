@@ -13,7 +13,7 @@ several choices the most.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -47,13 +47,14 @@ from wire.request_messages import Delta, Finished, Scored, Spent, TokenLogprob
 
 @dataclass
 class _Gathered:
-    """One choice of a reply as it grows: its texts, its log-probabilities that are still to be told, and those of its
-    prompt."""
+    """One choice of a reply as it grows: its texts, its log-probabilities and token ids that are still to be told, and
+    the log-probabilities of its prompt."""
 
     texts: list[str] = field(default_factory=list)
     length: int = 0
     kept: list[Any] = field(default_factory=list)
     prompt: PromptLogprobs = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
     reason: FinishReason = "stop"
 
 
@@ -65,14 +66,24 @@ class Shape(ABC):
     chunk_kind: ClassVar[str]
 
     def __init__(
-        self, heading: Heading, choices: int, logprobs: bool, *, echo: bool = False, prompt_logprobs: bool = False
+        self,
+        heading: Heading,
+        choices: int,
+        logprobs: bool,
+        *,
+        echo: bool = False,
+        prompt_logprobs: bool = False,
+        prompt_ids: Mapping[int, list[int]] | None = None,
     ) -> None:
-        """logprobs: the answer's tokens', with echo the prompt's too. prompt_logprobs: the prompt's, apart."""
+        """logprobs: the answer's tokens', with echo the prompt's too. prompt_logprobs: the prompt's, apart. prompt_ids:
+        the prompt's tokens of each choice, there with its first event; None: no token ids are told."""
         self._heading = heading
         self._logprobs = logprobs
         self._echo = echo
         self._prompt_logprobs = prompt_logprobs
+        self._prompt_ids = prompt_ids
         self._gathered = [_Gathered() for _ in range(choices)]
+        self._prompts_told: set[int] = set()
         self._complete = Complete(0, 0)
         self._timings: AnswerTimings | UnsetType = UNSET
         self._pruned: int | None = None
@@ -89,10 +100,12 @@ class Shape(ABC):
             if isinstance(event, (Delta, Scored)):
                 self._keep(event)
                 if event.text:
-                    out.append(self._chunk(self._part(event.index, event.text, self._due(event.index), None)))
+                    out.append(
+                        self._chunk(event.index, self._part(event.index, event.text, self._due(event.index), None))
+                    )
             elif isinstance(event, Finished):
                 due = self._due(event.index) if self._gathered[event.index].kept else None
-                out.append(self._chunk(self._part(event.index, "", due, event.reason)))
+                out.append(self._chunk(event.index, self._part(event.index, "", due, event.reason)))
                 self._time(event)
             elif isinstance(event, Complete) and self._heading.include_usage:
                 out.append(self._answer(self.chunk_kind, [], usage_of(event)))
@@ -113,17 +126,28 @@ class Shape(ABC):
     def whole(self) -> Reply[Any]:
         """Return the one reply that tells all events absorbed, which end with ``Complete``."""
         choices = [
-            self._choice(at, "".join(each.texts), self._due(at), each.reason) for at, each in enumerate(self._gathered)
+            self._with_ids(at, self._choice(at, "".join(each.texts), self._due(at), each.reason))
+            for at, each in enumerate(self._gathered)
         ]
         return self._answer(self.whole_kind, choices, usage_of(self._complete))
 
-    def _chunk(self, part: object) -> Reply[Any]:
-        head = self._heading
-        return Reply(head.id, self.chunk_kind, head.created, head.model, [part], self._usage)
+    def _with_ids(self, index: int, choice: Any) -> Any:
+        """A choice, or what is new of it, with its tokens where they are told."""
+        if self._prompt_ids is None:
+            return choice
+        ids, self._gathered[index].ids = self._gathered[index].ids, []
+        return replace(choice, token_ids=ids)
+
+    def _chunk(self, index: int, part: object) -> Reply[Any]:
+        head, part = self._heading, self._with_ids(index, part)
+        usage, fingerprint = self._usage, head.fingerprint
+        return Reply(head.id, self.chunk_kind, head.created, head.model, [part], usage, system_fingerprint=fingerprint)
 
     def _answer(self, kind: str, choices: list[Any], usage: Usage) -> Reply[Any]:
         head = self._heading
-        return Reply(head.id, kind, head.created, head.model, choices, usage, self._timings)
+        return Reply(
+            head.id, kind, head.created, head.model, choices, usage, self._timings, system_fingerprint=head.fingerprint
+        )
 
     def _time(self, finished: Finished) -> None:
         """Keep where the time of the only choice went, and the most that was left out of any: prompts of one request
@@ -136,6 +160,8 @@ class Shape(ABC):
     def _keep(self, event: Delta | Scored) -> None:
         choice = self._gathered[event.index]
         start, choice.length = choice.length, choice.length + len(event.text)
+        if isinstance(event, Delta):
+            choice.ids += event.ids or ()
         if isinstance(event, Scored):
             if self._prompt_logprobs:
                 choice.prompt += map(prompt_logprob, event.tokens)
@@ -176,7 +202,11 @@ class ChatShape(Shape):
     whole_kind, chunk_kind = "chat.completion", "chat.completion.chunk"
 
     def opening(self, choices: Sequence[int]) -> list[Reply[Any]]:
-        return [self._chunk(ChunkChoice(index, ChatDelta(role="assistant", content=""))) for index in choices]
+        said = [self._chunk(index, ChunkChoice(index, ChatDelta(role="assistant", content=""))) for index in choices]
+        return [replace(said[0], prompt_token_ids=self._ids_of_prompt()), *said[1:]]
+
+    def _ids_of_prompt(self) -> list[int] | UnsetType:
+        return UNSET if self._prompt_ids is None else self._prompt_ids.get(0, [])
 
     def _logged(self, tokens: Sequence[TokenLogprob], start: int, end: int) -> list[ContentLogprob]:
         return content_logprobs(tokens)
@@ -188,7 +218,7 @@ class ChatShape(Shape):
         return ChunkChoice(index, ChatDelta(content=text or None), logprobs, reason)
 
     def whole(self) -> Reply[Any]:
-        return replace(super().whole(), prompt_logprobs=self._prompt(0))
+        return replace(super().whole(), prompt_logprobs=self._prompt(0), prompt_token_ids=self._ids_of_prompt())
 
     def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> ChatChoice:
         return ChatChoice(index, ChatAnswer("assistant", text), logprobs, reason)
@@ -198,6 +228,13 @@ class CompletionShape(Shape):
     """Text completions, whole and in chunks."""
 
     whole_kind = chunk_kind = "text_completion"
+
+    def _with_ids(self, index: int, choice: Any) -> Any:
+        choice = super()._with_ids(index, choice)
+        if self._prompt_ids is None or index in self._prompts_told:
+            return choice
+        self._prompts_told.add(index)
+        return replace(choice, prompt_token_ids=self._prompt_ids.get(index, []))
 
     def _logged(self, tokens: Sequence[TokenLogprob], start: int, end: int) -> list[Any]:
         return completion_logprobs(tokens, start, end)

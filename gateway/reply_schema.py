@@ -69,6 +69,7 @@ class Heading(msgspec.Struct, frozen=True):
     created: int
     model: str
     include_usage: bool = False
+    fingerprint: str | UnsetType = UNSET
 
 
 class PromptLogprob(msgspec.Struct, frozen=True):
@@ -96,6 +97,8 @@ class Reply(msgspec.Struct, Generic[Choice], frozen=True):
     usage: Usage | UnsetType | None = UNSET
     timings: AnswerTimings | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    system_fingerprint: str | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 # ---- chat ------------------------------------------------------------------------------------------------------------
@@ -140,6 +143,7 @@ class ChatChoice(msgspec.Struct, frozen=True):
     message: ChatAnswer
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -156,6 +160,7 @@ class ChunkChoice(msgspec.Struct, frozen=True):
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
+    token_ids: list[int] | UnsetType = UNSET
 
 
 # ---- completions -----------------------------------------------------------------------------------------------------
@@ -178,6 +183,8 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     logprobs: CompletionLogprobs | None = None
     finish_reason: FinishReason | None = None
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------

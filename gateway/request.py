@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol, Union
+from typing import Final, Literal, Protocol
 
 from msgspec.structs import replace
 
 from gateway.errors import RequestError, no_forms, scores_nothing
-from wire.reading_messages import Read, Task
-from wire.request_messages import ChatTurn, Generate, ServedModel
+from gateway.prompt_sizes import TOKEN_BYTES, Prompt, bytes_of, bytes_of_prompt, size_of_prompt
+from wire.reading_messages import Read, Task, Vector
+from wire.request_messages import Finished, Generate, ServedModel
+from wire.text_messages import Tokenize, Tokens
 
 Endpoint = Literal["chat.completions", "completions"]
-Prompt = Union[list[ChatTurn], str, tuple[int, ...]]
-
-TOKEN_BYTES: Final = 5
-"""Of a token id in a message."""
-
-TURN_BYTES: Final = 4 * 2**10
-"""Of a turn's role and name, and what is around it."""
-
 
 UNSAID_TOKENS: Final = 4096
 """What an answer counts whose request does not say how long it may be; an agent's own default is of this size."""
@@ -36,36 +30,6 @@ MAX_ECHOED: Final = 2**20
 
 ECHOED_TOKEN: Final = 8
 """Characters a token of a prompt counts when it is echoed."""
-
-MOST_CHARACTERS: Final = 32
-"""Characters that one token of a text is taken to have, before anybody has counted: ordinary text of any language has
-far fewer, so that what is refused for its length is too long."""
-
-
-class TextSize(NamedTuple):
-    """How long a text is, as far as can be told without its tokenizer: ``tokens`` where they were given themselves."""
-
-    characters: int = 0
-    tokens: int | None = None
-
-    @property
-    def least_tokens(self) -> int:
-        """Tokens that it has at least."""
-        return self.characters // MOST_CHARACTERS if self.tokens is None else self.tokens
-
-    def too_long(self, what: str, most: int, model: ServedModel) -> str | None:
-        """Why it does not fit: it has more than ``most`` tokens, or more characters than a text of the model's length
-        can have, where those who serve the model say how many that is."""
-        if self.tokens is not None:
-            if self.tokens <= most:
-                return None
-            return f"{what} has {self.tokens} tokens; this model reads {most} at most: shorten it"
-        if not model.max_characters or self.characters <= model.max_characters:
-            return None
-        return (
-            f"{what} has {self.characters} characters, and the {model.max_positions} tokens of this model's context "
-            f"have {model.max_characters} at most: shorten it"
-        )
 
 
 class AnyAsk(Protocol):
@@ -112,6 +76,14 @@ class AnyAsk(Protocol):
         """Answers wanted, all parts together."""
 
     @property
+    def priority(self) -> int:
+        """Which of its tenant's requests goes first where they wait: the one with the lowest."""
+
+    @property
+    def ends(self) -> type[Finished] | type[Vector] | type[Tokens]:
+        """The message that each choice ends with."""
+
+    @property
     def at_once(self) -> int:
         """Answers of a part that an agent may generate side by side, as far as it has room; what is read counts as one,
         however many inputs it has."""
@@ -122,7 +94,7 @@ class AnyAsk(Protocol):
     def most_bytes(self, part: int) -> int:
         """Return the most bytes of a part's message, without what is always short."""
 
-    def message(self, part: int, number: int, request_id: str, model: str, at_once: int) -> Generate | Read:
+    def message(self, part: int, number: int, request_id: str, model: str, at_once: int) -> Generate | Read | Tokenize:
         """Return the message that asks an agent for a part, ``at_once`` of its answers at a time."""
 
     def refused_by(self, model: ServedModel, max_total_tokens: int) -> RequestError | None:
@@ -150,6 +122,9 @@ class Ask:
     include_usage: bool = False
     prompt_logprobs: bool = False
     """Whether the scores of the prompts are a member of their own in the answer."""
+    priority: int = 0
+
+    ends = Finished
 
     @property
     def task(self) -> Task:
@@ -188,13 +163,9 @@ class Ask:
 
     def most_bytes(self, part: int) -> int:
         """Return the most bytes of the message that asks for prompt ``part``, without what is always short."""
-        prompt = self.prompts[part]
         form = 0 if self.terms.grammar is None else bytes_of(self.terms.grammar.text)
-        if isinstance(prompt, tuple):
-            return form + TOKEN_BYTES * len(prompt)
-        if isinstance(prompt, str):
-            return form + bytes_of(prompt)
-        return form + sum(TURN_BYTES + bytes_of(turn.content) for turn in prompt)
+        banned = sum(map(bytes_of, self.terms.bad_words)) + TOKEN_BYTES * len(self.terms.allowed_token_ids)
+        return form + banned + bytes_of_prompt(self.prompts[part])
 
     def message(self, part: int, number: int, request_id: str, model: str, at_once: int) -> Generate:
         """Return the message that asks an agent for the answers to prompt ``part``, ``at_once`` at a time (0: all)."""
@@ -224,12 +195,12 @@ def too_large(ask: Ask, model: ServedModel, max_total_tokens: int) -> RequestErr
     for at, prompt in enumerate(ask.prompts):
         # At least one token of the answer has to fit too, where there is to be one.
         most = model.max_positions - (ask.terms.max_tokens != 0)
-        if (message := _size(prompt).too_long("the prompt", most, model)) is not None:
+        if (message := size_of_prompt(prompt).too_long("the prompt", most, model)) is not None:
             param = "prompt" if len(ask.prompts) == 1 else f"prompt[{at}]"
             param = "messages" if isinstance(prompt, list) else param
             return RequestError(400, message, code="context_length_exceeded", param=param)
     each = _answer_tokens(ask, model.max_positions, model.max_positions)
-    prompts = sum(min(_size(prompt).least_tokens, model.max_positions) for prompt in ask.prompts)
+    prompts = sum(min(size_of_prompt(prompt).least_tokens, model.max_positions) for prompt in ask.prompts)
     if ask.choices > 1 and ask.choices * each + ask.terms.n * prompts > max_total_tokens:
         return _refused(
             f"{ask.choices} answers of up to {each} tokens, to prompts of {prompts} or more, are more than the "
@@ -240,12 +211,6 @@ def too_large(ask: Ask, model: ServedModel, max_total_tokens: int) -> RequestErr
     return _too_much_at_once(ask, model.max_positions)
 
 
-def _size(prompt: Prompt) -> TextSize:
-    if isinstance(prompt, tuple):
-        return TextSize(tokens=len(prompt))
-    return TextSize(len(prompt) if isinstance(prompt, str) else sum(len(turn.content) for turn in prompt))
-
-
 def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:
     echoed = ask.terms.n * sum(len(each) * (ECHOED_TOKEN if isinstance(each, tuple) else 1) for each in ask.prompts)
     if ask.terms.echo and echoed > MAX_ECHOED:
@@ -254,7 +219,8 @@ def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:
         )
     scores = 0
     if ask.terms.prompt_logprobs is not None:
-        scores = ask.terms.n * sum(_size(each).least_tokens for each in ask.prompts) * (1 + ask.terms.prompt_logprobs)
+        tokens = sum(size_of_prompt(each).least_tokens for each in ask.prompts)
+        scores = ask.terms.n * tokens * (1 + ask.terms.prompt_logprobs)
     if scores > MAX_WHOLE_LOGPROBS:
         return too_many_scores(scores)
     if ask.stream:
@@ -292,8 +258,3 @@ def _answer_tokens(ask: Ask, unsaid: int, max_positions: int) -> int:
 
 def _refused(message: str, param: str) -> RequestError:
     return RequestError(400, message, code="invalid_value", param=param)
-
-
-def bytes_of(text: str) -> int:
-    """Return how long a text is in a message."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

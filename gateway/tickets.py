@@ -15,6 +15,7 @@ from wire.message import Failed
 from wire.messages import AnyMessage
 from wire.reading_messages import Vector
 from wire.request_messages import Accepted, Delta, Done, Finished, Scored
+from wire.text_messages import Tokens
 
 FLOAT_BYTES: Final = 4
 
@@ -26,20 +27,32 @@ class Ticket:
         number: what the agent knows it by.
         choices: which of the request's they are; the answer counts over all of them.
         at_once: choices that the agent may generate side by side.
-        reads: each choice is an input that is read, and gets a vector.
+        ends: the message that each choice ends with.
+        fingerprint: of what the agent computes with.
 
     Attributes:
         accepted: resolved with the prompt's tokens, or fails with ``SessionFailed``; until then nothing was answered.
         done: the agent itself has said that it works on this no longer.
     """
 
-    def __init__(self, number: int, answer: Answer, choices: range, at_once: int, *, reads: bool = False) -> None:
+    def __init__(
+        self,
+        number: int,
+        answer: Answer,
+        choices: range,
+        at_once: int,
+        *,
+        ends: type[Finished] | type[Vector] | type[Tokens] = Finished,
+        fingerprint: str = "",
+    ) -> None:
         self.number = number
         self.done = False
         self.accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._answer = answer
+        self._choices = choices
         self._offset = choices.start
-        self._reads = reads
+        self._ends = ends
+        self._fingerprint = fingerprint
         self._at_once = at_once
         self._unfinished = set(range(len(choices)))
         self._over = False
@@ -56,11 +69,11 @@ class Ticket:
         """
         if self._over:
             return None
-        if isinstance(message, (Delta, Finished, Scored, Vector)):
+        if isinstance(message, (Delta, Finished, Scored, Vector, Tokens)):
             if message.index not in self._unfinished or not self.accepted.done():
                 return self._broken("text or the end of a choice that is not open")
-            if isinstance(message, Vector) is not self._reads:
-                return self._broken("text for a vector, or a vector for text")
+            if (type(message) if isinstance(message, (Vector, Tokens)) else Finished) is not self._ends:
+                return self._broken("an answer of another kind than was asked for")
             told = replace(message, index=message.index + self._offset) if self._offset else message
             if isinstance(told, Delta):
                 self._answer.delta(told)
@@ -71,13 +84,18 @@ class Ticket:
                     return self._broken("a vector that is no float32")
                 self._unfinished.discard(message.index)
                 self._answer.vector(told)
+            elif isinstance(told, Tokens):
+                self._unfinished.discard(message.index)
+                self._answer.tokens(told)
             else:
                 self._unfinished.discard(message.index)
                 self._answer.finished(told)
         elif isinstance(message, Accepted):
             if self.accepted.done():
                 return self._broken("a second acceptance")
-            self._answer.accepted(message.prompt_tokens)
+            self._answer.accepted(message.prompt_tokens, self._fingerprint)
+            if message.prompt_ids is not None:
+                self._answer.prompted(self._choices, message.prompt_ids)
             self.accepted.set_result(message.prompt_tokens)
         elif isinstance(message, Done):
             if self._unfinished or not self.accepted.done():

@@ -12,8 +12,9 @@ request's ``id``:
     {"type": "usage", "id": ID, "usage": {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}}
     {"type": "done", "id": ID, "cancelled": false}                             the last one
 
-("usage" has "completion_tokens_details" too where tokens were drafted, as over HTTP; "finished" has "timings" where a
-cloud took part: where the choice's time went, in milliseconds,
+("accepted" has "system_fingerprint" too where the device says one. With ``return_token_ids`` each "delta" has
+"token_ids", and "accepted" the first prompt's "prompt_token_ids". "usage" has "completion_tokens_details" where tokens
+were drafted, as over HTTP; "finished" has "timings" where a cloud took part: where the choice's time went, in ms,
 
     {"prompt": {"device_ms": 9.1, "link_ms": 41.3, "queue_ms": 0.2, "step_ms": 12.5},
      "decode": {"device_ms": 30.2, "link_ms": 80.9, "queue_ms": 1.1, "step_ms": 25.4, "rounds": 4}}
@@ -59,6 +60,8 @@ class AcceptedReply(SocketReply, frozen=True, tag="accepted"):
 
     model: str
     prompt_tokens: int
+    system_fingerprint: str | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 class DeltaReply(SocketReply, frozen=True, tag="delta"):
@@ -68,6 +71,7 @@ class DeltaReply(SocketReply, frozen=True, tag="delta"):
     text: str
     tokens: int
     logprobs: list[ContentLogprob] | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class FinishedReply(SocketReply, frozen=True, tag="finished"):
@@ -142,7 +146,8 @@ def told(events: list[Event], request_id: str) -> list[SocketReply]:
     for event in events:
         if isinstance(event, Delta):
             tokens = UNSET if event.logprobs is None else content_logprobs(event.logprobs)
-            replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens))
+            ids = UNSET if event.ids is None else event.ids
+            replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens, ids))
         elif isinstance(event, Finished):
             replies.append(FinishedReply(request_id, event.index, event.reason, timings_of(event)))
         elif isinstance(event, Complete):

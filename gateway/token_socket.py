@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 import msgspec
+from msgspec import UNSET
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from gateway.answer import Answer, Complete
@@ -110,7 +111,8 @@ class TokenSocket:
     async def _work(self, ask: Ask, request_id: str, meter: RequestMeter) -> None:
         async with self._desk.dispatcher.answering(ask, request_id, meter) as answer:
             self._answer = answer
-            await self._tell(AcceptedReply(request_id, answer.model, answer.total.prompt_tokens))
+            fingerprint, ids = answer.fingerprint or UNSET, answer.prompt_ids.get(0, UNSET)
+            await self._tell(AcceptedReply(request_id, answer.model, answer.total.prompt_tokens, fingerprint, ids))
             while True:
                 events = await answer.take()
                 for reply in told(events, request_id):

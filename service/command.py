@@ -11,8 +11,7 @@ from service.certs import command as certs
 from service.chat import command as chat
 from service.huge_pages import with_huge_pages
 from service.serve import command as serve
-
-VERSION = "0.1.0"
+from service.version import VERSION
 
 EPILOG = """\b
 Examples:

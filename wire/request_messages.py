@@ -9,6 +9,9 @@ import msgspec
 from wire.group_messages import GroupReport
 from wire.message import Count, Message, Name, Number, Size
 from wire.reading_messages import Read, Task, Vector
+from wire.text_messages import ChatTurn as ChatTurn
+from wire.text_messages import Rendering as Rendering
+from wire.text_messages import Tokenize, Tokens
 
 
 class ServedModel(msgspec.Struct, frozen=True, array_like=True):
@@ -20,6 +23,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     ``t_max_s``: heads are left out of prompts that would take longer to read, which is lossy; 0: never. ``scores``: it
     tells how likely a prompt's own tokens are; agents that do not say so would not notice that they are asked.
     ``grammars``: its answers can be held to a form, likewise.
+    ``fingerprint``: of the weights and of what computes with them; empty: the agent does not say.
     """
 
     id: Name
@@ -32,6 +36,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     t_max_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     scores: bool = False
     grammars: bool = False
+    fingerprint: Name = ""
 
 
 class AgentHello(Message, frozen=True, tag=30):
@@ -49,14 +54,6 @@ class GatewayWelcome(Message, frozen=True, tag=31):
     """The gateway accepts an agent."""
 
     name: Name
-
-
-class ChatTurn(msgspec.Struct, frozen=True, array_like=True):
-    """One message of a conversation; ``content`` is plain text."""
-
-    role: Name
-    content: str
-    name: Name | None = None
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
@@ -93,6 +90,9 @@ class Generate(Message, frozen=True, tag=32):
     generated side by side; 0: all of them. ``prompt_logprobs``: the prompt's own tokens are scored too, with so many
     alternatives to each; None: they are not. Only then may ``max_tokens`` be 0. ``exact``: no
     heads are left out, however long the prompt takes. ``grammar``: the form that each answer is to have.
+    ``min_tokens``: nothing ends the answer before. Of ``allowed_token_ids`` all tokens are, where there are none;
+    ``bad_words`` are texts that never come. A conversation is kept for requests of the same ``cache_salt`` alone.
+    ``return_token_ids``: those of prompt and answer are told.
     """
 
     request: Number
@@ -114,6 +114,13 @@ class Generate(Message, frozen=True, tag=32):
     prompt_logprobs: Count | None = None
     exact: bool = False
     grammar: Grammar | None = None
+    min_tokens: Count = 0
+    include_stop_str_in_output: bool = False
+    bad_words: list[str] = []  # noqa: RUF012
+    allowed_token_ids: list[int] = []  # noqa: RUF012
+    cache_salt: Name = ""
+    rendering: Rendering = Rendering()
+    return_token_ids: bool = False
 
 
 class Cancel(Message, frozen=True, tag=33):
@@ -123,10 +130,11 @@ class Cancel(Message, frozen=True, tag=33):
 
 
 class Accepted(Message, frozen=True, tag=34):
-    """The agent has taken a request and its prompt has this many tokens."""
+    """The agent has taken a request and its prompt has this many tokens: these, where they are asked for."""
 
     request: Number
     prompt_tokens: Count
+    prompt_ids: list[Count] | None = None
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):
@@ -168,13 +176,14 @@ class Scored(Message, frozen=True, tag=39):
 
 class Delta(Message, frozen=True, tag=35):
     """More text of choice ``index``: complete characters only, never part of a stop string; ``tokens`` tokens new since
-    the last delta of this choice (their text may come later, when it is complete)."""
+    the last delta of this choice (their text may come later, when it is complete): these, where they are asked for."""
 
     request: Number
     index: Count
     text: str
     tokens: Count
     logprobs: list[TokenLogprob] | None = None
+    ids: list[Count] | None = None
 
 
 class Spent(msgspec.Struct, frozen=True, array_like=True):
@@ -231,8 +240,8 @@ class AgentState(Message, frozen=True, tag=38):
     group: GroupReport | None = None
 
 
-FromGateway = Union[Generate, Read, Cancel]
-FromAgent = Union[Accepted, Scored, Delta, Vector, Finished, Done, AgentState]
+FromGateway = Union[Generate, Read, Tokenize, Cancel]
+FromAgent = Union[Accepted, Scored, Delta, Vector, Tokens, Finished, Done, AgentState]
 """What each side may say once both have introduced themselves, beside what is said on every link."""
 
 RequestMessage = Union[AgentHello, GatewayWelcome, FromGateway, FromAgent]

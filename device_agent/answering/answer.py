@@ -12,15 +12,15 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from device_agent.answering.answer_text import AnswerText
 from device_agent.answering.conversations import Conversations
-from device_agent.answering.detokenizer import Detokenizer
 from device_agent.answering.grammar_masks import GrammarMasks
 from device_agent.answering.grammars import Grammars, form_of
 from device_agent.answering.likelihoods import chosen_token, prompt_scores
 from device_agent.answering.prompt import Prompt, read_prompt
 from device_agent.answering.pruned import heads_pruned, pruned_layers
-from device_agent.answering.sampling import sampling_of, seed_of
-from device_agent.answering.stops import StopScanner
+from device_agent.answering.sampling import check_ids, ends_of, sampling_of, seed_of, with_bans
+from device_agent.answering.times import timings_of
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.chain import Chain, ChainSession
 from device_agent.chain.pruning import PrunedLayers, Pruner
@@ -29,7 +29,7 @@ from device_agent.sharing.permits import Permits
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftingWays, Tally
 from drafting.choosing import Chooser
-from split_model import hints
+from split_model.bans import NothingLeft
 from split_model.sampling import SamplingParams
 from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
@@ -40,8 +40,6 @@ from wire.request_messages import (
     Finished,
     Generate,
     Scored,
-    Spent,
-    Timings,
     TokenLogprob,
 )
 
@@ -77,15 +75,19 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
         SessionFailed: why there is no (complete) answer.
     """
     served_tenant.set(request.tenant)
-    params = sampling_of(request.sampling)
     way = model.ways.get(request.draft, request.tenant)
     vocabulary = model.chain.parts.spec.vocab_size
-    if any(token >= vocabulary for token in params.logit_bias):
-        raise SessionFailed(Code.INVALID_REQUEST, f"token ids go from 0 to {vocabulary - 1}", param="logit_bias")
+    check_ids(request, vocabulary)
     limit = min(model.max_positions, model.chain.max_positions)
     start = None if model.chain.sources is None else model.chain.sources.start
-    reading = partial(read_prompt, request, model.tokenizer, limit, model.default_max_tokens, vocabulary, start)
-    prompt = await model.readers.submit(reading, request.tenant)
+    plain = sampling_of(request.sampling)
+
+    def read() -> tuple[Prompt, SamplingParams]:
+        tokenizer, usual = model.tokenizer, model.default_max_tokens
+        prompt = read_prompt(request, tokenizer, limit, usual, vocabulary, start)
+        return prompt, with_bans(plain, request, tokenizer, vocabulary)
+
+    prompt, params = await model.readers.submit(read, request.tenant)
     form = await form_of(model.grammars, request)
     seed = params.seed if params.seed is not None else secrets.randbits(64)
     begun = partial(_Answer, model, request, prompt, limit, params, seed, way, form, post)
@@ -93,6 +95,9 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
     answers = [first, *(begun(index, first) for index in range(1, request.n))]
     try:
         counts = await _run(answers, asyncio.Semaphore(request.at_once or request.n))
+    except NothingLeft as error:
+        assert params.bans is not None
+        raise SessionFailed(Code.INVALID_REQUEST, str(error), param=params.bans.member) from error
     finally:
         first.leave()
     proposed, accepted = (sum(getattr(each.tally, count) for each in answers) for count in ("proposed", "accepted"))
@@ -156,17 +161,17 @@ class _Answer:
         self.scored: list[Scored] = []
         self._first = first
         self._complete = False
-        ends = {*request.stop_token_ids, *(() if request.ignore_eos else model.tokenizer.end_ids)}
+        self._kind = way.name, request.cache_salt
         masks = None if form is None else form()
-        noise = seed_of(seed, index)
+        ends, noise = ends_of(request, model.tokenizer), seed_of(seed, index)
         self._chooser = Chooser(params, prompt.ids, noise, request.logprobs, ends, prompt.max_tokens, masks)
-        self._detokenizer = Detokenizer(model.tokenizer.decode, prompt.ids)
-        self._scanner = StopScanner(request.stop)
+        self._text = AnswerText(request, model.tokenizer, prompt.ids)
         self._count = 0
         """Tokens generated and read."""
         self._tokens = 0
         """Those of them that are in no delta yet."""
         self._logprobs: list[TokenLogprob] = []
+        self._ids: list[int] | None = [] if request.return_token_ids else None
         self._pruned: PrunedLayers | None = None
 
     async def run(self) -> int:
@@ -182,13 +187,14 @@ class _Answer:
                 session, self._pruned = await first.session.fork(), first._pruned
             try:
                 if first is None:  # Not before: where the cloud is away, that is an HTTP status, not a broken stream.
-                    self._post(Accepted(request.request, self._prompt.tokens))
+                    asked = self._prompt.asked if request.return_token_ids else None
+                    self._post(Accepted(request.request, self._prompt.tokens, asked))
                 if request.prompt_logprobs is not None:
                     await self._score(session)
                 elif self._prompt.text:
                     self._send(self._prompt.text)
                 reason = await self._decode(session) if self._prompt.max_tokens else "length"
-                timings = self._timings(session)
+                timings = timings_of(session.spent, self.tally.rounds)
                 self._complete = True
             finally:
                 if first is not None or not self._complete:
@@ -206,7 +212,7 @@ class _Answer:
                 return session.close()
             prompt, now = self._prompt.ids, asyncio.get_running_loop().time()
             held = [*prompt, *self._chooser.generated][: session.position]
-            self._model.conversations.keep(self._request.tenant, self._way.name, held, len(prompt), session, now)
+            self._model.conversations.keep(self._request.tenant, self._kind, held, len(prompt), session, now)
 
     async def _begun(self) -> ChainSession:
         """A session for the prompt: where the model reads one text and writes another, with that text read."""
@@ -214,7 +220,7 @@ class _Answer:
         if sources is None or prompt.source is None:
             if model.pruner is not None:
                 self._pruned = await pruned_layers(
-                    model.pruner, model.conversations, model.chain.compute, self._request, prompt, self._way.name
+                    model.pruner, model.conversations, model.chain.compute, self._request, prompt, self._kind
                 )
             return self._session()
         source = await sources.read(prompt.source)
@@ -229,7 +235,7 @@ class _Answer:
         # Of rows that are kept nobody has the deep ones any more, which scores are made of.
         if model.chain.connected and self._request.prompt_logprobs is None and self._pruned is None:
             now = asyncio.get_running_loop().time()
-            session = model.conversations.take(self._request.tenant, self._way.name, prompt.ids, expected, now)
+            session = model.conversations.take(self._request.tenant, self._kind, prompt.ids, expected, now)
         if session is None:
             # Room for later turns, which costs nothing: keys and values grow with what comes. How much there may be is
             # asked anew, since the request may have waited while another cloud server took over.
@@ -238,13 +244,6 @@ class _Answer:
         self.cached = session.position
         session.expect(len(prompt.ids) - session.position, expected)
         return session
-
-    def _timings(self, session: ChainSession) -> Timings | None:
-        """Where the answer's time went. A round may be sent, and answered, row by row."""
-        spent = session.spent
-        if spent is None:
-            return None
-        return Timings(cut(spent.prompt), cut(spent.decode), self.tally.rounds)
 
     async def _score(self, session: ChainSession) -> None:
         """Tell how likely the prompt's tokens are: the first choice has it prefilled for that, the others know."""
@@ -268,22 +267,24 @@ class _Answer:
                 self.prefilled.set()  # By its first token.
                 self._tokens += 1
                 self._count += 1
+                if self._ids is not None:
+                    self._ids.append(chosen.token)
                 reason = "stop" if chosen.reason == "complete" else chosen.reason or reason
                 # An end token is counted and has no text. Behind scores of a prompt it has its own too, since clients
                 # tell both apart by counting.
                 ended, scored = chosen.reason == "stop", self._request.prompt_logprobs is not None
                 if self._request.logprobs is not None and (scored or not ended):
                     self._logprobs.append(chosen_token(self._model.tokenizer, chosen))
-                if ended:
+                if ended and not self._request.include_stop_str_in_output:
                     break
-                shown, stopped = self._scanner.feed(self._detokenizer.feed(chosen.token))
+                shown, stopped = self._text.feed(chosen.token)
                 if stopped:
                     self._send(shown)
                     return "stop"
                 if shown:
                     self._send(shown)
-        shown, stopped = self._scanner.feed(self._detokenizer.flush())
-        self._send(shown if stopped else shown + self._scanner.flush())
+        shown, stopped = self._text.end()
+        self._send(shown)
         return "stop" if stopped else reason
 
     def _send(self, text: str) -> None:
@@ -291,10 +292,5 @@ class _Answer:
         if not text and not self._tokens and not self._logprobs:
             return
         logprobs = self._logprobs if self._request.logprobs is not None else None
-        self._post(Delta(self._request.request, self._index, text, self._tokens, logprobs))
-        self._tokens, self._logprobs = 0, []
-
-
-def cut(spent: hints.TimeSpent) -> Spent:
-    """In microseconds, cut and not rounded: the four never come to more than there was."""
-    return Spent(*(int(each * 1e6) for each in (spent.device_s, spent.link_s, spent.queue_s, spent.step_s)))
+        self._post(Delta(self._request.request, self._index, text, self._tokens, logprobs, self._ids))
+        self._tokens, self._logprobs, self._ids = 0, [], None if self._ids is None else []

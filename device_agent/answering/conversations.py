@@ -1,13 +1,14 @@
 """Conversations between two turns: chain sessions kept parked, for the request whose prompt goes on where they end.
 
-A session belongs to one tenant and is never shown to another, and to one request at a time. Time is in seconds on any
+A session belongs to one tenant and is never shown to another, and to one request at a time. Its *kind* is what has to
+be the same beside that: the drafter that has followed it, and the salt of its requests. Time is in seconds on any
 one clock, handed in.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from device_agent.chain.chain import ChainSession
@@ -24,7 +25,7 @@ may write there what it writes differently, or not at all, once the answer has b
 @dataclass(frozen=True)
 class _Parked:
     tenant: str
-    drafter: str
+    kind: Hashable
     ids: list[int]
     prompt: int
     session: ChainSession
@@ -55,8 +56,8 @@ class Conversations:
         """Bytes that they hold on this device."""
         return sum(each.nbytes for each in self._parked)
 
-    def take(self, tenant: str, drafter: str, ids: Sequence[int], positions: int, now: float) -> ChainSession | None:
-        """The session of ``tenant``, followed by this drafter, that shares the longest beginning with the prompt and
+    def take(self, tenant: str, kind: Hashable, ids: Sequence[int], positions: int, now: float) -> ChainSession | None:
+        """The session of ``tenant``, of this kind, that shares the longest beginning with the prompt and
         may reach ``positions``, cut back to what they share, at least one token of the prompt being left to do.
 
         None when none shares enough: ``MIN_SHARED`` tokens, half of what it holds, and its last prompt but for the end.
@@ -64,7 +65,7 @@ class Conversations:
         are kept as may be, half of what it holds will do, since something has to go anyway.
         """
         self.sweep(now)
-        best, most = self._best(tenant, drafter, list(ids), positions)
+        best, most = self._best(tenant, kind, list(ids), positions)
         if best is None:
             return None
         self._parked.remove(best)
@@ -75,16 +76,16 @@ class Conversations:
             return None
         return best.session
 
-    def held(self, tenant: str, drafter: str, ids: Sequence[int], positions: int, now: float) -> int:
+    def held(self, tenant: str, kind: Hashable, ids: Sequence[int], positions: int, now: float) -> int:
         """Tokens of the prompt that ``take`` would bring now."""
         self.sweep(now)
-        best, most = self._best(tenant, drafter, list(ids), positions)
+        best, most = self._best(tenant, kind, list(ids), positions)
         return 0 if best is None else min(most, len(ids) - 1)
 
-    def _best(self, tenant: str, drafter: str, wanted: list[int], positions: int) -> tuple[_Parked | None, int]:
+    def _best(self, tenant: str, kind: Hashable, wanted: list[int], positions: int) -> tuple[_Parked | None, int]:
         full, best, most = len(self._parked) >= self._limit, None, MIN_SHARED - 1
         for each in self._parked:
-            if (each.tenant, each.drafter) == (tenant, drafter) and each.session.positions >= positions:
+            if (each.tenant, each.kind) == (tenant, kind) and each.session.positions >= positions:
                 common = shared(each.ids, wanted)
                 goes_on = full or common + MAX_LOST >= each.prompt
                 if common > most and 2 * common >= len(each.ids) and goes_on:
@@ -92,9 +93,9 @@ class Conversations:
         return best, most
 
     def keep(
-        self, tenant: str, drafter: str, ids: Sequence[int], prompt: int, session: ChainSession, now: float
+        self, tenant: str, kind: Hashable, ids: Sequence[int], prompt: int, session: ChainSession, now: float
     ) -> None:
-        """Park a session, followed by this drafter, that holds the tokens ``ids``, all of them answered, of which the
+        """Park a session, of this kind, that holds the tokens ``ids``, all of them answered, of which the
         first ``prompt`` were asked.
 
         What is too much then is closed: of the tenant that holds most, the oldest.
@@ -110,7 +111,7 @@ class Conversations:
         except BaseException:
             session.close()
             raise
-        self._parked.append(_Parked(tenant, drafter, list(ids), prompt, session, session.nbytes, now))
+        self._parked.append(_Parked(tenant, kind, list(ids), prompt, session, session.nbytes, now))
         while len(self._parked) > self._limit:
             self._give_up(Counter(each.tenant for each in self._parked))
         while self.nbytes > self._max_bytes:

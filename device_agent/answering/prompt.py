@@ -8,6 +8,7 @@ from typing import Final
 from device_agent.answering.tokenizer import SLICE, Tokenizer
 from wire.errors import Code, SessionFailed
 from wire.request_messages import Generate
+from wire.text_messages import ChatTurn, Rendering
 
 COUNTED_FROM: Final = 2
 """Characters for each position from which on a text's tokens are counted before they are made. Fewer are made as soon
@@ -32,7 +33,12 @@ class Prompt:
     @property
     def tokens(self) -> int:
         """Tokens that the client sent."""
-        return len(self.ids if self.source is None else self.source)
+        return len(self.asked)
+
+    @property
+    def asked(self) -> list[int]:
+        """Their ids."""
+        return self.ids if self.source is None else self.source
 
 
 def read_prompt(
@@ -65,7 +71,7 @@ def read_prompt(
         raise SessionFailed(Code.INVALID_REQUEST, "the prompt is empty", param="prompt")
     room = max_positions - len(ids)
     if room < (request.max_tokens != 0):
-        raise _too_long(str(len(ids)), max_positions, param)
+        raise too_long(str(len(ids)), max_positions, param)
     most = default_max_tokens if request.max_tokens is None else request.max_tokens
     if start is not None:
         return Prompt([start], text, min(max_positions - 1, most), ids)
@@ -88,28 +94,34 @@ def _read(
             return ids, *tokenizer.spread(ids)
         return ids, tokenizer.decode(ids) if request.echo else "", []
     if isinstance(prompt, str):
-        _check_length(prompt, tokenizer, max_positions, "prompt")
+        check_length(prompt, tokenizer, max_positions, "prompt")
         if located:
             ids, offsets = tokenizer.located(prompt)
             return ids, prompt, offsets
         return tokenizer.text(prompt), prompt if request.echo else "", []
-    if len(prompt) > max_positions:  # A turn is a token at least: so a template is not run on a million of them.
-        raise _too_long(f"at least {len(prompt)}", max_positions, "messages")
+    return tokenizer.rendered(rendered_turns(prompt, request.rendering, tokenizer, max_positions)), "", []
+
+
+def rendered_turns(turns: list[ChatTurn], how: Rendering, tokenizer: Tokenizer, max_positions: int) -> str:
+    """The text of a conversation, refused where it surely has too many tokens."""
+    if len(turns) > max_positions:  # A turn is a token at least: so a template is not run on a million of them.
+        raise too_long(f"at least {len(turns)}", max_positions, "messages")
     # How much of the turns it takes over is up to the template. It is quick: 0.06 s for 4 MB.
-    text = tokenizer.render(prompt)
-    _check_length(text, tokenizer, max_positions, "messages")
-    return tokenizer.rendered(text), "", []
+    text = tokenizer.render(turns, how)
+    check_length(text, tokenizer, max_positions, "messages")
+    return text
 
 
-def _check_length(text: str, tokenizer: Tokenizer, max_positions: int, field: str) -> None:
+def check_length(text: str, tokenizer: Tokenizer, max_positions: int, field: str) -> None:
     """Refuse a text that surely has too many tokens, without making them all."""
     if len(text) > max(SLICE, COUNTED_FROM * max_positions):
         tokens = tokenizer.least(text, max_positions)
         if tokens > max_positions:
-            raise _too_long(f"at least {tokens}", max_positions, field)
+            raise too_long(f"at least {tokens}", max_positions, field)
 
 
-def _too_long(tokens: str, max_positions: int, field: str) -> SessionFailed:
+def too_long(tokens: str, max_positions: int, field: str) -> SessionFailed:
+    """That a prompt has more tokens than the model's context."""
     return SessionFailed(
         Code.CONTEXT_LENGTH_EXCEEDED,
         f"this model's context is {max_positions} tokens and the prompt has {tokens}: shorten it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.prompt import Prompt
@@ -18,7 +19,7 @@ AGAIN_S = 2.0
 
 
 async def pruned_layers(
-    pruner: Pruner, conversations: Conversations, compute: Compute, request: Generate, prompt: Prompt, drafter: str
+    pruner: Pruner, conversations: Conversations, compute: Compute, request: Generate, prompt: Prompt, kind: Hashable
 ) -> PrunedLayers | None:
     """The layers for a prompt without the heads that it has no time for; None: all, as a request may ask for. What an
     earlier turn with all heads has left is not computed again, and so needs no time.
@@ -30,7 +31,7 @@ async def pruned_layers(
     if request.exact or not pruner.needs(len(prompt.ids)):
         return None
     expected, now = len(prompt.ids) + prompt.max_tokens, asyncio.get_running_loop().time()
-    held = conversations.held(request.tenant, drafter, prompt.ids, expected, now)
+    held = conversations.held(request.tenant, kind, prompt.ids, expected, now)
     if request.prompt_logprobs is None and not pruner.needs(len(prompt.ids) - held):
         return None
     try:

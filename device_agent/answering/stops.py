@@ -10,20 +10,26 @@ class StopScanner:
 
     Args:
         stops: the strings that end the text; empty ones are ignored.
+        shows: whether the stop string that ends the text is passed on with it.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, shows: bool = False) -> None:
         self._stops = [stop for stop in stops if stop]
+        self._shows = shows
         self._held = ""
 
-    def feed(self, text: str) -> tuple[str, bool]:
-        """More text in; what may be shown now, and whether a stop string has been reached (then nothing follows)."""
+    def feed(self, text: str, *, looks: bool = True) -> tuple[str, bool]:
+        """More text in; what may be shown now, and whether a stop string has been reached (then nothing follows).
+
+        looks: whether one that is complete with this text ends it; of one that is not complete yet a later text may.
+        """
         text = self._held + text
         # The stop string that is complete first ends the text, so that it does not matter how the text was cut up.
-        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
+        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if looks and stop in text]
         if found:
             self._held = ""
-            return text[: min(found)[1]], True
+            end, begin = min(found)
+            return text[: end if self._shows else begin], True
         keep = self._suffix_that_may_grow(text)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,10 +13,23 @@ from jinja2.exceptions import TemplateError
 from device_agent.answering.detokenizer import Detokenizer
 from split_model.errors import BadCheckpoint
 from wire.errors import Code, SessionFailed
-from wire.request_messages import ChatTurn
+from wire.request_messages import ChatTurn, Rendering
 
 SLICE: Final = 16_384
 """Characters that are counted at once where a text may be far too long."""
+
+AS_USUAL: Final = Rendering()
+
+_TEMPLATE_FAILS: Final = (
+    TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+)
+"""What a template may end with that is told something unforeseen."""
 
 CUT_TOKENS: Final = 32
 """Tokens that a slice may have more than the same characters have within their text, for what the cuts at its ends
@@ -31,6 +45,8 @@ class Tokenizer:
         self.end_ids = end_ids
         self._byte_level = "ByteLevel" in repr(getattr(tokenizer.backend_tokenizer, "decoder", None))
         added = tokenizer.added_tokens_decoder.values()
+        self._not_told = {"messages", "conversations", *signature(tokenizer.apply_chat_template).parameters}
+        """What says how a template is run, and which; it cannot be told to one."""
         self._strips = any(each.lstrip or each.rstrip for each in added)
         """Whether special tokens swallow the spaces beside them, however many."""
         model = getattr(tokenizer.backend_tokenizer, "model", None)
@@ -71,6 +87,13 @@ class Tokenizer:
         """The ids of plain text, with the tokens the model expects around it (BOS)."""
         return list(self._tokenizer.encode(text))
 
+    def spellings(self, word: str) -> list[tuple[int, ...]]:
+        """The ids of a word where it begins a text, and behind a space where they are others; none where it has no
+        token. (vLLM leaves the second out where it has another number of tokens, and the word comes all the same.)"""
+        word = word.lstrip()
+        plain, spaced = tuple(self.rendered(word)), tuple(self.rendered(f" {word}"))
+        return [] if not (word and plain) else [plain] if plain == spaced else [plain, spaced]
+
     def typed(self, texts: Sequence[str]) -> tuple[list[int], list[int] | None]:
         """The ids of a text, or of two that belong together, as ``text`` has them, and to which of them each token
         belongs where the tokenizer says so."""
@@ -89,19 +112,19 @@ class Tokenizer:
                 break
         return count
 
-    def chat(self, turns: Sequence[ChatTurn]) -> list[int]:
-        """The ids of a conversation, ready for the assistant's next turn. Raises what ``render`` does."""
-        return self.rendered(self.render(turns))
+    def chat(self, turns: Sequence[ChatTurn], how: Rendering = AS_USUAL) -> list[int]:
+        """The ids of a conversation. Raises what ``render`` does."""
+        return self.rendered(self.render(turns, how))
 
     def rendered(self, text: str) -> list[int]:
         """The ids of what ``render`` has made."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def render(self, turns: Sequence[ChatTurn]) -> str:
-        """The text of a conversation, ready for the assistant's next turn.
+    def render(self, turns: Sequence[ChatTurn], how: Rendering = AS_USUAL) -> str:
+        """The text of a conversation; as usual, ready for the assistant's next turn.
 
         Raises:
-            SessionFailed: the model has no chat template, or it refuses these turns.
+            SessionFailed: the model has no chat template, or it refuses these turns or what it is told beside them.
         """
         if not self._tokenizer.chat_template:
             raise SessionFailed(
@@ -110,9 +133,20 @@ class Tokenizer:
         messages = [
             {"role": turn.role, "content": turn.content} | ({"name": turn.name} if turn.name else {}) for turn in turns
         ]
+        if taken := sorted(self._not_told & how.chat_template_kwargs.keys()):
+            told = f"'{taken[0]}' cannot be told to the chat template: leave it out"
+            raise SessionFailed(Code.INVALID_REQUEST, told, param="chat_template_kwargs")
         try:
-            return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    messages,
+                    tokenize=False,
+                    add_generation_prompt=how.add_generation_prompt,
+                    continue_final_message=how.continue_final_message,
+                    **how.chat_template_kwargs,
+                )
+            )
+        except _TEMPLATE_FAILS as error:
             raise SessionFailed(
                 Code.INVALID_REQUEST, f"the chat template refuses these messages: {str(error)[:200]}", param="messages"
             ) from error
@@ -120,6 +154,14 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens left out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def whole_text(self, ids: Sequence[int]) -> str:
+        """The text of ``ids`` with that of special tokens."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """What the vocabulary calls each token; empty where it has no such token."""
+        return [name or "" for name in self._tokenizer.convert_ids_to_tokens(list(ids))]
 
     def located(self, text: str) -> tuple[list[int], list[int]]:
         """The ids of plain text, as ``text`` has them, and where in it each begins: a space that belongs to the token

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from device_agent.answering.detokenizer import MAX_HELD_TOKENS, Detokenizer
 from device_agent.answering.prompt import read_prompt
 from device_agent.answering.stops import StopScanner
-from device_agent.answering.tokenizer import CUT_TOKENS, SLICE, Tokenizer
+from device_agent.answering.tokenizer import AS_USUAL, CUT_TOKENS, SLICE, Tokenizer
 from device_agent.cloud.chunks import chunk_sizes
 from wire.errors import Code, SessionFailed
-from wire.request_messages import ChatTurn, Generate
+from wire.request_messages import ChatTurn, Generate, Rendering
 
 
 def decode_bytes(ids: Sequence[int]) -> str:
@@ -162,9 +162,9 @@ class Counting(Tokenizer):
         self._tokenizer = SimpleNamespace(encode=counted, decode=of._tokenizer.decode)
         self._of = of
 
-    def render(self, turns: Sequence[ChatTurn]) -> str:
+    def render(self, turns: Sequence[ChatTurn], how: Rendering = AS_USUAL) -> str:
         self.turns += len(turns)
-        return self._of.render(turns)
+        return self._of.render(turns, how)
 
 
 @pytest.mark.parametrize("name", ["", "tokenizers/qwen"])

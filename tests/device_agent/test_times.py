@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from oracle import prompt_for
 from served_chains import LONG_DRAFTS, served
 
-from device_agent.answering.answer import ServedChain, answer, cut
+from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.times import cut
 from device_agent.cloud.asked import Turn
 from device_agent.cloud.attachment import LONGEST_US, count
 from device_agent.cloud.remote import RemoteSubmodel

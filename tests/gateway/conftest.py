@@ -38,6 +38,7 @@ from wire.request_messages import (
     TokenLogprob,
 )
 from wire.stream import Stream, dial
+from wire.text_messages import Tokenize
 
 OPERATOR = "operators-only"
 """The operator token of the gateways here that have one."""
@@ -160,7 +161,7 @@ class ScriptedAgent:
         self.post(AgentState(running, cloud))
 
     def _hear(self, message: AnyMessage) -> None:
-        if isinstance(message, (Generate, Read)):
+        if isinstance(message, (Generate, Read, Tokenize)):
             self.asked.append(message)
             task = asyncio.ensure_future(self.script(self, message))
             self._tasks.add(task)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.config import GatewayConfig
 from gateway.errors import RequestError
-from gateway.openai_schema import MAX_PROMPT_IDS
+from gateway.openai_schema import MAX_ALLOWED_IDS, MAX_PROMPT_IDS
 from gateway.parsing import parse, parse_chat, parse_completion
 from gateway.request import Ask
 from wire.request_messages import ChatTurn
@@ -28,6 +28,11 @@ def chat(**members: object) -> Ask:
 
 def completion(**members: object) -> Ask:
     return parse_completion(json.dumps({"prompt": "Hi"} | members).encode())
+
+
+def rendered(**members: object) -> tuple[bool, bool]:
+    how = chat(**members).terms.rendering
+    return how.add_generation_prompt, how.continue_final_message
 
 
 def refused(read: Any, **members: object) -> RequestError:
@@ -69,11 +74,26 @@ def test_null_means_left_out() -> None:
         "model", "n", "max_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k",
         "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "stop_token_ids", 
         "ignore_eos", "user", "response_format", "logprobs", "draft", "prompt_logprobs", "structured_outputs",
-        "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "min_tokens", "include_stop_str_in_output",
+        "bad_words", "allowed_token_ids", "cache_salt", "return_token_ids", "priority",
     )  # fmt: skip
     nothing = dict.fromkeys(names)
-    assert chat(**nothing, top_logprobs=None, max_completion_tokens=None, tool_choice=None) == chat()
+    nothing_of_a_chat = dict.fromkeys(
+        ("top_logprobs", "max_completion_tokens", "tool_choice", "add_generation_prompt", "continue_final_message",
+         "chat_template_kwargs")
+    )  # fmt: skip
+    assert chat(**nothing, **nothing_of_a_chat) == chat()
     assert completion(**nothing, echo=None, best_of=None, suffix=None) == completion()
+
+
+def test_how_a_conversation_ends() -> None:
+    """With the assistant's next turn begun, unless the last one is gone on with or nothing of this is wanted."""
+    assert rendered() == rendered(add_generation_prompt=True, continue_final_message=False) == (True, False)
+    assert rendered(continue_final_message=True) == (False, True)
+    assert rendered(continue_final_message=True, add_generation_prompt=False) == (False, True)
+    assert rendered(add_generation_prompt=False) == (False, False)
+    told = {"enable_thinking": False, "n": 2**63, "deep": [{"a": None}]}
+    assert chat(chat_template_kwargs=told).terms.rendering.chat_template_kwargs == told
 
 
 def test_content_parts_and_roles() -> None:
@@ -163,6 +183,32 @@ def test_the_four_forms_of_a_prompt(prompt: Any, prompts: Any) -> None:
         ({"draft": 5}, "draft"),
         ({"draft": ["fused"]}, "draft"),
         ({"draft": "x" * 513}, "draft"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 1.5}, "min_tokens"),
+        ({"min_tokens": 2**40}, "min_tokens"),
+        ({"min_tokens": 9, "max_tokens": 8}, "min_tokens"),
+        ({"include_stop_str_in_output": 1}, "include_stop_str_in_output"),
+        ({"bad_words": "fox"}, "bad_words"),
+        ({"bad_words": [""]}, "bad_words[0]"),
+        ({"bad_words": ["a" * 257]}, "bad_words[0]"),
+        ({"bad_words": ["a"] * 129}, "bad_words"),
+        ({"bad_words": ["a"] * 10**5}, "bad_words"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
+        ({"allowed_token_ids": [-1]}, "allowed_token_ids[0]"),
+        ({"allowed_token_ids": [1.5]}, "allowed_token_ids[0]"),
+        ({"allowed_token_ids": [1] * (MAX_ALLOWED_IDS + 1)}, "allowed_token_ids"),
+        ({"allowed_token_ids": [1] * 10**6}, "allowed_token_ids"),
+        ({"cache_salt": ""}, "cache_salt"),
+        ({"cache_salt": "x" * 513}, "cache_salt"),
+        ({"cache_salt": 5}, "cache_salt"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
+        ({"continue_final_message": "yes"}, "continue_final_message"),
+        ({"add_generation_prompt": 1}, "add_generation_prompt"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"a b": 1}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"a": "x" * 2**15}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"a": 10**30}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"a": [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}}, "chat_template_kwargs"),
     ],
 )
 def test_a_bad_member_of_a_chat_is_named(members: Any, param: Any) -> None:
@@ -204,6 +250,7 @@ def test_a_bad_member_of_a_chat_is_named(members: Any, param: Any) -> None:
         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
         ({"prompt_logprobs": 1, "logprobs": 2, "echo": True}, "prompt_logprobs"),
         ({"draft": True}, "draft"),
+        ({"min_tokens": 17}, "min_tokens"),
     ],
 )
 def test_a_bad_member_of_a_completion_is_named(members: Any, param: Any) -> None:
@@ -219,6 +266,8 @@ def test_a_bad_member_of_a_completion_is_named(members: Any, param: Any) -> None
         b'{"messages": 1, "temperature": Infinity}', b'{"messages": [], "temperature": 1e309}',
         b'{"unknown":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"messages":' + b"[" * 100_000,
         b'{"tool_choice":' + b'{"a":' * 100_000,
+        b'{"prompt": 5, "messages": [{"role":"user","content":"x"}], "chat_template_kwargs": {"a": '
+        + b"[" * 9_000 + b"]" * 9_000 + b"}}",
     ],
 )  # fmt: skip
 def test_what_is_not_json_is_refused(body: Any) -> None:
@@ -288,7 +337,7 @@ TURN = '{"messages": [{"role": "user", "content": "x"}],'
         *(filled('{"messages": [', each, "]}") for each in ('{"role":"user"}', '{"role":"user","content":[]}')),
         filled('{"messages": [{"role": "user", "content": [', '{"type":""}', "]}]}"),
         *(filled(f'{TURN} "{each}": [', '"a"', "]}") for each in ("stop", "tool_choice", "logit_bias", "x")),
-        filled(f'{TURN} "stop_token_ids": [', "1", "]}"),
+        *(filled(f'{TURN} "{each}": [', "1", "]}") for each in ("stop_token_ids", "allowed_token_ids", "bad_words")),
         *(filled(TURN, each, "}") for each in ('"n":1', '"stop":[]', '"":{}', '"response_format":{"type":"text"}')),
         *(filled(f'{TURN} "guided_{each}": [', '"a"', "]}") for each in ("choice", "json", "regex")),
         filled('{"messages": [{"content": "", "role": "', " - at `$", '"}]}'),
@@ -324,7 +373,8 @@ json_values = st.recursive(
 members = st.sampled_from(
     ["messages", "prompt", "model", "n", "max_tokens", "stream", "stop", "seed", "temperature", "top_p", "top_k",
      "logit_bias", "logprobs", "top_logprobs", "stream_options", "response_format", "tool_choice", "echo", "best_of",
-     "draft", "structured_outputs", "guided_json", "guided_choice"]
+     "draft", "structured_outputs", "guided_json", "guided_choice", "min_tokens", "bad_words", "allowed_token_ids",
+     "cache_salt", "continue_final_message", "add_generation_prompt", "chat_template_kwargs"]
 )  # fmt: skip
 bodies = st.dictionaries(members | st.text(max_size=5), json_values, max_size=6)
 
