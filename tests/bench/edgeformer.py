@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bench.edge import lending_picture, scored, varied
-from bench.edge.cells import Cell
+from bench.edge.cells import ENVIRONMENTS, Cell
 from bench.edge.edgeformer_figures import (
     COMPARED,
     CORNERS,
@@ -55,11 +55,18 @@ def port_mb_s(shape: str, task: Task, local_s: float) -> float:
 
 
 def cells(quick: bool) -> Iterator[Cell]:
-    """All, the most wanted first."""
+    """All, the most wanted first, each behind what it stands on."""
+    for cell in _planned(quick):
+        if cell.mbit:
+            yield cell.reference()
+        yield cell.local()
+        yield cell.calibration(len(ENVIRONMENTS[cell.environment].cores))
+        yield cell
+
+
+def _planned(quick: bool) -> Iterator[Cell]:
     runs = 1 if quick else 3
     for shape in SHAPES[: 1 if quick else None]:
-        yield of(shape, OURS).local()
-        yield of(shape, OURS).calibration()
         yield accelerated(shape, runs=runs)
         for method in COMPARED:
             yield of(shape, method, runs=runs)

@@ -59,21 +59,24 @@ class Text:
 
 
 class Bench:
-    """One model, its texts and its ways."""
+    """One model and its texts; its ways once it is calibrated."""
 
     def __init__(self, path: Path, text: Path | None) -> None:
-        self.model, checkpoint = Reference.load(path), Checkpoint.open(path)
+        self.model, self._checkpoint = Reference.load(path), Checkpoint.open(path)
         self.spec = self.model.spec
         self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
-        first = self.spec.bos_token_id or 0
-        layers = self._layers = Layers(self.model.embedding, (self.model.stack,), self.model.head)
+        self._first = self.spec.bos_token_id or 0
+        self._layers = Layers(self.model.embedding, (self.model.stack,), self.model.head)
+        self.without = PrunedStacks(self.model.stack, self._checkpoint, 1 << 28)
+        self.texts = _answers(self.tokenizer) if text is None else _pieces(self.tokenizer, text, self._first)
+
+    def calibrate(self) -> None:
+        """Find out which heads matter, and have all ways to leave some out."""
         began = time.perf_counter()
-        found = calibrate(layers, written(layers, first))
+        found = calibrate(self._layers, written(self._layers, self._first))
         self.calibrated_s = time.perf_counter() - began
-        self.with_means = PrunedStacks(self.model.stack, checkpoint, 1 << 28, found.means)
-        self.without = PrunedStacks(self.model.stack, checkpoint, 1 << 28)
-        self.texts = _answers(self.tokenizer) if text is None else _pieces(self.tokenizer, text, first)
-        measured, sizes = tuple(found.order), by_magnitude(checkpoint)
+        self.with_means = PrunedStacks(self.model.stack, self._checkpoint, 1 << 28, found.means)
+        measured, sizes = tuple(found.order), by_magnitude(self._checkpoint)
 
         def scored(by: str) -> Order:
             def order(ids: Sequence[int]) -> Sequence[tuple[int, int]]:
@@ -185,6 +188,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     bench = Bench(given.model, given.text)
+    bench.calibrate()
     base = bench.loss(lambda ids: bench.model.stack)
     print(f"{given.model.name} on {machine()}: {base:.3f} nats a token over {len(bench.texts)} texts, ", end="")
     print(f"calibrated in {bench.calibrated_s:.0f} s. Nats a token more, by share of heads left out.\n", flush=True)

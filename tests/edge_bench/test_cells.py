@@ -40,7 +40,7 @@ def test_planned_cells_have_methods_environments_and_names_of_their_own(cells: o
     """Two cells with one name would be one record; what is quick is part of the whole."""
     assert callable(cells)
     planned = list(dict.fromkeys(Cell(**cell.as_dict()) for cell in cells(quick)))
-    assert len({cell.name for cell in planned}) == len(planned)
+    assert len({cell.name for cell in planned}) == len(planned) == len(once_each(cells(quick)))
     assert {cell.name for cell in cells(True)} <= {cell.name for cell in cells(False)}
     for cell in planned:
         assert cell.method in METHODS
