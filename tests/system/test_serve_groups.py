@@ -21,7 +21,10 @@ from service.modes import MODES
 pytestmark = pytest.mark.system
 
 QUESTION = "Tell me a story about a fox."
-TOKENS = 24
+TOKENS = 12
+"""Where processes with a thread each share few cores, each exchange of a step waits for somebody's turn."""
+KILLED = 40
+"""Of the answer in which a member is killed."""
 LONG = " ".join(f"My friend number {number} lives in a small house by the sea." for number in range(12))
 GROUPS = [name for name, mode in MODES.items() if mode.group]
 
@@ -60,11 +63,11 @@ def working(base: str) -> int:
 
 def check_a_kill(serving: Serving) -> None:
     """A member that is killed in the middle of a stream costs no token, and the next answer is whole."""
-    text, _ = oracle_answer(DEMO, QUESTION, 80, whole=True)
-    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 80, "temperature": 0}
+    text, _ = oracle_answer(DEMO, QUESTION, KILLED, whole=True)
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": KILLED, "temperature": 0}
     member = serving.member()
     answer = stream_answer(
-        serving.base, {**body, "ignore_eos": True}, lambda count: member.kill() if count == 10 else None
+        serving.base, {**body, "ignore_eos": True}, lambda count: member.kill() if count == 6 else None
     )
     assert (answer.text, answer.done, answer.error) == (text, True, {})
     serving.wait_for("goes on without it")

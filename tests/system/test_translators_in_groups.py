@@ -17,7 +17,7 @@ from service.modes import MODES
 pytestmark = pytest.mark.system
 
 PROMPT = "the quick brown fox"
-TOKENS = 48
+TOKENS = 24
 GROUPS = [name for name, mode in MODES.items() if mode.group]
 
 

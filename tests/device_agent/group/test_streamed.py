@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from groups import PORTAL, group_here, plan_of, streamed
+from samples import sample
 from submodel_conformance import check_sessions, check_submodel
 from tiny_models import built
 
@@ -51,8 +52,13 @@ async def test_shards_that_are_streamed_conform(form: str, tiny_folder: Path) ->
         await check_submodel(group, stack_of(path, 1))
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gpt2", "opt-post-norm"])
-@pytest.mark.parametrize(("share", "ring"), [(1, 1), (2, 1), (1, 3), (1, 20)])
+@pytest.mark.parametrize(
+    ("name", "share", "ring"),
+    sample(
+        ((name, *how) for name in ("qwen3", "gpt2", "opt-post-norm") for how in ((1, 1), (2, 1), (1, 3), (1, 20))),
+        "qwen3-1-1 gpt2-2-1 opt-post-norm-1-3 gpt2-1-20 qwen3-2-1 opt-post-norm-1-1",
+    ),
+)
 async def test_sessions_share_what_is_read(name: str, share: int, ring: int, tiny_folder: Path) -> None:
     """Several sessions at once, in micro-batches, whether a stage's units fit the ring together or not: each as if it
     were alone with all weights."""
