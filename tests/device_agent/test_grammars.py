@@ -54,6 +54,10 @@ FORMS = {
 }
 
 
+SLOW = {"object": pytest.mark.slow, "grammar": pytest.mark.slow}
+"""Of several that are alike, those that take longest."""
+
+
 @lru_cache
 def tokens_known() -> tuple[Any, LLTokenizer]:
     """The demo model's tokenizer, and as llguidance has it."""
@@ -120,7 +124,9 @@ async def ask(
     return texts, reasons, said[-1]
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=SLOW.get(name, ()), id=name) for name, form in FORMS.items()]
+)
 async def test_it_is_what_transformers_says_with_the_same_masks(form: Grammar, drafters: Drafters) -> None:
     """Greedy, token for token: without drafts, with drafts of the text, and with drafts that are all accepted."""
     made = Grammars.grammar_of(form.kind, form.text)
