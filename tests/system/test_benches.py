@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1600)]
 SHOWN = {
     "overhead": ("| ushape, float32 | **", "| ushape, bfloat16 | **", "| local, float32 | **"),
     "interference": ("| quiet |", "| prompts |", "| prompts, chunking off |"),
+    "structured": ("| as the device likes |", "| none |"),
     "second_turn": ("| demo, float32, loopback |", "| demo, float32, 50 Mbit/s |"),
     "soak": ("| requests, and those that failed | 12, **0** |", "| sessions and devices at the end | **0**, **0** |"),
     "failure": ("| 4 | **0** | **0** | **",),

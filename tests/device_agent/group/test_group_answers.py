@@ -23,12 +23,15 @@ from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 from split_model.sampling import SamplingParams
 from wire.messages import AnyMessage
-from wire.request_messages import Delta, Done, Generate, Sampling
+from wire.request_messages import Delta, Done, Generate, Grammar, Sampling
 
 TOKENS = 16
 SEED = 11
 DRAFTS = ("none", "lookup", "itself")
 SPEC = Checkpoint.open(DEMO).spec
+FORM = Grammar(
+    "json", '{"type":"object","properties":{"name":{"type":"string","maxLength":5}},"required":["name"]}', "form"
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +74,10 @@ async def ask(model: ServedChain, ids: tuple[int, ...], **changed: Any) -> tuple
 )
 async def test_drafted_or_not(form: str, split: int, drafters: Drafters) -> None:
     """Greedy as transformers, three choices of one prompt; with a seed as one process says it; and the next turn, which
-    goes on from what was kept."""
+    goes on from what was kept. Held to a schema it says what a device does that has all layers."""
     prompt = prompt_for(DEMO, 90)
+    async with served(None, drafters) as alone:
+        held, _ = await ask(alone, prompt, grammar=FORM, max_tokens=40)
     drawn = Reference.load(DEMO).generate(prompt, TOKENS, SamplingParams(temperature=0.8, seed=SEED))
     async with in_a_group(form, split, drafters) as model:
         for draft in DRAFTS:
@@ -82,6 +87,7 @@ async def test_drafted_or_not(form: str, split: int, drafters: Drafters) -> None
             said, done = await ask(model, second, draft=draft, tenant=draft)
             assert said == [expected(model, second, TOKENS)] and done.cached_tokens == len(prompt) + TOKENS - 1
             assert draft != "itself" or done.accepted > 0
+            assert (await ask(model, prompt, draft=draft, grammar=FORM, max_tokens=40))[0] == held
             said, _ = await ask(model, prompt, draft=draft, sampling=Sampling(temperature=0.8, seed=SEED))
             pieces = [model.tokenizer.piece(token)[1] for token in drawn]
             assert said == [b"".join(pieces)] or drawn[-1] in SPEC.eos_token_ids
