@@ -21,6 +21,9 @@ UNSENT_BYTES: Final = 64 * 2**10
 BACKLOG: Final = 2048
 """Connections that the kernel keeps for whoever accepts them; as many as uvicorn has it keep."""
 
+MAX_GREETING: Final = 256
+"""Handshakes under way, each of which takes a round trip or two; beyond it the oldest is given up for the newest."""
+
 NO_FILES_S: Final = 0.2
 """Where no more files can be opened, which may be for a moment: until it is tried again."""
 
@@ -49,7 +52,8 @@ class TlsAcceptor:
         self._context = tls.listening()
         self._protocol = protocol
         self._often = SparingLog()
-        self._greeting: set[asyncio.Task[None]] = set()
+        self._greeting: dict[asyncio.Task[None], None] = {}
+        """The one that has been at it for longest is the first."""
 
     async def accept(self, listener: socket.socket) -> None:
         """From a listener, until it is cancelled."""
@@ -62,8 +66,10 @@ class TlsAcceptor:
                 await asyncio.sleep(NO_FILES_S)
                 continue
             task = asyncio.create_task(self._greet(connection, str(where[0])))
-            self._greeting.add(task)
-            task.add_done_callback(self._greeting.discard)
+            self._greeting[task] = None
+            task.add_done_callback(self._greeting.pop)
+            if len(self._greeting) > MAX_GREETING:
+                next(iter(self._greeting)).cancel()
 
     async def _greet(self, connection: socket.socket, address: str) -> None:
         try:

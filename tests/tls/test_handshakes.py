@@ -143,14 +143,25 @@ async def test_one_side_without_tls(lab: Path) -> None:
         assert "does not speak TLS: dial ws://" in await told(port, shown(lab))
 
 
-async def test_silence_keeps_nobody_out(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who never says a word is let go at the deadline; meanwhile others come in."""
-    monkeypatch.setattr(tls_server, "HANDSHAKE_WITHIN_S", 1.0)
+async def test_silence_ends(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who never says a word is let go at the deadline, and not before."""
+    monkeypatch.setattr(tls_server, "HANDSHAKE_WITHIN_S", 0.5)
     async with served(shown(lab, "here")) as port:
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        began = monotonic()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), WITHIN_S) == b"" and monotonic() - began > 0.4
+        writer.close()
+
+
+async def test_silence_keeps_nobody_out(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others come in meanwhile; and where too many say nothing, those who have for longest are let go at once."""
+    monkeypatch.setattr(tls_server, "MAX_GREETING", 20)
+    async with served(shown(lab, "here")) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
         assert "you are kitchen" in await told(port, shown(lab, "kitchen"))
-        for reader, writer in silent:
-            assert await asyncio.wait_for(reader.read(), WITHIN_S) == b""
+        for reader, _ in silent[:40]:
+            assert await asyncio.wait_for(reader.read(), contexts.HANDSHAKE_WITHIN_S / 2) == b""
+        for _, writer in silent:
             writer.close()
 
 
