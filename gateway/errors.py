@@ -44,7 +44,12 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 class RequestError(Exception):
-    """A request ends with this; ``retry_s``: when it may be tried again."""
+    """A request ends with this.
+
+    Args:
+        retry_s: when it may be tried again.
+        kind: OpenAI's word for the error where it is not that of its status: the limit that was reached, say.
+    """
 
     def __init__(
         self,
@@ -55,17 +60,21 @@ class RequestError(Exception):
         param: str | None = None,
         retry_s: float | None = None,
         headers: dict[str, str] | None = None,
+        kind: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message[:MAX_MESSAGE]
         self.code = code
         self.param = param[:MAX_PARAM] if param is not None else None
+        self.kind = kind
         self.headers = (headers or {}) | ({} if retry_s is None else retry_after(retry_s))
 
     @property
     def type(self) -> str:
-        """OpenAI's word for errors of this status."""
+        """OpenAI's word for it."""
+        if self.kind:
+            return self.kind
         if self.status == 429:
             return "rate_limit_error"
         return "server_error" if self.status >= 500 else "invalid_request_error"

@@ -1,0 +1,39 @@
+"""How many tokens a request is taken to have before anybody has counted them. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.reading_request import Input, ReadAsk
+from gateway.request import AnyAsk, Ask, Prompt
+
+CHARACTERS: Final = 4
+"""Of a token, about, as OpenAI counts at its door."""
+
+UNSAID: Final = 256
+"""Tokens of an answer whose request does not say how long it may be. What comes beyond them counts once it is there."""
+
+
+def expected_tokens(ask: AnyAsk) -> int:
+    """Return the tokens to reserve for a request: of its prompts, and as many as its answers may have."""
+    if isinstance(ask, ReadAsk):
+        return sum(map(_of_input, ask.inputs))
+    assert isinstance(ask, Ask)
+    each = UNSAID if ask.terms.max_tokens is None else ask.terms.max_tokens
+    return sum(map(_of_prompt, ask.prompts)) + ask.choices * each
+
+
+def _of_prompt(prompt: Prompt) -> int:
+    if isinstance(prompt, tuple):
+        return len(prompt)
+    return _of_text(len(prompt) if isinstance(prompt, str) else sum(len(turn.content) for turn in prompt))
+
+
+def _of_input(given: Input) -> int:
+    return (
+        len(given) if isinstance(given[0], int) else _of_text(sum(len(text) for text in given if isinstance(text, str)))
+    )
+
+
+def _of_text(characters: int) -> int:
+    return -(-characters // CHARACTERS)

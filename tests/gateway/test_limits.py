@@ -1,0 +1,208 @@
+"""Limits hold exactly: in one gateway's memory, and in redis for several, by the same arithmetic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis_here import RedisServer
+
+from gateway.errors import RequestError
+from gateway.limits.bucket import PERIOD_S, Bucket
+from gateway.limits.limiter import Grant, Limiter, MemoryStore
+from gateway.limits.limits import Limits, Standing
+from gateway.limits.redis_limits import KEPT_S, SETTLE, TAKE, RedisStore, read_taken
+from gateway.registry.line import RedisLine
+from gateway.registry.names import GATEWAY, LIMIT
+
+CALLERS = 200
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    """A redis of this file's own."""
+    with RedisServer() as running:
+        yield running
+
+
+@asynccontextmanager
+async def limiters(kind: str, request: pytest.FixtureRequest) -> AsyncIterator[list[Limiter]]:
+    """One limiter, or two that share a redis."""
+    if kind == "memory":
+        yield [Limiter(MemoryStore())]
+        return
+    server: RedisServer = request.getfixturevalue("server")
+    server.client.flushall()
+    lines = [RedisLine(server.url) for _ in range(2)]
+    for at, line in enumerate(lines):
+        await line.open()
+        assert line.up
+        server.client.set(f"{GATEWAY}{at}", "alive")
+    try:
+        yield [Limiter(RedisStore(line, str(at), MemoryStore())) for at, line in enumerate(lines)]
+    finally:
+        for line in lines:
+            await line.close()
+
+
+KINDS = pytest.mark.parametrize("kind", ["memory", "redis"])
+
+
+async def tried(limiter: Limiter, limits: Limits, tokens: int = 0) -> Grant | None:
+    """Leave, or None where it was refused."""
+    try:
+        return await limiter.admit("tenant", limits, tokens)
+    except RequestError as refused:
+        assert refused.status == 429 and refused.code == "rate_limit_exceeded"
+        return None
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("limits", "tokens", "most"),
+    [(Limits(requests=60), 0, 60), (Limits(tokens=1000), 16, 62), (Limits(concurrent=7), 0, 7)],
+)
+async def test_callers_at_once_get_the_limit_and_no_more(
+    kind: str, limits: Limits, tokens: int, most: int, request: pytest.FixtureRequest
+) -> None:
+    """Of 200 at the same moment, over two gateways where there are two."""
+    async with limiters(kind, request) as all_of_them:
+        asked = [tried(all_of_them[at % len(all_of_them)], limits, tokens) for at in range(CALLERS)]
+        granted = [grant for grant in await asyncio.gather(*asked) if grant is not None]
+        assert len(granted) == most
+        for grant in granted:
+            grant.close()
+        assert not any(limiter.open for limiter in all_of_them)
+
+
+@KINDS
+async def test_who_ends_makes_room_for_who_comes(kind: str, request: pytest.FixtureRequest) -> None:
+    """At another gateway too."""
+    async with limiters(kind, request) as all_of_them:
+        first, last = all_of_them[0], all_of_them[-1]
+        one = await tried(first, Limits(concurrent=1))
+        assert one is not None and await tried(last, Limits(concurrent=1)) is None
+        one.close()
+        one.close()
+        assert await _granted_soon(last, Limits(concurrent=1), 0) is not None
+
+
+@KINDS
+async def test_what_was_reserved_is_settled(kind: str, request: pytest.FixtureRequest) -> None:
+    """Tokens that were not used are there again; those used beyond count, over the limit even."""
+    async with limiters(kind, request) as all_of_them:
+        first, last = all_of_them[0], all_of_them[-1]
+        limits = Limits(tokens=100)
+        one = await tried(first, limits, 80)
+        assert one is not None and one.headers["x-ratelimit-remaining-tokens"] == "20"
+        assert await tried(last, limits, 30) is None
+        one.tokens = 10
+        one.close()
+        two = await _granted_soon(last, limits, 90)
+        assert two.headers["x-ratelimit-remaining-tokens"] == "0"
+        two.tokens = 400
+        two.close()
+        await _refused_soon(first, limits, 1)
+
+
+@KINDS
+async def test_all_or_nothing(kind: str, request: pytest.FixtureRequest) -> None:
+    """A request that is refused for one limit takes nothing of another."""
+    async with limiters(kind, request) as all_of_them:
+        limits = Limits(requests=2, tokens=100)
+        for _ in range(5):
+            assert await tried(all_of_them[0], limits, 101) is None
+        assert await tried(all_of_them[0], limits, 50) is not None
+        assert await tried(all_of_them[-1], limits, 60) is None
+        assert await tried(all_of_them[-1], limits, 50) is not None
+
+
+async def test_one_that_has_died_holds_nothing_open(request: pytest.FixtureRequest, server: RedisServer) -> None:
+    """What a gateway had open counts as long as it is heard of."""
+    async with limiters("redis", request) as (first, last):
+        assert await tried(first, Limits(concurrent=1)) is not None
+        assert await tried(last, Limits(concurrent=1)) is None
+        server.client.delete(f"{GATEWAY}0")
+        assert await tried(last, Limits(concurrent=1)) is not None
+
+
+async def test_a_hash_that_somebody_has_spoiled_harms_nobody(
+    request: pytest.FixtureRequest, server: RedisServer
+) -> None:
+    """The gateways go on from memory for that tenant, and with redis for all others."""
+    async with limiters("redis", request) as (first, _):
+        server.client.set(f"{LIMIT}tenant", "no hash")
+        assert await tried(first, Limits(requests=1)) is not None
+        assert await tried(first, Limits(requests=1)) is None
+        grant = await first.admit("another", Limits(requests=5), 0)
+        assert grant is not None and server.client.hlen(f"{LIMIT}another") == 2
+
+
+AGES = st.dictionaries(st.integers(-100, 100), st.integers(0, 50), max_size=8)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(AGES, AGES, st.integers(0, 60), st.integers(0, 60), st.integers(0, 4), st.integers(0, 30), st.integers(0, 3))
+def test_redis_decides_as_memory_does(
+    server: RedisServer,
+    requests: dict[int, int],
+    tokens: dict[int, int],
+    most: int,
+    most_tokens: int,
+    most_open: int,
+    wanted: int,
+    elsewhere: int,
+) -> None:
+    """Whatever was taken when, the script grants what ``Standing`` does, and leaves what it leaves."""
+    client, key = server.client, f"{LIMIT}drawn"
+    client.delete(key)
+    client.set(f"{GATEWAY}b", "alive")
+    base = int(client.time()[0])
+    for kind, taken in (("r", requests), ("t", tokens)):
+        for age, amount in taken.items():
+            client.hset(key, f"{kind}{base - age}", amount)
+    client.hset(key, "ob", elsewhere)
+    limits = Limits(most, most_tokens, most_open)
+    numbers = (limits.requests, limits.tokens, limits.concurrent, wanted)
+    found = read_taken(client.eval(TAKE, 1, key, PERIOD_S, "a", 1, *numbers, GATEWAY, KEPT_S), 1)
+    assert found is not None
+    granted, standing = found
+    own = Standing(
+        standing.now,
+        Bucket({base - age: amount for age, amount in requests.items()}),
+        Bucket({base - age: amount for age, amount in tokens.items()}),
+        elsewhere + 1,
+    )
+    assert granted is own.allows(limits, wanted)
+    assert standing.headers(Limits(1, 1)) == own.headers(Limits(1, 1))
+    if granted:
+        second = own.take(limits, wanted)
+        own.tokens.settle(own.now, second, 7 - wanted)
+        client.eval(SETTLE, 1, key, PERIOD_S, "a", 0, second, 7 - wanted, KEPT_S)
+    again = read_taken(client.eval(TAKE, 1, key, PERIOD_S, "a", 0, 0, 0, 0, 0, GATEWAY, KEPT_S), 0)
+    assert again is not None
+    then = again[1].now  # It may be a second later.
+    assert again[1].tokens.used(then) == own.tokens.used(then)
+    assert again[1].requests.used(then) == own.requests.used(then)
+
+
+async def _granted_soon(limiter: Limiter, limits: Limits, tokens: int) -> Grant:
+    """What a gateway has ended others know a moment later."""
+    end = asyncio.get_running_loop().time() + 30
+    while (grant := await tried(limiter, limits, tokens)) is None:
+        assert asyncio.get_running_loop().time() < end
+        await asyncio.sleep(0.01)
+    return grant
+
+
+async def _refused_soon(limiter: Limiter, limits: Limits, tokens: int) -> None:
+    end = asyncio.get_running_loop().time() + 30
+    while (grant := await tried(limiter, limits, tokens)) is not None:
+        grant.tokens = 0
+        grant.close()
+        assert asyncio.get_running_loop().time() < end
+        await asyncio.sleep(0.01)

@@ -1,0 +1,115 @@
+"""Redis gone, slow or full of nonsense: nobody waits for long, it is said once, and it heals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis_here import RedisServer
+
+from gateway.registry.line import ANSWER_WITHIN_S, MOST_WAITING, RedisLine
+
+SOON_S = 30.0
+
+
+@asynccontextmanager
+async def opened(url: str, told: list[bool]) -> AsyncIterator[RedisLine]:
+    """A line to this address."""
+    line = RedisLine(url, told.append)
+    await line.open()
+    try:
+        yield line
+    finally:
+        await line.close()
+
+
+async def until_up(line: RedisLine, up: bool) -> None:
+    end = asyncio.get_running_loop().time() + SOON_S
+    while line.up is not up:
+        assert asyncio.get_running_loop().time() < end
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def liar(answer: bytes, *, honest_at_first: bool) -> AsyncIterator[str]:
+    """Somebody who listens as redis does and says something else, or nothing."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                if honest_at_first and (b"CLIENT" in data or b"trilby:probe" in data):
+                    writer.write(b"+OK\r\n" * max(1, data.count(b"CLIENT")))
+                elif answer:
+                    writer.write(answer)
+                    await writer.drain()
+        except ConnectionError:
+            return
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_what_is_asked_at_once_is_answered_in_order() -> None:
+    """Each caller gets its own answer; an error is nobody else's."""
+    with RedisServer() as server:
+        async with opened(server.url, []) as line:
+            asked = [line.ask("INCR", "n") for _ in range(100)]
+            wrong = line.ask("NO-SUCH-COMMAND")
+            assert await asyncio.gather(*asked, wrong) == [*range(1, 101), None]
+            line.post("SET", "n", "7")
+            assert await line.ask("GET", "n") == b"7" and line.up
+
+
+async def test_redis_goes_and_comes_back() -> None:
+    """Nobody waits for it meanwhile; both are told once."""
+    told: list[bool] = []
+    with RedisServer() as server:
+        async with opened(server.url, told) as line:
+            server.kill()
+            assert await line.ask("PING") is None
+            await until_up(line, False)
+            began = asyncio.get_running_loop().time()
+            assert [await line.ask("PING") for _ in range(100)] == [None] * 100
+            assert asyncio.get_running_loop().time() - began < ANSWER_WITHIN_S
+            server.start()
+            await until_up(line, True)
+            assert await line.ask("PING") in (b"PONG", "PONG", True)
+            assert told == [True, False, True] and line.losses == 1
+
+
+async def test_a_redis_that_takes_nothing_is_none() -> None:
+    """A replica of nobody refuses what is written."""
+    with RedisServer() as server:
+        async with opened(server.url, []) as line:
+            server.client.replicaof("127.0.0.1", "1")
+            assert await line.ask("SET", "a", "b") is None
+            await until_up(line, False)
+            server.client.replicaof("NO", "ONE")
+            await until_up(line, True)
+
+
+@pytest.mark.parametrize("honest_at_first", [False, True])
+@pytest.mark.parametrize("answer", [b"", b"nonsense\r\n", b"*3\r\n", b"$99999999999\r\n", b"+OK\r\n" * 50, b"*-7\r\n"])
+async def test_nobody_waits_for_a_redis_that_lies(answer: bytes, honest_at_first: bool) -> None:
+    """Who asks goes on within two round trips, whatever comes; and nothing of it breaks the line for good."""
+    async with liar(answer, honest_at_first=honest_at_first) as url, opened(url, []) as line:
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            began = loop.time()
+            await asyncio.gather(*(line.ask("GET", "a") for _ in range(5)))
+            assert loop.time() - began < SOON_S
+        assert line._task is not None and not line._task.done()
+
+
+async def test_more_than_can_wait_is_not_kept() -> None:
+    """Memory is bounded however slow redis is."""
+    async with liar(b"", honest_at_first=True) as url, opened(url, []) as line:
+        await until_up(line, True)
+        for _ in range(3 * MOST_WAITING):
+            line.post("SET", "a", "b")
+        assert len(line._waiting) <= MOST_WAITING
