@@ -1,17 +1,25 @@
-"""Who may come in: keys of clients, tokens of device agents and operators. Compared as digests, in constant time."""
+"""Secrets that are shown at the door: digests of them, compared in constant time, and what is in a header."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 from collections.abc import Sequence
+from typing import Final
 
 from gateway.errors import RequestError
-from wire.crowd import party_of
+
+TOKEN_HEADER: Final = "x-trilby-gateway"
+"""Where a gateway shows another the token that they share."""
+
+NOT_OURS: Final = "wrong_gateway_token"
+
+TENANT_HEADER: Final = "x-trilby-tenant"
+"""Whose request it sends there."""
 
 
-def _digest(secret: str) -> bytes:
+def digest_of(secret: str) -> bytes:
+    """Return the SHA-256 of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -23,27 +31,20 @@ class KeyRing:
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self.hold(secrets)
-        self._salt = os.urandom(16)
 
     def hold(self, secrets: Sequence[str]) -> None:
-        """These from now on; tenants stay who they are."""
-        self._digests = [_digest(secret) for secret in secrets if secret]
+        """These from now on."""
+        self._digests = [digest_of(secret) for secret in secrets if secret]
 
     def __len__(self) -> int:
         return len(self._digests)
 
     def admits(self, secret: str) -> bool:
         """Whether ``secret`` is one of the ring's. Takes the same time whichever it is."""
-        given, found = _digest(secret), False
+        given, found = digest_of(secret), False
         for digest in self._digests:
             found |= hmac.compare_digest(given, digest)
         return found
-
-    def tenant(self, authorization: str | None, address: str) -> str:
-        """Return a name that tells a client from others for as long as this process lives: by its key, or by its
-        address where no key is asked. The devices see the name, so neither can be guessed from it."""
-        who = (bearer_token(authorization or "") or "") if self._digests else party_of(address)
-        return hmac.digest(self._salt, _digest(who), "sha256").hex()[:32]
 
 
 def bearer_token(authorization: str) -> str | None:
@@ -52,15 +53,17 @@ def bearer_token(authorization: str) -> str | None:
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
-def check_key(ring: KeyRing, authorization: str | None) -> RequestError | None:
-    """Return why a client may not come in; None when it may, or when no key is asked."""
-    return _check(ring, authorization, "API key", "KEY") if len(ring) else None
-
-
 def check_device(ring: KeyRing, authorization: str | None, *, needed: bool = False) -> RequestError | None:
     """Return why somebody is no device of ours; None when it is, or when no token is set and none is ``needed``: then
     only this machine reaches the gateway."""
-    return _check(ring, authorization, "device token", "TOKEN") if len(ring) or needed else None
+    return _check(ring, authorization, "device token") if len(ring) or needed else None
+
+
+def check_gateway(ring: KeyRing, token: str) -> RequestError | None:
+    """Return why somebody is no gateway of ours; None when it is."""
+    if ring.admits(token):
+        return None
+    return RequestError(401, "the gateway token is wrong: gateways that share a redis have the same", code=NOT_OURS)
 
 
 def check_operator(ring: KeyRing, authorization: str | None) -> RequestError | None:
@@ -72,13 +75,13 @@ def check_operator(ring: KeyRing, authorization: str | None) -> RequestError | N
             "(TRILBY_OPERATOR_TOKEN), or send its process SIGTERM",
             code="forbidden",
         )
-    return _check(ring, authorization, "operator token", "TOKEN")
+    return _check(ring, authorization, "operator token")
 
 
-def _check(ring: KeyRing, authorization: str | None, what: str, form: str) -> RequestError | None:
+def _check(ring: KeyRing, authorization: str | None, what: str) -> RequestError | None:
     token = bearer_token(authorization or "")
     if token is not None and ring.admits(token):
         return None
-    given = f"no {what} was given: send it as 'Authorization: Bearer {form}'"
+    given = f"no {what} was given: send it as 'Authorization: Bearer TOKEN'"
     message = given if token is None else f"the {what} is wrong"
     return RequestError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})

@@ -66,6 +66,7 @@ def _process(name: str, summary: str, *module: str) -> None:
 
 
 _process("gateway", "Run the OpenAI-compatible gateway.", "service.begin", "gateway")
+_process("keys", "Make, show and revoke API keys of a gateway.", "gateway.keys_command")
 _process("cloud", "Run the middle layers for many devices.", "service.begin", "cloud_server")
 _process("stage", "Run some of a cloud's layers on another machine.", "service.begin", "cloud_server.stages.stage")
 _process("device", "Run a device agent: tokenizer, first layers, head.", "service.begin", "device_agent")

@@ -1,0 +1,75 @@
+"""API keys in redis, for all gateways that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import redis
+from redis.exceptions import RedisError
+
+from gateway.key_book import KeyRecord
+from gateway.key_stores import MOST_KEYS, BadKeyStore
+from gateway.registry.names import KEYS, KEYS_VERSION
+from gateway.registry.seal import opened, sealed
+
+WITHIN_S: Final = 5.0
+MOST_RECORD_BYTES: Final = 64 * 2**10
+
+_SEALED_AS: Final = "key"
+_decode: Final = msgspec.json.Decoder(KeyRecord).decode
+
+
+class RedisKeys:
+    """Keys in redis, each in a field of its own.
+
+    Args:
+        token: the gateways' token, which seals them.
+
+    Raises:
+        ValueError: the URL is none.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._client: Any = redis.Redis.from_url(
+            url, protocol=2, socket_timeout=WITHIN_S, socket_connect_timeout=WITHIN_S
+        )
+        self._token = token
+
+    def read(self) -> list[KeyRecord]:
+        return records_in(self._do("hvals", KEYS), self._token)
+
+    def add(self, record: KeyRecord) -> bool:
+        if self._do("hlen", KEYS) >= MOST_KEYS:
+            raise BadKeyStore(f"redis has {MOST_KEYS} keys already, as many as it may")
+        return self._changed(
+            self._do("hsetnx", KEYS, record.name, sealed(self._token, _SEALED_AS, msgspec.json.encode(record)))
+        )
+
+    def revoke(self, name: str) -> bool:
+        return self._changed(self._do("hdel", KEYS, name))
+
+    def _changed(self, count: int) -> bool:
+        if count:
+            self._do("incr", KEYS_VERSION)
+        return bool(count)
+
+    def _do(self, verb: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._client, verb)(*arguments)
+        except (RedisError, OSError) as error:
+            raise BadKeyStore(f"redis cannot be used: {type(error).__name__}") from error
+
+
+def records_in(values: Iterable[object], token: str) -> list[KeyRecord]:
+    """Return the keys among what is in redis; what is not sealed with the token is none."""
+    found: list[KeyRecord] = []
+    for value in values:
+        data = opened(token, _SEALED_AS, value, MOST_RECORD_BYTES)
+        if data is not None and len(found) < MOST_KEYS:
+            try:
+                found.append(_decode(data))
+            except (msgspec.MsgspecError, ValueError):
+                continue
+    return found
