@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -47,10 +47,10 @@ class _Open:
 
 
 class Agent:
-    """Serves one gateway.
+    """Serves one gateway at a time.
 
     Args:
-        url: the gateway, ``ws://host:port``.
+        urls: gateways, each ``ws://host:port``; where one is lost or refuses, the next is dialled, in turns.
         hello: who this agent is and what it serves.
         cloud_connected: whether the cloud can be reached now; None when the model needs none.
         group: what there is to say of the group that this agent is the portal of; None where there is none.
@@ -59,14 +59,15 @@ class Agent:
 
     def __init__(
         self,
-        url: str,
+        urls: Sequence[str],
         hello: AgentHello,
         model: ServedChain | ServedReader,
         cloud_connected: Callable[[], bool | None],
         group: Callable[[], GroupReport | None] = lambda: None,
         tls: Tls | None = None,
     ) -> None:
-        self._url = url.rstrip("/") + "/device"
+        self._urls = [url.rstrip("/") + "/device" for url in urls]
+        self._dialled = 0
         self._hello = hello
         self._model = model
         self._cloud_connected = cloud_connected
@@ -78,7 +79,7 @@ class Agent:
 
     async def run(self) -> None:
         """Stay connected and serve, for ever."""
-        await stay_connected("gateway", self._url, self._connection)
+        await stay_connected("gateway", lambda: self._url, self._connection)
 
     async def drain(self, within_s: float) -> None:
         """Tell the gateway, let the requests that run finish, cancel what is left after ``within_s`` seconds."""
@@ -97,7 +98,13 @@ class Agent:
         """Answers that somebody waits for, of each request as many as may be generated at once."""
         return sum(each.load for each in self._requests.values())
 
+    @property
+    def _url(self) -> str:
+        """The gateway dialled last."""
+        return self._urls[(self._dialled - 1) % len(self._urls)]
+
     async def _connection(self) -> None:
+        self._dialled += 1
         context = None if self._tls is None else self._tls.dialling()
         async with dial(self._url, Role.AGENT, GATEWAY_LINK, context) as stream:
             credential = current(self._hello.credential)

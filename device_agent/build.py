@@ -182,7 +182,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     served = AgentHello(name, config.device_token, _served(config, path, checkpoint, model), config.max_num_seqs)
     reported = group.report if group is not None else (lambda: None)
     agent = Agent(
-        config.gateway, served, model, lambda: None if remote is None else remote.connected, reported, config.tls()
+        config.gateways, served, model, lambda: None if remote is None else remote.connected, reported, config.tls()
     )
     return Device(config, agent, model, remote, loaded_bytes, loader)
 

@@ -16,6 +16,7 @@ from service.shared_settings import (
     ModelSettings,
     ProcessSettings,
     SplitSettings,
+    words,
 )
 from service.tls_settings import TlsSettings
 
@@ -24,7 +25,11 @@ from service.tls_settings import TlsSettings
 class ConnectionSettings:
     """Whom it works with."""
 
-    gateway: str = setting("ws://127.0.0.1:8000", "gateway to serve", variable="gateway_url")
+    gateway: str = setting(
+        "ws://127.0.0.1:8000",
+        "gateway to serve; several, by commas: where one is lost the next is dialled",
+        variable="gateway_url",
+    )
     cloud: tuple[str, ...] = setting(
         ("ws://127.0.0.1:8001",),
         "cloud server with the middle layers; several times: the first is preferred",
@@ -37,6 +42,11 @@ class ConnectionSettings:
         60.0, "seconds to wait for the cloud's answer to one chunk, and for room in it", minimum=0.1
     )
     recover_within_s: float = tuning(30.0, "seconds in which an answer must go on after its cloud is lost", minimum=0)
+
+    @property
+    def gateways(self) -> tuple[str, ...]:
+        """The gateways, one by one."""
+        return words(self.gateway)
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,8 @@ class DeviceConfig(
         """Raises ValueError where settings contradict each other."""
         super().__post_init__()
         self.check_tls()
+        if not self.gateways:
+            raise ValueError("--gateway names at least one gateway")
         if self.join or MODES[self.mode].group:
             self.check_equals(self.group_key, "a group's key (TRILBY_GROUP_KEY)")
             try:

@@ -6,6 +6,7 @@ A hint in either case. Who listens there proves to know the group's key before a
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import httpx
@@ -66,8 +67,16 @@ async def group_address(config: DeviceConfig) -> str:
 
 
 async def _by_gateway(config: DeviceConfig) -> str | None:
-    """Raises ``httpx.HTTPError`` or ``ValueError`` where the gateway does not answer as one."""
-    url = config.gateway.replace("ws", "http", 1).rstrip("/") + "/groups"
+    """Raises ``httpx.HTTPError`` or ``ValueError`` where no gateway answers as one."""
+    for gateway in config.gateways[:-1]:
+        with suppress(httpx.HTTPError, ValueError):
+            if (found := await _asked(gateway, config)) is not None:
+                return found
+    return await _asked(config.gateways[-1], config)
+
+
+async def _asked(gateway: str, config: DeviceConfig) -> str | None:
+    url = gateway.replace("ws", "http", 1).rstrip("/") + "/groups"
     token = current(config.device_token)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     verify = (config.tls() or Tls()).dialling() if url.startswith("https") else True

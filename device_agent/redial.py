@@ -18,8 +18,8 @@ STEADY_AFTER_S = 2.0
 server that is restarted now and then must be back as a standby before the next one goes."""
 
 
-async def stay_connected(peer: str, url: str, connection: Callable[[], Awaitable[None]]) -> None:
-    """Run ``connection`` again and again, for ever; it ends by raising ``ConnectionFailed``.
+async def stay_connected(peer: str, url: Callable[[], str], connection: Callable[[], Awaitable[None]]) -> None:
+    """Run ``connection`` again and again, for ever; it ends by raising ``ConnectionFailed``. ``url``: what it dialled.
 
     A refusal (wrong model, wrong credential) is an error in the log, a loss a warning; both are tried again, since
     the other side may be mended at any time.
@@ -32,6 +32,6 @@ async def stay_connected(peer: str, url: str, connection: Callable[[], Awaitable
             await connection()
         except ConnectionFailed as failure:
             say = log.error if failure.code in REFUSALS else log.warning
-            say(f"no {peer}", url=url, code=failure.code.value, why=failure.message)
+            say(f"no {peer}", url=url(), code=failure.code.value, why=failure.message)
         attempt = 0 if loop.time() - began > STEADY_AFTER_S else attempt + 1
         await asyncio.sleep(delay_s(attempt, random.random()))

@@ -42,7 +42,7 @@ async def keep(link: CloudLink, tls: Tls | None) -> None:
             link.refusal = failure if failure.code in REFUSALS else None
             raise
 
-    await stay_connected("cloud", link.url, once)
+    await stay_connected("cloud", lambda: link.url, once)
 
 
 async def connection(link: CloudLink, tls: Tls | None = None) -> None:

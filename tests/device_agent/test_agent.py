@@ -63,7 +63,7 @@ def an_agent(capacity: int) -> tuple[Agent, Said]:
         name = "m"
 
     hello = AgentHello("a", "", [ServedModel("m", 9, 1)], capacity)
-    agent, said = Agent("ws://127.0.0.1:9", hello, Model(), lambda: None), Said()  # type: ignore[arg-type]
+    agent, said = Agent(["ws://127.0.0.1:9"], hello, Model(), lambda: None), Said()  # type: ignore[arg-type]
     agent._stream = said  # type: ignore[assignment]
     return agent, said
 
