@@ -6,6 +6,7 @@ import structlog
 
 from gateway.app import create_app
 from gateway.config import GatewayConfig
+from gateway.key_stores import BadKeyStore
 from service.addresses import host_port
 from service.lifecycle import serve
 from service.logs import configure_logs
@@ -25,9 +26,12 @@ def run(config: GatewayConfig) -> None:
     """Serve until a signal; SIGTERM drains first."""
     end_at_once()
     configure_logs("gateway", config.log_level, config.log_form)
-    app = create_app(config)
+    try:
+        app = create_app(config)
+    except BadKeyStore as error:
+        raise SystemExit(str(error)) from error
     log = structlog.get_logger()
-    if not config.keys and not config.on_loopback:
+    if not config.keys and not config.key_store and not config.on_loopback:
         log.warning("no API keys are set: everyone who reaches this address can use it", host=config.host)
     address = host_port(config.host, config.port)
     tls = config.tls()

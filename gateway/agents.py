@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.answer import Answer
-from gateway.registry import AgentRecord
+from gateway.registry.registry import AgentRecord
 from gateway.request import AnyAsk
 from gateway.tickets import Ticket
 from service.sparing_log import SparingLog
@@ -25,6 +25,9 @@ from wire.stream import Stream
 
 CROWDED_BYTES: Final = PARTY_BYTES // 2
 """Bytes waiting to be sent to an agent from which on another one is better: one of the longest requests."""
+
+TURNS: Final = 32
+"""Chat requests of an agent that are remembered; a device keeps a few conversations."""
 
 often = SparingLog()
 
@@ -86,6 +89,7 @@ class AgentLink:
         self._stopping = False
         self._draining = False
         self._cloud_connected = hello.cloud_connected
+        self._turns: tuple[bytes, ...] = ()
 
     @property
     def busy(self) -> int:
@@ -113,6 +117,8 @@ class AgentLink:
             draining=self._draining,
             cloud_connected=self._cloud_connected,
             crowded=self.stream.queued_bytes >= CROWDED_BYTES,
+            group=self.group,
+            turns=self._turns,
         )
 
     def reserve(self, tenant: str, at_once: int) -> Reservation:
@@ -122,6 +128,12 @@ class AgentLink:
         self._assigned += 1
         self._changed(self)
         return room
+
+    def remember(self, turn: bytes) -> None:
+        """It has got a chat request with this digest, and may keep its keys and values."""
+        if turn:
+            self._turns = (turn, *self._turns[: TURNS - 1])
+            self._changed(self)
 
     async def ask(
         self, room: Reservation, ask: AnyAsk, part: int, request_id: str, answer: Answer, until: float

@@ -65,6 +65,7 @@ class Answer:
         fingerprint: of what answers; empty before the first prompt is accepted, and where agents do not say.
         total: tokens of the prompts accepted and the answers completed so far.
         over: it is complete or has failed.
+        generated: tokens of the answers that have come so far.
     """
 
     def __init__(self, model: str, parts: int, meter: RequestMeter, *, whole: bool = False) -> None:
@@ -74,6 +75,7 @@ class Answer:
         self.fingerprint = ""
         self.total = Complete(0, 0)
         self.over = False
+        self.generated = 0
         self._parts_left = parts
         self._meter = meter
         self._events: list[Event] = []
@@ -106,6 +108,7 @@ class Answer:
         if self.over:
             return
         self._meter.delta(delta.index, delta.tokens)
+        self.generated += delta.tokens
         self._held += size_of(delta)
         if self._whole and self._held > MAX_ANSWER:
             log.warning("answer too large", model=self.model, held=self._held)
@@ -175,6 +178,11 @@ class Answer:
             self.over = True
             self._error = error
             self._ready.set()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that it has cost so far, prompts and answers; of one that has not come to its end those that came."""
+        return self.total.prompt_tokens + max(self.total.completion_tokens, self.generated)
 
     def nudge(self) -> None:
         """Let ``take`` return, with an empty list where nothing has come."""

@@ -10,10 +10,11 @@ websocket /device
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import FastAPI
@@ -29,17 +30,24 @@ from gateway.device_socket import DeviceSocket
 from gateway.dispatch import Dispatcher
 from gateway.door import GROUPS, Door
 from gateway.errors import ClientGone, RequestError, model_not_found
-from gateway.groups import groups_of, known_groups, shown
+from gateway.groups import groups_of, known_groups
+from gateway.key_book import KeyBook, KeyRecord
+from gateway.key_stores import IN_REDIS, KeyFile
+from gateway.key_watch import follow
+from gateway.limits.limiter import Limiter, MemoryStore
 from gateway.metrics import GatewayMetrics
 from gateway.parsing import parse
 from gateway.policy import can_serve
 from gateway.reading_delivery import ReadingDelivery
 from gateway.reading_parsing import parse_read
 from gateway.reading_request import ReadEndpoint
-from gateway.registry import MemoryRegistry, Registry
+from gateway.reception import Reception
+from gateway.registry.memory import MemoryRegistry
+from gateway.registry.registry import Registry
 from gateway.reply_schema import ModelCard, ModelList
 from gateway.request import Endpoint
 from gateway.roster import Roster
+from gateway.state import state_of
 from gateway.text_delivery import TokensDelivery
 from gateway.text_parsing import parse_text
 from gateway.text_request import TextEndpoint
@@ -47,24 +55,48 @@ from gateway.token_socket import TokenSockets
 from service.version import VERSION
 from wire.request_messages import ServedModel
 
+if TYPE_CHECKING:
+    from gateway.fleet import Fleet
+
 PREFIXES = ("/v1", "")
 
-EXPOSED = ("x-request-id", "retry-after", "openai-processing-ms")
+Answering = Callable[[Request], Awaitable[Response]]
+
+EXPOSED = (
+    *("x-request-id", "retry-after", "retry-after-ms", "openai-processing-ms"),
+    *(f"x-ratelimit-{each}-{what}" for each in ("limit", "remaining", "reset") for what in ("requests", "tokens")),
+)
 """Headers that pages of allowed origins may read."""
 
 
 def create_app(config: GatewayConfig) -> FastAPI:
-    """Return the application; ``app.state.desk`` holds its dispatcher and counters."""
-    registry: Registry = MemoryRegistry()
+    """Return the application; ``app.state.desk`` holds its dispatcher and counters. Raises ``BadKeyStore``."""
+    metrics = GatewayMetrics()
+    book = KeyBook(config.keys, config.limits, stored=bool(config.key_store), secret=config.gateway_token)
+    keys = KeyFile(config.key_store) if config.key_store not in ("", IN_REDIS) else None
+    if keys is not None:
+        book.replace(keys.read())
+    fleet = _fleet(config, book, metrics) if config.redis else None
+    registry: Registry = MemoryRegistry() if fleet is None else fleet.registry
+    limiter = Limiter(MemoryStore()) if fleet is None else fleet.limiter
     roster = Roster(config, registry)
-    desk = Desk(config, roster, Dispatcher(config, roster), GatewayMetrics())
+    dispatcher = Dispatcher(config, roster, on_drain=lambda: None if fleet is None else fleet.drain())
+    desk = Desk(config, roster, dispatcher, metrics, Reception(book, limiter, roster))
+    if fleet is not None:
+        fleet.serve(roster)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await registry.open()
+        following = None if keys is None else asyncio.create_task(follow(keys, book))
         try:
             yield
         finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+            if fleet is not None:
+                await fleet.client.close()
             await registry.close()
 
     app = FastAPI(
@@ -75,11 +107,13 @@ def create_app(config: GatewayConfig) -> FastAPI:
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(ClientGone, _on_client_gone)
     app.add_exception_handler(HTTPException, _on_http_error)
-    _add_requests(app, desk)
+    _add_requests(app, desk, fleet)
     _add_models(app, desk)
-    _add_operations(app, desk)
+    _add_operations(app, desk, fleet)
     _add_sockets(app, desk)
-    app.add_middleware(Door, config=config, metrics=desk.metrics)  # The last one added is the first to be passed.
+    app.add_middleware(
+        Door, config=config, metrics=desk.metrics, book=book
+    )  # The last one added is the first to be passed.
     if config.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -91,64 +125,74 @@ def create_app(config: GatewayConfig) -> FastAPI:
     return app
 
 
-def _add_requests(app: FastAPI, desk: Desk) -> None:
+def _fleet(config: GatewayConfig, book: KeyBook, metrics: GatewayMetrics) -> Fleet:
+    from gateway.fleet import Fleet  # With redis' client, which a gateway alone does without.
+
+    return Fleet(config, book, metrics)
+
+
+def _add_requests(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
     config = desk.config
     intake = Intake(config.max_body_bytes, config.max_reading_bytes, config.body_within_s)
 
-    def answers(delivery: Callable[[Request, bytes], Delivery]) -> Callable[[Request], Awaitable[Response]]:
+    def answers(
+        read: Callable[[bytes, str], Any], delivery: type[Delivery]
+    ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            response = delivery(request, await intake.read(request, request.state.tenant))
-            request.state.asked = True  # From here on the delivery counts and logs how it ends.
-            return response
+            state = request.state
+            body = await intake.read(request, state.tenant)
+            ask = read(body, state.tenant)
+
+            async def here() -> Response:
+                state.grant = await desk.reception.admit(ask, state.key)
+                response = delivery(desk, ask, state.request_id, state.began)
+                response.grant = state.grant
+                state.asked = True  # From here on the delivery counts and logs how it ends.
+                return response
+
+            if fleet is None or state.forwarded or fleet.better(ask) is None:
+                return await here()
+            from gateway.forwarding import Forward
+
+            desk.reception.check_model(ask, state.key)
+            return Forward(desk, fleet, ask, request, body, here)
 
         return answer
 
-    def texts(endpoint: Endpoint) -> Callable[[Request, bytes], Delivery]:
-        def delivery(request: Request, body: bytes) -> Delivery:
-            state = request.state
-            return TextDelivery(desk, parse(endpoint, body, state.tenant), state.request_id, state.began)
+    def texts(endpoint: Endpoint) -> Answering:
+        return answers(partial(parse, endpoint), TextDelivery)
 
-        return delivery
+    def readings(endpoint: ReadEndpoint) -> Answering:
+        return answers(partial(parse_read, endpoint), ReadingDelivery)
 
-    def readings(endpoint: ReadEndpoint) -> Callable[[Request, bytes], Delivery]:
-        def delivery(request: Request, body: bytes) -> Delivery:
-            state = request.state
-            return ReadingDelivery(desk, parse_read(endpoint, body, state.tenant), state.request_id, state.began)
+    def texts_alone(endpoint: TextEndpoint) -> Answering:
+        return answers(partial(parse_text, endpoint), TokensDelivery)
 
-        return delivery
-
-    def tokenizing(endpoint: TextEndpoint) -> Callable[[Request, bytes], Delivery]:
-        def delivery(request: Request, body: bytes) -> Delivery:
-            state = request.state
-            return TokensDelivery(desk, parse_text(endpoint, body, state.tenant), state.request_id, state.began)
-
-        return delivery
-
-    counted = "/chat/completions/input_tokens"
     for prefix in PREFIXES:
-        app.add_api_route(f"{prefix}{counted}", answers(tokenizing("input_tokens")), methods=["POST"])
-        app.add_api_route(f"{prefix}/tokenize", answers(tokenizing("tokenize")), methods=["POST"])
-        app.add_api_route(f"{prefix}/detokenize", answers(tokenizing("detokenize")), methods=["POST"])
-        app.add_api_route(f"{prefix}/chat/completions", answers(texts("chat.completions")), methods=["POST"])
-        app.add_api_route(f"{prefix}/completions", answers(texts("completions")), methods=["POST"])
-        app.add_api_route(f"{prefix}/embeddings", answers(readings("embeddings")), methods=["POST"])
-        app.add_api_route(f"{prefix}/classify", answers(readings("classify")), methods=["POST"])
+        app.add_api_route(f"{prefix}/chat/completions/input_tokens", texts_alone("input_tokens"), methods=["POST"])
+        app.add_api_route(f"{prefix}/tokenize", texts_alone("tokenize"), methods=["POST"])
+        app.add_api_route(f"{prefix}/detokenize", texts_alone("detokenize"), methods=["POST"])
+        app.add_api_route(f"{prefix}/chat/completions", texts("chat.completions"), methods=["POST"])
+        app.add_api_route(f"{prefix}/completions", texts("completions"), methods=["POST"])
+        app.add_api_route(f"{prefix}/embeddings", readings("embeddings"), methods=["POST"])
+        app.add_api_route(f"{prefix}/classify", readings("classify"), methods=["POST"])
 
 
 def _add_models(app: FastAPI, desk: Desk) -> None:
     def card(model: ServedModel) -> ModelCard:
-        groups = groups_of(model.id, desk.roster.links)
+        groups = groups_of(model.id, desk.roster.known())
         tasks: list[str] = [*model.tasks]
         found = ModelCard(model.id, model.created, model.max_positions, tasks=tasks, groups=groups or msgspec.UNSET)
         return msgspec.structs.replace(found, lossy=True, t_max_s=model.t_max_s) if model.t_max_s else found
 
     async def list_models(request: Request) -> Response:
-        return _json(ModelList([card(model) for model in desk.roster.models()]))
+        key: KeyRecord = request.state.key
+        return _json(ModelList([card(model) for model in desk.roster.models() if key.may_use(model.id)]))
 
     async def one_model(request: Request) -> Response:
         wanted = request.path_params["model_id"]
         for model in desk.roster.models():
-            if model.id == wanted:
+            if model.id == wanted and request.state.key.may_use(wanted):
                 return _json(card(model))
         raise model_not_found(wanted)
 
@@ -157,14 +201,16 @@ def _add_models(app: FastAPI, desk: Desk) -> None:
         app.add_api_route(f"{prefix}/models/{{model_id:path}}", one_model, methods=["GET"])
 
 
-def _add_operations(app: FastAPI, desk: Desk) -> None:
+def _add_operations(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
     dispatcher, roster = desk.dispatcher, desk.roster
 
     async def health(request: Request) -> Response:
-        return _json({"status": "draining"}, 503) if dispatcher.draining else _json({"status": "ok"})
+        if dispatcher.draining:
+            return _json({"status": "draining"}, 503)
+        return _json({"status": "ok"} if fleet is None else {"status": "ok", "redis": "ok" if fleet.up else "gone"})
 
     async def ready(request: Request) -> Response:
-        able = not dispatcher.draining and any(can_serve(link.record) for link in roster.links)
+        able = not dispatcher.draining and any(can_serve(agent) for agent in roster.known())
         return _json({"status": "ready"}) if able else _json({"status": "no agent can serve"}, 503)
 
     async def metrics(request: Request) -> Response:
@@ -178,10 +224,10 @@ def _add_operations(app: FastAPI, desk: Desk) -> None:
         return _json({"status": "draining", "running": roster.running}, 202)
 
     async def state(request: Request) -> Response:
-        return _json(state_of(desk))
+        return _json(state_of(desk) | ({} if fleet is None else {"fleet": fleet.shown()}))
 
     async def groups(request: Request) -> Response:
-        return _json(known_groups(roster.links))
+        return _json(known_groups(roster.known()))
 
     async def version(request: Request) -> Response:
         return _json({"version": VERSION})
@@ -200,44 +246,6 @@ def _add_sockets(app: FastAPI, desk: Desk) -> None:
     tokens = TokenSockets(desk)
     for prefix in PREFIXES:
         app.add_api_websocket_route(f"{prefix}/stream", tokens.serve)
-
-
-def state_of(desk: Desk) -> dict[str, Any]:
-    """Return agents and load, for people. What agents run is counted in answers, what is open here in prompts."""
-    agents = []
-    for link in desk.roster.links:
-        record = link.record
-        agents.append(
-            {
-                "name": record.name,
-                "models": [model.id for model in record.models],
-                "drafts": {model.id: model.drafts for model in record.models},
-                "tasks": {model.id: model.tasks for model in record.models},
-                "acceptance": round(link.accepted / link.proposed, 3) if link.proposed else None,
-                "running": record.running,
-                "capacity": record.capacity,
-                "assigned": record.assigned,
-                "draining": record.draining,
-                "cloud_connected": record.cloud_connected,
-                "connected_s": round(time.monotonic() - link.since, 1),
-                "rtt_ms": None if link.stream.rtt_s is None else round(link.stream.rtt_s * 1e3, 2),
-                **({"group": shown(link.group)} if link.group is not None else {}),
-                **({"lossy": {"t_max_s": limits}} if (limits := _limits(record.models)) else {}),
-            }
-        )
-    return {
-        "draining": desk.dispatcher.draining,
-        "running": desk.roster.running,
-        "waiting": len(desk.roster.waiting),
-        "max_waiting": desk.config.max_waiting,
-        "models": [model.id for model in desk.roster.models()],
-        "agents": agents,
-    }
-
-
-def _limits(models: Sequence[ServedModel]) -> dict[str, float]:
-    """Of models whose heads may be left out, within how many seconds prompts are read."""
-    return {model.id: model.t_max_s for model in models if model.t_max_s}
 
 
 def _json(value: Any, status: int = 200) -> Response:

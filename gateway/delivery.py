@@ -23,7 +23,9 @@ from gateway.answer import Answer, Complete, Event
 from gateway.config import GatewayConfig
 from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, ErrorReply, RequestError
+from gateway.limits.limiter import Grant
 from gateway.metrics import GatewayMetrics, RequestMeter
+from gateway.reception import Reception, over
 from gateway.replies import ChatShape, CompletionShape, Shape
 from gateway.reply_schema import Heading, Reply
 from gateway.request import AnyAsk, Ask
@@ -55,6 +57,7 @@ class Desk:
     roster: Roster
     dispatcher: Dispatcher
     metrics: GatewayMetrics
+    reception: Reception
 
 
 class Outlet:
@@ -114,10 +117,15 @@ async def attended(
 
 
 class Delivery(Response):
-    """The response to a request: errors before the first byte are raised, so that they get their status."""
+    """The response to a request: errors before the first byte are raised, so that they get their status.
+
+    Attributes:
+        grant: leave for the request, where it needs one.
+    """
 
     def __init__(self, desk: Desk, ask: AnyAsk, request_id: str, began: float) -> None:
         super().__init__()
+        self.grant: Grant | None = None
         self._desk = desk
         self._request = ask
         self._request_id = request_id
@@ -130,7 +138,7 @@ class Delivery(Response):
         outlet = Outlet(send)
         outcome = "internal_error"
         try:
-            gone = _disconnected(receive)
+            gone = disconnected(receive)
             answered = await attended(self._desk, self._answered(outlet), gone, outlet, self._keep_alive)
             outcome = "answered" if answered else "aborted"
         except (ClientGone, asyncio.CancelledError):
@@ -143,6 +151,7 @@ class Delivery(Response):
         finally:
             if outcome == "aborted":
                 self._meter.finished("abort")
+            over(self.grant, self._answer)
             log_request(self._request, self._request_id, self._answer, self._began, outcome)
 
     async def _answered(self, outlet: Outlet) -> None:
@@ -234,7 +243,8 @@ def log_request(ask: AnyAsk, request_id: str, answer: Answer | None, began: floa
     )
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Return once the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import structlog
 
@@ -33,12 +33,16 @@ log = structlog.get_logger()
 class Dispatcher:
     """All requests that are open here.
 
+    Args:
+        on_drain: called when draining begins.
+
     Attributes:
         draining: nothing new is taken.
     """
 
-    def __init__(self, config: GatewayConfig, roster: Roster) -> None:
+    def __init__(self, config: GatewayConfig, roster: Roster, on_drain: Callable[[], None] = lambda: None) -> None:
         self.draining = False
+        self._on_drain = on_drain
         self._config = config
         self._roster = roster
         self._open: Counter[str] = Counter()
@@ -57,8 +61,7 @@ class Dispatcher:
         rooms: list[Reservation] = []
         rest: asyncio.Task[None] | None = None
         limit: asyncio.TimerHandle | None = None
-        self._open[ask.tenant] += 1
-        self._idle.clear()
+        self._enter(ask.tenant)
         try:
             wait_s, within_s = self._config.wait_within_s, self._config.request_within_s
             rooms.append(await place(self._roster, self._config, ask, 0, request_id, answer, wait_s))
@@ -77,17 +80,24 @@ class Dispatcher:
                 await asyncio.gather(rest, return_exceptions=True)
             for room in rooms:
                 room.close()
-            self._open[ask.tenant] -= 1
-            if not self._open[ask.tenant]:
-                del self._open[ask.tenant]
-            if not self._open:
-                self._idle.set()
+            self._leave(ask.tenant)
+
+    @contextmanager
+    def passing(self, tenant: str) -> Iterator[None]:
+        """Count a request that another gateway answers. Raises ``RequestError`` where nothing more is taken."""
+        self._check_open(tenant)
+        self._enter(tenant)
+        try:
+            yield
+        finally:
+            self._leave(tenant)
 
     def start_draining(self) -> None:
         """Take nothing new; tell the agents; whoever waits is sent elsewhere."""
         if not self.draining:
             self.draining = True
             self._roster.drain()
+            self._on_drain()
 
     async def drain(self) -> bool:
         """Start draining and wait for the open requests, up to the limit. Returns whether all were finished."""
@@ -104,12 +114,28 @@ class Dispatcher:
         model = self._roster.model(ask.model, ask.draft, ask.task)
         if (too_much := ask.refused_by(model, self._config.max_total_tokens)) is not None:
             raise too_much
-        if self._open[ask.tenant] >= self._config.max_client_requests:
+        self._check_open(ask.tenant)
+        return model
+
+    def _check_open(self, tenant: str) -> None:
+        if self.draining:
+            raise errors.draining()
+        if self._open[tenant] >= self._config.max_client_requests:
             most = self._config.max_client_requests
             raise errors.too_many(
                 f"you have {most} requests open already, as many as one client may; wait for some of them"
             )
-        return model
+
+    def _enter(self, tenant: str) -> None:
+        self._open[tenant] += 1
+        self._idle.clear()
+
+    def _leave(self, tenant: str) -> None:
+        self._open[tenant] -= 1
+        if not self._open[tenant]:
+            del self._open[tenant]
+        if not self._open:
+            self._idle.set()
 
     async def _start_rest(self, ask: AnyAsk, request_id: str, answer: Answer, rooms: list[Reservation]) -> None:
         # One part after the other, so that a request with many prompts never has all agents alone. They take no place

@@ -20,7 +20,8 @@ from starlette.websockets import WebSocket
 from gateway import errors
 from gateway.config import GatewayConfig
 from gateway.errors import RequestError
-from gateway.keys import KeyRing, check_device, check_key, check_operator
+from gateway.key_book import NOBODY, KeyBook, KeyRecord
+from gateway.keys import TENANT_HEADER, TOKEN_HEADER, KeyRing, check_device, check_gateway, check_operator
 from gateway.metrics import GatewayMetrics
 from service.addresses import is_foreign, is_loopback
 from service.secret_files import current
@@ -38,6 +39,9 @@ STATE: Final = "/state"
 GROUPS: Final = "/groups"
 """For devices that look for their group."""
 
+NOT_SENT_ON: Final = OPEN_PATHS | {DRAIN, STATE, GROUPS}
+"""What gateways do not ask of one another."""
+
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
 
 log = structlog.get_logger()
@@ -46,11 +50,12 @@ log = structlog.get_logger()
 class Door:
     """The outermost layer of the application but for CORS headers, which its answers get like all others."""
 
-    def __init__(self, app: ASGIApp, config: GatewayConfig, metrics: GatewayMetrics) -> None:
+    def __init__(self, app: ASGIApp, config: GatewayConfig, metrics: GatewayMetrics, book: KeyBook) -> None:
         self._app = app
         self._metrics = metrics
         self._config = config
-        self._keys, self._devices, self._operators = KeyRing(()), KeyRing(()), KeyRing(())
+        self._book = book
+        self._devices, self._operators, self._gateways = KeyRing(()), KeyRing(()), KeyRing(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -59,9 +64,19 @@ class Door:
         self._look()
         headers = Headers(scope=scope)
         request_id = accepted_id(headers.get("x-request-id"))
-        tenant = self._tenant(scope, headers)
-        scope.setdefault("state", {}).update(request_id=request_id, began=began, tenant=tenant)
-        refused = self._refusal(scope, headers)
+        sent_on = scope["type"] == "http" and scope["path"] not in NOT_SENT_ON
+        from_gateway = headers.get(TOKEN_HEADER) if sent_on else None
+        tenant = self._tenant(scope, headers) if from_gateway is None else headers.get(TENANT_HEADER, "")
+        state = scope.setdefault("state", {})
+        state.update(request_id=request_id, began=began, tenant=tenant, key=NOBODY, grant=None)
+        state["forwarded"] = from_gateway is not None
+        if from_gateway is None:
+            found = self._admitted(scope, headers)
+        else:  # It has looked at all of this; a wrong token is none of a client, or requests would go round.
+            found = check_gateway(self._gateways, from_gateway) or self._book.of_tenant(tenant)
+        refused = found if isinstance(found, RequestError) else None
+        if isinstance(found, KeyRecord):
+            state["key"] = found
         if refused is not None:
             self._metrics.refused(request_id, scope["path"], refused)
         if scope["type"] == "websocket":
@@ -72,9 +87,10 @@ class Door:
 
     def _look(self) -> None:
         """Secrets that come from files may be others by now."""
-        self._keys.hold(self._config.keys)
+        self._book.give(self._config.keys)
         self._devices.hold([current(self._config.device_token)])
         self._operators.hold([current(self._config.operator_token)])
+        self._gateways.hold([self._config.gateway_token])
 
     async def _http(self, scope: Scope, receive: Receive, send: Send, refused: RequestError | None) -> None:
         state = scope["state"]
@@ -87,6 +103,8 @@ class Door:
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = state["request_id"]
                 headers["openai-processing-ms"] = str(int((time.perf_counter() - state["began"]) * 1e3))
+                if state["grant"] is not None:
+                    headers.update(state["grant"].headers)
             await send(message)
 
         if refused is not None:
@@ -98,16 +116,20 @@ class Door:
             log.exception("bug in the gateway", request_id=state["request_id"], path=scope["path"])
             if not started:
                 await errors.internal().response()(scope, receive, stamped)
+        finally:
+            if state["grant"] is not None:
+                state["grant"].close()
 
     def _tenant(self, scope: Scope, headers: Headers) -> str:
         """Whose request this is: empty where nobody but this machine's own user can come."""
         client = scope.get("client")  # Behind a proxy on this machine whoever X-Forwarded-For names.
         address = client[0] if client else ""
-        if self._config.on_loopback and not len(self._keys) and is_loopback(address):
+        if self._config.on_loopback and not self._book.asked and is_loopback(address):
             return ""
-        return self._keys.tenant(headers.get("authorization"), address)
+        return self._book.tenant(headers.get("authorization"), address)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> RequestError | None:
+    def _admitted(self, scope: Scope, headers: Headers) -> KeyRecord | RequestError | None:
+        """The key that a client shows; None where it needs none here; or why it may not come in."""
         reason = foreign(
             headers.get("host"),
             headers.get("origin"),
@@ -125,9 +147,8 @@ class Door:
         if scope["path"] == STATE and check_operator(self._operators, authorization) is None:
             return None
         if scope["path"] == GROUPS:
-            needed = self._config.takes_certificates
-            return None if certified_in(scope) else check_device(self._devices, authorization, needed=needed)
-        return check_key(self._keys, authorization)
+        self._book = book
+        self._devices, self._operators, self._gateways = KeyRing(()), KeyRing(()), KeyRing(())
 
 
 def accepted_id(given: str | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.agents import AgentLink
+from gateway.registry.registry import AgentRecord
 from wire.group_messages import GroupReport
 
 
@@ -24,23 +24,23 @@ class KnownGroups(msgspec.Struct, frozen=True):
     groups: list[KnownGroup]
 
 
-def known_groups(links: Iterable[AgentLink]) -> KnownGroups:
+def known_groups(agents: Iterable[AgentRecord]) -> KnownGroups:
     """Those that can be joined. Two portals may say the same name: whoever has the key finds out which is meant."""
-    reports = (link.group for link in links)
+    reports = (agent.group for agent in agents)
     return KnownGroups([KnownGroup(each.name, each.address) for each in reports if each is not None and each.address])
 
 
-def groups_of(model: str, links: Iterable[AgentLink]) -> list[dict[str, Any]]:
+def groups_of(model: str, agents: Iterable[AgentRecord]) -> list[dict[str, Any]]:
     """The groups that serve a model, in the order in which their portals have come; of members only what they do."""
     return [
         {
-            "name": link.group.name,
-            "mode": link.group.mode,
-            "formed": link.group.formed,
-            "members": [{"name": each.name, "state": each.state} for each in link.group.members],
+            "name": agent.group.name,
+            "mode": agent.group.mode,
+            "formed": agent.group.formed,
+            "members": [{"name": each.name, "state": each.state} for each in agent.group.members],
         }
-        for link in links
-        if link.group is not None and any(each.id == model for each in link.hello.models)
+        for agent in agents
+        if agent.group is not None and any(each.id == model for each in agent.models)
     ]
 
 

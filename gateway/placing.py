@@ -48,7 +48,8 @@ async def place(
         RequestError: no agent takes it, or one refuses it for what it is.
     """
     until = asyncio.get_running_loop().time() + patience_s
-    wish = Wish(answer.model, frozenset(), ask.draft, ask.tenant, ask.at_once, ask.task, ask.scored_by)
+    whole, before = roster.conversation(ask)
+    wish = Wish(answer.model, frozenset(), ask.draft, ask.tenant, ask.at_once, ask.task, ask.scored_by, before)
     refused: SessionFailed | None = None
     found: Reservation | None = None
     losses = returns = 0
@@ -67,6 +68,7 @@ async def place(
                 found = await _accepted(roster, ticket, slower, config.accept_within_s)
                 if found is None:
                     stack.pop_all()
+                    room.link.remember(whole)
                     return room
                 losses += 1
             except ConnectionFailed:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gateway.registry import AgentRecord
+from gateway.registry.registry import AgentRecord
 from gateway.shares import granted
 from service.modes import NO_DRAFT
 from wire.reading_messages import Task
@@ -36,6 +36,7 @@ class Wish:
         choices: answers wanted; an agent that has room for one may get it, so all of them wish the same.
         task: what the model is to do.
         scored_by: see ``AnyAsk``.
+        turns: digests of the earlier requests of its conversation, the latest first.
     """
 
     model: str
@@ -45,6 +46,7 @@ class Wish:
     choices: int = field(default=1, compare=False)
     task: Task = "generate"
     scored_by: str = ""
+    turns: tuple[bytes, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,10 @@ def choose(agents: Sequence[AgentRecord], wish: Wish, held: Mapping[str, int]) -
     """Choose the least loaded agent that serves the model for the task, is not stopping, reaches its cloud, and was not
     tried.
 
-    Only agents count that have the drafter named, and that score prompts where that is asked for. One whose link is
-    crowded comes last. Load is the share of capacity in use; among equals the agent with fewer requests so far is
-    chosen, then the longest known. A prompt with more choices than an agent has room for gets what there is, and has
-    them generated a few at a time.
+    Only agents count that have the drafter named, and that score prompts where that is asked for. A conversation goes
+    on where it was, if there is room. One whose link is crowded comes last. Load is the share of capacity in use; among
+    equals the agent with fewer requests so far is chosen, then the longest known. A prompt with more choices than an
+    agent has room for gets what there is, and has them generated a few at a time.
 
     Args:
         held: the answers that the wish's tenant has already at each agent, by its key.
@@ -100,6 +102,9 @@ def choose(agents: Sequence[AgentRecord], wish: Wish, held: Mapping[str, int]) -
     free = [agent for agent in untried if at_once[agent.key]]
     if not free:
         return None
+    kept = next((agent for turn in wish.turns for agent in free if turn in agent.turns), None)
+    if kept is not None:
+        return Use(kept.key, at_once[kept.key])
     key = min(free, key=lambda agent: (agent.crowded, agent.running / agent.capacity, agent.assigned)).key
     return Use(key, at_once[key])
 

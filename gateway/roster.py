@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections import Counter
 
 from gateway import errors
 from gateway.agents import AgentLink, Reservation
 from gateway.config import GatewayConfig
+from gateway.conversations import Conversation, conversation_of
 from gateway.errors import RequestError
 from gateway.policy import Reason, Use, Wish, choose, drafters_of, has_drafter, models_served, pick_model
-from gateway.registry import Registry
+from gateway.registry.registry import AgentRecord, Registry
+from gateway.request import AnyAsk
 from gateway.waiting import WaitingRoom
 from service.addresses import ANY, host_port
 from wire.reading_messages import Task
@@ -27,6 +31,8 @@ class Roster:
         self._config = config
         self._registry = registry
         self._links: dict[str, AgentLink] = {}
+        secret = config.gateway_token  # With it all gateways know a conversation by the same digests.
+        self._key = hashlib.sha256(b"conversations " + secret.encode()).digest() if secret else os.urandom(32)
         self.waiting = WaitingRoom(config.max_waiting)
 
     @property
@@ -38,6 +44,14 @@ class Roster:
     def running(self) -> int:
         """Prompts that agents work on."""
         return sum(link.busy for link in self._links.values())
+
+    def known(self) -> list[AgentRecord]:
+        """Return all agents, those of other gateways too."""
+        return self._registry.known()
+
+    def conversation(self, ask: AnyAsk) -> Conversation:
+        """Return by what the conversation of a request is known."""
+        return conversation_of(ask, self._key)
 
     def models(self) -> list[ServedModel]:
         """Return every model that an agent serves."""
@@ -107,6 +121,7 @@ class Roster:
         if reason is Reason.NO_SCORES and served is not None and not served.scores:
             return errors.scores_nothing(wish.model, wish.scored_by)
         text = (
-            "the device agents that serve this model are stopping, or have no cloud server or group now; see GET /state"
+            "the device agents that serve this model are stopping, have no cloud server or group now, or are at "
+            "another gateway; see GET /state"
         )
         return RequestError(503, text, code="agents_unavailable", retry_s=5.0)

@@ -18,6 +18,7 @@ from gateway.delivery import Desk, Outlet, attended, log_request
 from gateway.errors import ClientGone, RequestError, too_many
 from gateway.metrics import RequestMeter
 from gateway.parsing import parse
+from gateway.reception import over
 from gateway.request import Ask
 from gateway.token_messages import AcceptedReply, DoneReply, ErrorMessage, SocketReply, read_message, told
 from wire.crowd import Crowd, party_of
@@ -93,8 +94,10 @@ class TokenSocket:
             return await self._tell_last(ErrorMessage(request_id, error.reply.error))
         began, outcome, self._answer = time.perf_counter(), "aborted", None
         meter = RequestMeter(self._desk.metrics, began)
-        work = self._work(ask, request_id, meter)
+        grant = None
         try:
+            grant = await self._desk.reception.admit(ask, self._websocket.state.key)
+            work = self._work(ask, request_id, meter)
             answered = await attended(self._desk, work, self._cancelled(), self._outlet)
             outcome = "answered" if answered else "cancelled"
             # Told when nothing else reads here any more: the next message may follow at once.
@@ -106,6 +109,7 @@ class TokenSocket:
         finally:
             if outcome in ("aborted", "cancelled"):
                 meter.finished("abort")
+            over(grant, self._answer)
             log_request(ask, request_id, self._answer, began, outcome)
 
     async def _work(self, ask: Ask, request_id: str, meter: RequestMeter) -> None:

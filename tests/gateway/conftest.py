@@ -77,9 +77,9 @@ class RunningGateway:
 
 
 @asynccontextmanager
-async def _serving(config: GatewayConfig, **uvicorn_settings: Any) -> AsyncIterator[RunningGateway]:
+async def _serving(config: GatewayConfig, port: int = 0, **uvicorn_settings: Any) -> AsyncIterator[RunningGateway]:
     app = create_app(config)
-    listener = listening("127.0.0.1", 0)
+    listener = listening("127.0.0.1", port)
     settings: dict[str, Any] = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 2}
     settings |= {"ws": "websockets-sansio", "ws_max_size": MAX_FRAME_BYTES, "ws_max_queue": 4}
     server = QuickServer(uvicorn.Config(app, ws_per_message_deflate=False, **settings | uvicorn_settings))

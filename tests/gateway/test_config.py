@@ -60,3 +60,27 @@ def test_flags_and_environment_reach_the_settings() -> None:
     result = CliRunner().invoke(command, ["--port", "9"], env={"TRILBY_API_KEYS": "k"})
     assert result.exit_code == 0, result.output
     assert (seen[0].port, seen[0].keys) == (9, ("k",))
+
+
+FLEET: dict[str, Any] = {"redis": "redis://127.0.0.1", "gateway_token": "sixteen-characters"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"redis": "127.0.0.1:6379"}, "redis://HOST:PORT"),
+        ({"redis": "redis://127.0.0.1:port"}, "redis://HOST:PORT"),
+        ({"gateway_token": ""}, "--gateway-token"),
+        ({"gateway_token": "too-short"}, "--gateway-token"),
+        ({"api_keys": "a,sixteen-characters"}, "gateway token"),
+        ({"advertise": "10.0.0.1:8000"}, "--advertise"),
+        ({"host": "0.0.0.0", "device_token": "x"}, "--advertise"),
+        ({"redis": "", "key_store": "redis"}, "--key-store"),
+    ],
+)
+def test_several_gateways_need_what_belongs_together(settings: dict[str, Any], named: str) -> None:
+    """Else none of them starts, and it says what is missing."""
+    assert GatewayConfig(**FLEET).own_url == "http://127.0.0.1:8000"
+    assert GatewayConfig(**FLEET, advertise="https://a.example/").own_url == "https://a.example"
+    with pytest.raises(ValueError, match=named):
+        GatewayConfig(**{**FLEET, **settings})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.policy import Choice, Reason, Use, Wish, choose, models_served, pick_model
-from gateway.registry import AgentRecord
+from gateway.registry.registry import AgentRecord
 from wire.request_messages import ServedModel
 
 A, B = ServedModel("a", 100, 1), ServedModel("b", 50, 2)

@@ -12,7 +12,7 @@ from gateway.answer import Complete
 from gateway.errors import RequestError
 from gateway.parsing import parse
 from gateway.policy import models_served
-from gateway.registry import AgentRecord
+from gateway.registry.registry import AgentRecord
 from gateway.replies import CompletionShape, timings_of
 from gateway.reply_schema import Heading
 from wire.request_messages import Finished, ServedModel, Spent, Timings

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from gateway.registry import AgentRecord, MemoryRegistry, Registry
+from gateway.registry.memory import MemoryRegistry
+from gateway.registry.registry import AgentRecord, Registry
 
 FIRST = AgentRecord("one#1", "one", (), 2)
 SECOND = AgentRecord("two#2", "two", (), 2)

@@ -6,10 +6,12 @@ an implementation that talks to a store does so in the background and answers fr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
+from wire.group_messages import GroupReport
 from wire.request_messages import ServedModel
 
 
@@ -24,6 +26,8 @@ class AgentRecord(msgspec.Struct, frozen=True):
         assigned: requests it was ever given here; among equals, the one with fewest is next.
         cloud_connected: None when it needs no cloud.
         crowded: so much waits to be sent to it that another one is better, if there is one.
+        group: the group that it is the portal of, as it reported last.
+        turns: digests of the chat requests that it got last, see ``conversations``.
     """
 
     key: str
@@ -35,6 +39,18 @@ class AgentRecord(msgspec.Struct, frozen=True):
     draining: bool = False
     cloud_connected: bool | None = None
     crowded: bool = False
+    group: GroupReport | None = None
+    turns: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another gateway, as it was heard last; the keys of its agents are told from everybody else's."""
+
+    id: str
+    url: str
+    agents: tuple[AgentRecord, ...]
+    waiting: int
 
 
 class Registry(Protocol):
@@ -54,25 +70,3 @@ class Registry(Protocol):
 
     def known(self) -> list[AgentRecord]:
         """Return all agents known, the longest known first."""
-
-
-class MemoryRegistry:
-    """The ``Registry`` of a gateway that stands alone: agents of this process only."""
-
-    def __init__(self) -> None:
-        self._records: dict[str, AgentRecord] = {}
-
-    async def open(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        self._records.clear()
-
-    def publish(self, record: AgentRecord) -> None:
-        self._records[record.key] = record
-
-    def withdraw(self, key: str) -> None:
-        self._records.pop(key, None)
-
-    def known(self) -> list[AgentRecord]:
-        return list(self._records.values())

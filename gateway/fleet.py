@@ -1,0 +1,146 @@
+"""One gateway among several that share a redis: what it tells them, hears of them, and sends them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Collection
+from typing import Any, Final
+
+from prometheus_client import Counter as Counted
+from prometheus_client import Gauge
+
+from gateway.config import GatewayConfig
+from gateway.key_book import KeyBook
+from gateway.key_stores import IN_REDIS
+from gateway.limits.limiter import Limiter, MemoryStore
+from gateway.limits.redis_limits import RedisStore
+from gateway.metrics import GatewayMetrics
+from gateway.peer_client import PeerClient
+from gateway.policy import Reason, Wish, pick_model
+from gateway.registry.line import RedisLine
+from gateway.registry.redis import RedisRegistry
+from gateway.registry.redis_keys import records_in
+from gateway.registry.registry import Peer
+from gateway.request import AnyAsk
+from gateway.roster import Roster
+from gateway.routing import better_gateway
+
+SHUNNED_S: Final = 5.0
+"""For so long nothing is sent to a gateway that could not be reached."""
+
+
+class Fleet:
+    """All gateways, as one of them knows them.
+
+    Attributes:
+        registry: whose agents are known.
+        limiter: for limits that hold for all gateways together.
+        client: the way to the others.
+    """
+
+    def __init__(self, config: GatewayConfig, book: KeyBook, metrics: GatewayMetrics) -> None:
+        self.id = secrets.token_hex(8)
+        self._config = config
+        self._book = book
+        self._roster: Roster | None = None
+        self._draining = False
+        self._shunned: dict[str, float] = {}
+        self._sent: Counter[str] = Counter()
+        self._sent_by = 0
+        self._line = RedisLine(config.redis, self._redis_changed)
+        self._store = RedisStore(self._line, self.id, MemoryStore())
+        self.limiter = Limiter(self._store)
+        self.registry = RedisRegistry(
+            self._line, self.id, config.own_url, config.gateway_token, self._state, self._new_keys
+        )
+        self.client = PeerClient(config)
+        own = metrics.registry
+        self._up = Gauge("trilby_redis_connected", "Whether redis answers", registry=own)
+        self._peers = Gauge("trilby_num_gateways", "Gateways known, this one among them", registry=own)
+        self._peers.set_function(lambda: len(self.registry.peers) + 1)
+        self.forwarded = Counted(
+            "trilby_requests_forwarded_total",
+            "Requests sent to other gateways, by how that went",
+            ["outcome"],
+            registry=own,
+        )
+
+    def serve(self, roster: Roster) -> None:
+        """Say from now on what this gateway has."""
+        self._roster = roster
+
+    def drain(self) -> None:
+        """Say that this gateway takes nothing new."""
+        self._draining = True
+        self.registry.hurry()
+
+    @property
+    def up(self) -> bool:
+        """Whether redis answers."""
+        return self._line.up
+
+    def better(self, ask: AnyAsk, passed_over: Collection[str] = ()) -> Peer | None:
+        """Return the gateway that should answer a request; None: this one."""
+        assert self._roster is not None
+        if not self.registry.peers:
+            return None
+        model = pick_model(self.registry.known(), ask.model, ask.task)
+        if isinstance(model, Reason):
+            return None
+        if self._sent_by != self.registry.beats:
+            self._sent.clear()
+            self._sent_by = self.registry.beats
+        now = time.monotonic()
+        self._shunned = {peer: until for peer, until in self._shunned.items() if until > now}
+        turns = self._roster.conversation(ask).before
+        wish = Wish(model.id, frozenset(), ask.draft, ask.tenant, ask.at_once, ask.task, ask.scored_by, turns)
+        links = self._roster.links
+        return better_gateway(
+            [link.record for link in links],
+            len(self._roster.waiting),
+            self.registry.peers,
+            wish,
+            {link.key: link.held[ask.tenant] for link in links},
+            self._sent,
+            {*passed_over, *self._shunned},
+        )
+
+    def sending(self, peer: Peer) -> None:
+        """A request goes there now."""
+        self._sent[peer.id] += 1
+
+    def shun(self, peer: Peer) -> None:
+        """It could not be reached."""
+        self._shunned[peer.id] = time.monotonic() + SHUNNED_S
+
+    def shown(self) -> dict[str, Any]:
+        """Return what people see of it in GET /state."""
+        gateways = [
+            {
+                "url": peer.url,
+                "waiting": peer.waiting,
+                "agents": [
+                    {"name": each.name, "running": each.running, "capacity": each.capacity, "draining": each.draining}
+                    for each in peer.agents
+                ],
+            }
+            for peer in self.registry.peers
+        ]
+        redis = {"connected": self.up, "losses": self._line.losses}
+        return {"url": self._config.own_url, "redis": redis, "gateways": gateways}
+
+    def _state(self) -> tuple[int, bool]:
+        return (0 if self._roster is None else len(self._roster.waiting)), self._draining
+
+    def _redis_changed(self, up: bool) -> None:
+        self._up.set(up)
+        if up:
+            self.registry.hurry()
+            for tenant, mine in self.limiter.open.items():
+                self._store.restate(tenant, mine)
+
+    def _new_keys(self, values: list[Any]) -> None:
+        if self._config.key_store == IN_REDIS:
+            self._book.replace(records_in(values, self._config.gateway_token))

@@ -1,0 +1,77 @@
+"""Connections to other gateways."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import httpx
+
+from gateway.config import GatewayConfig
+from gateway.keys import TENANT_HEADER, TOKEN_HEADER
+from gateway.registry.registry import Peer
+
+CONNECT_WITHIN_S: Final = 2.0
+SILENT_S: Final = 20
+"""A gateway whose machine has not acknowledged anything for so long is gone."""
+
+MOST_CONNECTIONS: Final = 1024
+
+
+class PeerFailed(Exception):
+    """A gateway could not answer, and the client has not got anything yet; ``lost``: it could not be reached."""
+
+    def __init__(self, why: str, *, lost: bool) -> None:
+        super().__init__(why)
+        self.lost = lost
+
+
+class PeerClient:
+    """Connections to other gateways."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._token = config.gateway_token
+        silent_s = config.wait_within_s + config.request_within_s + config.accept_within_s + SILENT_S
+        options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux.
+            options += [
+                (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_S // 4),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT_S // 4),
+                (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000),
+            ]
+        tls = config.tls()
+        verify = tls.dialling() if tls is not None else True
+        limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=MOST_CONNECTIONS // 8)
+        self._http = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(verify=verify, limits=limits, socket_options=options, trust_env=False),
+            timeout=httpx.Timeout(CONNECT_WITHIN_S, read=silent_s, write=SILENT_S),
+            follow_redirects=False,
+        )
+
+    @asynccontextmanager
+    async def asking(
+        self, peer: Peer, path: str, body: bytes, request_id: str, tenant: str
+    ) -> AsyncIterator[httpx.Response]:
+        """Give the other gateway's answer, its body still to be read. Raises ``PeerFailed`` where there is none."""
+        headers = {
+            "content-type": "application/json",
+            "accept-encoding": "identity",
+            "x-request-id": request_id,
+            TOKEN_HEADER: self._token,
+            TENANT_HEADER: tenant,
+        }
+        try:
+            request = self._http.build_request("POST", peer.url + path, content=body, headers=headers)
+            reply = await self._http.send(request, stream=True)
+        except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
+            raise PeerFailed(type(error).__name__, lost=not isinstance(error, httpx.PoolTimeout)) from None
+        try:
+            yield reply
+        finally:
+            await reply.aclose()
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._http.aclose()

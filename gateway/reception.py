@@ -1,0 +1,49 @@
+"""Where a request that has been read is let in: its key may use the model, and has something left of its limits."""
+
+from __future__ import annotations
+
+import time
+
+from gateway.answer import Answer
+from gateway.errors import model_not_found
+from gateway.key_book import KeyBook, KeyRecord
+from gateway.limits.estimate import expected_tokens
+from gateway.limits.limiter import Grant, Limiter
+from gateway.request import AnyAsk
+from gateway.roster import Roster
+
+
+class Reception:
+    """Lets requests in."""
+
+    def __init__(self, book: KeyBook, limiter: Limiter, roster: Roster) -> None:
+        self._book = book
+        self._limiter = limiter
+        self._roster = roster
+
+    def check_model(self, ask: AnyAsk, key: KeyRecord) -> None:
+        """Raises ``RequestError`` where the key is not for the model: the same as where there is no such model."""
+        if key.models:
+            model = self._roster.model(ask.model, ask.draft, ask.task).id
+            if not key.may_use(model):
+                raise model_not_found(model)
+
+    async def admit(self, ask: AnyAsk, key: KeyRecord) -> Grant | None:
+        """Return leave for a request, which ``over`` gives back; None where its key has no limits.
+
+        Raises:
+            RequestError: the key is worth nothing any more, not for this model, or over one of its limits.
+        """
+        refused = self._book.still(key, time.time())
+        if refused is not None:
+            raise refused
+        self.check_model(ask, key)
+        limits = self._book.limits(key)
+        return await self._limiter.admit(ask.tenant, limits, expected_tokens(ask)) if limits.some else None
+
+
+def over(grant: Grant | None, answer: Answer | None) -> None:
+    """The request has ended with this answer, None where it has none. Safe to call again."""
+    if grant is not None:
+        grant.tokens = answer.tokens if answer is not None else 0
+        grant.close()

@@ -1,0 +1,269 @@
+"""Several gateways that share a redis: agents, limits and keys known to all, and requests sent where they are best."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from redis_here import RedisServer
+
+from gateway.config import GatewayConfig
+from gateway.keys import TENANT_HEADER, TOKEN_HEADER
+from gateway.keys_command import main
+from gateway.registry.names import GATEWAY, GATEWAYS
+from service.lifecycle import listening
+from wire.request_messages import ServedModel
+
+TOKEN = "what-gateways-share"
+OTHER = ServedModel("other/model", 4096, 1_700_000_000)
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+@pytest.fixture
+def fleet(serving: Any, server: RedisServer) -> Any:
+    """``async with fleet(2) as gateways``: each knows all others."""
+
+    @asynccontextmanager
+    async def running(count: int, **more: Any) -> Any:
+        async with AsyncExitStack() as stack:
+            gateways = []
+            for _ in range(count):
+                with listening("127.0.0.1", 0) as probe:
+                    port = probe.getsockname()[1]
+                about = {"redis": server.url, "gateway_token": TOKEN, "advertise": f"http://127.0.0.1:{port}"}
+                config = GatewayConfig(**{**about, "keep_alive_s": 0.2, **more})
+                gateways.append(await stack.enter_async_context(serving(config, port=port)))
+            for gateway in gateways:
+                await gateway.until(lambda gateway=gateway: len(peers(gateway)) == count - 1)
+            yield gateways
+
+    return running
+
+
+def peers(gateway: Any) -> Any:
+    """The gateways that one knows."""
+    return gateway.roster._registry.peers
+
+
+async def known(gateway: Any, count: int) -> None:
+    """Until it knows so many agents."""
+    await gateway.until(lambda: len(gateway.roster.known()) == count)
+
+
+async def test_a_request_goes_where_the_agent_is(fleet: Any, connected: Any, chat: Any) -> None:
+    """Whole and streamed, as if it had an agent itself; models and groups are those of all."""
+    async with fleet(2) as (one, two), connected(two) as agent:
+        await known(one, 1)
+        assert [each["id"] for each in (await one.http.get("/v1/models")).json()["data"]] == ["demo/model"]
+        assert (await one.http.get("/ready")).status_code == 200
+        whole = await one.http.post("/v1/chat/completions", json=chat, headers={"x-request-id": "mine"})
+        assert whole.status_code == 200 and whole.headers["x-request-id"] == "mine"
+        assert whole.json()["choices"][0]["message"]["content"] == "Hello world"
+        assert agent.asked[0].request_id == "mine"
+        streamed = await one.http.post("/v1/chat/completions", json=chat | {"stream": True})
+        assert streamed.text.endswith("data: [DONE]\n\n") and "lo wor" in streamed.text
+        wrong = await one.http.post("/v1/chat/completions", json=chat | {"model": "none"})
+        assert wrong.status_code == 404
+        state = (await one.http.get("/state")).json()
+        assert state["fleet"]["redis"]["connected"] and len(state["fleet"]["gateways"][0]["agents"]) == 1
+        assert 'forwarded_total{outcome="answered"} 2' in (await one.http.get("/metrics")).text
+
+
+async def test_a_client_that_leaves_ends_it_there(fleet: Any, connected: Any, chat: Any, scripts: Any) -> None:
+    """The agent is told to stop; silence meanwhile is filled with comments."""
+    async with fleet(2) as (one, two), connected(two, scripts.hang) as agent:
+        await known(one, 1)
+        async with one.http.stream("POST", "/v1/chat/completions", json=chat | {"stream": True}) as reply:
+            seen = ""
+            async for piece in reply.aiter_text():
+                seen += piece
+                if "Well" in seen and "keep-alive" in seen:
+                    break
+        await two.until(lambda: agent.cancelled)
+        await two.until(lambda: two.roster.running == 0)
+
+
+async def test_the_least_loaded_of_all_is_chosen(fleet: Any, connected: Any, chat: Any, scripts: Any) -> None:
+    """Whichever gateway is asked; those that are full make way for those that are not."""
+    hang, two_each = scripts.hang, {"capacity": 2}
+    async with (
+        fleet(2) as (one, two),
+        connected(one, hang, **two_each) as mine,
+        connected(two, hang, **two_each) as other,
+    ):
+        await known(one, 2)
+        await known(two, 2)
+        tasks = []
+        for count in range(1, 5):
+            tasks.append(asyncio.create_task(one.http.post("/v1/chat/completions", json=chat)))
+            await one.until(lambda count=count: len(mine.asked) + len(other.asked) == count)
+        assert len(mine.asked) == len(other.asked) == 2
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await one.until(lambda: len(mine.cancelled) + len(other.cancelled) == 4)
+
+
+async def test_a_conversation_goes_on_at_its_agent(fleet: Any, connected: Any, chat: Any) -> None:
+    """Whichever gateway its turns come by."""
+    async with fleet(2) as (one, two), connected(one) as mine, connected(two) as other:
+        await known(one, 2)
+        await known(two, 2)
+        messages = chat["messages"]
+        for at, gateway in enumerate((one, two, two, one), 1):
+            reply = await gateway.http.post("/v1/chat/completions", json=chat | {"messages": messages})
+            messages = [*messages, reply.json()["choices"][0]["message"], {"role": "user", "content": "And?"}]
+            assert sorted((len(mine.asked), len(other.asked))) == [0, at]
+            for each in (one, two):
+                await each.until(lambda each=each, at=at: len([t for a in each.roster.known() for t in a.turns]) == at)
+
+
+async def test_only_who_has_the_model_is_asked(fleet: Any, connected: Any, chat: Any) -> None:
+    """Each gateway has another model; both serve both."""
+    async with fleet(2) as (one, two), connected(one) as mine, connected(two, models=(OTHER,)) as other:
+        await known(one, 2)
+        await known(two, 2)
+        for gateway in (one, two):
+            for model in ("demo/model", "other/model"):
+                reply = await gateway.http.post("/v1/chat/completions", json=chat | {"model": model})
+                assert reply.status_code == 200 and reply.json()["model"] == model
+        assert len(mine.asked) == len(other.asked) == 2
+
+
+async def test_nobody_but_a_gateway_sends_on_behalf_of_others(fleet: Any, connected: Any, chat: Any) -> None:
+    """A wrong token is refused; with the right one nothing is ever sent on, even where the agent is elsewhere."""
+    async with fleet(2) as (one, two), connected(two) as agent:
+        await known(one, 1)
+        for token, status in (("wrong", 401), (TOKEN, 503)):
+            headers = {TOKEN_HEADER: token, TENANT_HEADER: "somebody"}
+            refused = await one.http.post("/v1/chat/completions", json=chat, headers=headers)
+            assert refused.status_code == status, refused.text
+        headers = {TOKEN_HEADER: TOKEN, TENANT_HEADER: "somebody"}
+        assert (await two.http.post("/v1/chat/completions", json=chat, headers=headers)).status_code == 200
+        assert [each.tenant for each in agent.asked] == ["somebody"]
+        assert (await two.http.post("/drain", headers=headers)).status_code == 403
+
+
+async def test_limits_and_keys_hold_for_all_together(
+    fleet: Any, connected: Any, chat: Any, server: RedisServer
+) -> None:
+    """200 callers over two gateways get exactly what one key may; the refusals have all headers."""
+    store = ["--key-store", "redis", "--redis", server.url, "--gateway-token", TOKEN]
+    key = CliRunner().invoke(main, [*store, "add", "alice", "--requests", "40"]).output.strip()
+    async with fleet(2, key_store="redis") as (one, two), connected(one) as mine, connected(two) as other:
+        await known(one, 2)
+        await known(two, 2)
+        headers = {"authorization": f"Bearer {key}"}
+        asked = [(one, two)[at % 2].http.post("/v1/chat/completions", json=chat, headers=headers) for at in range(200)]
+        replies = await asyncio.gather(*asked)
+        assert Counter(each.status_code for each in replies) == {200: 40, 429: 160}
+        assert len(mine.asked) + len(other.asked) == 40
+        refused = next(each for each in replies if each.status_code == 429)
+        assert refused.headers["x-ratelimit-limit-requests"] == "40" and "retry-after" in refused.headers
+        assert (await one.http.get("/v1/models")).status_code == 401
+        assert CliRunner().invoke(main, [*store, "revoke", "alice"]).exit_code == 0
+        for gateway in (one, two):
+            end = asyncio.get_running_loop().time() + 30
+            while (await gateway.http.get("/v1/models", headers=headers)).status_code != 401:
+                assert asyncio.get_running_loop().time() < end
+
+
+async def test_redis_gone_and_back(fleet: Any, connected: Any, chat: Any, server: RedisServer, caplog: Any) -> None:
+    """Serving and sending on go on from what was known; a new agent and limits are shared again once it is back."""
+    async with fleet(2, requests_a_minute=3) as (one, two), connected(two, models=(OTHER,)) as agent:
+        await known(one, 1)
+        server.kill()
+        await one.until(lambda: not fleet_of(one).up)
+        health = await one.http.get("/health")
+        assert health.status_code == 200 and health.json() == {"status": "ok", "redis": "gone"}
+        assert "trilby_redis_connected 0.0" in (await one.http.get("/metrics")).text
+        replies = [await one.http.post("/v1/chat/completions", json=chat | {"model": OTHER.id}) for _ in range(5)]
+        assert [each.status_code for each in replies] == [200, 200, 200, 429, 429]
+        assert len(agent.asked) == 3
+        server.start()
+        await one.until(lambda: fleet_of(one).up and fleet_of(two).up)
+        async with connected(one):
+            await known(two, 2)
+            reply = await two.http.post("/v1/chat/completions", json=chat)
+            assert reply.status_code == 200
+        assert (await one.http.get("/health")).json() == {"status": "ok", "redis": "ok"}
+
+
+def fleet_of(gateway: Any) -> Any:
+    """What it knows of redis."""
+    return gateway.roster._registry._line
+
+
+async def test_a_gateway_that_cannot_be_reached_costs_nobody_an_answer(
+    fleet: Any, connected: Any, chat: Any, server: RedisServer
+) -> None:
+    """One that redis still knows: others answer, and it is not asked again for a while."""
+    async with fleet(2) as (one, two), connected(one) as mine, connected(two, capacity=64):
+        await known(one, 2)
+        dead = httpx.URL(two.url).port
+        blob = server.client.get(GATEWAY + peers(one)[0].id)
+        assert blob is not None and dead is not None
+        registry = one.roster._registry
+        registry.peers = tuple(
+            type(peer)(peer.id, "http://127.0.0.1:9", peer.agents, peer.waiting) for peer in registry.peers
+        )
+        registry._heard = {id: (data, registry.peers[0]) for id, (data, _) in registry._heard.items()}
+        registry._beating.cancel()
+        replies = [await one.http.post("/v1/chat/completions", json=chat) for _ in range(4)]
+        assert [each.status_code for each in replies] == [200] * 4 and len(mine.asked) == 4
+
+
+async def test_a_gateway_that_drains_is_left_alone(fleet: Any, connected: Any, chat: Any) -> None:
+    """It says so; and what comes to it a moment before goes elsewhere."""
+    async with fleet(2, operator_token="operators-only") as (one, two), connected(one) as mine, connected(two) as other:
+        await known(one, 2)
+        assert (await two.drain()).status_code == 202
+        replies = [await one.http.post("/v1/chat/completions", json=chat) for _ in range(4)]
+        assert [each.status_code for each in replies] == [200] * 4
+        assert len(mine.asked) == 4 and not other.asked
+
+
+async def test_strangers_in_redis_are_not_heard(fleet: Any, connected: Any, server: RedisServer) -> None:
+    """Who has redis and not the token cannot pass for a gateway, nor take the place of one."""
+    async with fleet(2) as (one, two), connected(two):
+        await known(one, 1)
+        blob = server.client.get(GATEWAY + peers(one)[0].id)
+        for name, value in (("mallory", blob), ("eve", b"x"), ("\xff", b""), ("huge", b"x" * 10_000_000)):
+            server.client.zadd(GATEWAYS, {name: 10**12})
+            server.client.set(GATEWAY + name, value)
+        beats = one.roster._registry.beats
+        await one.until(lambda: one.roster._registry.beats > beats + 1)
+        assert len(peers(one)) == 1 and len(one.roster.known()) == 1
+
+
+async def test_redis_holds_no_text_and_no_key(fleet: Any, connected: Any, chat: Any, server: RedisServer) -> None:
+    """Nor a token id, nor a secret; all there is of a client is a name made of its key."""
+    said = "a sentence that must not leak"
+    limits = {"requests_a_minute": 50, "tokens_a_minute": 10_000}
+    async with fleet(2, **limits, api_keys="sk-secret-key") as (one, two), connected(two):
+        await known(one, 1)
+        body = chat | {"messages": [{"role": "user", "content": said}]}
+        headers = {"authorization": "Bearer sk-secret-key"}
+        assert (await one.http.post("/v1/chat/completions", json=body, headers=headers)).status_code == 200
+        everything = b""
+        for name in server.client.scan_iter():
+            everything += name + server.client.dump(name)
+            kind = server.client.type(name)
+            if kind == b"string":
+                everything += server.client.get(name) or b""
+            elif kind == b"hash":
+                everything += repr(server.client.hgetall(name)).encode()
+        for secret in (said, "sentence", "Hello", "sk-secret-key", TOKEN):
+            assert secret.encode() not in everything
+        assert b"trilby:limit:" in everything
