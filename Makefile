@@ -40,6 +40,12 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-
 # pull them in for CPU builds too. A requirement is a line with its hashes behind it, on lines that begin with blanks.
 WITHOUT_TORCH := awk '/^[^ ]/ { left_out = /^(torch|triton|nvidia-|cuda-)/ } !left_out'
 
+# The tests of several gateways start a redis-server of their own; without one they are skipped.
+REDIS = command -v redis-server > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && echo "Installing redis-server for the tests …" \
+	&& { $(APT) install redis-server || { $(APT) update && $(APT) install redis-server; }; } > /dev/null 2>&1; } \
+	|| echo "There is no redis-server: the tests of several gateways are skipped."
+APT := DEBIAN_FRONTEND=noninteractive apt-get -y -q --no-install-recommends
+
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy bench-edgeformer: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
@@ -49,6 +55,7 @@ serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
 
 test: $(DEV_READY)
+	@$(REDIS)
 	@echo "Running the tests (several minutes) …"
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -147,8 +147,9 @@ class Door:
         if scope["path"] == STATE and check_operator(self._operators, authorization) is None:
             return None
         if scope["path"] == GROUPS:
-        self._book = book
-        self._devices, self._operators, self._gateways = KeyRing(()), KeyRing(()), KeyRing(())
+            needed = self._config.takes_certificates
+            return None if certified_in(scope) else check_device(self._devices, authorization, needed=needed)
+        return self._book.admitted(authorization, time.time())
 
 
 def accepted_id(given: str | None) -> str:

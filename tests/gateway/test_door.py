@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.app import EXPOSED
 from gateway.config import GatewayConfig
 from gateway.door import accepted_id
 from service.ration import BURST
@@ -143,9 +144,7 @@ async def test_pages_of_allowed_origins_can_read_every_answer(serving: Any, conn
             assert response.status_code == status
             assert response.headers["access-control-allow-origin"] == "http://app.test"
             exposed = response.headers["access-control-expose-headers"].lower()
-            assert {each.strip() for each in exposed.split(",")} == {
-                "x-request-id", "retry-after", "openai-processing-ms",
-            }  # fmt: skip
+            assert {each.strip() for each in exposed.split(",")} == set(EXPOSED)
             foreign = await gateway.http.get(path, headers=headers | {"origin": "http://evil.test"})
             assert foreign.status_code == 403
             assert "access-control-allow-origin" not in foreign.headers
