@@ -16,6 +16,8 @@ from redis_here import RedisServer
 from gateway.config import GatewayConfig
 from gateway.keys import TENANT_HEADER, TOKEN_HEADER
 from gateway.keys_command import main
+from gateway.registry import line
+from gateway.registry import redis as beating
 from gateway.registry.names import GATEWAY, GATEWAYS
 from service.lifecycle import listening
 from wire.request_messages import ServedModel
@@ -31,8 +33,11 @@ def server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def fleet(serving: Any, server: RedisServer) -> Any:
-    """``async with fleet(2) as gateways``: each knows all others."""
+def fleet(serving: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``async with fleet(2) as gateways``: each knows all others, beats often, and is patient on a slow machine."""
+    monkeypatch.setattr(beating, "BEAT_S", 0.15)
+    monkeypatch.setattr(beating, "ALIVE_S", 60)
+    monkeypatch.setattr(line, "ANSWER_WITHIN_S", 30.0)
 
     @asynccontextmanager
     async def running(count: int, **more: Any) -> Any:

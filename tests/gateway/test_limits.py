@@ -16,6 +16,7 @@ from gateway.limits.bucket import PERIOD_S, Bucket
 from gateway.limits.limiter import Grant, Limiter, MemoryStore
 from gateway.limits.limits import Limits, Standing
 from gateway.limits.redis_limits import KEPT_S, SETTLE, TAKE, RedisStore, read_taken
+from gateway.registry import line as line_module
 from gateway.registry.line import RedisLine
 from gateway.registry.names import GATEWAY, LIMIT
 
@@ -37,10 +38,14 @@ async def limiters(kind: str, request: pytest.FixtureRequest) -> AsyncIterator[l
         return
     server: RedisServer = request.getfixturevalue("server")
     server.client.flushall()
+    request.getfixturevalue("monkeypatch").setattr(line_module, "ANSWER_WITHIN_S", 30.0)
     lines = [RedisLine(server.url) for _ in range(2)]
     for at, line in enumerate(lines):
         await line.open()
-        assert line.up
+        end = asyncio.get_running_loop().time() + 30
+        while not line.up:
+            assert asyncio.get_running_loop().time() < end
+            await asyncio.sleep(0.01)
         server.client.set(f"{GATEWAY}{at}", "alive")
     try:
         yield [Limiter(RedisStore(line, str(at), MemoryStore())) for at, line in enumerate(lines)]
