@@ -11,7 +11,7 @@ import pytest
 from gateway.errors import RequestError
 from gateway.parsing import parse
 from gateway.policy import models_served
-from gateway.registry import AgentRecord
+from gateway.registry.registry import AgentRecord
 from wire.request_messages import Grammar, ServedModel
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": ["[", '"{']}}}
