@@ -180,7 +180,7 @@ class Answer:
             self._ready.set()
 
     @property
-    def tokens(self) -> int:
+    def cost(self) -> int:
         """Tokens that it has cost so far, prompts and answers; of one that has not come to its end those that came."""
         return self.total.prompt_tokens + max(self.total.completion_tokens, self.generated)
 

@@ -45,5 +45,5 @@ class Reception:
 def over(grant: Grant | None, answer: Answer | None) -> None:
     """The request has ended with this answer, None where it has none. Safe to call again."""
     if grant is not None:
-        grant.tokens = answer.tokens if answer is not None else 0
+        grant.tokens = answer.cost if answer is not None else 0
         grant.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.prompt_sizes import Prompt
 from gateway.reading_request import Input, ReadAsk
-from gateway.request import AnyAsk, Ask, Prompt
+from gateway.request import AnyAsk, Ask
 
 CHARACTERS: Final = 4
 """Of a token, about, as OpenAI counts at its door."""
@@ -15,10 +16,12 @@ UNSAID: Final = 256
 
 
 def expected_tokens(ask: AnyAsk) -> int:
-    """Return the tokens to reserve for a request: of its prompts, and as many as its answers may have."""
+    """Return the tokens to reserve for a request: of its prompts, and as many as its answers may have. A question to a
+    tokenizer alone has none: no layer computes for it."""
     if isinstance(ask, ReadAsk):
         return sum(map(_of_input, ask.inputs))
-    assert isinstance(ask, Ask)
+    if not isinstance(ask, Ask):
+        return 0
     each = UNSAID if ask.terms.max_tokens is None else ask.terms.max_tokens
     return sum(map(_of_prompt, ask.prompts)) + ask.choices * each
 
