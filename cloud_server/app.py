@@ -1,4 +1,4 @@
-"""The cloud server's doors: one websocket for devices, and /health, /state, /metrics, /drain for operators.
+"""The cloud server's doors: one websocket for devices, and /live, /health, /state, /metrics, /drain for operators.
 
 Nothing textual passes here: a device sends numbers, lengths and hidden states.
 """
@@ -71,6 +71,12 @@ def create_app(server: CloudServer) -> FastAPI:
     @app.websocket("/device")
     async def device(websocket: WebSocket) -> None:
         await server.serve_device(websocket)
+
+    @app.get("/live")
+    async def live() -> JSONResponse:
+        """Whether to leave this process alone: also while it drains, and while lost stages are being begun anew."""
+        alive = not any(task.done() for task in tasks)
+        return JSONResponse({"status": "alive" if alive else "failed"}, 200 if alive else 503)
 
     @app.get("/health")
     async def health() -> JSONResponse:

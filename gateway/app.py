@@ -4,7 +4,7 @@ POST /v1/chat/completions    POST /v1/completions    POST /v1/embeddings    POST
 POST /v1/tokenize    POST /v1/detokenize    POST /v1/chat/completions/input_tokens
 GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
 the same without /v1
-GET /health    GET /ready    GET /metrics    GET /state    GET /groups    GET /version    POST /drain
+GET /live    GET /health    GET /ready    GET /metrics    GET /state    GET /groups    GET /version    POST /drain
 websocket /device
 """
 
@@ -209,6 +209,9 @@ def _add_operations(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
             return _json({"status": "draining"}, 503)
         return _json({"status": "ok"} if fleet is None else {"status": "ok", "redis": "ok" if fleet.up else "gone"})
 
+    async def live(request: Request) -> Response:
+        return _json({"status": "alive"})
+
     async def ready(request: Request) -> Response:
         able = not dispatcher.draining and any(can_serve(agent) for agent in roster.known())
         return _json({"status": "ready"}) if able else _json({"status": "no agent can serve"}, 503)
@@ -234,6 +237,7 @@ def _add_operations(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
 
     app.add_api_route("/version", version, methods=["GET"])
     app.add_api_route("/health", health, methods=["GET", "HEAD"])
+    app.add_api_route("/live", live, methods=["GET", "HEAD"])
     app.add_api_route("/ready", ready, methods=["GET", "HEAD"])
     app.add_api_route("/metrics", metrics, methods=["GET"])
     app.add_api_route("/drain", drain, methods=["POST"])

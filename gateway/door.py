@@ -27,7 +27,7 @@ from service.addresses import is_foreign, is_loopback
 from service.secret_files import current
 from service.tls_server import certified_in
 
-OPEN_PATHS: Final = frozenset({"/health", "/ready", "/metrics", "/device"})
+OPEN_PATHS: Final = frozenset({"/live", "/health", "/ready", "/metrics", "/device"})
 """Asked no API key: probes, scrapers, and device agents, which show a credential of their own."""
 
 DRAIN: Final = "/drain"

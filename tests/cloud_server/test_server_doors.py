@@ -194,6 +194,7 @@ async def test_draining(tiny: Path) -> None:
             drained = asyncio.create_task(client.post(http + "/drain", headers={"Authorization": "Bearer boss"}))
             assert isinstance(await news(stream), Drain)
             assert (await client.get(http + "/health")).status_code == 503
+            assert (await client.get(http + "/live")).status_code == 200, "who is draining must not be ended for it"
             stream.post(Open(2, 50))
             failed = await news(stream)
             assert isinstance(failed, Failed) and failed.code == Code.DRAINING.value

@@ -29,7 +29,7 @@ async def test_errors_of_the_framework_have_openais_shape(gateway: Any) -> None:
 
 async def test_probes_may_ask_for_the_head_only(gateway: Any, agent: Any) -> None:
     """The status is all they look at."""
-    for path in ("/health", "/ready"):
+    for path in ("/live", "/health", "/ready"):
         response = await gateway.http.head(path)
         assert (response.status_code, response.content) == (200, b"")
 
@@ -173,6 +173,7 @@ async def test_drain(gateway: Any, connected: Any, chat: Any, scripts: Any) -> N
         response = await gateway.drain()
         assert (response.status_code, response.json()) == (202, {"status": "draining", "running": 1})
         assert (await gateway.http.get("/health")).status_code == 503
+        assert (await gateway.http.get("/live")).status_code == 200, "who is draining must not be ended for it"
         refused = await gateway.http.post("/v1/chat/completions", json=chat)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
         await gateway.until(lambda: agent.drained)

@@ -1,0 +1,40 @@
+# The middle layers on a CPU. Build in the project's folder:
+#   docker build -f docker/cloud.Dockerfile -t trilby/cloud:0.1.0 .
+ARG BASE_IMAGE=docker.io/library/python:3.12.12-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+# PyTorch's own index has the build without CUDA.
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN python3 -m venv /venv
+WORKDIR /srv/trilby
+COPY requirements.lock requirements-torch.lock ./
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --index-url ${TORCH_INDEX} -r requirements-torch.lock \
+    && /venv/bin/pip uninstall --yes --quiet pip
+COPY cloud_server/ cloud_server/
+COPY device_agent/ device_agent/
+COPY drafting/ drafting/
+COPY peers/ peers/
+COPY service/ service/
+COPY split_model/ split_model/
+COPY wire/ wire/
+RUN /venv/bin/python -m compileall -q /srv/trilby
+
+FROM ${BASE_IMAGE}
+COPY --from=build /venv /venv
+COPY --from=build /srv/trilby /srv/trilby
+COPY models/demo/ /srv/trilby/models/demo/
+WORKDIR /srv/trilby
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    GLIBC_TUNABLES=glibc.malloc.hugetlb=1 \
+    HF_HOME=/cache \
+    TRILBY_LOG_FORM=json \
+    TRILBY_CLOUD_HOST=0.0.0.0
+USER 10001:10001
+EXPOSE 8001
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=600s \
+    CMD ["/venv/bin/python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8001/live', timeout=3)"]
+ENTRYPOINT ["/venv/bin/python", "-m", "service.command"]
+CMD ["cloud"]

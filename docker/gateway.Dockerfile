@@ -1,0 +1,29 @@
+# The gateway: no torch, no model, nothing of a text kept. Build in the project's folder:
+#   docker build -f docker/gateway.Dockerfile -t trilby/gateway:0.1.0 .
+ARG BASE_IMAGE=docker.io/library/python:3.12.12-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+RUN python3 -m venv /venv
+WORKDIR /srv/trilby
+COPY docker/gateway.lock ./
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r gateway.lock \
+    && /venv/bin/pip uninstall --yes --quiet pip setuptools
+COPY gateway/ gateway/
+COPY service/ service/
+COPY wire/ wire/
+RUN /venv/bin/python -m compileall -q /srv/trilby
+
+FROM ${BASE_IMAGE}
+COPY --from=build /venv /venv
+COPY --from=build /srv/trilby /srv/trilby
+WORKDIR /srv/trilby
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    TRILBY_GATEWAY_HOST=0.0.0.0 \
+    TRILBY_LOG_FORM=json
+USER 10001:10001
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
+    CMD ["/venv/bin/python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/live', timeout=3)"]
+ENTRYPOINT ["/venv/bin/python", "-m", "service.begin", "gateway"]

@@ -1,0 +1,105 @@
+"""What can be said of the container files without building them; `make test-images` builds them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cloud_server.config import CloudConfig
+from device_agent.config import DeviceConfig
+from gateway.config import GatewayConfig
+from service.setting_names import ENDING, variable_of
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
+PINNED = re.compile(r"^ARG (?:BASE|BUILD)_IMAGE=\S+:[\w.-]*\d[\w.-]*$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_each_file_lints(dockerfile: Path) -> None:
+    """hadolint has nothing to warn of."""
+    linter = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run(
+        [linter, "--no-color", "--failure-threshold", "warning", dockerfile], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_each_image_is_small_and_unprivileged(dockerfile: Path) -> None:
+    """Its base is an argument and pinned, what builds it stays behind, nobody in it is root, and what it copies exists
+    and is sent to the builder."""
+    text = dockerfile.read_text()
+    assert PINNED.search(text)
+    assert len(re.findall(r"^FROM ", text, re.MULTILINE)) == 2
+    final = text.rpartition("\nFROM ")[2]
+    assert re.search(r"^USER 10001:10001$", final, re.MULTILINE)
+    assert "pip install" not in final
+    sent = (ROOT / ".dockerignore").read_text().splitlines()
+    for source in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for each in source.split():
+            path = each.rstrip("/")
+            assert (ROOT / path).exists(), path
+            assert any(f"!{part}" in sent for part in (path, path.partition("/")[0], "docker/*.lock")), path
+
+
+def test_the_gateways_image_has_all_that_it_imports() -> None:
+    """Whatever the gateway's own modules import is in its list of packages, or of the standard library."""
+    script = "import sys, gateway.__main__; print(*(getattr(each, '__file__', None) for each in sys.modules.values()))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ours = {path for path in map(Path, done.stdout.split()) if path.is_relative_to(ROOT) and ".venv" not in path.parts}
+    copied = {"gateway", "service", "wire"}
+    assert {path.relative_to(ROOT).parts[0] for path in ours} == copied
+    imported = {name.partition(".")[0] for path in ours for name in _imported(ast.parse(path.read_text()))}
+    named = {line.replace("-", "_") for line in (ROOT / "docker/gateway.in").read_text().splitlines()}
+    of_fastapi = {"pydantic", "starlette"}
+    assert "fastapi" in imported
+    assert imported - copied - sys.stdlib_module_names - of_fastapi <= named
+
+
+def _imported(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+
+
+def test_compose_names_images_and_files_that_exist() -> None:
+    """One machine: each service's file is there, nobody but the maker of secrets is root, roots are read-only."""
+    services = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]
+    for name, service in services.items():
+        built = service["build"]
+        assert (ROOT / built["dockerfile"]).is_file()
+        assert service["image"].startswith(f"trilby/{Path(built['dockerfile']).stem}:")
+        assert service["read_only"] and service["cap_drop"] == ["ALL"]
+        assert ("user" in service) is (name == "secrets")
+
+
+@pytest.mark.parametrize("unit", sorted((ROOT / "docker" / "systemd").iterdir()), ids=lambda path: path.name)
+def test_units(unit: Path) -> None:
+    """systemd finds nothing wrong with a unit but that the program is not installed here."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60)
+    said = [line for line in done.stderr.splitlines() if unit.name in line and "/opt/trilby/bin/trilby" not in line]
+    assert not said
+
+
+def test_compose_sets_what_exists() -> None:
+    """Each variable of ours is a setting of that process."""
+    services = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]
+    for name, config in (("gateway", GatewayConfig), ("cloud", CloudConfig), ("device", DeviceConfig)):
+        known = fields(config)
+        variables = {variable_of(each) for each in known}
+        variables |= {variable_of(each, ENDING) for each in known if each.metadata.get("secret")}
+        assert services[name]["environment"].keys() <= variables

@@ -1,0 +1,255 @@
+"""What is applied with kubectl holds together: what schemas cannot say is asked here of the rendered manifests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from k8s.rendered import COMPONENTS, OVERLAYS, ROOT, Resource, of_kind, overlay, pods, ports, selects, with_component
+
+from cloud_server.app import create_app as create_cloud
+from cloud_server.config import CloudConfig
+from cloud_server.stages.stage import StageConfig
+from gateway.app import create_app as create_gateway
+from gateway.config import GatewayConfig
+from service.setting_names import ENDING, variable_of
+from service.stopping import LAST_BYTES_S
+
+OLDEST, NEWEST = "1.30", "1.37"
+OF_OTHERS = {
+    "HTTPRoute", "InferencePool", "LeaderWorkerSet", "PodMonitor", "ScaledObject"
+}  # fmt: skip
+"""Kinds whose schemas no Kubernetes brings with it."""
+
+CONFIGS: dict[str, type[Any]] = {"gateway": GatewayConfig, "cloud": CloudConfig, "stage": StageConfig}
+QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where overlays with single components are put together."""
+    return tmp_path_factory.mktemp("k8s")
+
+
+@pytest.fixture(params=[*OVERLAYS, *(f"gpu+{name}" for name in COMPONENTS)])
+def resources(request: pytest.FixtureRequest, folder: Path) -> tuple[Resource, ...]:
+    """Each overlay, and each component on top of the one for GPUs."""
+    name: str = request.param
+    return with_component(name.partition("+")[2], folder) if "+" in name else overlay(name)
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_schemas(resources: tuple[Resource, ...], version: str) -> None:
+    """Every resource that Kubernetes itself knows is strictly what its oldest and newest supported version expects."""
+    checked = [each for each in resources if each["kind"] not in OF_OTHERS]
+    for each in checked:
+        kubernetes_validate.validate(each, version, strict=True)
+    assert len(checked) > 10
+
+
+def test_a_wrong_field_is_found() -> None:
+    """The check before this one can fail."""
+    deployment = of_kind(overlay("dev"), "Deployment")[0]
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**deployment, "spec": {**deployment["spec"], "replica": 1}}, NEWEST, strict=True)
+
+
+def test_selectors_mean_pods_that_exist(resources: tuple[Resource, ...]) -> None:
+    """A Service, a budget, a policy or a spread that selects nothing is a typing error."""
+    labels = [pod["metadata"]["labels"] for pod in pods(resources)]
+
+    def asked() -> Iterator[Resource]:
+        for service in of_kind(resources, "Service"):
+            yield {"matchLabels": service["spec"]["selector"]}
+        for each in of_kind(
+            resources, "PodDisruptionBudget", "PodMonitor", "InferencePool", "Deployment", "StatefulSet"
+        ):
+            yield each["spec"]["selector"]
+        for policy in of_kind(resources, "NetworkPolicy"):
+            yield policy["spec"]["podSelector"]
+            for way in (*policy["spec"].get("ingress", ()), *policy["spec"].get("egress", ())):
+                for peer in (*way.get("from", ()), *way.get("to", ())):
+                    if "namespaceSelector" not in peer:
+                        yield peer["podSelector"]
+        for pod in pods(resources):
+            for spread in pod["spec"].get("topologySpreadConstraints", ()):
+                yield spread["labelSelector"]
+
+    for selector in asked():
+        if "redis" not in str(selector) or of_kind(resources, "StatefulSet"):  # With an outside redis its policy idles.
+            assert any(selects(selector, each) for each in labels), selector
+
+
+def test_ports_are_those_of_the_pods(resources: tuple[Resource, ...]) -> None:
+    """Services, routes and policies name ports that the pods they select have."""
+    all_pods = list(pods(resources))
+    for service in of_kind(resources, "Service"):
+        chosen = [
+            pod for pod in all_pods if selects({"matchLabels": service["spec"]["selector"]}, pod["metadata"]["labels"])
+        ]
+        for port in service["spec"]["ports"]:
+            assert all(port["targetPort"] in ports(pod) for pod in chosen), service["metadata"]["name"]
+    for policy in of_kind(resources, "NetworkPolicy"):
+        own = [pod for pod in all_pods if selects(policy["spec"]["podSelector"], pod["metadata"]["labels"])]
+        for way in policy["spec"].get("ingress", ()):
+            for port in way.get("ports", ()):
+                assert all(port["port"] in ports(pod) for pod in own), policy["metadata"]["name"]
+    services = {each["metadata"]["name"]: each for each in of_kind(resources, "Service")}
+    for route in of_kind(resources, "HTTPRoute"):
+        for backend in (each for rule in route["spec"]["rules"] for each in rule["backendRefs"]):
+            assert backend["port"] in [port["port"] for port in services[backend["name"]]["spec"]["ports"]]
+    for pool in of_kind(resources, "InferencePool"):
+        (gateway,) = (pod for pod in all_pods if pod["of"] == "gateway")
+        assert [each["number"] for each in pool["spec"]["targetPorts"]] == [ports(gateway)["http"]]
+
+
+def test_who_may_reach_whom(resources: tuple[Resource, ...]) -> None:
+    """Nothing passes by default; redis is reached by gateways alone, and the middle layers reach no other pod."""
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(resources, "NetworkPolicy")}
+    assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    (way,) = policies["redis"]["ingress"]
+    assert way["from"] == [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gateway"}}}]
+    assert policies["cloud"]["egress"] == [{"ports": [{"port": 443}]}]
+
+
+def test_pods_are_restricted(resources: tuple[Resource, ...]) -> None:
+    """The namespace enforces the profile ``restricted``, so every pod must fit it, and a little more is ours: no
+    writable root, no account's token but where it is needed, users of their own."""
+    (namespace,) = of_kind(resources, "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for pod in pods(resources):
+        spec, whole = pod["spec"], pod["spec"]["securityContext"]
+        assert whole["runAsNonRoot"] and whole["runAsUser"] > 10_000
+        assert whole["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is (pod["of"] == "first-secrets")
+        for container in spec["containers"]:
+            own = container["securityContext"]
+            assert own["readOnlyRootFilesystem"] and not own["allowPrivilegeEscalation"]
+            assert own["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+
+
+def test_quantities_can_be_read(resources: tuple[Resource, ...]) -> None:
+    """``2Gx`` passes the schemas; and no limit is below what is requested."""
+    factors = {"": Decimal(1), "m": Decimal("0.001")}
+    for power, letter in enumerate("KMGT", 1):
+        factors["k" if letter == "K" else letter] = Decimal(1000**power)
+        factors[f"{letter}i"] = Decimal(1024**power)
+
+    def read(quantity: str) -> Decimal:
+        found = QUANTITY.fullmatch(quantity)
+        assert found is not None, quantity
+        return Decimal(found[1]) * factors[found[2] or ""]
+
+    for container in (one for pod in pods(resources) for one in pod["spec"]["containers"]):
+        requests, limits = container["resources"]["requests"], container["resources"]["limits"]
+        for name in (*requests, *limits):
+            assert read(requests.get(name, "0")) <= read(limits.get(name, "1T")), name
+    for volume in (one for pod in pods(resources) for one in pod["spec"].get("volumes", ())):
+        read(volume.get("emptyDir", {}).get("sizeLimit", "1"))
+
+
+def test_probes_ask_what_is_served(resources: tuple[Resource, ...]) -> None:
+    """Each probe's path is a route of that server; what may end a pod asks for the event loop alone."""
+    gateway = create_gateway(GatewayConfig())
+    cloud: Any = SimpleNamespace(config=CloudConfig(model="unused"))
+    routes = {
+        "gateway": {each.path for each in gateway.routes if isinstance(each, APIRoute)},
+        "cloud": {each.path for each in create_cloud(cloud).routes if isinstance(each, APIRoute)},
+    }
+    probed = 0
+    for container in (one for pod in pods(resources) for one in pod["spec"]["containers"] if one["name"] in routes):
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            asked = container[kind]["httpGet"]
+            assert asked["path"] in routes[container["name"]]
+            assert (asked["path"] == "/health") is (kind == "readinessProbe")
+            probed += 1
+    assert probed == 6
+    (device,) = (each for each in gateway.routes if isinstance(each, APIWebSocketRoute) and each.path == "/device")
+    for route in of_kind(resources, "HTTPRoute"):
+        if route["metadata"]["name"] == "cloud":
+            assert route["spec"]["rules"][0]["matches"][0]["path"]["value"] == device.path
+
+
+def test_settings_exist(resources: tuple[Resource, ...]) -> None:
+    """Each variable of ours that a pod sets is a setting of what runs in it, and each file of a secret is mounted."""
+    maps = {each["metadata"]["name"]: each.get("data", {}) for each in of_kind(resources, "ConfigMap")}
+    for pod in pods(resources):
+        for container in pod["spec"]["containers"]:
+            if container["name"] not in CONFIGS:
+                continue
+            known = fields(CONFIGS[container["name"]])
+            variables = {variable_of(each) for each in known}
+            variables |= {variable_of(each, ENDING) for each in known if each.metadata.get("secret")}
+            given = {each["name"]: each.get("value", "") for each in container["env"]}
+            for source in container.get("envFrom", ()):
+                given |= maps[source["configMapRef"]["name"]]
+            for each in container["env"]:
+                named = each.get("valueFrom", {}).get("configMapKeyRef")
+                assert named is None or named["key"] in maps[named["name"]]
+            assert {name for name in given if name.startswith("TRILBY_")} <= variables
+            (secrets,) = (each["secret"] for each in pod["spec"]["volumes"] if each["name"] == "secrets")
+            mounted = {f"/secrets/{each['path']}" for each in secrets["items"]}
+            assert {value for name, value in given.items() if name.endswith(ENDING.upper())} == mounted
+
+
+def test_the_first_secrets_are_those_that_pods_mount(resources: tuple[Resource, ...]) -> None:
+    """Whoever mounts a key that nobody makes never starts."""
+    (script,) = (each["data"] for each in of_kind(resources, "ConfigMap") if "first_secrets.py" in each.get("data", {}))
+    for pod in pods(resources):
+        for volume in pod["spec"].get("volumes", ()):
+            for item in volume.get("secret", {}).get("items", ()):
+                assert f'"{item["key"]}"' in script["first_secrets.py"]
+
+
+def test_time_to_stop(resources: tuple[Resource, ...]) -> None:
+    """Before a pod is killed there is time for preStop, for draining, and for the last bytes."""
+    stopped = 0
+    for pod in pods(resources):
+        for container in pod["spec"]["containers"]:
+            drains = [each["value"] for each in container.get("env", ()) if each["name"] == "TRILBY_DRAIN_WITHIN_S"]
+            if drains:
+                before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+                assert pod["spec"]["terminationGracePeriodSeconds"] > before + float(drains[0]) + LAST_BYTES_S
+                stopped += 1
+    assert stopped == 2
+
+
+def test_budgets_let_a_node_be_emptied(resources: tuple[Resource, ...]) -> None:
+    """A budget that allows no pod to go keeps a node from being emptied for ever."""
+    for budget in of_kind(resources, "PodDisruptionBudget"):
+        assert budget["spec"]["maxUnavailable"] >= 1
+
+
+def test_scalers_mean_what_exists(resources: tuple[Resource, ...]) -> None:
+    """What is scaled is there and says no number of its own, which an apply would set back."""
+    deployments = {each["metadata"]["name"]: each["spec"] for each in of_kind(resources, "Deployment")}
+    for scaler in of_kind(resources, "HorizontalPodAutoscaler", "ScaledObject"):
+        assert "replicas" not in deployments[scaler["spec"]["scaleTargetRef"]["name"]]
+
+
+def test_images_are_built_here_and_pinned(resources: tuple[Resource, ...]) -> None:
+    """Each image is redis's, or one that a file in ``docker/`` makes; none is whatever is newest."""
+    for container in (one for pod in pods(resources) for one in pod["spec"]["containers"]):
+        name, _, tag = container["image"].partition(":")
+        assert tag and tag != "latest"
+        if name != "redis":
+            owner, _, image = name.partition("/")
+            assert owner == "trilby" and (ROOT.parent / "docker" / f"{image}.Dockerfile").is_file()
+
+
+def test_the_outside_redis_takes_the_place_of_the_one_here(folder: Path) -> None:
+    """Its URL is a secret, and no pod of redis is left."""
+    found = with_component("outside-redis", folder)
+    assert not of_kind(found, "StatefulSet")
+    (gateway,) = (pod for pod in pods(found) if pod["of"] == "gateway")
+    (url,) = (each for each in gateway["spec"]["containers"][0]["env"] if each["name"] == "TRILBY_REDIS")
+    assert "value" not in url and url["valueFrom"]["secretKeyRef"] == {"name": "redis", "key": "url"}
