@@ -12,8 +12,10 @@
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux
-#   make bench-voltage, bench-galaxy, bench-lime, bench-edgeformer   the evaluations of four papers on edge groups, in the same
-#                     way (ARGS=--quick, --list, "--minutes N")
+#   make bench-voltage, bench-galaxy, bench-lime   the evaluations of three papers on edge groups, in the same way (ARGS=--quick,
+#                     --list, "--minutes N")
+#   make test-images  build the images for gateway, cloud and device (CPU) on a stand-in base, without a network, and answer a chat;
+#                     as root, with buildah and debootstrap
 #   make settings     write docs/settings.md from the code
 #   make lock         renew requirements.lock and requirements-dev.lock, with hashes, from pyproject.toml and requirements-dev.in
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
@@ -49,7 +51,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -y -q --no-install-recommends
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy bench-edgeformer: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: serve test test-slow test-random check demo-model bench $(BENCHES) bench-gpu settings lock clean
+.PHONY: serve test test-slow test-random test-images check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
 serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
@@ -100,6 +102,9 @@ $(DEV_READY): $(READY) requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements-dev.lock
 	@touch $@
 
+test-images: $(DEV_READY)
+	@PYTHONPATH=tests $(BIN)/python -m k8s.images
+
 settings: $(DEV_READY)
 	@PYTHONPATH=. $(BIN)/python tests/settings_page.py
 
@@ -108,6 +113,7 @@ lock:
 	@echo "Resolving …"
 	@$(COMPILE) pyproject.toml -c requirements-torch.lock | $(WITHOUT_TORCH) > requirements.lock
 	@$(COMPILE) requirements-dev.in -c requirements.lock | $(WITHOUT_TORCH) > requirements-dev.lock
+	@$(COMPILE) docker/gateway.in -c requirements.lock > docker/gateway.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,146 @@
+"""Build the images for gateway, cloud and device (CPU) from the unmodified files, start them, and answer a chat.
+
+    make test-images      as root, with buildah and debootstrap (Debian: apt-get install buildah debootstrap)
+
+No docker and no registry is needed: a small Debian stands in for the base image, packages come from wheels that are
+downloaded first, and the builds themselves have no network. So the steps are proved, and the real base is not. The
+downloads and the stand-in are kept in ``build/images``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+KEPT: Final = ROOT / "build" / "images"
+BASE: Final = "localhost/trilby-base:bookworm"
+LARGEST_MB: Final = {"gateway": 200, "cloud": 1500, "device": 1500}
+BUILD_WITHIN_S: Final = 900.0
+ANSWER_WITHIN_S: Final = 120.0
+
+
+def main() -> None:
+    """Build, start, ask; ends with an error where a step does."""
+    if os.environ.get("TRILBY_IN_NAMESPACE"):
+        return chat()
+    for program in ("buildah", "debootstrap", "unshare", "ip"):
+        if shutil.which(program) is None:
+            sys.exit(f"{program} is missing: apt-get install --no-install-recommends buildah debootstrap iproute2")
+    if os.geteuid() != 0:
+        sys.exit("images are built as root here: sudo make test-images")
+    make_base()
+    download()
+    for name, most in LARGEST_MB.items():
+        began = time.monotonic()
+        build(name)
+        size = (
+            int(said("buildah", "inspect", "--type", "image", "--format", "{{.Docker.Size}}", image(name)) or 0) / 1e6
+        )
+        print(f"{name}: built in {time.monotonic() - began:.0f} s, {size:.0f} MB (at most {most})", flush=True)
+        if size > most:
+            sys.exit(f"the image of {name} is larger than {most} MB")
+    environment = {**os.environ, "TRILBY_IN_NAMESPACE": "1"}
+    subprocess.run(["unshare", "--net", sys.executable, "-m", "k8s.images"], check=True, env=environment)
+
+
+def image(name: str) -> str:
+    """What an image is called here."""
+    return f"localhost/trilby-{name}:test"
+
+
+def said(*words: str | Path) -> str:
+    """What a command prints; it must succeed."""
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=BUILD_WITHIN_S, cwd=ROOT)
+    return done.stdout.strip()
+
+
+def make_base() -> None:
+    """A Debian with Python, as a base image."""
+    if subprocess.run(["buildah", "inspect", "--type", "image", BASE], capture_output=True).returncode == 0:
+        return
+    print("making a base image from Debian's packages …", flush=True)
+    root = KEPT / "rootfs"
+    shutil.rmtree(root, ignore_errors=True)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    said("debootstrap", "--variant=minbase", "--include=python3,python3-venv", "bookworm", root)
+    container = said("buildah", "from", "scratch")
+    said("buildah", "add", "--quiet", container, root, "/")
+    said("buildah", "commit", "--quiet", "--rm", container, BASE)
+    shutil.rmtree(root)
+
+
+def download() -> None:
+    """All wheels of the lock files, for the base's Python."""
+    wheels = KEPT / "wheels"
+    for lock in ("docker/gateway.lock", "requirements.lock", "requirements-torch.lock"):
+        print(f"downloading {lock} …", flush=True)
+        words = ["download", "--quiet", "--only-binary", ":all:", "--python-version", "3.11", "--dest", wheels]
+        said(sys.executable, "-m", "pip", "--disable-pip-version-check", *words, "-r", ROOT / lock)
+    (KEPT / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+
+
+def build(name: str) -> None:
+    """One image, without a network."""
+    mounts = [f"--volume={KEPT}/wheels:/wheels:ro", f"--volume={KEPT}/pip.conf:/etc/pip.conf:ro"]
+    quiet = ["--quiet", "--pull-never", "--isolation=chroot", "--network=host", "--format=docker", "--layers"]
+    named = [f"--build-arg=BASE_IMAGE={BASE}", f"--tag={image(name)}", f"--file=docker/{name}.Dockerfile"]
+    said("unshare", "--net", "buildah", "bud", *quiet, *mounts, *named, ".")
+
+
+def chat() -> None:
+    """Start the three in this process's own network, and ask."""
+    said("ip", "link", "set", "lo", "up")
+    token, key, cloud = (secrets.token_urlsafe(24) for _ in range(3))
+    demo = {"TRILBY_MODEL": "/srv/trilby/models/demo", "TRILBY_CLOUD_TOKEN": cloud}
+    settings = {
+        "gateway": {"TRILBY_DEVICE_TOKEN": token, "TRILBY_API_KEYS": key},
+        "cloud": demo,
+        "device": {**demo, "TRILBY_DEVICE_TOKEN": token, "HOME": "/tmp"},
+    }
+    with ExitStack() as stack:
+        for name, values in settings.items():
+            container = said("buildah", "from", "--pull-never", image(name))
+            stack.callback(said, "buildah", "rm", container)
+            about = json.loads(said("buildah", "inspect", "--type", "image", image(name)))["Docker"]["config"]
+            entry = [*(about.get("Entrypoint") or ()), *(about.get("Cmd") or ())]
+            if about["User"] != "10001:10001" or (name != "device" and not about.get("Healthcheck")):
+                sys.exit(f"the image of {name} has lost its user or its health check")
+            given = [f"--env={variable}={value}" for variable, value in values.items()]
+            words = ["buildah", "run", "--isolation=chroot", *given, container, "--", *entry]
+            process = stack.enter_context(subprocess.Popen(words))
+            stack.callback(process.terminate)
+        with httpx.Client(base_url="http://127.0.0.1:8000", timeout=30, trust_env=False) as client:
+            _await_ready(client)
+            asked = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "max_tokens": 16}
+            answer = client.post("/v1/chat/completions", json=asked, headers={"Authorization": f"Bearer {key}"})
+            answer.raise_for_status()
+            print("answered:", answer.json()["choices"][0]["message"]["content"], flush=True)
+            if client.post("/v1/chat/completions", json=asked).status_code != 401:
+                sys.exit("a request without a key was answered")
+
+
+def _await_ready(client: httpx.Client) -> None:
+    until = time.monotonic() + ANSWER_WITHIN_S
+    while time.monotonic() < until:
+        try:
+            if client.get("/ready").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.5)
+    sys.exit(f"no device was ready within {ANSWER_WITHIN_S:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
