@@ -12,8 +12,8 @@
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux
-#   make bench-voltage, bench-galaxy, bench-lime   the evaluations of three papers on edge groups, in the same way (ARGS=--quick,
-#                     --list, "--minutes N")
+#   make bench-voltage, bench-galaxy, bench-lime, bench-edgeformer   the evaluations of four papers on edge groups, in the same
+#                     way (ARGS=--quick, --list, "--minutes N")
 #   make test-images  build the images for gateway, cloud and device (CPU) on a stand-in base, without a network, and answer a chat;
 #                     as root, with buildah and debootstrap
 #   make settings     write docs/settings.md from the code
