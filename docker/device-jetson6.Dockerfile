@@ -22,6 +22,7 @@ COPY drafting/ drafting/
 COPY peers/ peers/
 COPY service/ service/
 COPY split_model/ split_model/
+COPY tls/ tls/
 COPY wire/ wire/
 RUN /venv/bin/python -m compileall -q /srv/trilby
 

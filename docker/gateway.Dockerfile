@@ -10,6 +10,7 @@ RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-h
     && /venv/bin/pip uninstall --yes --quiet pip setuptools
 COPY gateway/ gateway/
 COPY service/ service/
+COPY tls/ tls/
 COPY wire/ wire/
 RUN /venv/bin/python -m compileall -q /srv/trilby
 

@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-NAMES = ("device-token", "cloud-token", "operator-token", "stage-token", "api-keys")
+NAMES = ("device-token", "cloud-token", "gateway-token", "operator-token", "stage-token", "api-keys")
 WITHIN_S = 30.0
 
 

@@ -57,7 +57,7 @@ def test_the_gateways_image_has_all_that_it_imports() -> None:
     script = "import sys, gateway.__main__; print(*(getattr(each, '__file__', None) for each in sys.modules.values()))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
     ours = {path for path in map(Path, done.stdout.split()) if path.is_relative_to(ROOT) and ".venv" not in path.parts}
-    copied = {"gateway", "service", "wire"}
+    copied = {"gateway", "service", "tls", "wire"}
     assert {path.relative_to(ROOT).parts[0] for path in ours} == copied
     imported = {name.partition(".")[0] for path in ours for name in _imported(ast.parse(path.read_text()))}
     named = {line.replace("-", "_") for line in (ROOT / "docker/gateway.in").read_text().splitlines()}
