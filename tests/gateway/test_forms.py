@@ -77,7 +77,9 @@ FORMS: list[tuple[dict[str, Any], tuple[str, str, str] | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("members", "wanted"), FORMS, ids=[str(each)[:60] for each, _ in FORMS])
+@pytest.mark.parametrize(
+    ("members", "wanted"), FORMS, ids=[f"{next(iter(each), None)}-{at}" for at, (each, _) in enumerate(FORMS)]
+)
 def test_all_names_for_a_form_are_read(members: dict[str, Any], wanted: tuple[str, str, str] | None) -> None:
     """In both endpoints, the schema as it was sent."""
     for at, body in BODIES.items():

@@ -103,9 +103,19 @@ def download() -> None:
     for lock in ("docker/gateway.lock", "requirements.lock", "requirements-torch.lock"):
         print(f"downloading {lock} …", flush=True)
         wanted.write_text("\n".join(for_the_base((ROOT / lock).read_text())))
-        words = ["download", "--quiet", "--only-binary", ":all:", "--python-version", BASE_PYTHON, "--dest", wheels]
-        deps = [] if "torch" in lock else ["--no-deps"]
-        said(sys.executable, "-m", "pip", "--disable-pip-version-check", *words, *deps, "-r", wanted)
+        words: list[str | Path] = [
+            "download",
+            "--quiet",
+            "--only-binary",
+            ":all:",
+            "--python-version",
+            BASE_PYTHON,
+            "--dest",
+            wheels,
+        ]
+        if "torch" not in lock:
+            words.append("--no-deps")
+        said(sys.executable, "-m", "pip", "--disable-pip-version-check", *words, "-r", wanted)
     (KEPT / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
 
 
