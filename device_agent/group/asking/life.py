@@ -118,6 +118,7 @@ class GroupLife:
             self._fabric.lose("the portal has ended it, and a member did not come to an end")
         self._fabric.close()
         self._await_threads()
+        self._worker = None  # Whoever still knows this life, to tell it from the next, keeps no keys and values.
 
     def _await_threads(self) -> None:
         deadline = monotonic() + END_WITHIN_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from peers_together import fabrics
 
 from device_agent.group.asking.asks import GroupAsk
 from device_agent.group.asking.life import END_WITHIN_S, GroupLife
+from device_agent.group.holding.held import HeldLayer
 from device_agent.group.messages.heads import OpenHead, RowsHead
+from device_agent.group.steps.worker import Worker
+from peers.collectives import Collectives
 from split_model.checkpoint import Checkpoint
 
 SOON_S = 3.0
@@ -62,3 +66,22 @@ def test_a_member_that_goes_ends_it_at_once(tiny: Path) -> None:
         began = time.monotonic()
         life.end()
         assert time.monotonic() - began < SOON_S
+
+
+def test_nothing_of_the_portals_part_outlives_it(tiny: Path) -> None:
+    """Who still knows a life that has ended, to tell it from the next, keeps no session's keys and values in memory."""
+    checkpoint = Checkpoint.open(tiny)
+    layers = plan_of(checkpoint.spec, "pipeline", ["one"]).layers
+    with fabrics(2) as links:
+        held = [HeldLayer.load(checkpoint, layer, at, 0, torch.float32) for at, layer in enumerate(layers)]
+        worker = Worker(checkpoint.spec, held, torch.float32, Collectives(links[0], (0,)), (0,), 0)
+        life = GroupLife(links[0], layers, (0,), worker)
+        life.start(lambda *lost: None)
+        answers: list[torch.Tensor] = []
+        life.put(GroupAsk(OpenHead(1, 10)))
+        life.put(GroupAsk(RowsHead(1, 0, 2, 1), torch.zeros(2, checkpoint.spec.hidden_size), answers.append))
+        comes(lambda: bool(answers))
+        there = weakref.ref(worker)
+        del worker
+        life.end()
+        assert there() is None
