@@ -6,8 +6,11 @@ The numbers were measured on one slow core: what grows with the square of a coun
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -29,6 +32,10 @@ MOST: Final = {
 MAX_TOGETHER: Final = 3
 """Patterns that one text has to match, all of them; of a grammar, ``&`` and ``~``. Time doubles with each."""
 
+MAX_MULTIPLE: Final = 10_000
+"""What multiples are of, with all decimal places counted in: there is a state for each remainder. Of numbers that have
+to be multiples of several the product counts, and of a schema also the sum of all."""
+
 MAX_EXPRESSION: Final = 2**13
 """Characters of a regular expression or a grammar."""
 
@@ -47,13 +54,14 @@ def check(grammar: Grammar) -> None:
     if grammar.kind != "json":
         return
     schema = read_schema(grammar)
-    counts = Counter[str]()
+    counts, multiples = Counter[str](), 0.0
     left: list[Any] = [schema]
     while left:
         value = left.pop()
         if isinstance(value, dict):
             for name in MOST.keys() & value.keys():
                 counts[name] += len(value[name]) if isinstance(value[name], (list, dict)) else 1
+            multiples += _multiple(value)
             left += value.values()
         elif isinstance(value, list):
             left += value
@@ -62,11 +70,14 @@ def check(grammar: Grammar) -> None:
             told = f"the schema's '{name}' are {counts[name]}, and may be {most} all together: make it smaller"
             raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param)
     try:
-        together = _Together(schema).of(schema)
+        together, product = (_Together(schema, own).of(schema) for own in (_patterns, _digits))
     except RecursionError:  # One reference behind the other.
-        together = MAX_TOGETHER + 1
+        together = product = math.inf
     if together > MAX_TOGETHER:
         told = f"a text in it has to match more than {MAX_TOGETHER} patterns at once: join them"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param)
+    if max(multiples, 10**product if product < 9 else math.inf) > MAX_MULTIPLE + 0.5:
+        told = f"'multipleOf' may be {MAX_MULTIPLE} all together, decimal places counted in: leave it out"
         raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param)
 
 
@@ -81,14 +92,17 @@ def _check_grammar(grammar: Grammar) -> None:
 
 
 class _Together:
-    """How many patterns one text may have to match, by a schema: where schemas hold at once, those of each of them, at
-    whatever depth, for what is deep in one may meet what is as deep in another."""
+    """How much one text may have to match, by a schema: where schemas hold at once, what each of them says, at whatever
+    depth, for what is deep in one may meet what is as deep in another.
 
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self._root = schema
-        self._known: dict[int, int] = {}
+    own: what counts of one part, the parts inside left out.
+    """
 
-    def of(self, part: Any) -> int:
+    def __init__(self, schema: dict[str, Any], own: Callable[[dict[str, Any]], float]) -> None:
+        self._root, self._own = schema, own
+        self._known: dict[int, float] = {}
+
+    def of(self, part: Any) -> float:
         """The most for any text in a part. Raises RecursionError where references go on for too long."""
         if isinstance(part, list):
             return max(map(self.of, part), default=0)
@@ -96,13 +110,35 @@ class _Together:
             return 0
         if id(part) not in self._known:
             self._known[id(part)] = 0  # Of a circle.
-            own = sum(isinstance(part.get(name), str) for name in ("pattern", "format"))
             inside = max((self.of(each) for name, each in part.items() if name not in _AT_ONCE), default=0)
             listed = part.get("allOf")
             others = sum(map(self.of, listed)) if isinstance(listed, list) else self.of(listed)
             others += self.of(part.get("anyOf")) + self.of(part.get("oneOf"))
-            self._known[id(part)] = max(own, inside) + others + self.of(_pointed_at(self._root, part.get("$ref")))
+            self._known[id(part)] = (
+                max(self._own(part), inside) + others + self.of(_pointed_at(self._root, part.get("$ref")))
+            )
         return self._known[id(part)]
+
+
+def _patterns(part: dict[str, Any]) -> float:
+    return sum(isinstance(part.get(name), str) for name in ("pattern", "format"))
+
+
+def _multiple(part: dict[str, Any]) -> float:
+    """What numbers are to be multiples of, in units of its last decimal place; where it is below 1, of 1."""
+    said = part.get("multipleOf")
+    if not isinstance(said, (int, float)) or isinstance(said, bool):
+        return 0.0
+    if not abs(said) <= MAX_MULTIPLE:  # Nor NaN.
+        return math.inf
+    _, digits, places = Decimal(repr(said)).normalize().as_tuple()
+    assert isinstance(places, int)
+    return max(float(abs(said)), 1.0) * 10.0 ** max(0, -places) if digits else 0.0
+
+
+def _digits(part: dict[str, Any]) -> float:
+    """Of these their logarithm: products are sums of them."""
+    return math.log10(max(1.0, _multiple(part)))
 
 
 def _pointed_at(root: Any, pointer: Any) -> Any:

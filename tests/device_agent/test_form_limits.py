@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -62,6 +63,23 @@ def test_patterns_that_hold_at_once_are_few() -> None:
     assert not schema({"$defs": chain, "$ref": "#/$defs/d0"})
     assert not schema({"$defs": doubled, "$ref": "#/$defs/d0"})
     assert schema({"$ref": "#"}) and schema({"$defs": {"a": {"$ref": "#/$defs/a"}}})
+
+
+def test_multiples_have_few_remainders() -> None:
+    """All those of one number together, and all of a schema: compiling takes memory and time for each remainder."""
+
+    def number(of: object) -> dict[str, Any]:
+        return {"type": "number", "multipleOf": of}
+
+    assert schema(number(7919)) and schema(number(0.0001)) and schema(number(0.25)) and schema(number(100.0))
+    for of in (10_007, 1_000_003, 0.00001, 1.00007, 1e300, 10**400, math.nan, math.inf):
+        assert not schema(number(of))
+    assert schema({"allOf": [number(97), number(89)]})
+    assert not schema({"allOf": [number(97), number(89), number(83)]})
+    assert not schema({"$defs": {"a": number(997)}, "$ref": "#/$defs/a", "anyOf": [number(991)]})
+    assert schema({"properties": {f"p{at}": number(100) for at in range(100)}})
+    assert not schema({"properties": {f"p{at}": number(997) for at in range(20)}})
+    assert schema({"properties": {"multipleOf": number(True)}})
 
 
 def test_a_grammars_own_signs_count_and_those_in_its_texts_do_not() -> None:
