@@ -7,17 +7,32 @@ thread only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 import torch
 
 from device_agent.chain.chain import ChainSession
+from device_agent.chain.local import NODE_ROOM
+from device_agent.speculative.way import DraftingWay
+from drafting.choosing import Chooser
+from drafting.continuing import Continuing
 from drafting.drafter import Guess
+from drafting.outcomes import outcomes
 from drafting.proposing import Candidate
+from service.draft_settings import Prepare
 from split_model.device import joined_rows, put
 from split_model.stack import Span
 from split_model.tree import TRUNK, Branches, Tree
+
+DRAFTING_S = 0.01
+"""Seconds after which a draft ends while another tenant's work waits for the thread: a token more is worth a few
+milliseconds of somebody's, but on a slow device a whole draft may take half a second."""
+
+MOST, RUNNERS_UP, LEAST_CHANCE = 8, 4, 0.04
+"""Outcomes that are prepared for; candidates looked at after each number of accepted tokens; what is less likely to be
+needed is not gone on with."""
 
 
 @dataclass
@@ -145,6 +160,136 @@ class Ahead:
         """Run rows, the next ones or nodes, which count once they are kept. Raises ``CacheFull``."""
         front = self._front
         return front.stack.forward(rows, [Span(self._cache, len(rows), branching)], sources=front.sources)
+
+
+class DraftMaker:
+    """Makes the drafts of one answer, token by token: what its form leaves no choice about, and what a drafter guesses,
+    for as long as the rule of ``drafting.length`` goes on."""
+
+    def __init__(self, session: ChainSession, ahead: Ahead, chooser: Chooser, way: DraftingWay) -> None:
+        self._session = session
+        self._ahead = ahead
+        self._sampled = not chooser.params.is_greedy
+        self._way = way
+        self.follow = Continuing(chooser, way.rule)
+        """What may follow."""
+
+    def chance(self, candidate: Candidate) -> float:
+        """Of acceptance once all before it are accepted, as far as anybody knows."""
+        if not self._way.length.calibrated:
+            return candidate.weight
+        return self._way.calibration.chance(candidate.source, self._sampled, candidate.weight)
+
+    def chain(self, line: Sequence[int], room: int) -> Iterator[int]:
+        """The nodes of a draft as they are made, each following the one before it: first those of ``line``, which are
+        there, then new ones; at most ``room``."""
+        ahead, length = self._ahead, self._way.length
+        chances: list[float] = []
+        node = TRUNK
+        for node in line[:room]:
+            chances.append(ahead.nodes[node].chance)
+            if not length.takes(chances):
+                return
+            yield node
+        made, began = 0, None
+        while len(chances) < room and (not chances or length.goes_on(chances)):
+            nodes = self._form(node, chances, room)
+            yield from nodes
+            if nodes:
+                node = nodes[-1]
+                continue
+            if began is not None and perf_counter() - began > DRAFTING_S and self._session.compute.others_wait:
+                break
+            guess = ahead.guess(node)
+            if began is None:  # The first guess may have had to read all that was observed: that is no step.
+                began = perf_counter()
+            found = self.follow.candidates(guess, ahead.tree.text_of(node), 1)
+            if not found or not length.takes([*chances, chance := self.chance(found[0])]):
+                break
+            [node] = ahead.add([node], found, [chance])
+            chances.append(chance)
+            made += 1
+            yield node
+        if began is not None and made:
+            self._way.costs.drafted(perf_counter() - began, made)
+
+    def _form(self, node: int, chances: list[float], room: int) -> Sequence[int]:
+        """Nodes of what has to follow ``node`` by the answer's form, run in one batch; their chances join ``chances``,
+        of which there are to be no more than ``room``."""
+        ahead, new = self._ahead, list[Candidate]()
+        for each in self.follow.forced(ahead.tree.text_of(node))[: room - len(chances)]:
+            if not self._way.length.takes([*chances, chance := self.chance(each)]):
+                break
+            chances.append(chance)
+            new.append(each)
+        if not new:
+            return ()
+        first = len(ahead.nodes)
+        return ahead.add([node, *range(first, first + len(new) - 1)], new, chances[-len(new) :])
+
+
+class Preparation:
+    """What is drafted behind one draft in flight: nodes for likely verdicts (HAT section 3.5). The paper has one, that
+    the last token alone is corrected, to a runner-up; ``all`` prepares for each number accepted that is likely.
+
+    Args:
+        sent: the draft's nodes."""
+
+    def __init__(self, ahead: Ahead, maker: DraftMaker, sent: Sequence[int], kind: Prepare) -> None:
+        assert kind != "none"
+        self._ahead = ahead
+        self._maker = maker
+        self._sent = sent
+        self._kind = kind
+        self.leaves: list[tuple[int, float]] | None = None
+        """Ends of what is prepared, each with how likely it is that it is needed; None before the first step."""
+        self._there: list[tuple[int, float]] = []
+        """Ends of lines that were there before, to be gone on with."""
+
+    def step(self) -> bool:
+        """One token more for everything that is prepared; False when there is nothing left that is likely enough."""
+        new = self._roots() if self.leaves is None else self._next()
+        new = new[: NODE_ROOM - len(self._ahead.nodes)]
+        there, self._there = self._there, []
+        if not new:
+            self.leaves = there or self.leaves or []
+            return bool(there)
+        parents, candidates, chances, likelihoods = zip(*new, strict=True)
+        self.leaves = [*there, *zip(self._ahead.add(parents, candidates, chances), likelihoods, strict=True)]
+        return True
+
+    def _roots(self) -> list[tuple[int, Candidate, float, float]]:
+        """The tokens that may be chosen in place of a drafted one, or after the last, as ``_next`` gives them."""
+        ahead, nodes = self._ahead, [TRUNK, *self._sent]
+        first = max(0, len(self._sent) - 1) if self._kind == "last" else 0
+        found: list[list[Candidate]] = []
+        for accepted, node in enumerate(nodes):
+            follow = self._maker.follow if accepted >= first else None
+            candidates = follow.candidates(ahead.guess(node), ahead.tree.text_of(node), RUNNERS_UP) if follow else []
+            if accepted < len(self._sent):
+                wrong = ahead.tree.tokens[self._sent[accepted]]
+                candidates = [each for each in candidates if each.token != wrong]
+            found.append(candidates)
+        alternatives = [[(each.token, each.weight) for each in candidates] for candidates in found]
+        chances = [ahead.nodes[node].chance for node in self._sent]
+        roots = []
+        for outcome in outcomes(chances, alternatives, MOST, self._kind):
+            there = ahead.tree.line_of(nodes[outcome.accepted], outcome.token)
+            if there:  # Prepared before, and not sent.
+                self._there.append((there[-1], outcome.probability))
+            elif outcome.probability >= LEAST_CHANCE:
+                [candidate] = [each for each in found[outcome.accepted] if each.token == outcome.token]
+                roots.append((nodes[outcome.accepted], candidate, outcome.probability, outcome.probability))
+        return roots
+
+    def _next(self) -> list[tuple[int, Candidate, float, float]]:
+        """New nodes: parent, candidate, chance, and how likely the verdict is that needs them."""
+        new = []
+        for node, likelihood in self.leaves or ():
+            found = self._maker.follow.candidates(self._ahead.guess(node), self._ahead.tree.text_of(node), 1)
+            if found and likelihood * (chance := self._maker.chance(found[0])) >= LEAST_CHANCE:
+                new.append((node, found[0], chance, likelihood * chance))
+        return new
 
 
 def _unseen(nodes: Sequence[Node]) -> torch.Tensor | None:

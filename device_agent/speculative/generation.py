@@ -24,9 +24,7 @@ import torch
 from device_agent.chain.chain import ChainSession
 from device_agent.chain.prefill import prefill
 from device_agent.sharing.compute import Outputs
-from device_agent.speculative.ahead import Ahead
-from device_agent.speculative.draft_maker import DraftMaker
-from device_agent.speculative.preparation import Preparation
+from device_agent.speculative.ahead import Ahead, DraftMaker, Preparation
 from device_agent.speculative.way import DraftingWay, Tally
 from device_agent.speculative.whole_drafts import whole_drafts
 from drafting.choosing import Chooser, Chosen, Verdict

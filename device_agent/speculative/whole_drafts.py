@@ -13,8 +13,7 @@ from typing import TypeAlias, cast
 import torch
 
 from device_agent.chain.chain import ChainSession
-from device_agent.speculative.ahead import Ahead, Node
-from device_agent.speculative.draft_maker import DraftMaker
+from device_agent.speculative.ahead import Ahead, DraftMaker, Node
 from device_agent.speculative.way import DraftingWay
 from drafting.choosing import Chooser
 from drafting.drafter import Guess, TreeDraftSession
@@ -60,7 +59,7 @@ class Trees:
         """Where all nodes of one depth are followed by the same."""
         drafted, choices = list[int](), list[list[Candidate]]()
         for guess in levels:
-            found = self._maker.candidates(guess, drafted, SIBLINGS)
+            found = self._maker.follow.candidates(guess, drafted, SIBLINGS)
             if not found:
                 break
             choices.append(found)
@@ -71,7 +70,7 @@ class Trees:
         """Where the answer's form says of each node what may follow it."""
 
         def behind(path: Sequence[int]) -> Sequence[Candidate]:
-            return self._maker.candidates(levels[len(path)], path, SIBLINGS) if len(path) < len(levels) else ()
+            return self._maker.follow.candidates(levels[len(path)], path, SIBLINGS) if len(path) < len(levels) else ()
 
         return grown_tree(behind, self._most)
 
@@ -117,7 +116,7 @@ class ChainsAtOnce:
                 nodes.append(self._follow(last, token))
                 continue
             # Said of the text, which the host knows: it is told at once.
-            found = self._maker.candidates(guess, ahead.tree.text_of(last), 1)
+            found = self._maker.follow.candidates(guess, ahead.tree.text_of(last), 1)
             if picked or not found or not length.takes([*chances, chance := self._maker.chance(found[0])]):
                 break
             nodes += ahead.add([last], found, [chance])
@@ -149,7 +148,7 @@ class ChainsAtOnce:
                 return len(chances)
             chances.append(ahead.nodes[node].chance)
         for node, candidate in zip(nodes[known:], new, strict=True):
-            if (chances and not length.goes_on(chances)) or not self._maker.fits(candidate):
+            if (chances and not length.goes_on(chances)) or not self._maker.follow.fits(candidate):
                 break
             if not length.takes([*chances, chance := self._maker.chance(candidate)]):
                 break

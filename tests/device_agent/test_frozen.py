@@ -12,7 +12,7 @@ from freezing_proxy import FreezingProxy
 from oracle import oracle_tokens, prompt_for
 
 import wire.connection
-import wire.stream
+import wire.dialled
 from device_agent.sharing.compute import Compute
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
@@ -31,7 +31,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire.connection, "DEAD_AFTER_S", SILENT_S)
     monkeypatch.setattr(wire.connection, "HEARTBEAT_S", SILENT_S / 5)
     monkeypatch.setattr(wire.connection, "HELLO_WITHIN_S", SILENT_S)
-    monkeypatch.setattr(wire.stream, "HELLO_WITHIN_S", SILENT_S)
+    monkeypatch.setattr(wire.dialled, "HELLO_WITHIN_S", SILENT_S)
 
 
 async def test_an_answer_behind_a_network_that_stands_still(tiny: Path) -> None:

@@ -251,7 +251,7 @@ async def test_who_reads_no_further_leaves_the_session_usable(
 
 async def test_a_long_draft_makes_way(drafters: dict[str, Drafter], monkeypatch: pytest.MonkeyPatch) -> None:
     """While another tenant's work waits for the thread a draft ends after a moment, and nobody's tokens change."""
-    monkeypatch.setattr("device_agent.speculative.draft_maker.DRAFTING_S", 0.0)
+    monkeypatch.setattr("device_agent.speculative.ahead.DRAFTING_S", 0.0)
     async with chain_here() as chain:
         prompt = prompts()[0]
         proposed = []
