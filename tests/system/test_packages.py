@@ -11,7 +11,7 @@ RECIPE = "models.demo.recipe"
 
 
 def test_the_packages_of_the_wheel_are_those_of_the_product() -> None:
-    """The list names every folder of modules beside the tests and what is deployed with them, but for the recipe and what it alone imports."""
+    """The list names every folder of modules but tests, manifests, the recipe and what that alone imports."""
     listed = re.search(r"\[tool\.setuptools\]\npackages = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.DOTALL)
     assert listed is not None
     packages = set(re.findall(r'"([^"]+)"', listed[1]))
