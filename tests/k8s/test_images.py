@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,6 +85,24 @@ def test_compose_names_images_and_files_that_exist() -> None:
         assert service["image"].startswith(f"trilby/{Path(built['dockerfile']).stem}:")
         assert service["read_only"] and service["cap_drop"] == ["ALL"]
         assert ("user" in service) is (name == "secrets")
+
+
+def test_compose_makes_its_secrets_with_the_rights_it_has(tmp_path: Path) -> None:
+    """Root without its capabilities but one writes them, and does not touch those that are there."""
+    maker = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["secrets"]
+    assert maker["cap_drop"] == ["ALL"] and maker["cap_add"] == ["CHOWN"]
+    script = "".join(maker["command"]).replace("/secrets", str(tmp_path))
+    command = ["setpriv", "--bounding-set=-all,+chown", "--inh-caps=-all", sys.executable]
+    if os.geteuid() or shutil.which("setpriv") is None:
+        command, script = [sys.executable], script.replace("os.chown(", "(lambda *to: None)(")
+    made = []
+    for _ in range(2):
+        done = subprocess.run([*command, "-c", script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        made.append({path.name: path.stat() for path in tmp_path.iterdir()})
+    assert made[0].keys() == made[1].keys() == {"device-token", "cloud-token", "operator-token", "api-keys"}
+    assert all(made[0][name].st_ino == made[1][name].st_ino and made[1][name].st_size > 40 for name in made[0])
+    assert all(stat.S_IMODE(each.st_mode) == 0o400 for each in made[1].values())
 
 
 @pytest.mark.parametrize("unit", sorted((ROOT / "docker" / "systemd").iterdir()), ids=lambda path: path.name)
