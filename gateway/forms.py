@@ -29,7 +29,8 @@ ANY_OBJECT: Final = '{"type":"object"}'
 
 Kind = Literal["json", "regex", "choice", "grammar"]
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+"""One that never ends, too: else its end would be looked for from each quote in it."""
 _BRACKET: Final = re.compile(rb"[\[\]{}]")
 _KINDS: Final[tuple[Kind, ...]] = ("json", "regex", "choice", "grammar")
 _NOT_YET: Final = ("structural_tag",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -136,6 +137,16 @@ def test_a_deep_schema_is_refused_before_it_is_read() -> None:
             parse("completions", body)
         assert caught.value.status == 400
     assert form(guided_json={"const": "[" * 1000 + '\\"' + "{" * 1000}) is not None
+
+
+def test_a_text_that_never_ends_keeps_nobody_waiting() -> None:
+    """As long as a schema may be, with a quote in every other place: milliseconds, where a look from each quote to the
+    end would take several seconds."""
+    body = json.dumps({"prompt": "x", "guided_json": '"' + '\\"' * 16_000}).encode()
+    began = time.process_time()
+    with pytest.raises(RequestError):
+        parse("completions", body)
+    assert time.process_time() - began < 1.0
 
 
 def test_a_form_counts_as_part_of_the_message() -> None:
