@@ -147,9 +147,10 @@ class Tls:
 
     def _server(self, insists: bool) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # Nothing is resumed: who was trusted by files that are gone has to show himself again.
+        # No certificate is resumed: who was trusted by files that are gone has to show himself again.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
+        context.sslobject_class = _Shown
         self._load(context)
         if self._ca:
             context.verify_mode = ssl.CERT_REQUIRED if insists else ssl.CERT_OPTIONAL
@@ -193,10 +194,24 @@ def _try(path: str, wrong: str, load: Callable[[], None]) -> None:
         raise BadTlsFile(f"{path} cannot be read: {error.strerror}") from None
 
 
+class _Shown(ssl.SSLObject):
+    """A connection on which a certificate was shown and checked, if there is one: TLS 1.2 would resume what it was
+    told before, without tickets too."""
+
+    def do_handshake(self) -> None:
+        super().do_handshake()
+        if self.session_reused and self.getpeercert(True) is not None:
+            raise CertificateResumed
+
+
+class CertificateResumed(ssl.SSLError):
+    """Who dials goes on with a session instead of showing its certificate."""
+
+
 def _telling(refused: Callable[[str], object]) -> type[ssl.SSLObject]:
     """A connection that says why its handshake has failed: the event loop would not."""
 
-    class Telling(ssl.SSLObject):
+    class Telling(_Shown):
         def do_handshake(self) -> None:
             try:
                 super().do_handshake()

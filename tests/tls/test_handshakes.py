@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -184,6 +185,39 @@ async def test_files_are_looked_at_again(lab: Path, tmp_path: Path, monkeypatch:
             port, shown(lab, "kitchen")
         )  # The CA before is trusted by nobody here any more.
         assert "its log says" in await told(port, shown(lab, "kitchen", used / "ca.crt"))
+
+
+def test_no_certificate_is_resumed(lab: Path) -> None:
+    """Who has shown one goes on with no session of TLS 1.2 in its place; who needs none may."""
+    server = shown(lab, "here").listening()
+    for dialler in ("kitchen", ""):
+        context = shown(lab, dialler).dialling()
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        first, kept = _shake(server, context)  # A server forgets the session of who has gone without a word.
+        if dialler:
+            with pytest.raises(contexts.CertificateResumed):
+                _shake(server, context, first.session)
+        else:
+            assert _shake(server, context, first.session)[0].session_reused
+        assert kept.version() == "TLSv1.2"
+
+
+def _shake(
+    server: ssl.SSLContext, dialler: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """A handshake in memory: who dialled, and who listened."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    dials = dialler.wrap_bio(back, there, server_hostname="here", session=session)
+    listens, left = server.wrap_bio(there, back, server_side=True), 8
+    sides = [dials, listens]
+    while sides:
+        left -= 1
+        assert left
+        for side in [*sides]:
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+                sides.remove(side)
+    return dials, listens
 
 
 @pytest.mark.parametrize(
