@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -12,6 +14,7 @@ import httpx
 from gateway.config import GatewayConfig
 from gateway.keys import TENANT_HEADER, TOKEN_HEADER
 from gateway.registry.registry import Peer
+from tls.contexts import Tls
 
 CONNECT_WITHIN_S: Final = 2.0
 SILENT_S: Final = 20
@@ -29,10 +32,12 @@ class PeerFailed(Exception):
 
 
 class PeerClient:
-    """Connections to other gateways."""
+    """Connections to other gateways, which know each other by their token: no certificate is shown, since a server's is
+    none for who dials."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._token = config.gateway_token
+        self._tls = Tls(ca=config.tls_ca)
         silent_s = config.wait_within_s + config.request_within_s + config.accept_within_s + SILENT_S
         options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux.
@@ -41,14 +46,21 @@ class PeerClient:
                 (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT_S // 4),
                 (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000),
             ]
-        tls = config.tls()
-        verify = tls.dialling() if tls is not None else True
         limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=MOST_CONNECTIONS // 8)
-        self._http = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(verify=verify, limits=limits, socket_options=options, trust_env=False),
-            timeout=httpx.Timeout(CONNECT_WITHIN_S, read=silent_s, write=SILENT_S),
-            follow_redirects=False,
-        )
+
+        def client(trusted: ssl.SSLContext) -> httpx.AsyncClient:
+            return httpx.AsyncClient(
+                transport=httpx.AsyncHTTPTransport(
+                    verify=trusted, limits=limits, socket_options=options, trust_env=False
+                ),
+                timeout=httpx.Timeout(CONNECT_WITHIN_S, read=silent_s, write=SILENT_S),
+                follow_redirects=False,
+            )
+
+        self._client = client
+        self._trusted = self._tls.dialling()
+        self._http = client(self._trusted)
+        self._open: Counter[httpx.AsyncClient] = Counter()
 
     @asynccontextmanager
     async def asking(
@@ -62,16 +74,36 @@ class PeerClient:
             TOKEN_HEADER: self._token,
             TENANT_HEADER: tenant,
         }
-        try:
-            request = self._http.build_request("POST", peer.url + path, content=body, headers=headers)
-            reply = await self._http.send(request, stream=True)
-        except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
-            raise PeerFailed(type(error).__name__, lost=not isinstance(error, httpx.PoolTimeout)) from None
-        try:
-            yield reply
-        finally:
-            await reply.aclose()
+        async with self._newest() as http:
+            try:
+                request = http.build_request("POST", peer.url + path, content=body, headers=headers)
+                reply = await http.send(request, stream=True)
+            except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
+                raise PeerFailed(type(error).__name__, lost=not isinstance(error, httpx.PoolTimeout)) from None
+            try:
+                yield reply
+            finally:
+                await reply.aclose()
 
     async def close(self) -> None:
         """End all connections."""
-        await self._http.aclose()
+        for http in {self._http, *self._open}:
+            await http.aclose()
+
+    @asynccontextmanager
+    async def _newest(self) -> AsyncIterator[httpx.AsyncClient]:
+        """Connections that trust what is in the files now. Those before end with the last request on them."""
+        if (trusted := self._tls.dialling()) is not self._trusted:
+            before, self._trusted, self._http = self._http, trusted, self._client(trusted)
+            if not self._open[before]:
+                await before.aclose()
+        http = self._http
+        self._open[http] += 1
+        try:
+            yield http
+        finally:
+            self._open[http] -= 1
+            if not self._open[http]:
+                del self._open[http]
+                if http is not self._http:
+                    await http.aclose()
