@@ -138,8 +138,7 @@ class Fleet:
         self._up.set(up)
         if up:
             self.registry.hurry()
-            for tenant, mine in self.limiter.open.items():
-                self._store.restate(tenant, mine)
+            self._store.restate_all(self.limiter.open)
 
     def _new_keys(self, values: list[Any]) -> None:
         if self._config.key_store == IN_REDIS:

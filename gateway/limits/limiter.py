@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from gateway.limits.bucket import Bucket
@@ -70,6 +71,10 @@ class MemoryStore:
 
     def settle(self, tenant: str, taken: Taken, more: int, mine: int) -> None:
         self._of(tenant)[1].settle(self._clock(), taken.second, more)
+
+    def latest(self, most: int) -> list[str]:
+        """Return who has asked last, the latest first."""
+        return list(islice(reversed(self._tenants), most))
 
     def _of(self, tenant: str) -> tuple[Bucket, Bucket]:
         buckets = self._tenants.setdefault(tenant, (Bucket(), Bucket()))

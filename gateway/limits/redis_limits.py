@@ -6,6 +6,7 @@ gateway's id the requests that are open there, which count while that gateway is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.limits.bucket import PERIOD_S, Bucket
@@ -16,6 +17,9 @@ from gateway.registry.names import GATEWAY, LIMIT
 
 KEPT_S: Final = 2 * 3600
 """A tenant that has asked nothing for so long has nothing open."""
+
+MOST_RESTATED: Final = 2048
+"""Tenants of whom it is said again what they have open, the latest: more would not get to redis at once."""
 
 TAKE: Final = """
 local period, me, mine = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
@@ -101,6 +105,11 @@ class RedisStore:
     def restate(self, tenant: str, mine: int) -> None:
         """Say again how many requests are open here."""
         self._settle(tenant, mine, 0, 0)
+
+    def restate_all(self, mine: Mapping[str, int]) -> None:
+        """Say it of all, where redis is back: of those too whose last request has ended while it was gone."""
+        for tenant in {*mine, *self._memory.latest(MOST_RESTATED)}:
+            self.restate(tenant, mine.get(tenant, 0))
 
     def _settle(self, tenant: str, mine: int, second: int, more: int) -> None:
         self._line.post("EVAL", SETTLE, 1, LIMIT + tenant, PERIOD_S, self._gateway, mine, second, more, KEPT_S)

@@ -135,6 +135,21 @@ async def test_one_that_has_died_holds_nothing_open(request: pytest.FixtureReque
         assert await tried(last, Limits(concurrent=1)) is not None
 
 
+async def test_what_ends_while_redis_is_gone_is_not_open_for_ever(
+    request: pytest.FixtureRequest, server: RedisServer
+) -> None:
+    """One gateway cannot say that a request is over: it does once it can, and others let the tenant in again."""
+    async with limiters("redis", request) as (first, last):
+        grant, store = await tried(first, Limits(concurrent=1)), first._store
+        assert grant is not None and isinstance(store, RedisStore)
+        store._line.up = False
+        grant.close()
+        store._line.up = True
+        assert await tried(last, Limits(concurrent=1)) is None
+        store.restate_all(first.open)
+        assert await _granted_soon(last, Limits(concurrent=1), 0) is not None
+
+
 async def test_a_hash_that_somebody_has_spoiled_harms_nobody(
     request: pytest.FixtureRequest, server: RedisServer
 ) -> None:
