@@ -29,6 +29,9 @@ LEAST_GAP_S: Final = 0.1
 ALIVE_S: Final = 5
 """For so long a gateway counts that does not beat."""
 
+LOST: Final = b"lost"
+"""In place of the keys' version; redis has numbers."""
+
 MOST_GATEWAYS: Final = 64
 MOST_SAID_BYTES: Final = 4 * 2**20
 
@@ -93,7 +96,6 @@ class RedisRegistry(MemoryRegistry):
         self._state = state
         self._new_keys = new_keys
         self._keys_version: Any = None
-        self._keys_lost = False
         self._heard: dict[bytes, tuple[bytes, Peer]] = {}
         self._changed = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
@@ -152,13 +154,13 @@ class RedisRegistry(MemoryRegistry):
 
     async def _learn_keys(self, version: Any) -> None:
         if version == b"" and self._keys_version:  # Each change counts on: this redis has lost what it had.
-            if not self._keys_lost:
+            if self._keys_version != LOST:
                 log.error("redis has lost its API keys: going on with those known; make them anew with trilby keys")
-            self._keys_lost = True
+            self._keys_version = LOST  # Counted from the beginning, it may come to the number known here.
             return
         values = await self._line.ask("HVALS", KEYS)
         if isinstance(values, list):
-            self._keys_version, self._keys_lost = version, False
+            self._keys_version = version
             self._new_keys(values)
 
     def _peers(self, heard: Iterable[tuple[Any, Any]]) -> Iterable[Peer]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -38,26 +38,31 @@ class RedisKeys:
         self._token = token
 
     def read(self) -> list[KeyRecord]:
-        return records_in(self._do("hvals", KEYS), self._token)
+        return records_in(self._do(lambda client: client.hvals(KEYS)), self._token)
 
     def add(self, record: KeyRecord) -> bool:
-        if self._do("hlen", KEYS) >= MOST_KEYS:
+        if self._do(lambda client: client.hlen(KEYS)) >= MOST_KEYS:
             raise BadKeyStore(f"redis has {MOST_KEYS} keys already, as many as it may")
-        return self._changed(
-            self._do("hsetnx", KEYS, record.name, sealed(self._token, _SEALED_AS, msgspec.json.encode(record)))
-        )
+        data = sealed(self._token, _SEALED_AS, msgspec.json.encode(record))
+        return self._change(lambda client: client.hsetnx(KEYS, record.name, data))
 
     def revoke(self, name: str) -> bool:
-        return self._changed(self._do("hdel", KEYS, name))
+        return self._change(lambda client: client.hdel(KEYS, name))
 
-    def _changed(self, count: int) -> bool:
-        if count:
-            self._do("incr", KEYS_VERSION)
-        return bool(count)
+    def _change(self, change: Callable[[Any], Any]) -> bool:
+        """Change keys and say so, both or none: gateways that were not told would let in who is revoked."""
 
-    def _do(self, verb: str, *arguments: Any) -> Any:
+        def both(client: Any) -> Any:
+            with client.pipeline(transaction=True) as together:
+                change(together)
+                together.incr(KEYS_VERSION)
+                return together.execute()[0]
+
+        return bool(self._do(both))
+
+    def _do(self, ask: Callable[[Any], Any]) -> Any:
         try:
-            return getattr(self._client, verb)(*arguments)
+            return ask(self._client)
         except (RedisError, OSError) as error:
             raise BadKeyStore(f"redis cannot be used: {type(error).__name__}") from error
 
