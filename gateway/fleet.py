@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from prometheus_client import Counter as Counted
@@ -107,9 +108,17 @@ class Fleet:
             {*passed_over, *self._shunned},
         )
 
-    def sending(self, peer: Peer) -> None:
-        """A request goes there now."""
+    @contextmanager
+    def sending(self, peer: Peer) -> Iterator[None]:
+        """A request is there until the block ends; it counts here until that gateway has told of it."""
+        beats = self._sent_by
         self._sent[peer.id] += 1
+        try:
+            yield
+        finally:
+            # Else it is forgotten already. Where redis is gone nothing but this forgets it.
+            if beats == self._sent_by:
+                self._sent[peer.id] -= 1
 
     def shun(self, peer: Peer) -> None:
         """It could not be reached."""

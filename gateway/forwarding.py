@@ -82,9 +82,9 @@ class Forward(Response):
         await (await self._here())(scope, receive, send)
 
     async def _through(self, peer: Peer, outlet: Outlet, receive: Receive) -> None:
-        self._fleet.sending(peer)
         try:
-            answered = await attended(self._desk, self._pass_on(peer, outlet), disconnected(receive), outlet)
+            with self._fleet.sending(peer):
+                answered = await attended(self._desk, self._pass_on(peer, outlet), disconnected(receive), outlet)
         except ClientGone:
             answered = False
         except RequestError as error:

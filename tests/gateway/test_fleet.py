@@ -205,6 +205,22 @@ async def test_redis_gone_and_back(fleet: Any, connected: Any, chat: Any, server
         assert (await one.http.get("/health")).json() == {"status": "ok", "redis": "ok"}
 
 
+async def test_many_are_sent_on_while_redis_is_gone(
+    fleet: Any, connected: Any, chat: Any, scripts: Any, server: RedisServer
+) -> None:
+    """One after the other, more than the other's agent answers at once: nothing says meanwhile that it is free."""
+    async with fleet(2) as (one, two), connected(one, scripts.hang, capacity=1) as mine, connected(two, capacity=1):
+        await known(one, 2)
+        server.kill()
+        await one.until(lambda: not fleet_of(one).up)
+        busy = asyncio.create_task(one.http.post("/v1/chat/completions", json=chat))
+        await one.until(lambda: mine.asked or busy.done())
+        for _ in range(4):
+            assert (await one.http.post("/v1/chat/completions", json=chat)).status_code == 200
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
+
+
 def fleet_of(gateway: Any) -> Any:
     """What it knows of redis."""
     return gateway.roster._registry._line
