@@ -100,8 +100,8 @@ class GatewayConfig(
             raise ValueError("--key-store redis needs --redis (TRILBY_REDIS)")
         if not self.redis:
             return
-        if not self.redis.startswith(REDIS_SCHEMES) or not _has_good_port(self.redis):
-            raise ValueError("--redis is redis://HOST:PORT, rediss://HOST:PORT or unix://PATH")
+        if not self.redis.startswith(REDIS_SCHEMES) or not _has_good_port(self.redis) or urlsplit(self.redis).query:
+            raise ValueError("--redis is redis://HOST:PORT, rediss://HOST:PORT or unix://PATH, and nothing behind it")
         if (
             len(self.gateway_token) < LEAST_TOKEN
             or not self.gateway_token.isascii()

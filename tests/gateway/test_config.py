@@ -70,6 +70,7 @@ FLEET: dict[str, Any] = {"redis": "redis://127.0.0.1", "gateway_token": "sixteen
     [
         ({"redis": "127.0.0.1:6379"}, "redis://HOST:PORT"),
         ({"redis": "redis://127.0.0.1:port"}, "redis://HOST:PORT"),
+        ({"redis": "redis://127.0.0.1?socket_timeout=abc"}, "nothing behind it"),
         ({"gateway_token": ""}, "--gateway-token"),
         ({"gateway_token": "too-short"}, "--gateway-token"),
         ({"api_keys": "a,sixteen-characters"}, "gateway token"),
