@@ -39,7 +39,8 @@ to be multiples of several the product counts, and of a schema also the sum of a
 MAX_EXPRESSION: Final = 2**13
 """Characters of a regular expression or a grammar."""
 
-_LITERAL: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/')
+_LITERAL: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"?|/(?:[^/\\\n]|\\.)+/?')
+"""One that never ends goes as far as its line: looked for again from each of its places it would take the square."""
 _AT_ONCE: Final = ("allOf", "anyOf", "oneOf")
 _EMBEDDED: Final = re.compile(r"%\s*(json|regex|lark|llguidance)")
 

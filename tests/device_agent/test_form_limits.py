@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from typing import Any
 
 import pytest
@@ -89,6 +90,14 @@ def test_a_grammars_own_signs_count_and_those_in_its_texts_do_not() -> None:
     assert not passes("grammar", 'start: A\nA: /"/ & /a/ & /b/ & /c/ & /"/')
     assert not passes("grammar", 'start: %json {"type": "object"}')
     assert passes("grammar", 'root ::= "%json"')
+
+
+@pytest.mark.parametrize("begun", ['"' + '\\"' * 4090, "/" + "\\/" * 4090])
+def test_a_text_in_a_grammar_that_never_ends_is_read_once(begun: str) -> None:
+    """Looked for again from each of its places it would take a third of a second."""
+    began = time.process_time()
+    assert passes("grammar", begun)
+    assert time.process_time() - began < 0.1
 
 
 def test_objects_are_closed_where_one_schema_alone_names_their_properties() -> None:
