@@ -20,6 +20,7 @@ from gateway.answer import MAX_ANSWER
 from gateway.delivery import Desk, Outlet, attended, disconnected, events_of, piece_of
 from gateway.errors import ClientGone, RequestError
 from gateway.fleet import Fleet
+from gateway.key_book import KEY_ELSEWHERE
 from gateway.keys import NOT_OURS
 from gateway.peer_client import PeerFailed
 from gateway.registry.registry import Peer
@@ -34,7 +35,7 @@ PASSED_ON: Final = (
 )
 """Headers of its answer that the client gets."""
 
-ELSEWHERE: Final = frozenset({"draining", "no_agent", "agents_unavailable", "model_not_found", NOT_OURS})
+ELSEWHERE: Final = frozenset({"draining", "no_agent", "agents_unavailable", "model_not_found", KEY_ELSEWHERE, NOT_OURS})
 """Codes of refusals that are about that gateway and not about the request."""
 
 log = structlog.get_logger()

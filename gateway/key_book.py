@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -39,6 +39,9 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether it is for this model."""
         return not self.models or model in self.models
 
+
+KEY_ELSEWHERE: Final = "key_not_known_here"
+"""Said to other gateways only, which do without this one."""
 
 NOBODY = KeyRecord("", "")
 """Who comes where no key is asked."""
@@ -115,9 +118,14 @@ class KeyBook:
         who = (bearer_token(authorization or "") or "") if self.asked else party_of(address)
         return self._name(digest_of(who))
 
-    def of_tenant(self, tenant: str) -> KeyRecord:
-        """Return the key of a tenant whom another gateway has let in."""
-        return self._by_tenant.get(tenant, NOBODY)
+    def of_tenant(self, tenant: str) -> KeyRecord | RequestError:
+        """Return the key of a tenant whom another gateway has let in; or that it is not known here (it was made or
+        revoked a moment ago, or is given to the other gateway alone), so that nothing can be said of its limits."""
+        if not self.asked:
+            return NOBODY
+        if (known := self._by_tenant.get(tenant)) is not None:
+            return known
+        return RequestError(503, "the API key is not known at this gateway", code=KEY_ELSEWHERE)
 
     def limits(self, record: KeyRecord) -> Limits:
         """Return what a key may do."""
