@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -15,6 +18,7 @@ from gateway.key_book import KeyRecord
 IN_REDIS: Final = "redis"
 """What ``--key-store`` says where it is no file."""
 
+LOCKED_WITHIN_S: Final = 5.0
 MOST_KEYS: Final = 10_000
 MOST_FILE_BYTES: Final = 16 * 2**20
 
@@ -72,29 +76,65 @@ class KeyFile:
             ) from None
 
     def add(self, record: KeyRecord) -> bool:
-        records = self.read()
-        if any(each.name == record.name for each in records):
-            return False
-        if len(records) >= MOST_KEYS:
-            raise BadKeyStore(f"{self._path} has {MOST_KEYS} keys already, as many as it may")
-        self._write([*records, record])
-        return True
+        with self._alone():
+            records = self.read()
+            if any(each.name == record.name for each in records):
+                return False
+            if len(records) >= MOST_KEYS:
+                raise BadKeyStore(f"{self._path} has {MOST_KEYS} keys already, as many as it may")
+            self._write([*records, record])
+            return True
 
     def revoke(self, name: str) -> bool:
-        records = self.read()
-        left = [each for each in records if each.name != name]
-        if len(left) < len(records):
-            self._write(left)
-        return len(left) < len(records)
+        with self._alone():
+            records = self.read()
+            left = [each for each in records if each.name != name]
+            if len(left) < len(records):
+                self._write(left)
+            return len(left) < len(records)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other ``trilby keys`` changes the file meanwhile, or a key that it revokes would come back. Its folder is
+        locked, since the file itself is replaced."""
+        try:
+            folder = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                until = time.monotonic() + LOCKED_WITHIN_S
+                while not _locked(folder):
+                    if time.monotonic() > until:
+                        raise BadKeyStore(f"{self._path} is being changed by another 'trilby keys': try again")
+                    time.sleep(0.05)
+                yield
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise BadKeyStore(f"{self._path} cannot be written: {error.strerror}") from error
 
     def _write(self, records: Iterable[KeyRecord]) -> None:
+        """Raises OSError."""
+        # Readable by its owner only; whoever reads it meanwhile finds the old file or the new one.
+        handle, path = tempfile.mkstemp(dir=self._path.parent, prefix=self._path.name)
         try:
-            # Readable by its owner only; whoever reads it meanwhile finds the old file or the new one.
-            handle, path = tempfile.mkstemp(dir=self._path.parent, prefix=self._path.name)
             with os.fdopen(handle, "wb") as file:
+                if (
+                    self._path.exists() and os.geteuid() == 0
+                ):  # Root changes the gateway's file: it stays the gateway's.
+                    about = self._path.stat()
+                    os.fchown(file.fileno(), about.st_uid, about.st_gid)
                 file.writelines(msgspec.json.encode(each) + b"\n" for each in records)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(path, self._path)
-        except OSError as error:
-            raise BadKeyStore(f"{self._path} cannot be written: {error.strerror}") from error
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(path)
+            raise
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -6,6 +6,7 @@ import json
 import stat
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from redis_here import RedisServer
 
 from gateway.config import GatewayConfig
 from gateway.errors import RequestError
-from gateway.key_book import KeyBook, KeyRecord
+from gateway.key_book import KEY_ELSEWHERE, NOBODY, KeyBook, KeyRecord
 from gateway.key_stores import BadKeyStore, KeyFile
 from gateway.keys import digest_of
 from gateway.keys_command import main
@@ -67,7 +68,11 @@ def test_tenants_have_the_same_name_where_the_token_is_the_same() -> None:
     books[1].replace([record("two", limits=Limits(5))])
     name = books[0].tenant("Bearer two", "")
     assert name == books[1].tenant("Bearer two", "10.0.0.1") and "two" not in name
-    assert books[1].limits(books[1].of_tenant(name)) == Limits(5)
+    found = books[1].of_tenant(name)
+    assert isinstance(found, KeyRecord) and books[1].limits(found) == Limits(5)
+    unknown = books[0].of_tenant(name)  # Made a moment ago: nobody may come in without its limits.
+    assert isinstance(unknown, RequestError) and unknown.code == KEY_ELSEWHERE
+    assert KeyBook([], Limits(), secret=TOKEN).of_tenant(name) is NOBODY
     assert books[0].tenant("Bearer two", "") != KeyBook(["one"], Limits(), secret="another").tenant("Bearer two", "")
 
 
@@ -83,6 +88,19 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert file.revoke("a") and not file.revoke("a")
     assert file.read() == [two] and file.stamp != before
     assert [each.name for each in tmp_path.iterdir()] == ["keys"]
+
+
+def test_changes_of_a_file_do_not_undo_one_another(tmp_path: Path) -> None:
+    """Made at the same time, all of them hold."""
+    file = KeyFile(str(tmp_path / "keys"))
+    names = [f"key {at}" for at in range(24)]
+    for name in names[:12]:
+        file.add(record(name, name=name))
+    with ThreadPoolExecutor(8) as several:
+        done = [several.submit(file.revoke, name) for name in names[:12]]
+        done += [several.submit(file.add, record(name, name=name)) for name in names[12:]]
+    assert all(each.result() for each in done)
+    assert sorted(each.name for each in file.read()) == sorted(names[12:])
 
 
 @pytest.mark.parametrize(
