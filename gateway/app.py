@@ -144,9 +144,14 @@ def _add_requests(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
             ask = read(body, state.tenant)
 
             async def here() -> Response:
-                state.grant = await desk.reception.admit(ask, state.key)
                 response = delivery(desk, ask, state.request_id, state.began)
-                response.grant = state.grant
+                if not state.waits:
+                    response.kept = desk.dispatcher.keep(ask)  # First: who is refused has asked for nothing.
+                try:
+                    response.grant = state.grant = await desk.reception.admit(ask, state.key)
+                except BaseException:
+                    response.let_go()
+                    raise
                 state.asked = True  # From here on the delivery counts and logs how it ends.
                 return response
 

@@ -19,6 +19,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from gateway.agents import Reservation
 from gateway.answer import Answer, Complete, Event
 from gateway.config import GatewayConfig
 from gateway.dispatch import Dispatcher
@@ -121,11 +122,13 @@ class Delivery(Response):
 
     Attributes:
         grant: leave for the request, where it needs one.
+        kept: the room it must have at once, where it is not to wait.
     """
 
     def __init__(self, desk: Desk, ask: AnyAsk, request_id: str, began: float) -> None:
         super().__init__()
         self.grant: Grant | None = None
+        self.kept: Reservation | None = None
         self._desk = desk
         self._request = ask
         self._request_id = request_id
@@ -152,10 +155,17 @@ class Delivery(Response):
             if outcome == "aborted":
                 self._meter.finished("abort")
             over(self.grant, self._answer)
+            self.let_go()
             log_request(self._request, self._request_id, self._answer, self._began, outcome)
 
+    def let_go(self) -> None:
+        """Free the room that was kept. Safe to call again."""
+        if self.kept is not None:
+            self.kept.close()
+
     async def _answered(self, outlet: Outlet) -> None:
-        async with self._desk.dispatcher.answering(self._request, self._request_id, self._meter) as answer:
+        answering = self._desk.dispatcher.answering
+        async with answering(self._request, self._request_id, self._meter, self.kept) as answer:
             self._answer = answer
             if self._request.stream:
                 return await self._stream(answer, outlet)

@@ -50,8 +50,10 @@ class Dispatcher:
         self._idle.set()
 
     @asynccontextmanager
-    async def answering(self, ask: AnyAsk, request_id: str, meter: RequestMeter) -> AsyncIterator[Answer]:
-        """Give the answer to a request, from an agent that has accepted it.
+    async def answering(
+        self, ask: AnyAsk, request_id: str, meter: RequestMeter, kept: Reservation | None = None
+    ) -> AsyncIterator[Answer]:
+        """Give the answer to a request, from an agent that has accepted it; in room that was ``kept``, or none.
 
         Raises:
             RequestError: nobody can answer it, or the agent has refused it.
@@ -63,8 +65,8 @@ class Dispatcher:
         limit: asyncio.TimerHandle | None = None
         self._enter(ask.tenant)
         try:
-            wait_s, within_s = self._config.wait_within_s, self._config.request_within_s
-            rooms.append(await place(self._roster, self._config, ask, 0, request_id, answer, wait_s))
+            wait_s, within_s = self._config.wait_within_s if kept is None else 0.0, self._config.request_within_s
+            rooms.append(await place(self._roster, self._config, ask, 0, request_id, answer, wait_s, kept))
             text = f"the answer took longer than {within_s:g} s and was given up"
             text += "; ask for fewer tokens or raise --request-within-s"
             late = RequestError(504, text, code="timeout", headers=errors.FINAL)
@@ -81,6 +83,14 @@ class Dispatcher:
             for room in rooms:
                 room.close()
             self._leave(ask.tenant)
+
+    def keep(self, ask: AnyAsk) -> Reservation:
+        """Keep room for a request that shall not wait. Raises ``RequestError`` where nobody has room, or can answer."""
+        wish, _ = self._roster.wish(ask, self._admit(ask).id)
+        found = self._roster.find(wish)
+        if isinstance(found, Reservation):
+            return found
+        raise found or errors.none_free(0.0)
 
     @contextmanager
     def passing(self, tenant: str) -> Iterator[None]:

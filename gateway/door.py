@@ -21,7 +21,15 @@ from gateway import errors
 from gateway.config import GatewayConfig
 from gateway.errors import RequestError
 from gateway.key_book import NOBODY, KeyBook, KeyRecord
-from gateway.keys import TENANT_HEADER, TOKEN_HEADER, KeyRing, check_device, check_gateway, check_operator
+from gateway.keys import (
+    AT_ONCE_HEADER,
+    TENANT_HEADER,
+    TOKEN_HEADER,
+    KeyRing,
+    check_device,
+    check_gateway,
+    check_operator,
+)
 from gateway.metrics import GatewayMetrics
 from service.addresses import is_foreign, is_loopback
 from service.secret_files import current
@@ -70,6 +78,7 @@ class Door:
         state = scope.setdefault("state", {})
         state.update(request_id=request_id, began=began, tenant=tenant, key=NOBODY, grant=None)
         state["forwarded"] = from_gateway is not None
+        state["waits"] = from_gateway is None or headers.get(AT_ONCE_HEADER) != "1"
         if from_gateway is None:
             found = self._admitted(scope, headers)
         else:  # It has looked at all of this; a wrong token is none of a client, or requests would go round.

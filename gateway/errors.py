@@ -189,6 +189,12 @@ def too_many(what: str) -> RequestError:
     return RequestError(429, what, code="rate_limit_exceeded", retry_s=2.0)
 
 
+def none_free(within_s: float) -> RequestError:
+    """All agents that could take a request are full."""
+    text = f"no device agent came free within {within_s:.3g} s; try again later"
+    return RequestError(503, text, code="overloaded", retry_s=2.0)
+
+
 def draining() -> RequestError:
     """This gateway takes nothing new."""
     return RequestError(503, "this gateway is stopping", code="draining", retry_s=2.0)

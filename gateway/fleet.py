@@ -19,14 +19,14 @@ from gateway.limits.limiter import Limiter, MemoryStore
 from gateway.limits.redis_limits import RedisStore
 from gateway.metrics import GatewayMetrics
 from gateway.peer_client import PeerClient
-from gateway.policy import Reason, Wish, pick_model
+from gateway.policy import Reason, pick_model
 from gateway.registry.line import RedisLine
 from gateway.registry.redis import RedisRegistry
 from gateway.registry.redis_keys import records_in
 from gateway.registry.registry import Peer
 from gateway.request import AnyAsk
 from gateway.roster import Roster
-from gateway.routing import better_gateway
+from gateway.routing import Better, better_gateway
 
 SHUNNED_S: Final = 5.0
 """For so long nothing is sent to a gateway that could not be reached."""
@@ -82,8 +82,8 @@ class Fleet:
         """Whether redis answers."""
         return self._line.up
 
-    def better(self, ask: AnyAsk, passed_over: Collection[str] = ()) -> Peer | None:
-        """Return the gateway that should answer a request; None: this one."""
+    def better(self, ask: AnyAsk, passed_over: Collection[str] = (), full: Collection[str] = ()) -> Better | None:
+        """Return the gateway that should answer a request, see ``better_gateway``; None: this one."""
         assert self._roster is not None
         if not self.registry.peers:
             return None
@@ -95,8 +95,7 @@ class Fleet:
             self._sent_by = self.registry.beats
         now = time.monotonic()
         self._shunned = {peer: until for peer, until in self._shunned.items() if until > now}
-        turns = self._roster.conversation(ask).before
-        wish = Wish(model.id, frozenset(), ask.draft, ask.tenant, ask.at_once, ask.task, ask.scored_by, turns)
+        wish, _ = self._roster.wish(ask, model.id)
         links = self._roster.links
         return better_gateway(
             [link.record for link in links],
@@ -106,6 +105,7 @@ class Fleet:
             {link.key: link.held[ask.tenant] for link in links},
             self._sent,
             {*passed_over, *self._shunned},
+            full,
         )
 
     @contextmanager

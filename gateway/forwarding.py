@@ -23,8 +23,8 @@ from gateway.fleet import Fleet
 from gateway.key_book import KEY_ELSEWHERE
 from gateway.keys import NOT_OURS
 from gateway.peer_client import PeerFailed
-from gateway.registry.registry import Peer
 from gateway.request import AnyAsk
+from gateway.routing import Better
 
 MOST_TRIES: Final = 3
 """Gateways that are asked one after the other before this one answers itself."""
@@ -37,6 +37,9 @@ PASSED_ON: Final = (
 
 ELSEWHERE: Final = frozenset({"draining", "no_agent", "agents_unavailable", "model_not_found", KEY_ELSEWHERE, NOT_OURS})
 """Codes of refusals that are about that gateway and not about the request."""
+
+FULL: Final = frozenset({"overloaded"})
+"""The same, where it was asked because it seemed to have room: what it told of itself is up to a second old."""
 
 log = structlog.get_logger()
 
@@ -67,40 +70,41 @@ class Forward(Response):
         self._here = here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outlet, tried = Outlet(send), set[str]()
+        outlet, tried, full = Outlet(send), set[str](), set[str]()
         for _ in range(MOST_TRIES):
-            peer = self._fleet.better(self._ask, tried)
-            if peer is None:
+            better = self._fleet.better(self._ask, tried, full)
+            if better is None:
                 break
-            tried.add(peer.id)
             try:
                 with self._desk.dispatcher.passing(self._ask.tenant):
-                    return await self._through(peer, outlet, receive)
+                    return await self._through(better, outlet, receive)
             except PeerFailed as failed:
+                (full if str(failed) in FULL else tried).add(better.peer.id)
                 if failed.lost:
-                    self._fleet.shun(peer)
-                self._note(peer, "failed", str(failed))
+                    self._fleet.shun(better.peer)
+                self._note(better, "failed", str(failed))
         await (await self._here())(scope, receive, send)
 
-    async def _through(self, peer: Peer, outlet: Outlet, receive: Receive) -> None:
+    async def _through(self, better: Better, outlet: Outlet, receive: Receive) -> None:
         try:
-            with self._fleet.sending(peer):
-                answered = await attended(self._desk, self._pass_on(peer, outlet), disconnected(receive), outlet)
+            with self._fleet.sending(better.peer):
+                answered = await attended(self._desk, self._pass_on(better, outlet), disconnected(receive), outlet)
         except ClientGone:
             answered = False
         except RequestError as error:
             self._desk.metrics.failed.labels(error.code or "invalid_value").inc()
-            return self._note(peer, "lost", error.code or "")
-        self._note(peer, "answered" if answered else "aborted")
+            return self._note(better, "lost", error.code or "")
+        self._note(better, "answered" if answered else "aborted")
 
-    async def _pass_on(self, peer: Peer, outlet: Outlet) -> None:
+    async def _pass_on(self, better: Better, outlet: Outlet) -> None:
         """Raises ``PeerFailed`` while nothing was sent to the client, ``RequestError`` where it was told of the end."""
-        async with self._fleet.client.asking(peer, self._path, self._body, self._request_id, self._ask.tenant) as reply:
+        asked = self._path, self._body, self._request_id, self._ask.tenant
+        async with self._fleet.client.asking(better.peer, *asked, at_once=better.free) as reply:
             if self._ask.stream and reply.status_code == 200:
                 return await self._stream(reply, outlet)
             body = await _whole(reply)
             code = _code_of(body) if reply.status_code != 200 else ""
-            if code in ELSEWHERE:
+            if code in (ELSEWHERE | FULL if better.free else ELSEWHERE):
                 raise PeerFailed(code, lost=code == NOT_OURS)
             await outlet.send(_start_of(reply, {"content-length": str(len(body))}))
             await outlet.send(piece_of(body, last=True))
@@ -117,10 +121,10 @@ class Forward(Response):
             raise error from None
         await outlet.send(piece_of(b"", last=True))
 
-    def _note(self, peer: Peer, outcome: str, why: str = "") -> None:
+    def _note(self, better: Better, outcome: str, why: str = "") -> None:
         self._fleet.forwarded.labels(outcome).inc()
         said = {"why": why} if why else {}
-        log.info("request forwarded", request_id=self._request_id, gateway=peer.url, outcome=outcome, **said)
+        log.info("request forwarded", request_id=self._request_id, gateway=better.peer.url, outcome=outcome, **said)
 
 
 async def _whole(reply: httpx.Response) -> bytes:

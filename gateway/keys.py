@@ -17,6 +17,9 @@ NOT_OURS: Final = "wrong_gateway_token"
 TENANT_HEADER: Final = "x-trilby-tenant"
 """Whose request it sends there."""
 
+AT_ONCE_HEADER: Final = "x-trilby-at-once"
+"""Whether it waits there for an agent to come free ("0", or nothing) or is refused where none is ("1")."""
+
 
 def digest_of(secret: str) -> bytes:
     """Return the SHA-256 of a secret."""

@@ -12,7 +12,7 @@ from typing import Final
 import httpx
 
 from gateway.config import GatewayConfig
-from gateway.keys import TENANT_HEADER, TOKEN_HEADER
+from gateway.keys import AT_ONCE_HEADER, TENANT_HEADER, TOKEN_HEADER
 from gateway.registry.registry import Peer
 from tls.contexts import Tls
 
@@ -64,15 +64,20 @@ class PeerClient:
 
     @asynccontextmanager
     async def asking(
-        self, peer: Peer, path: str, body: bytes, request_id: str, tenant: str
+        self, peer: Peer, path: str, body: bytes, request_id: str, tenant: str, *, at_once: bool = False
     ) -> AsyncIterator[httpx.Response]:
-        """Give the other gateway's answer, its body still to be read. Raises ``PeerFailed`` where there is none."""
+        """Give the other gateway's answer, its body still to be read. Raises ``PeerFailed`` where there is none.
+
+        Args:
+            at_once: whether it is to be refused where it would have to wait.
+        """
         headers = {
             "content-type": "application/json",
             "accept-encoding": "identity",
             "x-request-id": request_id,
             TOKEN_HEADER: self._token,
             TENANT_HEADER: tenant,
+            AT_ONCE_HEADER: str(int(at_once)),
         }
         async with self._newest() as http:
             try:

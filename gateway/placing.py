@@ -38,9 +38,17 @@ log = structlog.get_logger()
 
 
 async def place(
-    roster: Roster, config: GatewayConfig, ask: AnyAsk, part: int, request_id: str, answer: Answer, patience_s: float
+    roster: Roster,
+    config: GatewayConfig,
+    ask: AnyAsk,
+    part: int,
+    request_id: str,
+    answer: Answer,
+    patience_s: float,
+    found: Reservation | None = None,
 ) -> Reservation:
-    """Bring part ``part`` of a request to an agent; it waits up to ``patience_s`` for room.
+    """Bring part ``part`` of a request to an agent; it waits up to ``patience_s`` for room, where none was
+    ``found`` before.
 
     Returns the room in which the agent has accepted it; the caller closes it.
 
@@ -48,10 +56,8 @@ async def place(
         RequestError: no agent takes it, or one refuses it for what it is.
     """
     until = asyncio.get_running_loop().time() + patience_s
-    whole, before = roster.conversation(ask)
-    wish = Wish(answer.model, frozenset(), ask.draft, ask.tenant, ask.at_once, ask.task, ask.scored_by, before)
+    wish, whole = roster.wish(ask, answer.model)
     refused: SessionFailed | None = None
-    found: Reservation | None = None
     losses = returns = 0
     while True:
         counted = not part and not returns

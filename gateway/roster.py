@@ -9,7 +9,7 @@ from collections import Counter
 from gateway import errors
 from gateway.agents import AgentLink, Reservation
 from gateway.config import GatewayConfig
-from gateway.conversations import Conversation, conversation_of
+from gateway.conversations import conversation_of
 from gateway.errors import RequestError
 from gateway.policy import Reason, Use, Wish, choose, drafters_of, has_drafter, models_served, pick_model
 from gateway.registry.registry import AgentRecord, Registry
@@ -49,9 +49,10 @@ class Roster:
         """Return all agents, those of other gateways too."""
         return self._registry.known()
 
-    def conversation(self, ask: AnyAsk) -> Conversation:
-        """Return by what the conversation of a request is known."""
-        return conversation_of(ask, self._key)
+    def wish(self, ask: AnyAsk, model: str) -> tuple[Wish, bytes]:
+        """Return what each part of a request asks of an agent that serves ``model``, and by what it is known then."""
+        whole, before = conversation_of(ask, self._key)
+        return Wish(model, frozenset(), ask.draft, ask.tenant, ask.at_once, ask.task, ask.scored_by, before), whole
 
     def models(self) -> list[ServedModel]:
         """Return every model that an agent serves."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.agents import Reservation
-from gateway.errors import RequestError, too_many
+from gateway.errors import RequestError, none_free, too_many
 from gateway.policy import Wish
 from gateway.shares import gives_way, next_in_turn
 
@@ -54,6 +54,9 @@ class WaitingRoom:
             RequestError: there is no place to wait, or it went to another tenant; no room came within ``patience_s``;
                 or there will be none.
         """
+        late = none_free(patience_s)
+        if not patience_s:
+            raise late  # Without taking anybody's place.
         if counted:
             self._make_room(wish.tenant)
         loop = asyncio.get_running_loop()
@@ -61,8 +64,7 @@ class WaitingRoom:
         queue = self._queues.setdefault(wish.tenant, deque())
         behind = (at for at, each in enumerate(queue) if first or each.priority > priority)
         queue.insert(next(behind, len(queue)), waiter)
-        text = f"no device agent came free within {patience_s:.3g} s; try again later"
-        timer = loop.call_later(patience_s, _refuse, waiter, RequestError(503, text, code="overloaded", retry_s=2.0))
+        timer = loop.call_later(patience_s, _refuse, waiter, late)
         try:
             return await waiter.room
         except asyncio.CancelledError:

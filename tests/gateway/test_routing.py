@@ -23,7 +23,7 @@ def peer(id: str, *running: int, waiting: int = 0, agent: AgentRecord = AGENT) -
 
 def better(here: list[AgentRecord], *peers: Peer, waiting: int = 0, **more: Any) -> str | None:
     found = better_gateway(here, waiting, peers, more.pop("wish", WISH), {}, more.pop("sent", {}), **more)
-    return None if found is None else found.id
+    return None if found is None else found.peer.id + ("" if found.free else ", to wait")
 
 
 def test_the_least_loaded_agent_decides() -> None:
@@ -47,10 +47,19 @@ def test_what_was_sent_and_not_told_of_yet_counts() -> None:
 def test_where_all_are_full_it_is_the_shortest_queue() -> None:
     """For each answer that can be given at once; this one's among equals."""
     full = replace(AGENT, running=4)
-    assert better([full], peer("b", 4), waiting=3) == "b"
+    assert better([full], peer("b", 4), waiting=3) == "b, to wait"
     assert better([full], peer("b", 4, waiting=3), waiting=3) is None
-    assert better([full], peer("b", 4, 4, waiting=3), waiting=3) == "b"
-    assert better([], peer("b", 4, waiting=60)) == "b"
+    assert better([full], peer("b", 4, 4, waiting=3), waiting=3) == "b, to wait"
+    assert better([], peer("b", 4, waiting=60)) == "b, to wait"
+
+
+def test_who_has_just_refused_as_full_counts_as_full() -> None:
+    """Whatever it had told: the request stays here, goes to a third, or waits there where nobody else can have it."""
+    busy, full = replace(AGENT, running=2), replace(AGENT, running=4)
+    assert better([busy], peer("b", 0), full={"b"}) is None
+    assert better([busy], peer("b", 0), peer("c", 1), full={"b"}) == "c"
+    assert better([], peer("b", 0), full={"b"}) == "b, to wait"
+    assert better([full], peer("b", 0, waiting=1), full={"b"}) is None
 
 
 def test_nobody_else_is_asked_for_what_nobody_can_do() -> None:
