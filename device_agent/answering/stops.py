@@ -23,9 +23,11 @@ class StopScanner:
 
         looks: whether one that is complete with this text ends it; of one that is not complete yet a later text may.
         """
-        text = self._held + text
-        # The stop string that is complete first ends the text, so that it does not matter how the text was cut up.
-        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if looks and stop in text]
+        seen, text = len(self._held), self._held + text
+        # The stop string that is complete first ends the text, so that it does not matter how the text was cut up. One
+        # that was complete with an earlier text, and is held as the beginning of another, did not end it then.
+        places = [(text.find(stop, max(0, seen + 1 - len(stop))), stop) for stop in self._stops if looks]
+        found = [(place + len(stop), place) for place, stop in places if place >= 0]
         if found:
             self._held = ""
             end, begin = min(found)

@@ -87,6 +87,15 @@ def test_stop_strings(text: str, stops: list[str], data: st.DataObject) -> None:
     assert (shown, stopped) == (expected, bool(ends))
 
 
+def test_a_stop_string_that_came_too_early_never_ends_the_text() -> None:
+    """Nor where it is held back as the beginning of another; one that is complete later does."""
+    scanner = StopScanner(["ab", "abc"])
+    assert scanner.feed("ab", looks=False) == ("", False)
+    assert scanner.feed("d") == ("abd", False)
+    assert scanner.feed("xa", looks=False) == ("x", False)
+    assert scanner.feed("bc") == ("", True)
+
+
 @given(st.integers(0, 5000), st.integers(1, 600))
 def test_chunks(tokens: int, chunk: int) -> None:
     """Chunks add up, none is too long, and they differ by one token at most."""
