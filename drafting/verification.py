@@ -143,6 +143,7 @@ def _judge_block(target: _Target, draft: Sequence[Drafted], seed: int, start: in
     """The same for a block: ``joint`` is p_i of algorithm 2, the chance that at least i tokens stay, given them."""
     p = target(0)
     joint = torch.ones((), dtype=torch.float64, device=p.device)
+    over = torch.zeros((), dtype=torch.bool, device=p.device)
     # Nothing drafted is sure to stay: 0 tokens always may.
     rates = _residual(p, draft[0], joint) if draft else p
     verdict = _Verdict(torch.zeros((), dtype=torch.int64, device=p.device), rates, p)
@@ -157,8 +158,12 @@ def _judge_block(target: _Target, draft: Sequence[Drafted], seed: int, start: in
             chance = torch.where(left > 0, left / (left + (1 - joint)), 0.0)  # 1 - joint first: left may be 1e-17.
         else:
             rates, chance = p, joint
+        # Where nothing may follow the draft ends: that it does is no reason to prefer another text.
+        nothing = p.isnan().any()
+        rates, chance = torch.where(nothing, p, rates), torch.where(nothing, joint, chance)
         goes_on = noise(seed, start + index - 1, stream(ACCEPT_STREAM, start)) < chance
-        verdict = verdict.unless(goes_on, index, rates, p)
+        verdict = verdict.unless(goes_on & ~over, index, rates, p)
+        over = over | nothing
     return verdict
 
 

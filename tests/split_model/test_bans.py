@@ -18,6 +18,8 @@ from transformers.generation.logits_process import (
 )
 
 from drafting.choosing import Chooser
+from drafting.proposing import Candidate
+from drafting.verification import Rule
 from split_model.bans import Bans, NothingLeft
 from split_model.sampling import NOBODY, SamplingParams, checked, penalised, picked, probabilities
 from split_model.tree import Tree
@@ -86,3 +88,17 @@ def test_where_nothing_is_left_the_member_is_named(bans: Bans, member: str, temp
     assert not isinstance(caught.value, NothingLeft)
     with pytest.raises(ValueError, match="not numbers"):
         checked(picked(torch.zeros(VOCAB), chooser.params, [1, 7], [], 3).tolist())
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_a_draft_behind_which_nothing_is_left_is_as_likely_as_without_drafts(rule: Rule) -> None:
+    """Half of the answers come to where nothing may follow, whoever looks ahead."""
+    params = SamplingParams(1.0, bans=Bans((1, 2), ((1, 1), (1, 2))))
+    draft = [Candidate(token, 1.0, None, "test") for token in (1, 2)]
+    ended = 0
+    for seed in range(60):
+        try:
+            Chooser(params, [0], seed).judge(torch.zeros(3, VOCAB), Tree(0), [0, 1], draft, rule)
+        except NothingLeft:
+            ended += 1
+    assert 15 < ended < 45
