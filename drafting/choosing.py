@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -105,24 +106,22 @@ class Chooser:
             NothingLeft: every token is banned.
             ValueError: the logits are not numbers.
         """
+        with self._blaming_bans(logits):
+            if self.follows(rule, sent):
+                return self._follow(logits, tree, sent, picks)
+            return self._verified(logits, sent, drafted, rule)
+
+    @contextmanager
+    def _blaming_bans(self, logits: torch.Tensor) -> Iterator[None]:
         try:
-            return self._judge(logits, tree, sent, drafted, rule, picks)
+            yield
         except ValueError as error:
             if self.params.bans is None or isinstance(error, BadSampling) or not bool(logits.isfinite().all()):
                 raise
             raise NothingLeft(f"'{self.params.bans.member}' leaves no token that could come next") from error
 
-    def _judge(
-        self,
-        logits: torch.Tensor,
-        tree: Tree,
-        sent: Sequence[int],
-        drafted: Sequence[Candidate],
-        rule: Rule,
-        picks: Sequence[int],
-    ) -> Verdict:
-        if self.follows(rule, sent):
-            return self._follow(logits, tree, sent, picks)
+    def _verified(self, logits: torch.Tensor, sent: Sequence[int], drafted: Sequence[Candidate], rule: Rule) -> Verdict:
+        """The rules that keep the distribution."""
         target = logits
         if self.masks is not None:
             text = [*self.generated, *(each.token for each in drafted)]
