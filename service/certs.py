@@ -9,7 +9,8 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -67,9 +68,9 @@ class Authority:
         with tempfile.TemporaryDirectory() as scratch:
             config = Path(scratch, "config")
             config.write_text(_REQUEST.format(name=f"Trilby private CA {secrets.token_hex(4)}") + _AUTHORITY)
-            self._key(CA)
-            self._run("req", "-x509", "-new", "-sha256", "-key", self._path(CA, "key"), "-config", config,
-                      "-extensions", "ca", "-days", CA_DAYS, "-out", self._path(CA, "crt"))  # fmt: skip
+            with self._key(CA):
+                self._run("req", "-x509", "-new", "-sha256", "-key", self._path(CA, "key"), "-config", config,
+                          "-extensions", "ca", "-days", CA_DAYS, "-out", self._path(CA, "crt"))  # fmt: skip
 
     def issue(self, names: Sequence[str], purpose: str, days: int = DAYS) -> Path:
         """A certificate and its key, called by the first of ``names``, which are host names and addresses.
@@ -86,11 +87,11 @@ class Authority:
         with tempfile.TemporaryDirectory() as scratch:
             config, request = Path(scratch, "config"), Path(scratch, "request")
             config.write_text(_REQUEST.format(name=name) + leaf)
-            self._key(name)
-            self._run("req", "-new", "-sha256", "-key", self._path(name, "key"), "-config", config, "-out", request)
-            self._run("x509", "-req", "-sha256", "-in", request, "-CA", self._path(CA, "crt"),
-                      "-CAkey", self._path(CA, "key"), "-set_serial", f"0x{secrets.token_hex(16)}", "-days", days,
-                      "-extfile", config, "-extensions", "leaf", "-out", self._path(name, "crt"))  # fmt: skip
+            with self._key(name):
+                self._run("req", "-new", "-sha256", "-key", self._path(name, "key"), "-config", config, "-out", request)
+                self._run("x509", "-req", "-sha256", "-in", request, "-CA", self._path(CA, "crt"),
+                          "-CAkey", self._path(CA, "key"), "-set_serial", f"0x{secrets.token_hex(16)}", "-days", days,
+                          "-extfile", config, "-extensions", "leaf", "-out", self._path(name, "crt"))  # fmt: skip
         return self._path(name, "crt")
 
     def _path(self, name: str, ending: str) -> Path:
@@ -101,11 +102,18 @@ class Authority:
             if self._path(name, ending).exists():
                 raise CannotMake(f"{self._path(name, ending)} is there already: take it away first, or choose a name")
 
-    def _key(self, name: str) -> None:
-        """A new key, which nobody else can read at any moment."""
+    @contextmanager
+    def _key(self, name: str) -> Iterator[None]:
+        """A new key, which nobody else can read at any moment; gone again where its certificate cannot be made."""
         made = self._run("ecparam", "-name", "prime256v1", "-genkey", "-noout")
         with open(os.open(self._path(name, "key"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(made)
+        try:
+            yield
+        except BaseException:
+            for ending in ("key", "crt"):
+                self._path(name, ending).unlink(missing_ok=True)
+            raise
 
     def _run(self, *words: object) -> bytes:
         command = [self._openssl, *map(str, words)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from service.certs import command
+from service.certs import Authority, command
 
 
 def made(folder: Path, *words: str) -> tuple[int, str]:
@@ -41,3 +41,14 @@ def test_without_openssl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PATH", str(tmp_path))
     status, output = made(tmp_path / "lab", "--device", "kitchen")
     assert status == 1 and "install it" in output and not (tmp_path / "lab").exists()
+
+
+def test_where_openssl_fails_nothing_is_left(tmp_path: Path) -> None:
+    """No key without its certificate, which would be in the way the next time."""
+    Authority(tmp_path)
+    crt = (tmp_path / "ca.crt").read_text()
+    (tmp_path / "ca.crt").write_text("none")
+    code, said = made(tmp_path, "--server", "here")
+    assert code and "openssl" in said and not list(tmp_path.glob("here.*"))
+    (tmp_path / "ca.crt").write_text(crt)
+    assert made(tmp_path, "--server", "here")[0] == 0
