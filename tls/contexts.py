@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -26,6 +26,8 @@ LOOK_EVERY_S: Final = 1.0
 
 HANDSHAKE_WITHIN_S: Final = 10.0
 """A handshake that takes longer is given up, on both sides."""
+
+Got = TypeVar("Got")
 
 log = structlog.get_logger()
 
@@ -142,8 +144,15 @@ class Tls:
         if not self._cert:
             return b""
         begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-        first = Path(self._cert).read_text("ascii", "replace").partition(begin)[2].partition(end)[0]
-        return ssl.PEM_cert_to_DER_cert(f"{begin}{first}{end}")
+
+        def first() -> bytes:
+            inside = Path(self._cert).read_text("ascii", "replace").partition(begin)[2].partition(end)[0]
+            if not inside:
+                raise ValueError
+            return ssl.PEM_cert_to_DER_cert(f"{begin}{inside}{end}")
+
+        # It may be another file by now than the one that was loaded, or none.
+        return _try(self._cert, "holds no certificate (PEM)", first)
 
     def _server(self, insists: bool) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -185,13 +194,15 @@ def _stamp(path: str) -> object:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _try(path: str, wrong: str, load: Callable[[], None]) -> None:
+def _try(path: str, wrong: str, load: Callable[[], Got]) -> Got:
     try:
-        load()
+        return load()
     except ssl.SSLError as error:
         raise BadTlsFile(f"{path} {wrong} ({error.reason or 'unreadable'})") from None
     except OSError as error:
         raise BadTlsFile(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise BadTlsFile(f"{path} {wrong}") from None
 
 
 class _Shown(ssl.SSLObject):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -185,6 +186,17 @@ async def test_files_are_looked_at_again(lab: Path, tmp_path: Path, monkeypatch:
             port, shown(lab, "kitchen")
         )  # The CA before is trusted by nobody here any more.
         assert "its log says" in await told(port, shown(lab, "kitchen", used / "ca.crt"))
+
+
+@pytest.mark.parametrize(("now", "why"), [("", "PEM"), (None, "cannot be read")])
+def test_a_file_that_changes_while_it_is_read_is_told(lab: Path, tmp_path: Path, now: str | None, why: str) -> None:
+    """Its certificate for the other members is read behind its loading: gone or another by then, it ends no thread."""
+    cert = tmp_path / "own.crt"
+    shutil.copy(lab / "here.crt", cert)
+    tls = Tls(str(cert), str(lab / "here.key"), str(lab / "ca.crt"))
+    cert.unlink() if now is None else cert.write_text(now)
+    with pytest.raises(BadTlsFile, match=why):
+        tls._own()
 
 
 def test_no_certificate_is_resumed(lab: Path) -> None:
