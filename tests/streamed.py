@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -20,6 +21,7 @@ class Answer:
 
     Attributes:
         pieces: the text of each chunk, and ``times`` when it came (``time.monotonic``).
+        tokens, drafted: its tokens, and those of them that were drafted.
         error: the error that ended it, {} for none; ``done`` whether it ended as a complete answer does.
     """
 
@@ -27,6 +29,7 @@ class Answer:
     times: list[float] = field(default_factory=list)
     reason: str | None = None
     tokens: int = 0
+    drafted: int = 0
     error: dict[str, Any] = field(default_factory=dict)
     done: bool = False
 
@@ -41,14 +44,20 @@ class Answer:
         return self.text, self.reason, self.tokens, self.error, self.done
 
 
-def stream_answer(base: str, body: dict[str, Any], seen: Callable[[int], None] = lambda count: None) -> Answer:
+def stream_answer(
+    base: str,
+    body: dict[str, Any],
+    seen: Callable[[int], None] = lambda count: None,
+    client: httpx.Client | None = None,
+) -> Answer:
     """Stream one chat answer; ``seen`` is called with the count of pieces when the answer begins (0) and
-    after each piece."""
+    after each piece. A ``client`` has connections open already."""
     answer = Answer()
     body = {**body, "stream": True, "stream_options": {"include_usage": True}}
     url = base + "/chat/completions"
+    streamed = partial(httpx.stream, trust_env=False) if client is None else client.stream
     try:
-        with httpx.stream("POST", url, json=body, timeout=ANSWER_WITHIN_S, trust_env=False) as response:
+        with streamed("POST", url, json=body, timeout=ANSWER_WITHIN_S) as response:
             if response.status_code != 200:
                 answer.error = json.loads(response.read())["error"]
                 return answer
@@ -69,8 +78,9 @@ def _take(answer: Answer, data: str, seen: Callable[[int], None]) -> None:
     if "error" in chunk:
         answer.error = chunk["error"]
         return
-    if chunk.get("usage"):
-        answer.tokens = chunk["usage"]["completion_tokens"]
+    if usage := chunk.get("usage"):
+        answer.tokens = usage["completion_tokens"]
+        answer.drafted = (usage.get("completion_tokens_details") or {}).get("accepted_prediction_tokens") or 0
     for choice in chunk["choices"]:
         answer.reason = choice["finish_reason"] or answer.reason
         if choice["delta"].get("content"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import statistics
 import tempfile
@@ -28,6 +27,7 @@ from checkpoints import DEMO
 from fault_proxy import FaultProxy, Faults
 from installation import Installation
 from processes import free_port
+from streamed import stream_answer
 from tqdm import tqdm
 
 from device_agent.answering.tokenizer import Tokenizer
@@ -103,25 +103,13 @@ def conversation(tokenizer: Tokenizer, tokens: int, seed: int) -> Turns:
 
 def ask(client: httpx.Client, turns: Turns, tokens: int) -> tuple[float, str]:
     """Stream an answer of ``tokens`` tokens: seconds until the first of it came, and its text."""
-    body = {"messages": turns, "max_tokens": tokens, "ignore_eos": True, "stream": True, "temperature": 0}
-    first, text = 0.0, ""
-    began = time.perf_counter()
-    with client.stream("POST", "chat/completions", json=body) as response:
-        if response.status_code != 200:
-            raise RuntimeError(f"{response.status_code}: {response.read()!r}")
-        for line in response.iter_lines():
-            if not line.startswith("data: {"):
-                continue
-            data = json.loads(line[6:])
-            if "error" in data:
-                raise RuntimeError(data["error"]["message"])
-            choice = data["choices"][0]
-            piece = choice["delta"].get("content") or ""
-            # A token whose text is not complete by itself shows first as the end of an answer of one token.
-            if not first and (piece or choice["finish_reason"]):
-                first = time.perf_counter() - began
-            text += piece
-    return first, text
+    began = time.monotonic()
+    body = {"messages": turns, "max_tokens": tokens, "ignore_eos": True, "temperature": 0}
+    answer = stream_answer("", body, client=client)
+    if not answer.done:
+        raise RuntimeError(answer.error.get("message"))
+    # A token whose text is not complete by itself shows first as the end of an answer of one token.
+    return (answer.times[0] if answer.times else time.monotonic()) - began, answer.text
 
 
 def measure(case: Case, rounds: int, tokens: int, folder: Path, cloud_port: int, cloud_url: str) -> Measured:

@@ -11,10 +11,8 @@ and so does how well they can be guessed: without drafts the masks alone are mea
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
-import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +24,7 @@ from bench.runs import spread
 from bench.testbed.relay import Relay
 from installation import Installation
 from processes import free_port
+from streamed import stream_answer
 from tqdm import tqdm
 
 BAR = 0.9
@@ -70,28 +69,11 @@ def ask(client: httpx.Client, seed: int, draft: str, schema: bool, tokens: int) 
         "temperature": 0.7,
         "seed": seed,
         "draft": draft,
-        "stream": True,
-        "stream_options": {"include_usage": True},
     }
-    body |= {"guided_json": SCHEMA} if schema else {"ignore_eos": True}
-    first = last = 0.0
-    usage: dict[str, Any] = {}
-    with client.stream("POST", "chat/completions", json=body) as response:
-        if response.status_code != 200:
-            raise RuntimeError(f"{response.status_code}: {response.read()!r}")
-        for line in response.iter_lines():
-            if not line.startswith("data: {"):
-                continue
-            data = json.loads(line[6:])
-            if "error" in data:
-                raise RuntimeError(data["error"]["message"])
-            usage = data.get("usage") or usage
-            if data["choices"] and (data["choices"][0]["delta"].get("content") or data["choices"][0]["finish_reason"]):
-                last = time.perf_counter()
-                first = first or last
-    found = int(usage["completion_tokens"])
-    accepted = (usage.get("completion_tokens_details") or {}).get("accepted_prediction_tokens") or 0
-    return (found - 1) / (last - first), found, int(accepted)
+    answer = stream_answer("", body | ({"guided_json": SCHEMA} if schema else {"ignore_eos": True}), client=client)
+    if not answer.done:
+        raise RuntimeError(answer.error.get("message"))
+    return (answer.tokens - 1) / (answer.times[-1] - answer.times[0]), answer.tokens, answer.drafted
 
 
 def measure(rounds: int, tokens: int, folder: Path, cloud_port: int, cloud_url: str) -> dict[str, Rates]:
