@@ -8,10 +8,12 @@ other submodels work. llguidance frees the interpreter while it computes; a lock
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
+from time import thread_time
 from typing import Final
 
 import numpy
@@ -25,6 +27,11 @@ MOST_KNOWN: Final = 64
 
 MOST_FORCED: Final = 32
 """Tokens that are said to be forced at once: no draft is longer."""
+
+FIRST_S: Final = 2.0
+EACH_S: Final = 0.005
+"""Processor time that the parser may take for an answer, and for each of its tokens beside: others wait meanwhile. Most
+forms take a tenth of a millisecond a token; one that has a text in many ways takes longer with each."""
 
 MAX_REASON: Final = 300
 """Characters of llguidance's reason that a client is shown."""
@@ -68,6 +75,7 @@ class GrammarMasks:
         """The text that the parser has read."""
         self._known: OrderedDict[tuple[int, ...], _After] = OrderedDict()
         self._lock = Lock()
+        self._spent_s = 0.0
 
     @cached_property
     def _matcher(self) -> LLMatcher:
@@ -81,14 +89,15 @@ class GrammarMasks:
         wanted = [text for text in texts if tuple(text) not in self._known]
 
         def look() -> None:
-            for text in wanted:
-                self._after(text)
+            with suppress(SessionFailed):  # Who chooses a token there is told.
+                for text in wanted:
+                    self._after(text)
 
         if wanted:
             self._beside(look)
 
     def forced(self, text: Sequence[int]) -> Sequence[int]:
-        with self._lock:
+        with self._parser(text):
             ahead = self._matcher.compute_ff_tokens() if self._goes_on(text) else []
         if ahead:
             return ahead[:MOST_FORCED]
@@ -96,12 +105,24 @@ class GrammarMasks:
         return () if only is None else (only,)
 
     def ended(self, text: Sequence[int]) -> bool:
-        with self._lock:
+        with self._parser(text):
             return not self._goes_on(text)
+
+    @contextmanager
+    def _parser(self, text: Sequence[int]) -> Iterator[None]:
+        """Nobody else has the parser, and what it takes counts. Raises ``SessionFailed`` where that is too much."""
+        with self._lock:
+            began = thread_time()
+            try:
+                yield
+            finally:
+                self._spent_s += thread_time() - began
+            if self._spent_s > FIRST_S + EACH_S * len(text):
+                raise self._failed("it takes too long; one that has each text in one way only is quicker")
 
     def _after(self, text: Sequence[int]) -> _After:
         key = tuple(text)
-        with self._lock:
+        with self._parser(text):
             found = self._known.get(key)
             if found is None:
                 found = self._known[key] = self._looked_up(text)

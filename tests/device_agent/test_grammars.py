@@ -21,6 +21,7 @@ from oracle import oracle_model
 from served_chains import served
 from transformers import AutoTokenizer, LogitsProcessor, LogitsProcessorList
 
+from device_agent.answering import grammar_masks
 from device_agent.answering.answer import ServedChain, answer
 from device_agent.answering.grammar_masks import GrammarMasks
 from device_agent.answering.grammars import Grammars
@@ -254,6 +255,21 @@ async def test_what_explodes_ends_and_others_go_on(form: tuple[Any, str], drafte
             assert reasons[0] in ("stop", "length")
         except SessionFailed as failure:
             assert (failure.code, failure.param) == (Code.INVALID_REQUEST, "form")
+
+
+async def test_a_form_that_takes_too_long_ends_the_answer(drafters: Drafters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has a text in many ways takes longer with each token: its answer ends with an error that says so, before
+    the time of all its tokens is spent; the next one is answered."""
+    monkeypatch.setattr(grammar_masks, "FIRST_S", 0.02)
+    monkeypatch.setattr(grammar_masks, "EACH_S", 0.0002)
+    async with served_by(drafters) as model:
+        many = Grammar("grammar", 'root ::= root root | "a" |', "guided_grammar")
+        with pytest.raises(SessionFailed, match="takes too long") as failure:
+            await ask(model, many, max_tokens=400, min_tokens=400)
+        assert (failure.value.code, failure.value.param) == (Code.INVALID_REQUEST, "guided_grammar")
+        monkeypatch.undo()
+        texts, _, _ = await ask(model, FORMS["choice"])
+        assert texts[0] in json.loads(FORMS["choice"].text)
 
 
 async def test_compiled_forms_are_kept_by_tenant_and_bounded(
