@@ -48,6 +48,7 @@ def main() -> None:
             sys.exit(f"{program} is missing: apt-get install --no-install-recommends buildah debootstrap iproute2")
     if os.geteuid() != 0:
         sys.exit("images are built as root here: sudo make test-images")
+    KEPT.mkdir(parents=True, exist_ok=True)
     make_base()
     download()
     for name, most in LARGEST_MB.items():
@@ -89,7 +90,6 @@ def make_base() -> None:
     print("making a base image from Debian's packages …", flush=True)
     root = KEPT / "rootfs"
     shutil.rmtree(root, ignore_errors=True)
-    KEPT.mkdir(parents=True, exist_ok=True)
     said("debootstrap", "--variant=minbase", "--include=python3,python3-venv", "bookworm", root)
     container = said("buildah", "from", "scratch")
     said("buildah", "add", "--quiet", container, root, "/")
