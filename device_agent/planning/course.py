@@ -10,6 +10,7 @@ from device_agent.planning.exchanges import (
     Products,
     at_once,
     direct_scatter,
+    moved_bytes,
     ring_bytes,
     ring_gather,
     ring_scatter,
@@ -67,11 +68,12 @@ class Course:
             self._ring(ring_gather(self._lan, self._ports, self._members, sizes, self._alone), ring_bytes(sizes))
             self.compute(whole)
         else:
-            at = self._members
-            ready = at if early is None else [now - ago for now, ago in zip(at, early, strict=True)]
-            last = ring_gather(self._lan, self._ports.copy(), at, [size / pieces for size in sizes], tiles)
-            ends = ring_gather(self._lan, self._ports, at, sizes, tiles, ready)
-            self._ring([max(both) for both in zip(ends, last, strict=True)], ring_bytes(sizes), tiles)
+            begins = self._members
+            ready = begins if early is None else [now - ago for now, ago in zip(begins, early, strict=True)]
+            last = ring_gather(self._lan, self._ports.copy(), begins, [size / pieces for size in sizes], tiles)
+            ends = ring_gather(self._lan, self._ports, begins, sizes, tiles, ready)
+            self._ring([max(both) for both in zip(ends, last, strict=True)], ring_bytes(sizes))
+            self._beside(begins, tiles, moved_bytes(sizes))
 
     def scatter(self, sizes: Sequence[float], whole: Sequence[float], tiles: Products | None) -> None:
         """What every member computes, and the reduce-scatter of it, as in `gather` the other way about."""
@@ -83,8 +85,10 @@ class Course:
             ends = direct_scatter(self._lan, self._ports, self._members, sizes, self._alone)
             self._ring(ends, ring_bytes(sizes, scatter=True))
         else:
-            ends = direct_scatter(self._lan, self._ports, self._members, sizes, tiles)
-            self._ring(ends, ring_bytes(sizes, scatter=True), tiles)
+            begins = self._members
+            ends = direct_scatter(self._lan, self._ports, begins, sizes, tiles)
+            self._ring(ends, ring_bytes(sizes, scatter=True))
+            self._beside(begins, tiles, moved_bytes(sizes, scatter=True))
 
     def all_reduce(self, total: float) -> None:
         """Of so many bytes, which every member has: in one shot or round the ring, twice, in even parts."""
@@ -95,12 +99,8 @@ class Course:
             self.spread([[total] * members for _ in range(members)])
             return
         even = [total / members] * members
-        factor = self._lan.factor("all_reduce", total)
-        begins = self._members
-        reduced = ring_scatter(self._lan, self._ports, begins, even, self._alone)
-        ends = ring_gather(self._lan, self._ports, reduced, even, self._alone)
-        if factor != 1:
-            ends = [max(begins) + factor * (end - max(begins)) for end in ends]
+        reduced = ring_scatter(self._lan, self._ports, self._members, even, self._alone, "all_reduce")
+        ends = ring_gather(self._lan, self._ports, reduced, even, self._alone, kind="all_reduce")
         self._ring(ends, [2 * size for size in ring_bytes(even)])
 
     def spread(self, parts: Sequence[Sequence[float]], begins: Sequence[float] | None = None) -> None:
@@ -161,13 +161,17 @@ class Course:
     def _members(self) -> list[float]:
         return self.at[: self._lan.members]
 
-    def _ring(self, ends: Sequence[float], sent: Sequence[float], tiles: Products | None = None) -> None:
+    def _ring(self, ends: Sequence[float], sent: Sequence[float]) -> None:
         for member, end in enumerate(ends):
             if self._lan.members > 1:
                 self.sent[self.layer][member] += sent[member]
             self.at[member] = end
-            if tiles is not None:
-                product = sum(tiles[member])
-                moving = sent[member] / self._lan.bytes_s[member][(member + 1) % len(ends)]
-                self.at[member] += (1 - self._lan.devices[member].kept_beside) * min(product, moving)
-                self.busy[member] += product
+
+    def _beside(self, begins: Sequence[float], tiles: Products, moved: Sequence[float]) -> None:
+        """Each has multiplied while these bytes moved. The processor pays for both: who waited for the link has paid
+        for its bytes meanwhile, and who did not is later by them."""
+        for member, begin in enumerate(begins):
+            product = sum(tiles[member])
+            paid = self._lan.devices[member].byte_cost_s * moved[member]
+            self.at[member] = max(self.at[member], begin + product + paid)
+            self.busy[member] += product

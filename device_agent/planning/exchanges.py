@@ -37,14 +37,16 @@ def ring_gather(
     sizes: Sequence[float],
     products: Products,
     ready: Sequence[float] | None = None,
+    kind: str = "all_gather",
 ) -> Moments:
     """All-gather round the ring: member i takes its own tile first, then that of the member before it, and so on.
 
     sizes: bytes of each member's tile. products: what each member computes, in seconds, with each tile as it comes.
-    ready: when a member's own tile may leave and others may come, if that is before it begins to compute.
+    ready: when a member's own tile may leave and others may come, if that is before it begins to compute. kind: as what
+    it was measured.
     """
     members = lan.members
-    factor = lan.factor("all_gather", sum(sizes))
+    factor = lan.factor(kind, sum(sizes))
     opens = begins if ready is None else ready
     has, free = list(opens), ports.out
     ends = [begin + products[member][member] for member, begin in enumerate(begins)]
@@ -64,15 +66,21 @@ def ring_gather(
 
 
 def ring_scatter(
-    lan: Lan, ports: Ports, begins: Sequence[float], sizes: Sequence[float], products: Products
+    lan: Lan,
+    ports: Ports,
+    begins: Sequence[float],
+    sizes: Sequence[float],
+    products: Products,
+    kind: str = "reduce_scatter",
 ) -> Moments:
     """Reduce-scatter round the ring: in round t, from 1, member i computes its part of tile i - t, adds what came of it
     and sends it on; the last tile is its own.
 
-    sizes: bytes of each member's tile. products: seconds of each member's part of each tile.
+    sizes: bytes of each member's tile. products: seconds of each member's part of each tile. kind: as what it
+    was measured.
     """
     members = lan.members
-    factor = lan.factor("reduce_scatter", sum(sizes))
+    factor = lan.factor(kind, sum(sizes))
     computed, came, free = list(begins), list(begins), ports.out
     ends = list(begins)
     for round_ in range(1, members + 1):
@@ -115,6 +123,13 @@ def ring_bytes(sizes: Sequence[float], scatter: bool = False) -> list[float]:
     """What each member sends: of a gather all tiles but its successor's, of a reduce-scatter all but its own."""
     shift = 0 if scatter else 1
     return [sum(sizes) - sizes[(member + shift) % len(sizes)] for member in range(len(sizes))]
+
+
+def moved_bytes(sizes: Sequence[float], scatter: bool = False) -> list[float]:
+    """What each member has to do with, the mean of what it sends and what comes."""
+    others = len(sizes) - 1
+    came = [others * size if scatter else sum(sizes) - size for size in sizes]
+    return [(out + into) / 2 for out, into in zip(ring_bytes(sizes, scatter), came, strict=True)]
 
 
 def at_once(lan: Lan, ports: Ports, begins: Sequence[float], parts: Sequence[Sequence[float]]) -> list[Moments]:

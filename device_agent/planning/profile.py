@@ -11,7 +11,7 @@ from device_agent.planning.plan import ONE_SHOT_BYTES
 from device_agent.planning.table import Table
 from split_model.offload.form import Decoding, coded_pays, loaded_bytes_s
 
-VERSION = 2
+VERSION = 3
 MAX_DEVICES = 64
 MAX_BYTES = 64 << 20
 
@@ -42,7 +42,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         memory_bytes: how much a plan may use of its memory.
         disk_bytes: room for weights on its disk.
         seconds: for each part of `AXES` what it takes here; those of `OPTIONAL` may be missing.
-        kept_beside: the share of its speed that a product keeps while this device also sends and receives.
+        byte_cost_s: seconds of computing that it loses for each byte that it sends, one coming meanwhile.
         read_bytes_s: bytes a second of reading weights from its disk, one behind the other and past the system's cache;
             0: not measured, so nothing can be planned to be read while it is used.
         decoding: of weights that lie coded on the disk; None: they lie as they are.
@@ -52,7 +52,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: int
     disk_bytes: int
     seconds: dict[str, Table]
-    kept_beside: float = 1.0
+    byte_cost_s: float = 0.0
     read_bytes_s: float = 0.0
     decoding: Decoding | None = None
 
@@ -61,8 +61,8 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a device has no name")
         if min(self.memory_bytes, self.disk_bytes) < 0:
             raise ValueError(f"{self.name}: memory_bytes and disk_bytes must be 0 or more")
-        if not 0 < self.kept_beside <= 1:
-            raise ValueError(f"{self.name}: kept_beside is {self.kept_beside}; it must be over 0 and at most 1")
+        if not 0 <= self.byte_cost_s < float("inf"):
+            raise ValueError(f"{self.name}: byte_cost_s is {self.byte_cost_s}; it must be 0 or more, and finite")
         if not 0 <= self.read_bytes_s < float("inf"):
             raise ValueError(f"{self.name}: read_bytes_s is {self.read_bytes_s}; it must be 0 or more, and finite")
         for part, table in self.seconds.items():

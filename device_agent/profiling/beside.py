@@ -1,4 +1,4 @@
-"""What a product keeps of its speed while this device also sends and receives."""
+"""What sending and receiving costs a product that is computed meanwhile."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SECONDS: Final = 0.3
 TURNS: Final = 6
 
 
-def measured_beside() -> float:
-    """The share of its speed, over 0 and at most 1. Computes on this thread."""
+def measured_cost() -> float:
+    """Seconds of products that are lost for each byte that is sent and received. Computes on this thread."""
     rows, matrix = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
     functional.linear(rows, matrix)
     alone = beside = 0.0
@@ -36,18 +36,20 @@ def measured_beside() -> float:
         alone += _products(rows, matrix, SECONDS / TURNS)
         with _Transfer():
             beside += _products(rows, matrix, SECONDS / TURNS)
-    return min(1.0, max(beside / alone, 0.01)) if alone else 1.0
+    return max(1 - beside / alone, 0.0) / BYTES_S if alone else 0.0
 
 
-def kept_beside(moving: Callable[[], Callable[[], bool]], begin: Callable[[], object], seconds: float) -> float:
+def byte_cost(
+    moving: Callable[[], Callable[[], bool]], begin: Callable[[], object], seconds: float, sent: float
+) -> float:
     """The same beside real transfers, by turns. Computes on this thread.
 
     moving: begins some, and returns what says whether they are done. begin: called before each turn, as everyone
-        begins together. seconds: of products alone, in each of `TURNS` / 2 turns.
+        begins together. seconds: of products alone, in each of `TURNS` / 2 turns. sent: bytes of a turn's transfers.
     """
     rows, matrix = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
     functional.linear(rows, matrix)
-    alone = beside = 0.0
+    alone = took = made = 0.0
     for _ in range(TURNS // 2):
         begin()
         alone += _products(rows, matrix, seconds)
@@ -56,8 +58,10 @@ def kept_beside(moving: Callable[[], Callable[[], bool]], begin: Callable[[], ob
         while not done() or not count:
             functional.linear(rows, matrix)
             count += 1
-        beside += count / (perf_counter() - begun)
-    return min(1.0, max(beside / alone, 0.01)) if alone else 1.0
+        took += perf_counter() - begun
+        made += count
+    turns = TURNS // 2
+    return max(took - made * turns / alone, 0.0) / (turns * sent) if alone else 0.0
 
 
 def _products(rows: torch.Tensor, matrix: torch.Tensor, seconds: float) -> float:

@@ -19,7 +19,7 @@ import torch
 
 from device_agent.planning.profile import MAX_BYTES, DeviceProfile, Profile, written
 from device_agent.planning.table import Table
-from device_agent.profiling.beside import measured_beside
+from device_agent.profiling.beside import measured_cost
 from device_agent.profiling.compute import Told, measured_seconds
 from device_agent.profiling.decoding import measured_decoding
 from device_agent.profiling.disk import measured_read
@@ -32,7 +32,7 @@ from split_model.offload.file_pieces import codable
 from split_model.offload.form import Decoding
 from split_model.offload.store import UNITS
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Of how is measured: what was measured otherwise is measured again."""
 
 log = structlog.get_logger()
@@ -59,7 +59,7 @@ class KeptProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     of: MeasuredOf
     seconds: dict[str, Table]
-    kept_beside: float
+    byte_cost_s: float
     read_bytes_s: float
     decoding: Decoding | None
 
@@ -100,7 +100,7 @@ def kept_or_measured(
 
     def profile(found: KeptProfile) -> DeviceProfile:
         disk_bytes = shutil.disk_usage(checkpoint.path).free
-        parts = found.seconds, found.kept_beside, found.read_bytes_s, found.decoding
+        parts = found.seconds, found.byte_cost_s, found.read_bytes_s, found.decoding
         return DeviceProfile(name, memory_bytes, disk_bytes, *parts)
 
     for each in () if again else dict.fromkeys([of(False), of(quick)]):
@@ -108,8 +108,8 @@ def kept_or_measured(
             return profile(_read(each))
     seconds = measured_seconds(checkpoint, getattr(torch, dtype_name), quick, progress, device=device)
     decoding = measured_decoding(checkpoint, dtype_name) if on_cpu and codable(checkpoint.spec, dtype_name) else None
-    beside, read_bytes_s = (measured_beside(), _measured_read()) if on_cpu else (1.0, 0.0)
-    found = KeptProfile(of(quick), seconds, beside, read_bytes_s, decoding)
+    cost_s, read_bytes_s = (measured_cost(), _measured_read()) if on_cpu else (0.0, 0.0)
+    found = KeptProfile(of(quick), seconds, cost_s, read_bytes_s, decoding)
     try:
         write_whole(found.of.path, msgspec.json.encode(found))
     except OSError as error:
@@ -149,7 +149,7 @@ def _read(of: MeasuredOf) -> KeptProfile:
     found = msgspec.json.decode(text, type=KeptProfile)
     if found.of != of:
         raise ValueError(f"{of.path} is of something else")
-    parts = found.seconds, found.kept_beside, found.read_bytes_s, found.decoding
+    parts = found.seconds, found.byte_cost_s, found.read_bytes_s, found.decoding
     DeviceProfile("device", 0, 0, *parts)  # Refuses what cannot be.
     return found
 

@@ -17,7 +17,7 @@ import torch
 
 from device_agent.planning.profile import Collective, LinkProfile
 from device_agent.planning.table import Table
-from device_agent.profiling.beside import kept_beside
+from device_agent.profiling.beside import byte_cost
 from device_agent.profiling.turns import turns
 from peers.board import PeerLost
 from peers.collectives import Collectives
@@ -78,13 +78,13 @@ class LinksMeasured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         collectives: among all, by ring; the same in all members.
         one_shot_bytes: what all parts of an exchange have together, at most, where one shot is as fast as a ring; the
             same in all members.
-        kept_beside: the share of its speed that a product keeps in this member while all exchange much.
+        byte_cost_s: seconds of products that this member loses for each byte it sends, while all exchange much.
     """
 
     links: tuple[LinkProfile, ...]
     collectives: tuple[Collective, ...]
     one_shot_bytes: int
-    kept_beside: float = 1.0
+    byte_cost_s: float = 0.0
 
 
 def measure_links(
@@ -112,7 +112,7 @@ def measure_links(
     together = _Together(fabric, ranks, pace)
     collectives = tuple(together.by_ring(kind) for kind in ("all_gather", "reduce_scatter", "all_reduce"))
     small = together.one_shot_bytes(collectives)
-    return LinksMeasured(tuple(links), collectives, small, together.kept_beside(collectives[0]))
+    return LinksMeasured(tuple(links), collectives, small, together.byte_cost_s(collectives[0]))
 
 
 class _Link:
@@ -217,8 +217,8 @@ class _Together:
             best = size
         return best
 
-    def kept_beside(self, by_ring: Collective) -> float:
-        """What products keep of their speed beside gathers, which no member waits for."""
+    def byte_cost_s(self, by_ring: Collective) -> float:
+        """What products lose beside gathers, which no member waits for."""
         size = int(by_ring.seconds.axes[0][-1])
         tensor = torch.zeros(size // 4)
         shares = evenly(len(tensor), self._size)
@@ -236,7 +236,8 @@ class _Together:
 
             return done
 
-        found = kept_beside(moving, lambda: self._agreed(0.0), BESIDE_S)
+        sent = at_once * size * (self._size - 1) / self._size
+        found = byte_cost(moving, lambda: self._agreed(0.0), BESIDE_S, sent)
         self._agreed(0.0)
         return found
 

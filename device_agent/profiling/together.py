@@ -100,7 +100,7 @@ async def as_first(
             )
         measured = [msgspec.json.decode(post, type=LinksMeasured) for post in posts]
         devices = [
-            replace(device, kept_beside=found.kept_beside) if len(names) > 1 else device
+            replace(device, byte_cost_s=found.byte_cost_s) if len(names) > 1 else device
             for device, found in zip(devices_of(group.board, group.size), measured, strict=True)
         ]
         links = [link for each in measured for link in each.links]

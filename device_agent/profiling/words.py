@@ -38,11 +38,11 @@ def profile_words(profile: Profile, shape: ModelShape, most_rows: int) -> str:
 
 
 def _device(device: DeviceProfile) -> str:
-    kept = f"a product beside a transfer keeps {device.kept_beside:.0%} of its speed"
+    cost = f"a MB moved costs products {device.byte_cost_s * 1e9:.1f} ms"
     disk = f"disk {device.disk_bytes / 1e9:.1f} GB"
     if device.read_bytes_s:
         disk += f", read at {device.read_bytes_s / 1e6:.0f} MB/s"
-    return f"{device.name}: memory {device.memory_bytes / 1e9:.1f} GB, {disk}; {kept}"
+    return f"{device.name}: memory {device.memory_bytes / 1e9:.1f} GB, {disk}; {cost}"
 
 
 def _parts(device: DeviceProfile, shape: ModelShape, rows: Sequence[int]) -> Iterable[Sequence[str]]:

@@ -17,7 +17,7 @@ class Measures:
         self._digest, self._dtype = digest, dtype
         self._devices: dict[str, DeviceProfile] = {}
         self._links: dict[tuple[str, str], LinkProfile] = {}
-        self._beside: dict[str, float] = {}
+        self._costs_s: dict[str, float] = {}
         self._together: dict[frozenset[str], tuple[tuple[Collective, ...], int]] = {}
 
     def take(self, profile: Profile) -> None:
@@ -27,8 +27,8 @@ class Measures:
         for device in profile.devices:
             self.device(device)
         names = [device.name for device in profile.devices]
-        beside = {device.name: device.kept_beside for device in profile.devices}
-        self.links(names, profile.links, profile.collectives, profile.one_shot_bytes, beside)
+        costs_s = {device.name: device.byte_cost_s for device in profile.devices}
+        self.links(names, profile.links, profile.collectives, profile.one_shot_bytes, costs_s)
 
     def device(self, device: DeviceProfile) -> None:
         """A device was measured, or measured again."""
@@ -40,10 +40,10 @@ class Measures:
         links: Iterable[LinkProfile],
         collectives: Sequence[Collective],
         one_shot_bytes: int,
-        beside: Mapping[str, float],
+        costs_s: Mapping[str, float],
     ) -> None:
-        """Links were measured, exchanges among all of ``names``, and what each keeps of its speed beside these."""
-        self._beside.update(beside)
+        """Links were measured, exchanges among all of ``names``, and what a byte of these costs each."""
+        self._costs_s.update(costs_s)
         self._links.update({(link.source, link.target): link for link in links})
         self._together[frozenset(names)] = tuple(collectives), one_shot_bytes
 
@@ -68,7 +68,7 @@ class Measures:
         collectives, one_shot = self._together.get(frozenset(names)) or ((), None)
         # What was measured over the real links says more than what a device has found alone.
         devices = tuple(
-            replace(device, kept_beside=self._beside.get(device.name, device.kept_beside))
+            replace(device, byte_cost_s=self._costs_s.get(device.name, device.byte_cost_s))
             for device in map(self._devices.__getitem__, names)
         )
         more = {} if one_shot is None else {"one_shot_bytes": one_shot}

@@ -71,8 +71,8 @@ async def measure_as_portal(company: Company, portal: str, others: Sequence[str]
         found = [own, *(_read(rank, names, board.get(f"{LINKS}{rank}", 0.0)) for rank in seats)]
         board.post(TAKEN, b"")
         links = [link for each in found for link in each.links]
-        beside = {name: each.kept_beside for name, each in zip(names, found, strict=True)}
-        measures.links(names, links, own.collectives, own.one_shot_bytes, beside)
+        costs_s = {name: each.byte_cost_s for name, each in zip(names, found, strict=True)}
+        measures.links(names, links, own.collectives, own.one_shot_bytes, costs_s)
     except PeerLost as error:
         why, blamed = str(error), error.rank or 0
         raise
@@ -99,8 +99,8 @@ def _read(rank: int, names: tuple[str, ...], data: bytes) -> LinksMeasured:
         others = {name for name in names if name != names[rank]}
         if {(each.source, each.target) for each in measured.links} != {(names[rank], other) for other in others}:
             raise ValueError("its links are not those to each other member")
-        if not 0 < measured.kept_beside <= 1:
-            raise ValueError(f"it keeps {measured.kept_beside} of its speed")
+        if not 0 <= measured.byte_cost_s < float("inf"):
+            raise ValueError(f"a byte costs it {measured.byte_cost_s} s")
     except ValueError as error:
         raise NotFormed(f"{names[rank]} has measured what cannot be: {error}", (rank,)) from error
     return measured

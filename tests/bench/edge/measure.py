@@ -6,6 +6,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -178,11 +179,13 @@ class Measurement:
         if cell.devices == 1:
             return []
         file = self._folder / f"{cell.environment}_{cell.devices}_{mb_s:.3g}.links"
-        if not file.is_file():
-            self._devices.set_quotas(ENVIRONMENTS[cell.environment].cores)
-            self._devices.set_ports(mb_s)
-            file.write_bytes(msgspec.json.encode(self._devices.links(cell.names)))
-        return msgspec.json.decode(file.read_bytes(), type=list[LinksMeasured])
+        with suppress(OSError, msgspec.ValidationError):  # There is none, or one that was measured otherwise.
+            return msgspec.json.decode(file.read_bytes(), type=list[LinksMeasured])
+        self._devices.set_quotas(ENVIRONMENTS[cell.environment].cores)
+        self._devices.set_ports(mb_s)
+        found = self._devices.links(cell.names)
+        file.write_bytes(msgspec.json.encode(found))
+        return found
 
     def _known(self, cell: Cell) -> Products:
         """Of each device, measured once for each shape and kind of devices."""

@@ -45,9 +45,9 @@ def profile(
     between = {(link.source, link.target): link for each in measured for link in each.links}
     links = tuple(between.get((link.source, link.target), link) for link in known.links)
     exchanges, small = measured[0].collectives, measured[0].one_shot_bytes
-    beside = {each.links[0].source: each.kept_beside for each in measured}
-    kept = tuple(replace(device, kept_beside=beside.get(device.name, 1.0)) for device in devices)
-    return replace(known, devices=kept, links=links, collectives=exchanges, one_shot_bytes=small)
+    costs_s = {each.links[0].source: each.byte_cost_s for each in measured}
+    paying = tuple(replace(device, byte_cost_s=costs_s.get(device.name, 0.0)) for device in devices)
+    return replace(known, devices=paying, links=links, collectives=exchanges, one_shot_bytes=small)
 
 
 def with_ports(known: Profile, mb_s: float) -> Profile:

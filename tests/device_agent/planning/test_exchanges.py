@@ -9,6 +9,7 @@ from group_plans import TINY, profile
 from hypothesis import given
 from hypothesis import strategies as st
 
+from device_agent.planning.course import Course
 from device_agent.planning.exchanges import Ports, at_once, direct_scatter, ring_bytes, ring_gather, ring_scatter
 from device_agent.planning.lan import Lan
 from device_agent.planning.profile import Collective
@@ -156,3 +157,12 @@ def test_parts_that_go_straight_to_their_owners_are_there_no_later_than_round_th
     assert all(one >= least - 1e-9 for one, least in zip(straight, own, strict=True))
     last = max(straight)
     assert all(last >= begin + size / BYTES_S - 1e-9 for begin, size in zip(begins, sent, strict=True))
+
+
+def test_an_all_reduce_takes_what_was_measured_of_all_reduces() -> None:
+    """Its two rings are not slower by what gathers and sums were found to take by themselves."""
+    took = {"all_gather": 0.5, "reduce_scatter": 0.9, "all_reduce": 0.7}
+    kinds = tuple(Collective(kind, 3, Table(((100_000,),), (seconds,))) for kind, seconds in took.items())
+    course = Course(lan(3, collectives=kinds), 1)
+    course.all_reduce(100_000)
+    assert course.at[:3] == pytest.approx([0.7] * 3)

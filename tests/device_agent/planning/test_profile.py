@@ -67,7 +67,7 @@ def _drop(*path: str | int) -> Callable[[Any], None]:
         (_set("devices", 0, "name", to=""), "no name"),
         (_set("devices", 0, "memory_bytes", to=-1), "a: memory_bytes"),
         (_set("devices", 0, "memory_bytes", to="much"), r"\$.devices\[0\].memory_bytes"),
-        (_set("devices", 0, "kept_beside", to=0), "a: kept_beside"),
+        (_set("devices", 0, "byte_cost_s", to=-1), "a: byte_cost_s"),
         (_set("devices", 2, "seconds", "shout", to={"axes": [[1]], "seconds": [1]}), "c: 'shout'"),
         (_drop("devices", 2, "seconds", "query"), "c: nothing was measured of query"),
         (_set("devices", 0, "seconds", "norm", to={"axes": [[1], [1]], "seconds": [1]}), "a: norm must be measured"),

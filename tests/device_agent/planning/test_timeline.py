@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole
-from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.shares import handed_out
 from device_agent.planning.timeline import ForwardPass, Prediction, predict
@@ -280,20 +279,17 @@ def test_a_tile_attends_when_it_is_its_turn() -> None:
 
 
 def test_sending_may_slow_products_down() -> None:
-    """A device that keeps half its speed beside a transfer is later than one that keeps all, and not than one after the
-    other."""
-    of = BERT
-    layer = layers_for(of, 2)["scheme-1"]
-    measured = profile(of, [3e9] * 2, 2e7)
-    slowed = replace_devices(measured, kept_beside=0.5)
-    apart = layers_for(of, 2, overlap=False)["scheme-1"]
-    whole = predict(of, measured, plan(of, layer, 2), ForwardPass(200)).seconds
-    half = predict(of, slowed, plan(of, layer, 2), ForwardPass(200)).seconds
-    assert whole < half <= predict(of, slowed, plan(of, apart, 2), ForwardPass(200)).seconds
-
-
-def replace_devices(measured: Profile, kept_beside: float) -> Profile:
-    return changed(measured, devices=tuple(changed(device, kept_beside=kept_beside) for device in measured.devices))
+    """Where products hide an exchange its bytes cost them so much each, however soon a link carries them; where they
+    wait for it they have been paid for meanwhile."""
+    of, count = BERT, 2
+    layer, forward = layers_for(of, count)["scheme-1"], ForwardPass(200)
+    for bytes_s, share in ((1e9, 1.0), (1e5, 0.0)):
+        free = profile(of, [3e9] * count, bytes_s, rtt_s=0, one_shot_bytes=0)
+        paying = changed(free, devices=tuple(changed(device, byte_cost_s=1e-8) for device in free.devices))
+        found = [predict(of, measured, plan(of, layer, count), forward).seconds for measured in (free, paying)]
+        # Two gathers and two sums in a layer, of half of the rows each; before the first all members have all rows.
+        paid = 1e-8 * (4 * of.layers - 1) * 100 * of.row_bytes
+        assert found[1] - found[0] == pytest.approx(share * paid, rel=0.1, abs=1e-9)
 
 
 def test_a_portal_that_computes_nothing() -> None:

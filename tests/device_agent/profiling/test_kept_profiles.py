@@ -47,7 +47,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty place for profiles, and little time spent on each."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compute, "QUICK_SPEND_S", 0.0)
-    monkeypatch.setattr(kept_profiles, "measured_beside", lambda: 0.75)
+    monkeypatch.setattr(kept_profiles, "measured_cost", lambda: 1e-9)
     monkeypatch.setattr(disk, "SECONDS", 0.01)
     return tmp_path
 
@@ -150,8 +150,7 @@ def _lie(*path: Any, to: Any) -> Callable[[str], str]:
         _lie("seconds", "up", to=None),
         _lie("seconds", "flying", to={"axes": [[1]], "seconds": [1.0]}),
         _lie("seconds", to={}),
-        _lie("kept_beside", to=0.0),
-        _lie("kept_beside", to=7.0),
+        _lie("byte_cost_s", to=-1.0),
         _lie("read_bytes_s", to=-1.0),
         _lie("of", "version", to=1),
     ],

@@ -35,15 +35,15 @@ def test_all_links_are_measured(size: int) -> None:
 
 
 def test_some_of_a_group_are_measured_by_themselves() -> None:
-    """A portal that computes nothing takes no part in their ring; a product beside their exchanges keeps some of its
-    speed."""
+    """A portal that computes nothing takes no part in their ring; a byte of their exchanges costs a product
+    something or nothing."""
     with fabrics(3) as links:
         measured: list[LinksMeasured] = together(
             [partial(measure_links, each, NAMES[:3], ring=(1, 2)) for each in links[1:]]
         )
     assert [[(link.source, link.target) for link in one.links] for one in measured] == [[("b", "c")], [("c", "b")]]
     assert all(each.devices == 2 for each in measured[0].collectives)
-    assert all(0 < one.kept_beside <= 1 for one in measured)
+    assert all(0 <= one.byte_cost_s < 1e-3 for one in measured)
 
 
 def test_one_member_has_no_links() -> None:

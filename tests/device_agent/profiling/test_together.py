@@ -45,12 +45,12 @@ async def profile_of(members: dict[str, Measure], names: list[str]) -> Profile:
 
 
 async def test_all_are_in_the_groups_profile() -> None:
-    """Each as it was measured, in the order of the names, but for what it keeps of its speed while it exchanges, which
-    is measured among them; and a link from each to each other."""
+    """Each as it was measured, in the order of the names, but for what a byte that it exchanges costs it, which is
+    measured among them; and a link from each to each other."""
     found = await profile_of({"c": measured("c", 3e9), "b": measured("b", 2e9)}, ["a", "b", "c"])
-    alone = tuple(replace(device, kept_beside=1.0) for device in found.devices)
+    alone = tuple(replace(device, byte_cost_s=0.0) for device in found.devices)
     assert alone == tuple(made_up(name, TINY, speed) for name, speed in (("a", 1e9), ("b", 2e9), ("c", 3e9)))
-    assert all(0 < device.kept_beside <= 1 for device in found.devices)
+    assert all(0 <= device.byte_cost_s < 1e-3 for device in found.devices)
     assert len(found.links) == 6
     assert {each.devices for each in found.collectives} == {3}
     assert (found.digest, found.dtype) == ("digest", "float32")
