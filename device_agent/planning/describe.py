@@ -7,6 +7,7 @@ from itertools import groupby
 
 from msgspec.structs import replace as changed
 
+from device_agent.planning.edgeformer import MODE as EDGEFORMER
 from device_agent.planning.lending_map import pays_from
 from device_agent.planning.modes import SAME
 from device_agent.planning.orders import orders
@@ -40,7 +41,8 @@ def description(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> 
         lines.append(f"each new token: {_bounded(task, plan, task.work.step)}")
     if len(plan.considered) > 1:
         ways = [f"{name} {seconds_text(seconds)}" for name, seconds in plan.considered]
-        lines += ["", f"chosen: {ways[0]} for all the work; others: {', '.join(ways[1:])}", *_lending_lines(task, plan)]
+        lines += ["", f"chosen: {ways[0]} for all the work; others: {', '.join(ways[1:])}"]
+        lines += _lending_lines(task, plan) if plan.mode == EDGEFORMER else []
     lines += _order_lines(task, plan)
     if steps_are_played(task, plan):
         lines += ["", *streaming_lines(task, plan)]

@@ -6,71 +6,39 @@ too: no plan is slower, by its prediction, than the forms of the group that were
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
-from device_agent.planning.baselines import plan_local, plan_sequence, plan_tensor
+from device_agent.planning.baselines import plan_local
 from device_agent.planning.block_allocation import BlockDevice, NoRoom, exactly
 from device_agent.planning.edgeshard import layers_room, plan_edgeshard, request_hop_s
-from device_agent.planning.few_rows import with_few_rows
+from device_agent.planning.fastest import Way, fastest, pure_forms
 from device_agent.planning.forms import Layer, Lent, Whole
 from device_agent.planning.joint import plan_jointly
 from device_agent.planning.lending_search import WAYS, Lending, LendingSearch, LentLayer
-from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan
-from device_agent.planning.ratios import by_speed
 from device_agent.planning.task import Task
 from device_agent.planning.voltage import plan_voltage
 
 MODE = "edgeformer"
 
-NAMED = 6
-"""So many of the ways that were considered are kept, the fastest."""
-
-
 _NOTHING_LENT = Lending("pipeline", heads=False, projections=False, columns=False, steps_apart=False)
-
-
-@dataclass(frozen=True)
-class _Found:
-    name: str
-    plan: GroupPlan
-    seconds: float
 
 
 def plan_edgeformer(task: Task) -> GroupPlan:
     """The fastest exact plan that was found, `considered` saying among which. Raises DoesNotFit where none fits."""
-    found, lacks = [], None
-    for name, planner in [*_other_forms(task), *_lending(task)]:
-        try:
-            found.append(_judged(task, name, planner()))
-        except DoesNotFit as error:
-            lacks = lacks or error
-    if not found:
-        assert lacks is not None
-        raise DoesNotFit(MODE, lacks.lacks)
-    best: dict[str, _Found] = {}
-    for each in sorted(found, key=lambda each: each.seconds):
-        best.setdefault(each.name, each)
-    ways = tuple((each.name, each.seconds) for each in list(best.values())[:NAMED])
-    return replace(next(iter(best.values())).plan, mode=MODE, considered=ways)
+    return fastest(MODE, task, [*_other_forms(task), *_lending(task)])
 
 
-def _judged(task: Task, name: str, plan: GroupPlan) -> _Found:
-    plan = with_few_rows(task, replace(plan, one_shot_bytes=task.profile.one_shot_bytes))
-    return _Found(name, plan, task.seconds(plan))
-
-
-def _other_forms(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:
+def _other_forms(task: Task) -> Iterator[Way]:
     """All other exact forms of the group, and each device alone; none by rows where heads may be left out."""
     for member in task.members:
         yield f"{member} alone", partial(plan_local, task, member)
     yield "pipeline", partial(plan_blocks, task)
-    yield "tensor", lambda: plan_tensor(task, by_speed(task))
+    yield from pure_forms(task)
     yield "galaxy", partial(plan_jointly, task)
     if not task.work.prunes:
-        yield "sequence", lambda: plan_sequence(task, by_speed(task))
         yield "voltage", partial(plan_voltage, task)
 
 
@@ -83,7 +51,7 @@ def plan_blocks(task: Task) -> GroupPlan:
     return lent_plan(task, LendingSearch(task), _NOTHING_LENT)
 
 
-def _lending(task: Task) -> Iterator[tuple[str, Callable[[], GroupPlan]]]:
+def _lending(task: Task) -> Iterator[Way]:
     """Each way to lend, with the blocks allocated exactly for it; one word for ways that come to the same."""
     if task.shape.cross_layers or len(task.members) == 1:
         return

@@ -10,9 +10,9 @@ from itertools import combinations
 from device_agent.planning.baselines import plan_local, plan_sequence, plan_tensor
 from device_agent.planning.edgeformer import plan_edgeformer
 from device_agent.planning.edgeshard import plan_edgeshard
+from device_agent.planning.fastest import plan_galaxy_or_pure
 from device_agent.planning.few_rows import with_few_rows
 from device_agent.planning.galaxy import plan_algorithm_1
-from device_agent.planning.joint import plan_jointly
 from device_agent.planning.lime import plan_lime
 from device_agent.planning.lime_halves import plan_halves
 from device_agent.planning.memory import DoesNotFit
@@ -25,7 +25,7 @@ Planner = Callable[[Task], GroupPlan]
 
 PLANNERS: dict[str, Planner] = {
     "voltage": plan_voltage,
-    "galaxy": plan_jointly,
+    "galaxy": plan_galaxy_or_pure,
     "tensor": lambda task: plan_tensor(task, by_speed(task)),
     "sequence": lambda task: plan_sequence(task, by_speed(task)),
     "pipeline": plan_edgeshard,

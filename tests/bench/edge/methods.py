@@ -17,9 +17,9 @@ from device_agent.planning.baselines import (
 )
 from device_agent.planning.edgeformer import lent_plan, plan_edgeformer
 from device_agent.planning.edgeshard import plan_edgeshard
+from device_agent.planning.fastest import plan_galaxy_or_pure
 from device_agent.planning.forms import Lent, Whole
 from device_agent.planning.galaxy import plan_algorithm_1
-from device_agent.planning.joint import plan_jointly
 from device_agent.planning.lending_search import WAYS, LendingSearch
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.ratios import by_speed
@@ -78,7 +78,7 @@ METHODS: dict[str, tuple[str, Callable[[Task], GroupPlan]]] = {
     "pipeline": ("pipeline", plan_pipeline),
     "galaxy": ("Galaxy (Scheme-1)", plan_galaxy),
     "galaxy-plus": ("Galaxy+, Algorithm 1", plan_algorithm_1),
-    "joint": ("Trilby, galaxy", plan_jointly),
+    "joint": ("Trilby, galaxy", plan_galaxy_or_pure),
     "voltage-paper": ("Voltage as published", plan_published),
     "voltage": ("Trilby, voltage", plan_voltage),
     "edgeformer": ("Trilby, edgeformer", plan_edgeformer),
