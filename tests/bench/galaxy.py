@@ -7,9 +7,10 @@ make bench-galaxy ARGS=--quick
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from bench.edge import kills, straggler
-from bench.edge.cells import ENVIRONMENTS, Cell
+from bench.edge.cells import ENVIRONMENTS, REPEATS, Cell
 from bench.edge.methods import METHODS
 from bench.edge.records import Records
 from bench.edge.run import Apart, run
@@ -55,13 +56,13 @@ def cells(quick: bool) -> Iterator[Cell]:
     """All, the most wanted first."""
     runs = 1 if quick else 3
     first = ("bert-l", "gpt2-large")
-    for shape in first if quick else dict.fromkeys([*first, *SHAPES]):
-        for environment in ("A", "B"):
-            local = Cell(environment, shape, "local", 1, 0.0, runs=runs)
-            yield local
-            yield local.calibration(4)
-            for method in (*OURS, *BASELINES, *(MORE if environment == "B" else ())):
-                yield Cell(environment, shape, method, 4, runs=runs)
+    rounds = product(range(1 if quick else REPEATS), first if quick else dict.fromkeys([*first, *SHAPES]), ("A", "B"))
+    for repeat, shape, environment in rounds:
+        local = Cell(environment, shape, "local", 1, 0.0, runs=runs, repeat=repeat)
+        yield local
+        yield local.calibration(4)
+        for method in (*OURS, *BASELINES, *(MORE if environment == "B" else ())):
+            yield Cell(environment, shape, method, 4, runs=runs, repeat=repeat)
     if quick:
         return
     for shape in SHAPES:
@@ -84,7 +85,7 @@ def cells(quick: bool) -> Iterator[Cell]:
 def beside(records: Records, cell: Cell, ours: Cell) -> str:
     """How many times as long a cell takes as ours."""
     ratio = records.ratio(cell, ours)
-    return records.marked(cell, "–" if ratio is None else f"{ratio:.2f}")
+    return records.marked(cell, "–" if ratio is None else f"{ratio:.2f}{records.spread(cell, ours)}")
 
 
 def headline(records: Records) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from bench.edge import attention
-from bench.edge.cells import STANDARD_RUNS, Cell
+from bench.edge.cells import REPEATS, STANDARD_RUNS, Cell
 from bench.edge.measured import with_ports
 from bench.edge.methods import METHODS
 from bench.edge.records import Records
@@ -72,6 +73,10 @@ def cells(quick: bool) -> Iterator[Cell]:
                     yield of(shape, method, devices, runs=runs)
     if quick:
         return
+    for repeat, shape in product(range(1, REPEATS), SHAPES):
+        yield of(shape, "voltage", repeat=repeat).local()
+        for method in COMPARED:
+            yield of(shape, method, runs=runs, repeat=repeat)
     for shape in SHAPES:
         for mbit in BANDWIDTHS:
             for method in COMPARED:
@@ -88,7 +93,11 @@ def cells(quick: bool) -> Iterator[Cell]:
 def against_one(records: Records, cell: Cell) -> str:
     """How much more, or less, a cell takes than one device."""
     ratio = records.ratio(cell, cell.local())
-    return records.marked(cell, "–" if ratio is None else f"{ratio * 100 - 100:+.1f} %{records.slower(cell)}")
+    if ratio is None:
+        return records.marked(cell, "–")
+    rounds = [f"{each * 100 - 100:+.1f}" for each in records.ratios(cell, cell.local())]
+    spread = f" [{rounds[0]} to {rounds[-1]}]" if len(rounds) > 1 else ""
+    return records.marked(cell, f"{ratio * 100 - 100:+.1f} %{spread}{records.slower(cell)}")
 
 
 def headline(records: Records) -> str:

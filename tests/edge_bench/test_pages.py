@@ -119,6 +119,32 @@ def test_a_row_is_compared_with_one_device_just_before() -> None:
     assert voltage.verdict(measured(5.4, one_s=9.0), six("voltage")).startswith("**missed**, by 5.0 points")
 
 
+def rounds(of_ours: list[dict[str, Any]], of_tensor: list[float]) -> Records:
+    """Trilby and tensor parallelism in environment A, in several rounds."""
+    found: list[tuple[Cell, dict[str, Any]]] = []
+    for repeat, (more, tensor_s) in enumerate(zip(of_ours, of_tensor, strict=True)):
+        ours, tensor = (Cell("A", "bert-l", method, 4, repeat=repeat) for method in ("joint", "tensor"))
+        found += [(ours, record(ours, **more)), (tensor, record(tensor, tensor_s))]
+    barrier = Cell("A", "bert-l", "joint", 4).calibration()
+    return of((barrier, record(barrier, 4.0)), *found)
+
+
+def test_a_ratio_is_the_median_of_rounds_and_says_how_far_they_differ() -> None:
+    """Each round's own, since the machine is another in each; rounds that are no results are left out where there are
+    others, and one round has no spread."""
+    ours, tensor = (Cell("A", "bert-l", method, 4) for method in ("joint", "tensor"))
+    three = [{"full_s": 10.0}, {"full_s": 12.0}, {"full_s": 11.0}]
+    records = rounds(three, [20.0, 18.0, 33.0])
+    assert records.ratio(tensor, ours) == 2.0 and records.seconds(ours) == 11.0
+    assert galaxy.beside(records, tensor, ours) == "2.00 [1.50–3.00]"
+    short = [{"full_s": 10.0, "periods": 3.0}, {"full_s": 12.0}, {"full_s": 11.0}]
+    records = rounds(short, [20.0, 18.0, 33.0])
+    assert galaxy.beside(records, tensor, ours) == "2.25 [1.50–3.00]" and not records.doubts(ours)
+    assert records.doubts_of(ours) == ["3.0 periods between barriers"]
+    assert galaxy.beside(rounds(three[:1], [20.0]), tensor, ours) == "2.00"
+    assert rounds(short[:1], [20.0]).doubts(ours) == ["3.0 periods between barriers"]
+
+
 def test_a_group_that_is_slower_than_one_device_says_so() -> None:
     """And whether its plan did."""
     ours = Cell("A", "bert-l", "joint", 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bench.edge.shapes import Shape, longer
@@ -18,6 +18,9 @@ FREE_MBIT = 0.0
 
 STANDARD_RUNS = 3
 """Of what others are compared with."""
+
+REPEATS = 3
+"""Headline cells are measured so often, one round of them behind the other."""
 
 LOCAL_LAYERS, MOST_LAYERS = 4, 1 << 10
 
@@ -88,6 +91,7 @@ class Cell:
         new: tokens generated behind it.
         out: the share of attention heads that is left out, the same in each layer.
         runs: measured ones, not part of its name.
+        repeat: which measurement of the same it is, of `REPEATS`; the first is 0.
     """
 
     environment: str
@@ -101,12 +105,13 @@ class Cell:
     out: float = 0.0
     dtype: str = "float32"
     runs: int = 1
+    repeat: int = 0
 
     @property
     def name(self) -> str:
         """Of its record's file."""
         words = [self.environment, self.shape, self.method, f"{self.devices}", f"{self.mbit:g}"]
-        more = {"l": self.layers, "r": self.rows, "n": self.new, "o": self.out}
+        more = {"l": self.layers, "r": self.rows, "n": self.new, "o": self.out, "x": self.repeat and self.repeat + 1}
         words += [f"{key}{value:g}" for key, value in more.items() if value]
         return "_".join([*words, *([self.dtype] if self.dtype != "float32" else [])])
 
@@ -126,10 +131,9 @@ class Cell:
         return tuple(f"device-{number}" for number in range(1, self.devices + 1))
 
     def local(self) -> Cell:
-        """One device alone, the first."""
-        return Cell(
-            self.environment, self.shape, LOCAL, 1, FREE_MBIT, rows=self.rows, dtype=self.dtype, runs=STANDARD_RUNS
-        )
+        """One device alone, the first, in the same round."""
+        whole = replace(self, layers=0, new=0, out=0.0, runs=STANDARD_RUNS)
+        return replace(whole, method=LOCAL, devices=1, mbit=FREE_MBIT)
 
     def reference(self) -> Cell:
         """The one device that links are made by."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.edge.cells import ALONE, CALIBRATION, ENVIRONMENTS, Cell
+from bench.edge.cells import ALONE, CALIBRATION, ENVIRONMENTS, REPEATS, Cell
 
 Record = dict[str, Any]
 
@@ -66,10 +67,15 @@ class Records:
         """A cell's, if it was measured, or refused."""
         return self.found.get(cell.name)
 
+    def again(self, cell: Cell) -> list[Cell]:
+        """What was measured of a cell: its rounds that are results, or all where none is; of a repeat itself."""
+        rounds = [cell] if cell.repeat else [replace(cell, repeat=number) for number in range(REPEATS)]
+        known = [each for each in rounds if "full_s" in (self.get(each) or {})]
+        return [each for each in known if not self.doubts_of(each)] or known
+
     def seconds(self, cell: Cell) -> float | None:
-        """Of the whole model; None where there is no record, or the method did not fit."""
-        record = self.get(cell)
-        return None if record is None or "refused" in record else float(record["full_s"])
+        """Of the whole model, in the median of its rounds; None where there is no record, or the method did not fit."""
+        return self.value(cell, "full_s") if self.again(cell) else None
 
     def one_s(self, cell: Cell, took: float) -> float:
         """Seconds of one device just before a cell; of one that is just this what it took."""
@@ -77,12 +83,28 @@ class Records:
         return took if cell.name == cell.local().name else float((self.get(cell) or {}).get("one_s", local))
 
     def ratio(self, cell: Cell, to: Cell) -> float | None:
-        """How many times as long one cell takes as another: each over one device just before it, where that is the
-        same device and prompt."""
-        one, other = self.seconds(cell), self.seconds(to)
-        if one and other and cell.local() == to.local():
-            one, other = one / self.one_s(cell, one), other / self.one_s(to, other)
-        return None if one is None or other is None else one / other
+        """How many times as long one cell takes as another, in the median of the rounds that have both."""
+        found = self.ratios(cell, to)
+        return statistics.median(found) if found else None
+
+    def ratios(self, cell: Cell, to: Cell) -> list[float]:
+        """The same of each round, least first; of all that there is where none has both: each over one device just
+        before it, where that is the same device and prompt."""
+        one, other = self._compared(cell, to), self._compared(to, cell)
+        both = one.keys() & other.keys()
+        if one and other and not both:
+            return [statistics.median(one.values()) / statistics.median(other.values())]
+        return sorted(one[number] / other[number] for number in both)
+
+    def _compared(self, cell: Cell, to: Cell) -> dict[int, float]:
+        found = {each.repeat: (each, float(self.found[each.name]["full_s"])) for each in self.again(cell)}
+        alike = cell.local() == to.local()
+        return {number: took / self.one_s(each, took) if alike else took for number, (each, took) in found.items()}
+
+    def spread(self, cell: Cell, to: Cell) -> str:
+        """The least and the greatest of a ratio, behind it; "" where there is but one."""
+        found = self.ratios(cell, to)
+        return f" [{found[0]:.2f}–{found[-1]:.2f}]" if len(found) > 1 else ""
 
     def slower(self, cell: Cell) -> str:
         """Of a group that takes longer than one device: whether its plan had said so; "" where it is faster."""
@@ -92,7 +114,11 @@ class Records:
         return " (as planned)" if self.value(cell, "predicted_full_s") > one else " (not foreseen)"
 
     def doubts(self, cell: Cell) -> list[str]:
-        """Why a cell is no result; nothing where it is one."""
+        """Why a cell is no result; nothing where one of its rounds is one."""
+        return self.doubts_of(self.again(cell)[0]) if self.again(cell) else []
+
+    def doubts_of(self, cell: Cell) -> list[str]:
+        """The same of one record."""
         record = self.get(cell)
         if record is None or "refused" in record:
             return []
@@ -120,8 +146,9 @@ class Records:
         return None if barrier is None else float(barrier["over_quota"])
 
     def value(self, cell: Cell, key: str) -> float:
-        """A number of a cell's record; not a number where there is none."""
-        return float((self.get(cell) or {}).get(key, math.nan))
+        """A number of a cell's record, of its rounds the median; not a number where there is none."""
+        found = [float(self.found[each.name].get(key, math.nan)) for each in self.again(cell)]
+        return statistics.median(found) if found else math.nan
 
     def marked(self, cell: Cell, text: str) -> str:
         """A figure of a cell for a table, with a mark where it is in doubt; "–" where there is none."""

@@ -56,7 +56,7 @@ def predictions(records: Records) -> str:
     for cell in cells_of(records):
         record = records.get(cell)
         planned = cell.method not in (*ALONE, CALIBRATION) and not cell.out
-        if record and "refused" not in record and planned and not records.doubts(cell):
+        if record and "refused" not in record and planned and not records.doubts_of(cell):
             found.append((record["full_s"] / record["predicted_full_s"], cell))
     if not found:
         return "No row is a result yet."
@@ -72,7 +72,7 @@ def runs(records: Records) -> str:
     if not done:
         return "Nothing was measured yet."
     machines = sorted({str(records.found[cell.name]["machine"]) for cell in done})
-    doubtful = [doubt for cell in done for doubt in records.doubts(cell)[:1]]
+    doubtful = [doubt for cell in done for doubt in records.doubts_of(cell)[:1]]
     text = f"{len(done)} cells on {'; '.join(machines)}. {len(doubtful)} of them are no results"
     kinds = sorted({doubt.split(" ")[0] if doubt[0].isalpha() else "short work" for doubt in doubtful})
     return f"{text}{' (' + ', '.join(kinds) + ')' if kinds else ''}."
