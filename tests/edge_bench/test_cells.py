@@ -98,6 +98,20 @@ def test_links_of_galaxy_make_megatron_take_what_the_paper_says() -> None:
     assert reduces_s / 10 + 1 / 4 == pytest.approx(1.82 / 3.55)
 
 
+@pytest.mark.parametrize("name", galaxy.SHAPES)
+def test_longer_prompts_keep_what_links_stand_for(name: str) -> None:
+    """Of environment B, whose links are made by A's one device: products and bytes grow alike, but for attention."""
+    cells = [Cell(environment, name, "tensor", 4) for environment in "AB"]
+    shares = []
+    for cell in cells:
+        one = task(cell.model, 1, 0.0)
+        shares.append(one.work.rows / one.prefill(METHODS["local"][1](one)).seconds)
+    assert cells[1].model.rows == pytest.approx(2.25 * cells[0].model.rows, abs=1)
+    assert 0.85 < shares[1] / shares[0] < 1
+    assert cells[1].name == f"B_{name}_tensor_4_500_r{cells[1].model.rows}" != cells[0].name
+    assert cells[1].reference() == cells[0].local() and cells[1].local().model == cells[1].model
+
+
 def test_links_of_edgeformer_make_galaxy_take_what_the_paper_says() -> None:
     """At 400 Mb/s, beyond a third of accelerate, which is one device."""
     shape = SHAPES["half-gpt2-l"]

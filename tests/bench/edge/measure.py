@@ -188,9 +188,10 @@ class Measurement:
         return found
 
     def _known(self, cell: Cell) -> Products:
-        """Of each device, measured once for each shape and kind of devices."""
-        environment = cell.reference().environment
-        file = self._folder / f"{environment}_{cell.shape}_{cell.dtype}.profile"
+        """Of each device, measured once for each shape, its prompts' length and kind of devices."""
+        environment, stretched = cell.reference().environment, ENVIRONMENTS[cell.environment].stretched
+        longer = f"_{stretched:g}" if stretched != 1 else ""
+        file = self._folder / f"{environment}_{cell.shape}{longer}_{cell.dtype}.profile"
         if not file.is_file():
             cores = ENVIRONMENTS[environment].cores
             self._devices.set_quotas(cores)

@@ -169,7 +169,7 @@ def expected_s(records: Records, cell: Cell) -> float:
     alike = [gap for shape, gap in gaps if shape == cell.shape]
     if not alike:
         return guessed_s(cell)
-    return (1 + (cell.runs - 1) * REPEAT) * sum(alike) / len(alike)
+    return (1 + (cell.runs - 1) * REPEAT) * statistics.median(alike)
 
 
 def guessed_s(cell: Cell) -> float:

@@ -20,10 +20,10 @@ def shown(head: Sequence[str], rows: Iterable[Sequence[str]], labels: int) -> st
 
 
 def cells_of(records: Records) -> Iterator[Cell]:
-    """Of all records, by name."""
-    for _, record in sorted(records.found.items()):
-        if "cell" in record:
-            yield Cell(**record["cell"])
+    """Of all records, by name; not of one that was measured when its cell was another."""
+    for name, record in sorted(records.found.items()):
+        if "cell" in record and (cell := Cell(**record["cell"])).name == name:
+            yield cell
 
 
 def title(cell: Cell) -> str:
