@@ -18,7 +18,7 @@ from wire.errors import Code, ConnectionFailed
 SILENT_S: Final = 10.0
 """A member from which nothing has come for so long is lost: it says some bytes every ``PULSE_EVERY_S``."""
 
-WOKEN_EVERY: Final = 64 * 1024
+WOKEN_EVERY: Final = 256 * 1024
 """Of a long payload so many bytes are awaited at once: a thread that is woken for every packet of a slow link takes as
 much of the processor as a product beside it."""
 
