@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from bench.edge import lending_picture, scored, varied
 from bench.edge.cells import ENVIRONMENTS, Cell
@@ -40,7 +41,7 @@ from bench.edge.run import Apart, run
 from device_agent.planning.task import Task
 
 APART = (
-    Apart("varied", varied.ALL_S, varied.write, short=False),
+    *(Apart(name, case.seconds, partial(varied.write, name), short=False) for name, case in varied.CASES.items()),
     Apart("scored", scored.ABOUT_S, scored.write, short=False),
 )
 

@@ -236,7 +236,7 @@ FIGURES = {
     "mixed": mixed,
     "devices": devices,
     "bandwidths": bandwidths,
-    "changes": lambda records: varied.shown(records.found.get("varied", {})),
+    "changes": lambda records: varied.shown(records.found),
     "pruned": pruned,
     "ablation": ablation,
     "accuracy": accuracy,

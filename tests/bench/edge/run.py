@@ -33,7 +33,7 @@ class Apart:
         name: of its record.
         seconds: that it takes, about.
         write: measures what a folder does not have yet; of it less where the second argument says that time is short.
-        short: whether it does anything then.
+        short: whether it does anything then; else it is left out where it would take too long.
     """
 
     name: str
@@ -64,13 +64,16 @@ def run(
     parser.add_argument("--quick", action="store_true", help="the headline rows alone, once")
     parser.add_argument("--minutes", type=float, help="as much as fits, the headline first; a later run goes on")
     parser.add_argument("--list", action="store_true", help="what is planned, and what of it has a record")
-    parser.add_argument("--only", default="", help="cells whose names contain this")
+    parser.add_argument("--only", default="", help="what has this in its name")
     parser.add_argument("--page", action="store_true", help="fill the page from what there is, and measure nothing")
     parser.add_argument("--published", action="store_true", help="measure what the published page lacks, and add to it")
     parser.add_argument("--accelerate", metavar="PYTHON", help="an interpreter with accelerate and transformers")
     kept = ROOT / "build" / f"bench-{name}"
     parser.add_argument("--records", type=Path, default=kept, help="another folder for records; no page then")
     arguments = parser.parse_args()
+    began = time.monotonic()
+    over = math.inf if arguments.minutes is None else began + 60 * arguments.minutes
+    apart = [each for each in apart if arguments.only in each.name]
     folder, published = arguments.records, {}
     if arguments.published:
         published = Records.of(PAGES / f"{name}-records.jsonl").found
@@ -94,25 +97,21 @@ def run(
     if missing and not arguments.page:
         if obstacle():
             raise SystemExit(f"no emulated networks here: {obstacle()}")
-        began = time.monotonic()
-        until = math.inf
-        if arguments.minutes is not None:
-            until = began + 60 * arguments.minutes - sum(each.seconds for each in apart if each.short)
+        until = over - sum(each.seconds for each in apart if each.short)
         with Devices(folder / "logs", packet) as devices:
             measurement = Measurement(folder, devices, communication, python)
             measurement.all(
                 missing, until, lambda text: print(f"{time.monotonic() - began:5.0f} s  {text}", flush=True)
             )
-    short = arguments.quick or (arguments.minutes is not None and bool(missing))
-    if not arguments.page and not arguments.only:
+    if not arguments.page:
         folder.mkdir(parents=True, exist_ok=True)
         for stem, record in published.items():
             file = folder / f"{stem}.json"
             if "cell" not in record and not file.is_file():
                 file.write_text(json.dumps(record), encoding="utf-8")  # It goes on from these.
         for each in apart:
-            if not short or each.short:
-                each.write(folder, short)
+            if each.short or (not arguments.quick and time.monotonic() + each.seconds <= over):
+                each.write(folder, arguments.quick)
     if folder == kept and not arguments.only:
         found = {**published, **Records.of(folder).found}
         fill(name, figures, found)

@@ -16,7 +16,6 @@ from bench.edge.tables import NOTHING
 from bench.page import table
 from bench.testbed.bed import Testbed
 
-FILE = "varied.json"
 CORES, STRONGER, WEAKER = 0.36, 0.36 * 20 / 13, 0.36 * 7 / 13
 """The paper's 13, 20 and 7 TFLOPS."""
 
@@ -27,15 +26,22 @@ PHASE_S, SETTLED = 24.0, 0.5
 """Of each phase, in which the members may come to another plan; its last part counts."""
 
 
+USED = DEVICES[:3]
+FORMED_S = 25.0
+"""A group's start, about."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One run.
 
     Attributes:
+        title: what changes.
         mbits: of all ports, by phase.
         cores: of some devices, from the second phase on.
     """
 
+    title: str
     mbits: tuple[float, ...]
     cores: Mapping[str, float] = field(default_factory=dict)
 
@@ -50,32 +56,39 @@ class Case:
 
         return [(number * PHASE_S, partial(change, mbit)) for number, mbit in enumerate(self.mbits[1:], 1)]
 
+    @property
+    def lasts_s(self) -> float:
+        """From its first text on."""
+        return PHASE_S * len(self.mbits)
+
+    @property
+    def seconds(self) -> float:
+        """All of it, about."""
+        return FORMED_S + self.lasts_s
+
 
 CASES = {
-    "bandwidth up, 200, 400, 600 Mb/s": Case((200, 400, 600)),
-    "bandwidth down, 600, 400, 200 Mb/s": Case((600, 400, 200)),
-    "bandwidth unstable, 400, 600, 200 Mb/s": Case((400, 600, 200)),
-    "device 1 upgraded": Case((400, 400), {"device-1": STRONGER}),
-    "device 1 downgraded": Case((400, 400), {"device-1": WEAKER}),
-    "device 1 upgraded, device 2 downgraded": Case((400, 400), {"device-1": STRONGER, "device-2": WEAKER}),
+    "varied-up": Case("bandwidth up, 200, 400, 600 Mb/s", (200, 400, 600)),
+    "varied-down": Case("bandwidth down, 600, 400, 200 Mb/s", (600, 400, 200)),
+    "varied-unstable": Case("bandwidth unstable, 400, 600, 200 Mb/s", (400, 600, 200)),
+    "varied-upgraded": Case("device 1 upgraded", (400, 400), {"device-1": STRONGER}),
+    "varied-downgraded": Case("device 1 downgraded", (400, 400), {"device-1": WEAKER}),
+    "varied-both": Case(
+        "device 1 upgraded, device 2 downgraded", (400, 400), {"device-1": STRONGER, "device-2": WEAKER}
+    ),
 }
-USED = DEVICES[:3]
-FORMED_S = 25.0
-ALL_S = sum(FORMED_S + PHASE_S * len(case.mbits) for case in CASES.values())
-"""Seconds of all of them, about."""
+"""By the name of its record."""
 
 
-def write(folder: Path, quick: bool) -> None:
-    """Measure what a folder of records does not have yet; quick: nothing."""
-    file = folder / FILE
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["varied"] if file.is_file() else {}
-    for name, case in CASES.items():
-        if name not in found and not quick:
-            lasts_s = PHASE_S * len(case.mbits)
-            run = measure(folder, "edgeformer", dict.fromkeys(USED, CORES), case.mbits[0] * MB_S, lasts_s, case.changes)
-            found[name] = phases(run, lasts_s)
-            print(f"{name}: {found[name]}", flush=True)
-            file.write_text(json.dumps({"machine": run["machine"], "varied": found}), encoding="utf-8")
+def write(name: str, folder: Path, quick: bool) -> None:
+    """Measure a case that a folder of records does not have yet; quick: nothing."""
+    file, case = folder / f"{name}.json", CASES[name]
+    if not quick and not file.is_file():
+        cores = dict.fromkeys(USED, CORES)
+        run = measure(folder, "edgeformer", cores, case.mbits[0] * MB_S, case.lasts_s, case.changes)
+        found = phases(run, case.lasts_s)
+        print(f"{case.title}: {found}", flush=True)
+        file.write_text(json.dumps({"machine": run["machine"], **found}), encoding="utf-8")
 
 
 def phases(run: Mapping[str, Any], lasts_s: float) -> dict[str, Any]:
@@ -86,9 +99,10 @@ def phases(run: Mapping[str, Any], lasts_s: float) -> dict[str, Any]:
 
 
 def shown(found: Mapping[str, Any]) -> str:
-    """Each case."""
+    """Each case, of records by name."""
     rows = []
-    for name, each in found.get("varied", {}).items():
-        times = [f"{1e3 * taken:.0f}" if taken else "–" for taken in each["texts_s"]]
-        rows.append([name, " → ".join(times), f"{each['wrong']}"])
+    for name, case in CASES.items():
+        if each := found.get(name):
+            times = [f"{1e3 * taken:.0f}" if taken else "–" for taken in each["texts_s"]]
+            rows.append([case.title, " → ".join(times), f"{each['wrong']}"])
     return table(["while it runs", "ms a text, by phase", "wrong outputs"], rows) if rows else NOTHING
