@@ -8,7 +8,7 @@
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-structured, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
 #                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric, bench-few-rows,
-#                     bench-offload, bench-pruning, bench-accuracy and bench-gpu print
+#                     bench-offload, bench-pruning, bench-accuracy (ARGS=--pruned: into EdgeFormer's page) and bench-gpu print
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux

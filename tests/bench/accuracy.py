@@ -2,28 +2,37 @@
 
     PYTHONPATH=tests python -m bench.accuracy [--quick] [--model DIR]... [--url URL] [--tasks boolq,rte]
         [--record FILE] [--beside FILE] [--body JSON] [-- flags of trilby serve]
+    PYTHONPATH=tests python -m bench.accuracy --pruned [--quick] [--minutes N]
 
 Of the demo model its skills, by fresh questions that a program judges; of others the perplexity of a text; and with
 lm-evaluation-harness the tasks of SuperGLUE where ``--tasks`` names some. Without ``--model`` the demo model and the
 small real ones that are at hand are measured. Without ``--url`` a Trilby is started for each, with the flags behind
 ``--``; ``--mode local`` where there are none. ``--record`` keeps what was measured, and ``--beside`` compares with what
 another run has kept, pair by pair: what is left out of a model under a time limit, say, beside the exact one.
+
+``--pruned`` measures without a server what each way to leave heads out loses, for EdgeFormer's page: see
+``accuracy_pruned.py``. What is interrupted goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import accuracy_harness
+from bench import accuracy_harness, accuracy_pruned
 from bench.accuracy_parts import Api, Figure, perplexity, skills
-from bench.page import machine, table
+from bench.edge.edgeformer_figures import FIGURES
+from bench.edge.records import Records
+from bench.edge.run import PAGES, fill
+from bench.page import ROOT, machine, table
 from checkpoints import DATA, DEMO, REAL_MODELS
 from serving import Serving
 
@@ -41,6 +50,9 @@ STORIES, PROSE = "tinystories_sample.txt", "wikitext2_valid.txt"
 def main() -> None:
     """Measure, print the table, keep the record."""
     given = _arguments()
+    if given.pruned:
+        _pruned(given.quick, given.minutes)
+        return
     models = [Path(each) for each in given.model] or [DEMO, *(DATA / "models" / each for each in REAL_MODELS)]
     there = [each for each in models if each.is_dir()]
     if not there:
@@ -66,6 +78,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few questions: whether it runs")
     parser.add_argument("--model", action="append", default=[], help="a folder with a checkpoint")
+    parser.add_argument("--pruned", action="store_true", help="what ways to leave heads out lose")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="of --pruned, as much as fits")
     parser.add_argument("--url", help="of a server that runs already")
     parser.add_argument("--key", default="", help="the server's API key")
     parser.add_argument("--tasks", default="", help=f"of {', '.join(accuracy_harness.SUPERGLUE)}")
@@ -79,6 +93,19 @@ def _arguments() -> argparse.Namespace:
         parser.error("lm-evaluation-harness says its requests itself: leave --body or --tasks out")
     given.flags = flags or ["--mode", "local"]
     return given
+
+
+def _pruned(quick: bool, minutes: float) -> None:
+    """Measure, then fill EdgeFormer's page; quick: a few, and no page."""
+    until = time.monotonic() + 60 * minutes
+    if quick:
+        with tempfile.TemporaryDirectory() as passing:
+            accuracy_pruned.measure(Path(passing), accuracy_pruned.cells(quick), QUICK_QUESTIONS)
+        return
+    folder = ROOT / "build" / "bench-edgeformer"
+    accuracy_pruned.measure(folder, accuracy_pruned.cells(), QUESTIONS, until)
+    published = Records.of(PAGES / "edgeformer-records.jsonl").found
+    fill("edgeformer", FIGURES, {**published, **Records.of(folder).found})
 
 
 @contextmanager

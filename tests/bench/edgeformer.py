@@ -3,8 +3,8 @@
     make bench-edgeformer             # what has no record yet, and then the page
     make bench-edgeformer ARGS=--quick
 
-Latency is of random weights: cells. What leaving heads out loses is of real ones: `make bench-pruning`, whose record
-this page shows beside them, and `bench/edge/scored.py`.
+Latency is of random weights: cells. What leaving heads out loses is of real ones: `make bench-accuracy ARGS=--pruned`,
+whose records this page shows beside them, and `bench/edge/scored.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench.edge import lending_picture, scored, varied
+from bench.edge import case, lending_picture, scored, varied
 from bench.edge.cells import ENVIRONMENTS, Cell
 from bench.edge.edgeformer_figures import (
     COMPARED,
@@ -42,6 +42,7 @@ from device_agent.planning.task import Task
 
 APART = (
     *(Apart(name, case.seconds, partial(varied.write, name), short=False) for name, case in varied.CASES.items()),
+    Apart("case", case.ABOUT_S, case.write, short=False),
     Apart("scored", scored.ABOUT_S, scored.write, short=False),
 )
 

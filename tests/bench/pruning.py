@@ -3,15 +3,13 @@
     make bench-pruning [ARGS="--model FOLDER --text FILE"]
 
 Loss: nats a token above the whole model's, over texts that the model is about: for the demo model held-out answers, for
-others a file. Time: one pass of a prompt, beside the whole model's in the same minute. `--answers` also counts the demo
-model's right answers. Everything in float32. `--record FILE` keeps the figures for `make bench-edgeformer`.
+others a file. Time: one pass of a prompt, beside the whole model's in the same minute. Everything in float32.
+`make bench-accuracy ARGS=--pruned` counts right answers.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -27,8 +25,7 @@ from torch.nn.functional import cross_entropy
 from device_agent.chain.local_pruning import LOOKED_AT
 from device_agent.planning.pruning import pruned_sets, work_share
 from models.demo.recipe.evaluate import more_rows
-from models.demo.recipe.judge import right
-from models.demo.recipe.tokenizer import END, encode_chat, prompt_ids, special
+from models.demo.recipe.tokenizer import encode_chat, prompt_ids
 from split_model.checkpoint import Checkpoint
 from split_model.pruning.calibration import calibrate, written
 from split_model.pruning.kept import HeadSets
@@ -37,7 +34,6 @@ from split_model.pruning.retrieval import ImportanceStore
 from split_model.pruning.stack import PrunedStacks
 from split_model.pruning.watched import Layers
 from split_model.reference import Reference
-from split_model.reference import written as continued
 from split_model.stack import Span, Stack
 
 SHARES = (0.0625, 0.125, 0.1875, 0.25, 0.375, 0.5)
@@ -61,20 +57,21 @@ class Text:
 class Bench:
     """One model and its texts; its ways once it is calibrated."""
 
-    def __init__(self, path: Path, text: Path | None) -> None:
+    def __init__(self, path: Path, text: Path | None, texts: int = TEXTS) -> None:
         self.model, self._checkpoint = Reference.load(path), Checkpoint.open(path)
         self.spec = self.model.spec
         self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
         self._first = self.spec.bos_token_id or 0
         self._layers = Layers(self.model.embedding, (self.model.stack,), self.model.head)
         self.without = PrunedStacks(self.model.stack, self._checkpoint, 1 << 28)
-        self.texts = _answers(self.tokenizer) if text is None else _pieces(self.tokenizer, text, self._first)
+        self.texts = _answers(self.tokenizer) if text is None else _pieces(self.tokenizer, text, self._first, texts)
 
     def calibrate(self) -> None:
         """Find out which heads matter, and have all ways to leave some out."""
         began = time.perf_counter()
         found = calibrate(self._layers, written(self._layers, self._first))
         self.calibrated_s = time.perf_counter() - began
+        self.means = found.means
         self.with_means = PrunedStacks(self.model.stack, self._checkpoint, 1 << 28, found.means)
         measured, sizes = tuple(found.order), by_magnitude(self._checkpoint)
 
@@ -97,7 +94,11 @@ class Bench:
 
     def scored(self, ids: Sequence[int], store: ImportanceStore, by: str = "liscore") -> Sequence[tuple[int, int]]:
         """The order in which a text's heads go, by scores of its first rows: those of heads alike are in the store."""
-        return by_scores(raw_scores(self._layers, ids[:LOOKED_AT], store, MEASURES[by]))
+        return by_scores(self.scores(ids, store, by))
+
+    def scores(self, ids: Sequence[int], store: ImportanceStore, by: str = "liscore") -> list[list[float]]:
+        """Of each layer and head, by a text's first rows."""
+        return raw_scores(self._layers, ids[:LOOKED_AT], store, MEASURES[by])
 
     def read_s(self, ids: Sequence[int]) -> float:
         """What these first rows take without being scored."""
@@ -136,26 +137,6 @@ class Bench:
         pairs = [(self.seconds(stack), self.seconds(self.model.stack)) for _ in range(REPEATS)]
         return statistics.median(own / whole for own, whole in pairs)
 
-    def right(self, way: str | None, share: float, count: int) -> float:
-        """The share of fresh questions that are answered right, greedily."""
-        end, good = special(self.tokenizer, END), 0
-        rows = more_rows(5)
-        random.Random(0).shuffle(rows)
-        for row in rows[:count]:
-            ids = prompt_ids(self.tokenizer, row["messages"])  # type: ignore[arg-type]
-            stacks, orders = self.ways[way or "effect, means"]
-            stack = self.model.stack if way is None else stacks.with_heads(self.sets(orders[0](ids), share))
-            cache = stack.new_cache(len(ids) + 220)
-
-            def run(given: Sequence[int], stack: Stack = stack, cache: object = cache) -> torch.Tensor:
-                hidden = stack.forward(self.model.embedding.forward(given), [Span(cache, len(given))])  # type: ignore[arg-type]
-                return self.model.head.forward(hidden[-1:])[0]
-
-            said = continued(run, ids, 220, None, (end,))
-            answer = str(self.tokenizer.decode([each for each in said if each != end]))
-            good += right(answer, str(row["check"]), row["want"])  # type: ignore[arg-type]
-        return good / count
-
     def _run(self, stack: Stack, ids: Sequence[int]) -> torch.Tensor:
         rows = self.model.embedding.forward(ids)
         return stack.forward(rows, [Span(stack.new_cache(len(ids)), len(ids))])
@@ -171,9 +152,9 @@ def _answers(tokenizer: Tokenizer) -> list[Text]:
     return texts
 
 
-def _pieces(tokenizer: Tokenizer, path: Path, first: int) -> list[Text]:
-    ids = tokenizer.encode(path.read_text(encoding="utf-8")[: 20 * TEXTS * TEXT_TOKENS]).ids
-    begins = range(0, min(len(ids), TEXTS * TEXT_TOKENS), TEXT_TOKENS)
+def _pieces(tokenizer: Tokenizer, path: Path, first: int, texts: int) -> list[Text]:
+    ids = tokenizer.encode(path.read_text(encoding="utf-8")[: 20 * texts * TEXT_TOKENS]).ids
+    begins = range(0, min(len(ids), texts * TEXT_TOKENS), TEXT_TOKENS)
     return [Text([first, *ids[begin : begin + TEXT_TOKENS]], 1) for begin in begins]
 
 
@@ -182,9 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=DEMO)
     parser.add_argument("--text", type=Path, help="of the model's kind; left out: the demo model's held-out answers")
-    parser.add_argument("--answers", type=int, default=0, help="also count right answers to so many questions")
     parser.add_argument("--shares", type=float, nargs="*", default=SHARES, help="of all heads that are left out")
-    parser.add_argument("--record", type=Path, help="keep the figures here, as JSON")
     given = parser.parse_args()
     torch.set_num_threads(1)
     bench = Bench(given.model, given.text)
@@ -192,28 +171,14 @@ def main() -> None:
     base = bench.loss(lambda ids: bench.model.stack)
     print(f"{given.model.name} on {machine()}: {base:.3f} nats a token over {len(bench.texts)} texts, ", end="")
     print(f"calibrated in {bench.calibrated_s:.0f} s. Nats a token more, by share of heads left out.\n", flush=True)
-    lines, kept = [], []
+    lines = []
     for share in given.shares:
         sets = bench.sets(bench.ways["effect, means"][1][0]([]), share)
         ratio = bench.time_ratio(bench.with_means.with_heads(sets))
         losses = {way: bench.lost(way, share, base) for way in bench.ways}
-        kept.append({"out": share, "time": ratio, "lost": losses})
         shown = [f"{each:.3f}" for each in losses.values()]
         lines.append([f"{share:.1%}", f"{1 - work_share(sets):.1%}", f"{ratio:.2f}", *shown])
     print(table("heads out | their work | time | " + " | ".join(bench.ways), lines), flush=True)
-    answers: list[dict[str, object]] = []
-    if given.answers:
-        whole = bench.right(None, 0, given.answers)
-        print(f"\nRight of {given.answers}: whole {whole:.1%}", flush=True)
-        for share in given.shares:
-            for way in ("effect, means", "effect, nothing", "liscore", "random"):
-                lost = whole - bench.right(way, share, given.answers)
-                answers.append({"out": share, "way": way, "lost": lost, "asked": given.answers})
-                print(f"{share:.1%} out, {way}: {whole - lost:.1%}", flush=True)
-    if given.record:
-        found = {"model": given.model.name, "machine": machine(), "base": base, "shares": kept, "answers": answers}
-        given.record.parent.mkdir(parents=True, exist_ok=True)
-        given.record.write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench.edge import foreseen, scored, varied
+from bench import accuracy_pruned
+from bench.edge import case, foreseen, scored, varied
 from bench.edge.cells import ACCELERATE, ENVIRONMENTS, Cell
 from bench.edge.methods import METHODS
 from bench.edge.records import Records
@@ -209,23 +210,6 @@ def overhead(records: Records) -> str:
     return shown(head, rows, 1)
 
 
-def accuracy(records: Records) -> str:
-    """Loss by the share of heads that is left out, of real weights."""
-    found = records.found.get("pruning", {})
-    rows = [
-        [f"{each['out']:.1%}", f"{each['time']:.2f}", *(f"{lost:.3f}" for lost in each["lost"].values())]
-        for each in found.get("shares", [])
-    ]
-    if not rows:
-        return NOTHING
-    nats = table(["heads out", "time of a prompt", *found["shares"][0]["lost"]], rows)
-    points = [
-        [f"{each['out']:.1%}", each["way"], f"{each['asked']}", f"{100 * each['lost']:.2f}"]
-        for each in found.get("answers", [])
-    ]
-    return "\n\n".join([nats, *([table(["heads out", "way", "questions", "points lost"], points)] if points else [])])
-
-
 FIGURES = {
     "headline": headline,
     "goals": goals,
@@ -239,7 +223,8 @@ FIGURES = {
     "changes": lambda records: varied.shown(records.found),
     "pruned": pruned,
     "ablation": ablation,
-    "accuracy": accuracy,
+    "accuracy": lambda records: accuracy_pruned.shown(records.found),
+    "case": lambda records: case.shown(records.found.get("case", {})),
     "scores": lambda records: scored.shown(records.found.get("scored", {})),
     "weights": lambda records: foreseen.by_weight("half-opt-1.3b"),
     "where": breakdown,

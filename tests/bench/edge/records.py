@@ -30,7 +30,7 @@ LONGEST_S, REPEAT = 300.0, 0.3
 STARTED_S, FLOPS_S, LOADED_BYTES_S = 6.0, 20e9, 5e8
 """Of a cell of whose shape none is known: its start, and what its devices compute and load a second together."""
 
-UNPUBLISHED = ("waits", "computes", "cpu", "seconds", "cores")
+UNPUBLISHED = ("waits", "computes", "cpu", "seconds", "cores", "values")
 """What a record has for whoever looks into a run, and no page shows."""
 
 
