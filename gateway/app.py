@@ -2,6 +2,7 @@
 
 POST /v1/chat/completions    POST /v1/completions    POST /v1/embeddings    POST /v1/classify
 POST /v1/tokenize    POST /v1/detokenize    POST /v1/chat/completions/input_tokens
+POST /v1/responses    GET, DELETE /v1/responses/{id}, …
 GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
 the same without /v1
 GET /live    GET /health    GET /ready    GET /metrics    GET /state    GET /groups    GET /version    POST /drain
@@ -14,6 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +31,7 @@ from gateway.delivery import Delivery, Desk, TextDelivery
 from gateway.device_socket import DeviceSocket
 from gateway.dispatch import Dispatcher
 from gateway.door import GROUPS, Door
+from gateway.error_shapes import response_to
 from gateway.errors import ClientGone, RequestError, model_not_found
 from gateway.groups import groups_of, known_groups
 from gateway.key_book import KeyBook, KeyRecord
@@ -46,6 +49,8 @@ from gateway.registry.memory import MemoryRegistry
 from gateway.registry.registry import Registry
 from gateway.reply_schema import ModelCard, ModelList
 from gateway.request import Endpoint
+from gateway.responses.kept import MemoryResponses
+from gateway.responses.routes import add_responses
 from gateway.roster import Roster
 from gateway.state import state_of
 from gateway.text_delivery import TokensDelivery
@@ -136,12 +141,14 @@ def _add_requests(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
     intake = Intake(config.max_body_bytes, config.max_reading_bytes, config.body_within_s)
 
     def answers(
-        read: Callable[[bytes, str], Any], delivery: type[Delivery]
+        read: Callable[[bytes, str], Any], delivery: Callable[..., Delivery]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             state = request.state
             body = await intake.read(request, state.tenant)
             ask = read(body, state.tenant)
+            if isawaitable(ask):  # What a request says may have to be looked up first.
+                ask = await ask
 
             async def here() -> Response:
                 response = delivery(desk, ask, state.request_id, state.began)
@@ -173,7 +180,9 @@ def _add_requests(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
     def texts_alone(endpoint: TextEndpoint) -> Answering:
         return answers(partial(parse_text, endpoint), TokensDelivery)
 
+    store = MemoryResponses() if fleet is None else fleet.responses
     for prefix in PREFIXES:
+        add_responses(app, f"{prefix}/responses", store, answers)
         app.add_api_route(f"{prefix}/chat/completions/input_tokens", texts_alone("input_tokens"), methods=["POST"])
         app.add_api_route(f"{prefix}/tokenize", texts_alone("tokenize"), methods=["POST"])
         app.add_api_route(f"{prefix}/detokenize", texts_alone("detokenize"), methods=["POST"])
@@ -265,7 +274,7 @@ async def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     if not hasattr(request.state, "asked"):
         _note(request, error)
-    return error.response()
+    return response_to(request.scope["path"], error, request.state.request_id)
 
 
 async def _on_client_gone(request: Request, error: Exception) -> Response:
@@ -283,8 +292,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         code=codes.get(error.status_code),
         headers=dict(error.headers or {}),
     )
-    _note(request, told)
-    return told.response()
+    return await _on_request_error(request, told)
 
 
 def _note(request: Request, error: RequestError) -> None:

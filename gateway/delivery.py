@@ -196,26 +196,47 @@ class TextDelivery(Delivery):
 
     async def _send_whole(self, events: Sequence[Event], model: str, outlet: Outlet) -> None:
         assert self._answer is not None
-        shape = shape_of(self._ask, self._answer, self._request_id)
+        shape = self._shape(self._answer)
         shape.absorb(events)
+        await self._keep(shape)
         await send_json(outlet, shape.whole())
 
     async def _stream(self, answer: Answer, outlet: Outlet) -> None:
         self._streaming = True
-        shape = shape_of(self._ask, answer, self._request_id)
+        shape = self._shape(answer)
         await outlet.send(start_of(STREAM))
-        await outlet.send(piece_of(events_of(shape.opening(range(self._ask.choices)))))
+        await outlet.send(piece_of(self._told(shape.opening(range(self._ask.choices)))))
         try:
             while True:
                 events = await answer.take()
-                data = events_of(shape.chunks(events)) if events else KEEP_ALIVE
+                data = self._told(shape.chunks(events)) if events else KEEP_ALIVE
                 if events and isinstance(events[-1], Complete):
-                    return await outlet.send(piece_of(data + DONE, last=True))
+                    await self._keep(shape)
+                    return await outlet.send(piece_of(data + self._end(shape), last=True))
                 if data:
                     await outlet.send(piece_of(data))
         except RequestError as error:
-            await outlet.send(piece_of(events_of([error.reply]), last=True))
+            await outlet.send(piece_of(self._failure(shape, error), last=True))
             raise
+
+    def _shape(self, answer: Answer) -> Any:
+        """What makes replies of events: a ``Shape``, or what has its methods."""
+        return shape_of(self._ask, answer, self._request_id)
+
+    def _told(self, objects: Iterable[Any]) -> bytes:
+        """Objects as the events of a stream."""
+        return events_of(objects)
+
+    async def _keep(self, shape: Any) -> None:
+        """All is said but the end of it; here is time to keep what has to be known afterwards."""
+
+    def _end(self, shape: Any) -> bytes:
+        """How a stream ends."""
+        return DONE
+
+    def _failure(self, shape: Any, error: RequestError) -> bytes:
+        """How a stream ends that has failed."""
+        return events_of([error.reply])
 
 
 def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape:
@@ -236,6 +257,11 @@ def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape:
 def events_of(objects: Iterable[Reply[Any] | ErrorReply]) -> bytes:
     """Return these objects as server-sent events. JSON has no raw line ends, so each is a single ``data`` line."""
     return b"".join([b"data: %b\n\n" % _encode(each) for each in objects])
+
+
+def named_events_of(objects: Iterable[Any]) -> bytes:
+    """Return objects that have a ``type`` as server-sent events of that name."""
+    return b"".join([b"event: %b\ndata: %b\n\n" % (each.type.encode(), _encode(each)) for each in objects])
 
 
 def log_request(ask: AnyAsk, request_id: str, answer: Answer | None, began: float, outcome: str) -> None:

@@ -19,6 +19,7 @@ from starlette.websockets import WebSocket
 
 from gateway import errors
 from gateway.config import GatewayConfig
+from gateway.error_shapes import response_to
 from gateway.errors import RequestError
 from gateway.key_book import NOBODY, KeyBook, KeyRecord
 from gateway.keys import (
@@ -117,14 +118,15 @@ class Door:
             await send(message)
 
         if refused is not None:
-            return await refused.response()(scope, receive, stamped)
+            return await response_to(scope["path"], refused, state["request_id"])(scope, receive, stamped)
         try:
             await self._app(scope, receive, stamped)
         except Exception:
             self._metrics.failed.labels("internal_error").inc()
             log.exception("bug in the gateway", request_id=state["request_id"], path=scope["path"])
             if not started:
-                await errors.internal().response()(scope, receive, stamped)
+                told = response_to(scope["path"], errors.internal(), state["request_id"])
+                await told(scope, receive, stamped)
         finally:
             if state["grant"] is not None:
                 state["grant"].close()
@@ -135,7 +137,7 @@ class Door:
         address = client[0] if client else ""
         if self._config.on_loopback and not self._book.asked and is_loopback(address):
             return ""
-        return self._book.tenant(headers.get("authorization"), address)
+        return self._book.tenant(shown_key(headers), address)
 
     def _admitted(self, scope: Scope, headers: Headers) -> KeyRecord | RequestError | None:
         """The key that a client shows; None where it needs none here; or why it may not come in."""
@@ -158,7 +160,13 @@ class Door:
         if scope["path"] == GROUPS:
             needed = self._config.takes_certificates
             return None if certified_in(scope) else check_device(self._devices, authorization, needed=needed)
-        return self._book.admitted(authorization, time.time())
+        return self._book.admitted(shown_key(headers), time.time())
+
+
+def shown_key(headers: Headers) -> str | None:
+    """Return the header that shows a client's API key, ``x-api-key`` too, in which Anthropic's clients send it."""
+    other = headers.get("x-api-key")
+    return headers.get("authorization") or (f"Bearer {other}" if other else None)
 
 
 def accepted_id(given: str | None) -> str:

@@ -25,6 +25,7 @@ from gateway.registry.redis import RedisRegistry
 from gateway.registry.redis_keys import records_in
 from gateway.registry.registry import Peer
 from gateway.request import AnyAsk
+from gateway.responses.kept_in_redis import RedisResponses
 from gateway.roster import Roster
 from gateway.routing import Better, better_gateway
 
@@ -38,6 +39,7 @@ class Fleet:
     Attributes:
         registry: whose agents are known.
         limiter: for limits that hold for all gateways together.
+        responses: those that all gateways know.
         client: the way to the others.
     """
 
@@ -56,6 +58,7 @@ class Fleet:
         self.registry = RedisRegistry(
             self._line, self.id, config.own_url, config.gateway_token, self._state, self._new_keys
         )
+        self.responses = RedisResponses(self._line, config.gateway_token)
         self.client = PeerClient(config)
         own = metrics.registry
         self._up = Gauge("trilby_redis_connected", "Whether redis answers", registry=own)

@@ -82,23 +82,38 @@ def form_of(fields: FormMembers) -> Grammar | None:
     return found[0] if found else None
 
 
+def text_format(raw: msgspec.Raw) -> Grammar | None:
+    """Return the form that ``text.format`` of a response asks for: as ``response_format``, its schema not wrapped up;
+    raises like ``form_of``."""
+    at = "text.format"
+    if (named := _kind_of(raw, at)) is None:
+        return None
+    if named.type == "json_schema" and _null(named.schema):
+        raise bad(f"{at}.schema", f"'{at}.schema' is required", "missing_required_parameter")
+    found = _given("json", named.schema, f"{at}.schema") or [Grammar("json", ANY_OBJECT, at)]
+    return found[0]
+
+
 def _formatted(raw: msgspec.Raw) -> list[Grammar]:
-    if _null(raw):
-        return []
-    given = decoded(raw, _FORMAT, "response_format")
-    if given.type == "text":
+    if (given := _kind_of(raw, "response_format")) is None:
         return []
     if given.type == "json_object":
         at = "response_format.schema"
         return _given("json", given.schema, at) or [Grammar("json", ANY_OBJECT, "response_format")]
-    if given.type != "json_schema":
-        told = "'response_format.type' is 'text', 'json_object' or 'json_schema'"
-        raise bad("response_format.type", told, "unsupported_value")
     at = "response_format.json_schema"
     if _null(given.json_schema):
         raise bad(at, f"'{at}' is required", "missing_required_parameter")
     named = decoded(given.json_schema, _NAMED, at)
     return _given("json", named.schema, f"{at}.schema") or [Grammar("json", ANY_OBJECT, at)]
+
+
+def _kind_of(raw: msgspec.Raw, at: str) -> _Format | None:
+    """The format of an answer that is not simply text."""
+    if _null(raw) or (given := decoded(raw, _FORMAT, at)).type == "text":
+        return None
+    if given.type not in ("json_object", "json_schema"):
+        raise bad(f"{at}.type", f"'{at}.type' is 'text', 'json_object' or 'json_schema'", "unsupported_value")
+    return given
 
 
 def _structured(raw: msgspec.Raw) -> list[Grammar]:

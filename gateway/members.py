@@ -7,6 +7,7 @@ first member, its length by its bytes. Both are cheap, and a list that is too lo
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar, Union
 
 import msgspec
@@ -103,11 +104,12 @@ def logit_bias(raw: msgspec.Raw, param: str) -> dict[int, float]:
     return {int(key): bias for key, bias in given.items()}
 
 
-def content_texts(raw: msgspec.Raw, param: str, parts: int) -> list[str] | None:
+def content_texts(raw: msgspec.Raw, param: str, parts: int, kinds: Sequence[str] = ("text",)) -> list[str] | None:
     """Read the ``content`` of a message as texts; None where it is null.
 
     Args:
         parts: content parts that the messages before it have.
+        kinds: what parts with text are called.
     """
     data = bytes(raw)
     if data.startswith(b"[") and strings_in(data) > schema.MAX_PART_STRINGS:
@@ -119,11 +121,11 @@ def content_texts(raw: msgspec.Raw, param: str, parts: int) -> list[str] | None:
         raise bad(param, f"the messages have more than {schema.MAX_PARTS} content parts together")
     texts = []
     for place, part in enumerate(content):
-        if part.type != "text":
-            told = f"content parts of type '{part.type[:MAX_SHOWN]}' are not supported, only those of type 'text'"
+        if part.type not in kinds:
+            told = f"content parts of type '{part.type[:MAX_SHOWN]}' are not supported, only those of type '{kinds[0]}'"
             raise bad(f"{param}[{place}]", f"{told}: leave it out, or say in words what it shows", "unsupported_value")
         if part.text is None:
-            raise bad(f"{param}[{place}].text", "a content part of type 'text' has a 'text'")
+            raise bad(f"{param}[{place}].text", f"a content part of type '{part.type}' has a 'text'")
         texts.append(part.text)
     return texts
 

@@ -122,15 +122,12 @@ class FormMembers(msgspec.Struct, kw_only=True):
     guided_grammar: msgspec.Raw = NULL
 
 
-class _Common(FormMembers, kw_only=True):
-    """Members that chat and completion requests share. ``stop`` is ``StopTexts``, ``stop_token_ids`` is ``StopIds``,
+class Sampled(FormMembers, kw_only=True):
+    """Members that all requests for text share. ``stop`` is ``StopTexts``, ``stop_token_ids`` is ``StopIds``,
     ``bad_words`` is ``BadWords``, ``allowed_token_ids`` is ``AllowedIds``."""
 
     model: Label | None = None
-    n: Choices = None
-    max_tokens: TokenLimit = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
     stop: msgspec.Raw = NULL
     seed: Seed = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -148,10 +145,18 @@ class _Common(FormMembers, kw_only=True):
     bad_words: msgspec.Raw = NULL
     allowed_token_ids: msgspec.Raw = NULL
     cache_salt: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)] | None = None
-    return_token_ids: bool | None = None
     priority: Priority = None
     draft: Label | None = None
     exact: bool | None = None
+
+
+class _Common(Sampled, kw_only=True):
+    """Members that chat and completion requests share."""
+
+    n: Choices = None
+    max_tokens: TokenLimit = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
     user: str | None = None
     prompt_logprobs: Logprobs = None
 

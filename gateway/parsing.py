@@ -9,6 +9,7 @@ of -1 is any; ``max_completion_tokens`` wins over ``max_tokens``; the role ``dev
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -37,6 +38,7 @@ from gateway.openai_schema import (
     ChatMessage,
     CompletionBody,
     Rendered,
+    Sampled,
 )
 from gateway.prompt_sizes import Prompt
 from gateway.request import Ask, Endpoint
@@ -64,9 +66,9 @@ def parse_chat(body: bytes, tenant: str = "") -> Ask:
         if bytes(choice) not in (b"null", b'"auto"', b'"none"'):
             raise bad(name, "this gateway cannot make a model call tools", "unsupported_value")
     scored = fields.prompt_logprobs is not None
-    limit = _limit(fields.max_tokens, "max_tokens", scored)
+    limit = token_limit(fields.max_tokens, "max_tokens", scored)
     if fields.max_completion_tokens is not None:
-        limit = _limit(fields.max_completion_tokens, "max_completion_tokens", scored)
+        limit = token_limit(fields.max_completion_tokens, "max_completion_tokens", scored)
     own: dict[str, Any] = {"max_tokens": limit, "logprobs": tops if fields.logprobs else None, "tenant": tenant}
     own["rendering"] = rendering_of(fields)
     return _ask("chat.completions", fields, (conversation_of(fields.messages),), own)
@@ -89,7 +91,7 @@ def parse_completion(body: bytes, tenant: str = "") -> Ask:
     scores = echoed if asked is None else asked
     limit: int | None = DEFAULT_COMPLETION_TOKENS
     if fields.max_tokens is not None:
-        limit = _limit(fields.max_tokens, "max_tokens", scores is not None)
+        limit = token_limit(fields.max_tokens, "max_tokens", scores is not None)
     return _ask("completions", fields, prompts, {"max_tokens": limit, "tenant": tenant, "prompt_logprobs": scores})
 
 
@@ -102,35 +104,44 @@ def _ask(endpoint: Endpoint, fields: Body, prompts: tuple[Prompt, ...], own: dic
             "'prompt_logprobs' are not streamed: leave 'stream' out, or ask /v1/completions for 'echo' and 'logprobs'"
         )
         raise bad("prompt_logprobs", told)
-    open_yet = {"request": 0, "request_id": "", "model": "", "prompt": ""}
-    own |= {"sampling": Sampling(**_taken(fields, Sampling, {})), "grammar": form_of(fields)}
-    terms = Generate(**_taken(fields, Generate, open_yet | own))
-    if terms.max_tokens is not None and terms.min_tokens > terms.max_tokens:
-        raise bad("min_tokens", f"'min_tokens' is at most the {terms.max_tokens} tokens that the answer may have")
     return Ask(
         priority=whole(fields.priority, "priority") or 0,
         endpoint=endpoint,
         model=fields.model,
         prompts=prompts,
-        terms=terms,
+        terms=terms_of(fields, own),
         stream=bool(fields.stream),
         include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
         prompt_logprobs=fields.prompt_logprobs is not None,
     )
 
 
-def _taken(fields: Body, message: type[msgspec.Struct], own: dict[str, Any]) -> dict[str, Any]:
+def terms_of(fields: Sampled, own: dict[str, Any]) -> Generate:
+    """Return the terms of a request for text, its prompt left open; raises like ``parse``.
+
+    Args:
+        own: terms that are not simply the member of their name.
+    """
+    open_yet = {"request": 0, "request_id": "", "model": "", "prompt": ""}
+    own = {**open_yet, "sampling": Sampling(**_taken(fields, Sampling, {})), "grammar": form_of(fields), **own}
+    terms = Generate(**_taken(fields, Generate, own))
+    if terms.max_tokens is not None and terms.min_tokens > terms.max_tokens:
+        raise bad("min_tokens", f"'min_tokens' is at most the {terms.max_tokens} tokens that the answer may have")
+    return terms
+
+
+def _taken(fields: Sampled, message: type[msgspec.Struct], own: dict[str, Any]) -> dict[str, Any]:
     """``own``, and what the body's members give for the message's other fields, each by its own name. A member that is
     left out is left to the message's default."""
     taken = dict(own)
     for name in message.__struct_fields__:
         if name not in own and (value := getattr(fields, name, None)) is not None:
-            read = _READ.get(name, whole if name in _WHOLE[type(fields)] else None)
+            read = _READ.get(name, whole if name in _whole_members(type(fields)) else None)
             taken[name] = value if read is None else read(value, name)
     return taken
 
 
-def _limit(tokens: float | None, param: str, scored: bool) -> int | None:
+def token_limit(tokens: float | None, param: str, scored: bool = False) -> int | None:
     """The tokens an answer may have, 0 only where the prompt is ``scored``; None: as long as it gets."""
     limit = whole(tokens, param)
     if limit == 0 and not scored:
@@ -176,11 +187,12 @@ _READ: Final[dict[str, Callable[[Any, str], Any]]] = {
 }
 """Members whose value in the message is another one than in the body."""
 
-_WHOLE: Final = {
-    body: {name for name, hint in get_type_hints(body).items() if {int, float} <= set(get_args(hint))}
-    for body in (ChatBody, CompletionBody)
-}
-"""Members that are whole numbers and may be written with a point."""
+
+@cache
+def _whole_members(body: type[Sampled]) -> frozenset[str]:
+    """Members that are whole numbers and may be written with a point."""
+    return frozenset(name for name, hint in get_type_hints(body).items() if {int, float} <= set(get_args(hint)))
+
 
 Value = TypeVar("Value")
 _CHAT: Final = msgspec.json.Decoder(ChatBody)

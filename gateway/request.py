@@ -13,7 +13,7 @@ from wire.reading_messages import Read, Task, Vector
 from wire.request_messages import Finished, Generate, ServedModel
 from wire.text_messages import Tokenize, Tokens
 
-Endpoint = Literal["chat.completions", "completions"]
+Endpoint = Literal["chat.completions", "completions", "responses", "messages"]
 
 UNSAID_TOKENS: Final = 4096
 """What an answer counts whose request does not say how long it may be; an agent's own default is of this size."""

@@ -13,6 +13,7 @@ from gateway import openai_schema as schema
 from gateway.errors import RequestError
 from gateway.members import bad, decoded
 from gateway.parsing import conversation_of, decoded_body, parse_chat, rendering_of
+from gateway.request import Ask
 from gateway.text_request import TextAsk, TextEndpoint
 from wire.text_messages import Rendering, Tokenize
 
@@ -49,11 +50,7 @@ def parse_text(endpoint: TextEndpoint, body: bytes, tenant: str = "") -> TextAsk
         RequestError: it is not JSON, or a member is missing, of the wrong type or out of range.
     """
     if endpoint == "input_tokens":
-        ask = parse_chat(body, tenant)
-        [prompt] = ask.prompts
-        assert isinstance(prompt, list)
-        terms = Tokenize(0, "", "", prompt, special=False, rendering=ask.terms.rendering, tenant=tenant)
-        return TextAsk(endpoint, ask.model, terms)
+        return counting(parse_chat(body, tenant), endpoint)
     if endpoint == "detokenize":
         tokens = decoded_body(_DETOKENIZE, body)
         return TextAsk(endpoint, tokens.model, Tokenize(0, "", "", ids=_ids(tokens.tokens), tenant=tenant))
@@ -68,6 +65,14 @@ def parse_text(endpoint: TextEndpoint, body: bytes, tenant: str = "") -> TextAsk
         turns = conversation_of(fields.messages)  # A template writes special tokens itself.
         terms = Tokenize(0, "", "", turns, None, bool(special), names, rendering_of(fields), tenant)
     return TextAsk(endpoint, fields.model, terms)
+
+
+def counting(ask: Ask, endpoint: TextEndpoint) -> TextAsk:
+    """Return the question how many tokens the only prompt of a request has, a conversation."""
+    [prompt] = ask.prompts
+    assert isinstance(prompt, list)
+    terms = Tokenize(0, "", "", prompt, special=False, rendering=ask.terms.rendering, tenant=ask.tenant)
+    return TextAsk(endpoint, ask.model, terms)
 
 
 def _ids(raw: msgspec.Raw) -> list[int]:

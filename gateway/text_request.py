@@ -12,7 +12,7 @@ from gateway.prompt_sizes import TextSize, bytes_of_prompt, size_of_prompt
 from wire.request_messages import ServedModel
 from wire.text_messages import Tokenize, Tokens
 
-TextEndpoint = Literal["tokenize", "detokenize", "input_tokens"]
+TextEndpoint = Literal["tokenize", "detokenize", "input_tokens", "count_tokens"]
 
 
 @dataclass(frozen=True)

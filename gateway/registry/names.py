@@ -13,6 +13,9 @@ GATEWAY: Final = "trilby:gateway:"
 LIMIT: Final = "trilby:limit:"
 """With a tenant's name behind it: what that tenant has had in the last minute."""
 
+RESPONSES: Final = "trilby:responses"
+"""What is kept of responses, with the conversations before them; and, with a word behind it, in which order."""
+
 KEYS: Final = "trilby:keys"
 """The records of API keys, by their digests."""
 

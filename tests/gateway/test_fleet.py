@@ -312,3 +312,18 @@ async def test_redis_holds_no_text_and_no_key(fleet: Any, connected: Any, chat: 
         for secret in (said, "sentence", "Hello", "sk-secret-key", TOKEN):
             assert secret.encode() not in everything
         assert b"trilby:limit:" in everything
+
+
+async def test_a_response_is_known_at_every_gateway(fleet: Any, connected: Any, server: RedisServer) -> None:
+    """A turn goes on at the other one, by whichever agent; with redis gone answers say that they are not stored."""
+    async with fleet(2) as (one, two), connected(one) as agent:
+        await known(two, 1)
+        made = (await one.http.post("/v1/responses", json={"input": "Hi"})).json()
+        assert (await two.http.get(f"/v1/responses/{made['id']}")).json() == made
+        body = {"input": "And?", "previous_response_id": made["id"]}
+        assert (await two.http.post("/v1/responses", json=body)).status_code == 200
+        assert [turn.content for turn in agent.asked[1].prompt] == ["Hi", "Hello world", "And?"]
+        server.kill()
+        assert (await one.http.post("/v1/responses", json={"input": "Hi"})).json()["store"] is False
+        refused = (await one.http.post("/v1/responses", json=body)).json()["error"]
+        assert refused["code"] == "store_unavailable"
