@@ -2,7 +2,7 @@
 
 POST /v1/chat/completions    POST /v1/completions    POST /v1/embeddings    POST /v1/classify
 POST /v1/tokenize    POST /v1/detokenize    POST /v1/chat/completions/input_tokens
-POST /v1/responses    GET, DELETE /v1/responses/{id}, …
+POST /v1/responses    GET, DELETE /v1/responses/{id}, …    POST /v1/messages    POST /v1/messages/count_tokens
 GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
 the same without /v1
 GET /live    GET /health    GET /ready    GET /metrics    GET /state    GET /groups    GET /version    POST /drain
@@ -38,6 +38,8 @@ from gateway.key_book import KeyBook, KeyRecord
 from gateway.key_stores import IN_REDIS, KeyFile
 from gateway.key_watch import follow
 from gateway.limits.limiter import Limiter, MemoryStore
+from gateway.messages.message_delivery import MessageDelivery
+from gateway.messages.message_parsing import parse_count, parse_message
 from gateway.metrics import GatewayMetrics
 from gateway.parsing import parse
 from gateway.policy import can_serve
@@ -183,6 +185,8 @@ def _add_requests(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
     store = MemoryResponses() if fleet is None else fleet.responses
     for prefix in PREFIXES:
         add_responses(app, f"{prefix}/responses", store, answers)
+        app.add_api_route(f"{prefix}/messages", answers(parse_message, MessageDelivery), methods=["POST"])
+        app.add_api_route(f"{prefix}/messages/count_tokens", answers(parse_count, TokensDelivery), methods=["POST"])
         app.add_api_route(f"{prefix}/chat/completions/input_tokens", texts_alone("input_tokens"), methods=["POST"])
         app.add_api_route(f"{prefix}/tokenize", texts_alone("tokenize"), methods=["POST"])
         app.add_api_route(f"{prefix}/detokenize", texts_alone("detokenize"), methods=["POST"])

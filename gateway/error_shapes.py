@@ -67,6 +67,13 @@ def response_to(path: str, error: RequestError, request_id: str) -> Response:
     return Response(msgspec.json.encode(reply), error.status, error.headers, media_type="application/json")
 
 
+def failure_event(path: str, error: RequestError, request_id: str) -> bytes:
+    """Return what ends a stream of this path whose gateway is gone."""
+    if api_of(path) == MESSAGES:
+        return b"event: error\ndata: %b\n\n" % msgspec.json.encode(messages_error(error, request_id))
+    return b"data: %b\n\n" % msgspec.json.encode(error.reply)
+
+
 def messages_error(error: RequestError, request_id: str) -> MessagesError:
     """Return an error in Anthropic's shape."""
     kind = KINDS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")

@@ -17,7 +17,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.answer import MAX_ANSWER
-from gateway.delivery import Desk, Outlet, attended, disconnected, events_of, piece_of
+from gateway.delivery import Desk, Outlet, attended, disconnected, piece_of
+from gateway.error_shapes import failure_event
 from gateway.errors import ClientGone, RequestError
 from gateway.fleet import Fleet
 from gateway.key_book import KEY_ELSEWHERE
@@ -117,7 +118,7 @@ class Forward(Response):
         except (httpx.TransportError, httpx.StreamError):
             text = "the gateway that answered this request is gone"
             error = RequestError(503, text, code="upstream_lost")
-            await outlet.send(piece_of(events_of([error.reply]), last=True))
+            await outlet.send(piece_of(failure_event(self._path, error, self._request_id), last=True))
             raise error from None
         await outlet.send(piece_of(b"", last=True))
 

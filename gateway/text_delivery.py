@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.answer import Answer, Event
 from gateway.delivery import Delivery, Desk, Outlet, send_json
@@ -29,10 +30,11 @@ class TextReply(msgspec.Struct, frozen=True):
 
 
 class CountReply(msgspec.Struct, frozen=True):
-    """How many tokens a chat request has, as OpenAI tells it of responses, and llama.cpp's server of chats."""
+    """How many tokens a request has, as OpenAI tells it of responses, and llama.cpp's server of chats; Anthropic's has
+    no ``object``."""
 
-    object: str
     input_tokens: int
+    object: str | UnsetType = UNSET
 
 
 COUNTED: Final = "response.input_tokens"
@@ -57,6 +59,6 @@ def reply_of(endpoint: TextEndpoint, told: Tokens) -> TokensReply | TextReply | 
     """Return what the client gets."""
     if endpoint == "detokenize":
         return TextReply(told.text)
-    if endpoint == "input_tokens":
-        return CountReply(COUNTED, len(told.ids))
+    if endpoint in ("input_tokens", "count_tokens"):
+        return CountReply(len(told.ids), COUNTED if endpoint == "input_tokens" else UNSET)
     return TokensReply(len(told.ids), told.max_positions, told.ids, told.names)

@@ -209,13 +209,15 @@ class Finished(Message, frozen=True, tag=36):
     """Choice ``index`` is complete: ``stop`` (an end token or stop string) or ``length``.
 
     ``timings``: where its time went; None where no cloud had part in it, or the agent does not say.
-    ``heads_pruned``: how many attention heads were left out, all layers together; None where none ever are."""
+    ``heads_pruned``: how many attention heads were left out, all layers together; None where none ever are.
+    ``stop``: the stop string that ended it, if one did."""
 
     request: Number
     index: Count
     reason: Literal["stop", "length"]
     timings: Timings | None = None
     heads_pruned: Count | None = None
+    stop: Name = ""
 
 
 class Done(Message, frozen=True, tag=37):

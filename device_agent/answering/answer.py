@@ -200,7 +200,7 @@ class _Answer:
                 if first is not None or not self._complete:
                     session.close()
         counted = heads_pruned(self._model.pruner, self._pruned)
-        self._post(Finished(request.request, self._index, reason, timings, counted))
+        self._post(Finished(request.request, self._index, reason, timings, counted, self._text.stop))
         return self._count
 
     def leave(self) -> None:

@@ -23,6 +23,11 @@ class AnswerText:
         self._unstopped = request.min_tokens
         """Tokens that are still to come before a stop string may end the text."""
 
+    @property
+    def stop(self) -> str:
+        """The stop string that has ended it; empty: none has."""
+        return self._scanner.reached
+
     def feed(self, token: int) -> tuple[str, bool]:
         """The text that may be shown now, and whether a stop string has ended it."""
         looks, self._unstopped = self._unstopped <= 0, self._unstopped - 1

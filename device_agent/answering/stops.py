@@ -11,12 +11,16 @@ class StopScanner:
     Args:
         stops: the strings that end the text; empty ones are ignored.
         shows: whether the stop string that ends the text is passed on with it.
+
+    Attributes:
+        reached: the stop string that has ended the text; empty: none has.
     """
 
     def __init__(self, stops: Sequence[str], *, shows: bool = False) -> None:
         self._stops = [stop for stop in stops if stop]
         self._shows = shows
         self._held = ""
+        self.reached = ""
 
     def feed(self, text: str, *, looks: bool = True) -> tuple[str, bool]:
         """More text in; what may be shown now, and whether a stop string has been reached (then nothing follows).
@@ -31,6 +35,7 @@ class StopScanner:
         if found:
             self._held = ""
             end, begin = min(found)
+            self.reached = text[begin:end]
             return text[: end if self._shows else begin], True
         keep = self._suffix_that_may_grow(text)
         self._held = text[len(text) - keep :]

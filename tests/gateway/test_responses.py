@@ -176,6 +176,7 @@ async def test_what_is_not_stored_says_so(gateway: Any, agent: Any, monkeypatch:
 @pytest.mark.parametrize(
     ("more", "param", "code"),
     [
+        ({"input": ...}, "input", "missing_required_parameter"),
         ({"input": None}, "input", "invalid_type"),
         ({"input": []}, "input", "invalid_value"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]", None),
@@ -206,7 +207,7 @@ async def test_refusals_name_the_member(
     """Under its name here, with a code; what is not supported is refused by name."""
     model = msgspec.structs.replace(MODEL, max_characters=100_000)
     async with serving(GatewayConfig()) as gateway, connected(gateway, models=(model,)) as agent:
-        reply = await post(gateway, ASK | more)
+        reply = await post(gateway, {name: value for name, value in (ASK | more).items() if value is not ...})
         error = reply.json()["error"]
         assert reply.status_code in (400, 404) and (error["param"], error["code"]) == (
             param,
