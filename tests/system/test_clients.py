@@ -8,6 +8,7 @@ import subprocess
 import time
 from typing import Any
 
+import httpx
 import pytest
 from checkpoints import DEMO
 from installation import Installation
@@ -57,6 +58,19 @@ def test_openai_client(installation: Installation) -> None:
             assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
         assert [model.id for model in openai.models.list()] == ["trilby-demo"]
         assert openai.models.retrieve("trilby-demo").id == "trilby-demo"
+
+
+def test_other_apis(installation: Installation) -> None:
+    """A response, streamed, and Anthropic's message equal transformers' too; the response is there afterwards."""
+    asked: dict[str, Any] = {"model": "trilby-demo", "temperature": 0, "max_output_tokens": TOKENS}
+    with client(installation) as openai:
+        with openai.responses.stream(**asked, input=QUESTIONS[1]) as stream:
+            said = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+            response = stream.get_final_response()
+        assert said == response.output_text == expected_text(QUESTIONS[1])
+        assert openai.responses.retrieve(response.id).output_text == said
+    message = httpx.post(f"{installation.base}/messages", json=ask(QUESTIONS[1]), trust_env=False, timeout=60).json()
+    assert message["content"] == [{"type": "text", "text": said}]
 
 
 DRAFTED_WITHIN = 8
