@@ -7,17 +7,20 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Union
 
 import structlog
 from msgspec.structs import replace
 
 from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.deciding import decide
 from device_agent.answering.reading import ServedReader, read
 from device_agent.answering.tokenizing import tokenize
 from device_agent.redial import stay_connected
 from service.secret_files import current
 from tls.contexts import Tls
 from wire.connection import Role
+from wire.decision_messages import QUESTIONS_AT_ONCE, Decide, Decided
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.group_messages import GroupReport
 from wire.limits import GATEWAY_LINK
@@ -29,6 +32,8 @@ from wire.stream import Stream, dial
 from wire.text_messages import Tokenize
 
 log = structlog.get_logger()
+
+Asked = Union[Generate, Read, Tokenize, Decide]
 
 
 @dataclass(eq=False)
@@ -122,7 +127,7 @@ class Agent:
                 await self._cancel_all()
 
     def _handle(self, message: AnyMessage) -> None:
-        if isinstance(message, (Generate, Read, Tokenize)):
+        if isinstance(message, (Generate, Read, Tokenize, Decide)):
             self._begin(message)
         elif isinstance(message, Cancel):
             request = self._requests.get(message.request)
@@ -134,18 +139,22 @@ class Agent:
         elif isinstance(message, Drain):
             log.info("gateway drains", within_s=message.within_s)
 
-    def _begin(self, request: Generate | Read | Tokenize) -> None:
+    def _begin(self, request: Asked) -> None:
         refusal = self._refusal(request)
         if refusal is not None:
             self._fail(request.request, refusal)
             return
         task = asyncio.create_task(self._serve(request))
-        at_once, choices = (request.at_once or request.n, request.n) if isinstance(request, Generate) else (1, 1)
+        at_once = choices = 1
+        if isinstance(request, Generate):
+            at_once, choices = request.at_once or request.n, request.n
+        elif isinstance(request, Decide):
+            at_once, choices = request.at_once or QUESTIONS_AT_ONCE, len(request.questions)
         self._requests[request.request] = _Open(task, min(at_once, choices), choices)
         task.add_done_callback(lambda _: self._ended(request.request))
         self.report()
 
-    def _refusal(self, request: Generate | Read | Tokenize) -> SessionFailed | None:
+    def _refusal(self, request: Asked) -> SessionFailed | None:
         if self._draining:
             return SessionFailed(Code.DRAINING, "this device is stopping", retry_after_s=1.0)
         if request.request in self._requests:
@@ -157,7 +166,7 @@ class Agent:
             return SessionFailed(Code.MODEL_NOT_FOUND, f"this device serves {', '.join(names)}", param="model")
         return None
 
-    async def _serve(self, request: Generate | Read | Tokenize) -> None:
+    async def _serve(self, request: Asked) -> None:
         structlog.contextvars.bind_contextvars(request_id=request.request_id)
         try:
             await self._answer(request, lambda message: self._tell(request.request, message))
@@ -176,7 +185,7 @@ class Agent:
             log.error("request crashed", error=type(error).__name__, places=places)
             self._fail(request.request, SessionFailed(Code.INTERNAL, "the device failed on this request"))
 
-    async def _answer(self, request: Generate | Read | Tokenize, post: Callable[[AnyMessage], None]) -> None:
+    async def _answer(self, request: Asked, post: Callable[[AnyMessage], None]) -> None:
         model = self._model
         if isinstance(request, Read) and isinstance(model, ServedReader):
             await read(model, request, post)
@@ -184,6 +193,8 @@ class Agent:
             await answer(model, request, post)
         elif isinstance(request, Tokenize) and not isinstance(model, ServedReader):
             await tokenize(model, request, post)
+        elif isinstance(request, Decide) and not isinstance(model, ServedReader):
+            await decide(model, request, post)
         else:
             raise SessionFailed(Code.INVALID_REQUEST, "this model does something else", param="model")
 
@@ -194,7 +205,7 @@ class Agent:
     def _tell(self, number: int, message: AnyMessage) -> None:
         self._post(message)
         request = self._requests.get(number)
-        if isinstance(message, Finished) and request is not None:
+        if isinstance(message, (Finished, Decided)) and request is not None:
             request.unfinished -= 1
             if 0 < request.unfinished < request.at_once:  # The end of the last is the end of the request.
                 self.report()

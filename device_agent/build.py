@@ -250,6 +250,7 @@ def _served(config: DeviceConfig, path: Path, checkpoint: Checkpoint, model: Ser
             scores=scores,
             grammars=model.grammars is not None,
             fingerprint=fingerprint,
+            decides=scores,
         )
         for name in config.served_model_name or (model_name(config.model),)
     ]

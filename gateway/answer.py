@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from gateway.errors import FINAL, RequestError
 from gateway.metrics import RequestMeter
 from gateway.request import MAX_WHOLE_LOGPROBS, too_many_scores
+from wire.decision_messages import Decided
 from wire.reading_messages import Vector
 from wire.request_messages import Alternative, Delta, Done, Finished, Scored
 from wire.text_messages import Tokens
@@ -49,7 +50,7 @@ class Complete(msgspec.Struct, frozen=True):
     accepted: int = 0
 
 
-Event = Union[Delta, Scored, Vector, Tokens, Finished, Complete]
+Event = Union[Delta, Scored, Vector, Tokens, Decided, Finished, Complete]
 
 
 class Answer:
@@ -141,11 +142,12 @@ class Answer:
         self._meter.finished("stop")
         self._put(vector)
 
-    def tokens(self, tokens: Tokens) -> None:
-        """Take in what a tokenizer said, which is all of the answer; a link carries no more at once than it may be."""
+    def told(self, told: Tokens | Decided) -> None:
+        """Take in what a tokenizer said, which is all of the answer, or how a question is decided; a link carries no
+        more at once than either may be."""
         if not self.over:
             self._meter.finished("stop")
-            self._put(tokens)
+            self._put(told)
 
     def finished(self, finished: Finished) -> None:
         """Note that a choice is complete."""

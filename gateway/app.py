@@ -1,6 +1,7 @@
 """The gateway's application: every endpoint, and what holds for all of them.
 
 POST /v1/chat/completions    POST /v1/completions    POST /v1/embeddings    POST /v1/classify
+POST /v1/decisions
 POST /v1/tokenize    POST /v1/detokenize    POST /v1/chat/completions/input_tokens
 POST /v1/responses    GET, DELETE /v1/responses/{id}, …    POST /v1/messages    POST /v1/messages/count_tokens
 GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
@@ -27,6 +28,8 @@ from starlette.responses import Response
 
 from gateway.body import Intake
 from gateway.config import GatewayConfig
+from gateway.decisions.delivery import DecisionDelivery
+from gateway.decisions.parsing import parse_decision
 from gateway.delivery import Delivery, Desk, TextDelivery
 from gateway.device_socket import DeviceSocket
 from gateway.dispatch import Dispatcher
@@ -193,13 +196,14 @@ def _add_requests(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
         app.add_api_route(f"{prefix}/chat/completions", texts("chat.completions"), methods=["POST"])
         app.add_api_route(f"{prefix}/completions", texts("completions"), methods=["POST"])
         app.add_api_route(f"{prefix}/embeddings", readings("embeddings"), methods=["POST"])
+        app.add_api_route(f"{prefix}/decisions", answers(parse_decision, DecisionDelivery), methods=["POST"])
         app.add_api_route(f"{prefix}/classify", readings("classify"), methods=["POST"])
 
 
 def _add_models(app: FastAPI, desk: Desk) -> None:
     def card(model: ServedModel) -> ModelCard:
         groups = groups_of(model.id, desk.roster.known())
-        tasks: list[str] = [*model.tasks]
+        tasks: list[str] = [*model.tasks, *(["decide"] if model.decides else [])]
         found = ModelCard(model.id, model.created, model.max_positions, tasks=tasks, groups=groups or msgspec.UNSET)
         return msgspec.structs.replace(found, lossy=True, t_max_s=model.t_max_s) if model.t_max_s else found
 

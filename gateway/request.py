@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gateway.errors import RequestError, no_forms, scores_nothing
 from gateway.prompt_sizes import TOKEN_BYTES, Prompt, bytes_of, bytes_of_prompt, size_of_prompt
+from wire.decision_messages import Decide, Decided
 from wire.reading_messages import Read, Task, Vector
 from wire.request_messages import Finished, Generate, ServedModel
 from wire.text_messages import Tokenize, Tokens
@@ -80,7 +81,7 @@ class AnyAsk(Protocol):
         """Which of its tenant's requests goes first where they wait: the one with the lowest."""
 
     @property
-    def ends(self) -> type[Finished] | type[Vector] | type[Tokens]:
+    def ends(self) -> type[Finished] | type[Vector] | type[Tokens] | type[Decided]:
         """The message that each choice ends with."""
 
     @property
@@ -94,7 +95,9 @@ class AnyAsk(Protocol):
     def most_bytes(self, part: int) -> int:
         """Return the most bytes of a part's message, without what is always short."""
 
-    def message(self, part: int, number: int, request_id: str, model: str, at_once: int) -> Generate | Read | Tokenize:
+    def message(
+        self, part: int, number: int, request_id: str, model: str, at_once: int
+    ) -> Generate | Read | Tokenize | Decide:
         """Return the message that asks an agent for a part, ``at_once`` of its answers at a time."""
 
     def refused_by(self, model: ServedModel, max_total_tokens: int) -> RequestError | None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gateway.answer import Answer
 from gateway.errors import for_client
 from wire.connection import failure_of
+from wire.decision_messages import Decided
 from wire.errors import Code, SessionFailed
 from wire.message import Failed
 from wire.messages import AnyMessage
@@ -42,7 +43,7 @@ class Ticket:
         choices: range,
         at_once: int,
         *,
-        ends: type[Finished] | type[Vector] | type[Tokens] = Finished,
+        ends: type[Finished] | type[Vector] | type[Tokens] | type[Decided] = Finished,
         fingerprint: str = "",
     ) -> None:
         self.number = number
@@ -69,10 +70,10 @@ class Ticket:
         """
         if self._over:
             return None
-        if isinstance(message, (Delta, Finished, Scored, Vector, Tokens)):
+        if isinstance(message, (Delta, Finished, Scored, Vector, Tokens, Decided)):
             if message.index not in self._unfinished or not self.accepted.done():
                 return self._broken("text or the end of a choice that is not open")
-            if (type(message) if isinstance(message, (Vector, Tokens)) else Finished) is not self._ends:
+            if (type(message) if isinstance(message, (Vector, Tokens, Decided)) else Finished) is not self._ends:
                 return self._broken("an answer of another kind than was asked for")
             told = replace(message, index=message.index + self._offset) if self._offset else message
             if isinstance(told, Delta):
@@ -84,9 +85,9 @@ class Ticket:
                     return self._broken("a vector that is no float32")
                 self._unfinished.discard(message.index)
                 self._answer.vector(told)
-            elif isinstance(told, Tokens):
+            elif isinstance(told, (Tokens, Decided)):
                 self._unfinished.discard(message.index)
-                self._answer.tokens(told)
+                self._answer.told(told)
             else:
                 self._unfinished.discard(message.index)
                 self._answer.finished(told)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
+from wire.decision_messages import Decide, Decided
 from wire.group_messages import GroupReport
 from wire.message import Count, Message, Name, Number, Size
 from wire.reading_messages import Read, Task, Vector
@@ -23,6 +24,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     ``t_max_s``: heads are left out of prompts that would take longer to read, which is lossy; 0: never. ``scores``: it
     tells how likely a prompt's own tokens are; agents that do not say so would not notice that they are asked.
     ``grammars``: its answers can be held to a form, likewise.
+    ``decides``: it answers questions with how likely their options are, likewise.
     ``fingerprint``: of the weights and of what computes with them; empty: the agent does not say.
     """
 
@@ -37,6 +39,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     scores: bool = False
     grammars: bool = False
     fingerprint: Name = ""
+    decides: bool = False
 
 
 class AgentHello(Message, frozen=True, tag=30):
@@ -242,8 +245,8 @@ class AgentState(Message, frozen=True, tag=38):
     group: GroupReport | None = None
 
 
-FromGateway = Union[Generate, Read, Tokenize, Cancel]
-FromAgent = Union[Accepted, Scored, Delta, Vector, Tokens, Finished, Done, AgentState]
+FromGateway = Union[Generate, Read, Tokenize, Decide, Cancel]
+FromAgent = Union[Accepted, Scored, Delta, Vector, Tokens, Decided, Finished, Done, AgentState]
 """What each side may say once both have introduced themselves, beside what is said on every link."""
 
 RequestMessage = Union[AgentHello, GatewayWelcome, FromGateway, FromAgent]

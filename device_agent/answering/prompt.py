@@ -102,13 +102,15 @@ def _read(
     return tokenizer.rendered(rendered_turns(prompt, request.rendering, tokenizer, max_positions)), "", []
 
 
-def rendered_turns(turns: list[ChatTurn], how: Rendering, tokenizer: Tokenizer, max_positions: int) -> str:
-    """The text of a conversation, refused where it surely has too many tokens."""
+def rendered_turns(
+    turns: list[ChatTurn], how: Rendering, tokenizer: Tokenizer, max_positions: int, field: str = "messages"
+) -> str:
+    """The text of a conversation, refused where it surely has too many tokens; clients call it ``field``."""
     if len(turns) > max_positions:  # A turn is a token at least: so a template is not run on a million of them.
-        raise too_long(f"at least {len(turns)}", max_positions, "messages")
+        raise too_long(f"at least {len(turns)}", max_positions, field)
     # How much of the turns it takes over is up to the template. It is quick: 0.06 s for 4 MB.
     text = tokenizer.render(turns, how)
-    check_length(text, tokenizer, max_positions, "messages")
+    check_length(text, tokenizer, max_positions, field)
     return text
 
 

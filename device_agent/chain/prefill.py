@@ -56,8 +56,20 @@ async def prefilled(session: ChainSession, ids: Sequence[int], want: int) -> Asy
             yield rows
 
 
+async def begun(session: ChainSession, ids: Sequence[int], wanted: int) -> asyncio.Future[torch.Tensor]:
+    """Run new tokens, no more than one forward takes: once they are on their way, the answer to wait for, the deep
+    hidden states ``[wanted, hidden_size]`` of the last ``wanted`` of them."""
+    chain, drafts = session.chain, session.drafts
+    shallow = await session.front.forward_from(partial(chain.parts.embedding.forward, ids), len(ids))
+    rows = shallow if shallow.is_cpu else await session.compute.submit(partial(session.outward, shallow))
+    answer = session.deepen(rows, wanted, len(ids) if chain.download_all else 0)
+    if drafts is not None:
+        session.compute.submit(partial(drafts.observe, ids, shallow, None))
+    return answer
+
+
 async def _run(session: ChainSession, ids: Sequence[int], want: int) -> AsyncGenerator[torch.Tensor, None]:
-    chain, drafts, start, begin = session.chain, session.drafts, session.position, 0
+    chain, start, begin = session.chain, session.position, 0
     chunker = _chunker(session, len(ids))
     hints = session.hints if not chain.chunk and len(ids) > 1 else None
     answers: deque[asyncio.Future[torch.Tensor]] = deque()
@@ -69,12 +81,7 @@ async def _run(session: ChainSession, ids: Sequence[int], want: int) -> AsyncGen
             break
         chunk = ids[begin : begin + size]
         begin += size
-        shallow = await session.front.forward_from(partial(chain.parts.embedding.forward, chunk), size)
-        rows = shallow if shallow.is_cpu else await session.compute.submit(partial(session.outward, shallow))
-        wanted = max(0, min(size, want - (len(ids) - begin)))
-        answers.append(session.deepen(rows, wanted, size if chain.download_all else 0))
-        if drafts is not None:
-            session.compute.submit(partial(drafts.observe, chunk, shallow, None))
+        answers.append(await begun(session, chunk, max(0, min(size, want - (len(ids) - begin)))))
         while len(answers) > MAX_AHEAD or (len(answers) > 1 and answers[0].done()):
             yield await answers.popleft()
     while answers:  # All of them: a failure anywhere is a hole in a cache.

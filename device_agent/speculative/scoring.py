@@ -55,8 +55,7 @@ async def scores(session: ChainSession, ids: Sequence[int], top: int) -> AsyncGe
         SessionFailed: as of ``prefill``, and where the logits are not numbers; the session must be closed.
     """
     assert session.position == 0
-    head, done = session.chain.parts.head, 1
-    at_once = max(1, min(MAX_SCORED, MAX_LOGITS // session.chain.parts.spec.vocab_size))
+    head, done, at_once = session.chain.parts.head, 1, _at_once(session)
     yield [Score(ids[0])]
     async with aclosing(prefilled(session, ids, len(ids))) as chunks:
         async for deep in chunks:
@@ -65,6 +64,32 @@ async def scores(session: ChainSession, ids: Sequence[int], top: int) -> AsyncGe
                 if tokens:
                     yield await session.compute.submit(partial(scored, head, rows[: len(tokens)], tokens, top))
                     done += len(tokens)
+
+
+async def likelihoods(session: ChainSession, deep: torch.Tensor, asked: Sequence[tuple[int, int]]) -> list[float]:
+    """The log-probabilities of tokens, each as a row says what follows it.
+
+    Args:
+        deep: ``[rows, hidden_size]``, as the last layer gives it.
+        asked: rows and tokens, in the order of rows.
+    """
+    head, found, at_once = session.chain.parts.head, list[float](), _at_once(session)
+    for begin in range(0, len(deep), at_once):
+        rows = deep[begin : begin + at_once]
+        pairs = [(row - begin, token) for row, token in asked if begin <= row < begin + at_once]
+        found += await session.compute.submit(partial(_likelihoods, head, rows, pairs))
+    return found
+
+
+@torch.inference_mode()
+def _likelihoods(head: Head, deep: torch.Tensor, asked: list[tuple[int, int]]) -> list[float]:
+    rows, tokens = put(torch.tensor(asked), head.device).unbind(1)
+    return list(*on_host(logprobs(head.forward(put(deep, head.device)))[rows, tokens]))
+
+
+def _at_once(session: ChainSession) -> int:
+    """Rows whose logits are made in one piece."""
+    return max(1, min(MAX_SCORED, MAX_LOGITS // session.chain.parts.spec.vocab_size))
 
 
 @torch.inference_mode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.decisions.ask import DecisionAsk
 from gateway.prompt_sizes import Prompt
 from gateway.reading_request import Input, ReadAsk
 from gateway.request import AnyAsk, Ask
@@ -20,6 +21,8 @@ def expected_tokens(ask: AnyAsk) -> int:
     tokenizer alone has none: no layer computes for it."""
     if isinstance(ask, ReadAsk):
         return sum(map(_of_input, ask.inputs))
+    if isinstance(ask, DecisionAsk):
+        return _of_text(ask.characters)
     if not isinstance(ask, Ask):
         return 0
     each = UNSAID if ask.terms.max_tokens is None else ask.terms.max_tokens

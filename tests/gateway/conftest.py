@@ -18,6 +18,7 @@ from gateway.app import create_app
 from gateway.config import GatewayConfig
 from service.lifecycle import listening
 from wire.connection import Role
+from wire.decision_messages import Decide
 from wire.errors import ConnectionFailed
 from wire.limits import GATEWAY_LINK, MAX_FRAME_BYTES
 from wire.message import Drain
@@ -43,7 +44,7 @@ from wire.text_messages import Tokenize
 OPERATOR = "operators-only"
 """The operator token of the gateways here that have one."""
 
-MODEL = ServedModel("demo/model", 4096, 1_700_000_000, scores=True)
+MODEL = ServedModel("demo/model", 4096, 1_700_000_000, scores=True, decides=True)
 
 Script = Callable[["ScriptedAgent", Any], Awaitable[None]]
 
@@ -161,7 +162,7 @@ class ScriptedAgent:
         self.post(AgentState(running, cloud))
 
     def _hear(self, message: AnyMessage) -> None:
-        if isinstance(message, (Generate, Read, Tokenize)):
+        if isinstance(message, (Generate, Read, Tokenize, Decide)):
             self.asked.append(message)
             task = asyncio.ensure_future(self.script(self, message))
             self._tasks.add(task)

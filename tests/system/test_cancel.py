@@ -68,6 +68,18 @@ async def test_giving_up_on_a_whole_answer_frees_the_cloud(installation: Install
         await settles_at(installation, 0)
 
 
+async def test_giving_up_on_decisions_frees_the_cloud(installation: Installation) -> None:
+    """Eight forks of one conversation are at work, and hundreds of questions wait."""
+    question = {"type": "predicate", "instructions": "The fox knows the way home. " * 20}
+    body = {"input": "Once there was a fox. " * 20, "questions": [question] * 400}
+    async with httpx.AsyncClient(base_url=installation.base, trust_env=False, timeout=60) as client:
+        request = asyncio.create_task(client.post("/decisions", json=body))
+        await settles_at(installation, 8)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        await settles_at(installation, 0)
+
+
 async def test_cancel_and_close_of_the_token_socket_free_the_cloud(installation: Installation) -> None:
     """A cancel message ends the request and leaves the socket open; closing the socket ends what runs."""
     async with connect(installation.base.replace("http", "ws") + "/stream", proxy=None) as socket:

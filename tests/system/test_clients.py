@@ -11,11 +11,14 @@ from typing import Any
 import httpx
 import pytest
 from checkpoints import DEMO
+from decisions import oracle_chances
 from installation import Installation
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 from oracle import oracle_answer, oracle_model
 from transformers import AutoTokenizer
 from websockets.asyncio.client import connect
+
+from gateway.decisions.parsing import parse_decision
 
 pytestmark = pytest.mark.system
 
@@ -71,6 +74,18 @@ def test_other_apis(installation: Installation) -> None:
         assert openai.responses.retrieve(response.id).output_text == said
     message = httpx.post(f"{installation.base}/messages", json=ask(QUESTIONS[1]), trust_env=False, timeout=60).json()
     assert message["content"] == [{"type": "text", "text": said}]
+
+
+def test_decisions(installation: Installation) -> None:
+    """Answers in the order of the questions, as likely as transformers says; an error where there is nothing to ask."""
+    asked: list[Any] = [{"type": "predicate", "instructions": f"The fox has {number} friends."} for number in range(20)]
+    with client(installation) as openai:
+        told = openai.decisions.create(model="trilby-demo", input=QUESTIONS[0], questions=asked)
+        with pytest.raises(BadRequestError):
+            openai.decisions.create(model="trilby-demo", input=QUESTIONS[0], questions=[])
+    ask = parse_decision(json.dumps({"input": QUESTIONS[0], "questions": asked}).encode())
+    wanted = [oracle_chances(DEMO, ask.turns, each)[0] for each in ask.asked]
+    assert [each.type == "predicate" and each.probability for each in told.answers] == pytest.approx(wanted, abs=1e-4)
 
 
 DRAFTED_WITHIN = 8
