@@ -11,12 +11,11 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import torch
-from msgspec.structs import replace
 
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.options import OptionTree
@@ -30,6 +29,7 @@ from wire.decision_messages import QUESTIONS_AT_ONCE, Decide, Decided, Question
 from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
 from wire.request_messages import Accepted, Done
+from wire.text_messages import ChatTurn
 
 MAX_QUESTION_TOKENS: Final = 2048
 """Of one question: it goes in one forward."""
@@ -87,7 +87,7 @@ async def decide(model: ServedChain, request: Decide, post: Callable[[AnyMessage
 
 
 def read_questions(request: Decide, tokenizer: Tokenizer, max_positions: int) -> tuple[list[int], list[Asked]]:
-    """The tokens that all questions share, and each question. Takes time for long text: call it on a thread.
+    """The tokens that all questions share, and the rest of each. Takes time for long text: call it on a thread.
 
     The conversation and a question become tokens each by itself, and so does each option.
 
@@ -95,7 +95,7 @@ def read_questions(request: Decide, tokenizer: Tokenizer, max_positions: int) ->
         SessionFailed: ``context_length_exceeded`` or ``invalid_request``; what is too much is named.
     """
     mark, last = secrets.token_hex(16), request.turns[-1]
-    turns = [*request.turns[:-1], replace(last, content=last.content + mark)]
+    turns = [*request.turns[:-1], ChatTurn(last.role, last.content + mark)]
     begin, _, end = rendered_turns(turns, AS_USUAL, tokenizer, max_positions, "input").partition(mark)
     shared = tokenizer.rendered(begin)
     if len(shared) > max_positions:
@@ -108,6 +108,11 @@ def read_questions(request: Decide, tokenizer: Tokenizer, max_positions: int) ->
         questions.append(_asked(question, end, tokenizer, max_positions, f"questions[{at}]"))
         if (longest := len(shared) + questions[-1].reach) > max_positions:
             raise too_long(str(longest), max_positions, f"questions[{at}]")
+    # What all of them begin with is read with the conversation; of each at least its last token is its own.
+    heads = [each.ids[:-1] for each in questions]
+    alike = next((at for at, ids in enumerate(zip(*heads, strict=False)) if len(set(ids)) > 1), min(map(len, heads)))
+    shared += questions[0].ids[:alike]
+    questions = [replace(each, ids=each.ids[alike:]) for each in questions]
     if (rows := sum(each.rows for each in questions)) > MAX_ROWS:
         told = f"all questions have {rows} tokens together, and one request may have {MAX_ROWS}: ask fewer at once"
         raise SessionFailed(Code.INVALID_REQUEST, told, param="questions")

@@ -24,7 +24,8 @@ YES_OR_NO: Final = ("yes", "no")
 def question_of(asked: AnyQuestion, instructions: str) -> Question:
     """Return the text of a question and the answers it may have."""
     if isinstance(asked, Predicate):
-        return Question(f"Is this true? {instructions}\nAnswer with yes or no, and nothing else.", [*YES_OR_NO])
+        # What is alike comes first: it is read once.
+        return Question(f"Answer with yes or no, and nothing else. Is this true? {instructions}", [*YES_OR_NO])
     if isinstance(asked, Choice):
         words = _words([each.value for each in asked.choices])
         lines = _lines(words, [each.description for each in asked.choices])

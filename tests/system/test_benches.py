@@ -14,6 +14,7 @@ SHOWN = {
     "overhead": ("| ushape, float32 | **", "| ushape, bfloat16 | **", "| local, float32 | **"),
     "interference": ("| quiet |", "| prompts |", "| prompts, chunking off |"),
     "structured": ("| as the device likes |", "| none |"),
+    "decisions": ("| loopback | chats at once |", "50 Mbit/s | chats in turn |"),
     "second_turn": ("| demo, float32, loopback |", "| demo, float32, 50 Mbit/s |"),
     "soak": ("| requests, and those that failed | 12, **0** |", "| sessions and devices at the end | **0**, **0** |"),
     "failure": ("| 4 | **0** | **0** | **",),
