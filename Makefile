@@ -4,6 +4,7 @@
 #   make check        lint, types, import rules
 #   make demo-model   make the embedded demo model again (one to two hours on a CPU)
 #   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
+#   make test-upgrade replace each part by another version's while clients stream (UPGRADE_FROM=COMMIT; the last tag)
 #   make test-random  the property tests again, with other examples each time
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-structured, bench-decisions, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
@@ -32,10 +33,10 @@ DEV_READY := $(VENV)/.dev-ready
 BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-decisions bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy
 
 # One thread each; what is left out here chooses its threads itself, as `trilby` does.
-test test-slow test-random bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
+test test-slow test-random test-upgrade bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
 
 # Each process that a test starts would compile all that it imports.
-test test-slow test-random: export PYTHONDONTWRITEBYTECODE :=
+test test-slow test-random test-upgrade: export PYTHONDONTWRITEBYTECODE :=
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools --generate-hashes
 # PyTorch has a file of its own (it says why). It names its own CUDA packages where its build has any; pinning them here would
@@ -51,7 +52,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -y -q --no-install-recommends
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy bench-edgeformer: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: serve test test-slow test-random test-images check demo-model bench $(BENCHES) bench-gpu settings lock clean
+.PHONY: serve test test-slow test-random test-upgrade test-images check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
 serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
@@ -64,6 +65,10 @@ test: $(DEV_READY)
 test-slow: $(DEV_READY)
 	@echo "Running the slow tests (an hour or so) …"
 	@$(BIN)/python -m pytest -q -m slow --timeout 3600 $(ARGS)
+
+test-upgrade: $(DEV_READY)
+	@echo "Replacing each part by another version's under load (minutes) …"
+	@UPGRADE_FROM=$(UPGRADE_FROM) $(BIN)/python -m pytest -q -s -m slow --timeout 1800 tests/system/test_upgrade.py $(ARGS)
 
 test-random: $(DEV_READY)
 	@echo "Running the property tests with new examples (several minutes) …"

@@ -23,9 +23,9 @@ STOP_WITHIN_S = 20.0
 RUNS_S = 0.01
 
 
-def with_paths(**more: str) -> dict[str, str]:
-    """The environment of a process that finds the product and the tests, and computes on one thread."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **more}
+def with_paths(root: Path = ROOT, **more: str) -> dict[str, str]:
+    """The environment of a process that finds the product and the tests of a checkout, and computes on one thread."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}", **more}
 
 
 def printed_by(module: str, *arguments: str, within_s: float = 900.0) -> tuple[str, str]:
@@ -87,7 +87,7 @@ def free_port() -> int:
 
 
 class Process:
-    """``python -m module arguments``, its output in a file; a context manager that ends it."""
+    """``python -m module arguments`` of the checkout ``root``, its output in a file; a context manager that ends it."""
 
     def __init__(
         self,
@@ -97,19 +97,26 @@ class Process:
         port: int = 0,
         environment: dict[str, str] | None = None,
         scheme: str = "http",
+        root: Path = ROOT,
     ) -> None:
         self.log = log
+        self._root = root
         self.port = port
         self._arguments = [sys.executable, "-m", module, *arguments]
         self._health = f"{scheme}://127.0.0.1:{port}/health" if port else None
-        self._environment = with_paths(**(environment or {}))
+        self._environment = with_paths(root, **(environment or {}))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Process:
         """Start without waiting."""
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                self._arguments, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=self._environment, cwd=ROOT
+                self._arguments,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                env=self._environment,
+                cwd=self._root,
             )
         return self
 
