@@ -23,7 +23,7 @@ STOP_WITHIN_S = 20.0
 RUNS_S = 0.01
 
 
-def with_paths(root: Path = ROOT, **more: str) -> dict[str, str]:
+def with_paths(root: Path = ROOT, /, **more: str) -> dict[str, str]:
     """The environment of a process that finds the product and the tests of a checkout, and computes on one thread."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}", **more}
 

@@ -178,7 +178,8 @@ def test_each_part_is_replaced_under_load(back: bool, before: Path, tmp_path: Pa
         wait_until(site.whole)
         clients = Clients([f"http://127.0.0.1:{port}/v1" for port in site.gateways], expected)
         threads = [threading.Thread(target=clients.run, args=(who,)) for who in range(CLIENTS)]
-        stack.callback(lambda: [each.join() for each in threads])
+        for each in threads:
+            stack.callback(each.join)
         stack.callback(clients.over.set)
         for each in threads:
             each.start()
