@@ -9,7 +9,8 @@
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-structured, bench-decisions, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
 #                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric, bench-few-rows,
-#                     bench-offload, bench-pruning, bench-accuracy (ARGS=--pruned: into EdgeFormer's page) and bench-gpu print
+#                     bench-offload, bench-pruning, bench-accuracy (ARGS=--pruned: into EdgeFormer's page), bench-cold-start
+#                     and bench-gpu print
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux
@@ -30,7 +31,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-decisions bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy
+BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-decisions bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy bench-cold-start
 
 # One thread each; what is left out here chooses its threads itself, as `trilby` does.
 test test-slow test-random test-upgrade bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
