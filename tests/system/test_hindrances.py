@@ -59,7 +59,7 @@ def asked(port: int) -> httpx.Response:
         pytest.param("right", "future", "not valid yet", marks=pytest.mark.slow),
         pytest.param("right", "other/here", "--tls-ca", marks=pytest.mark.slow),
     ],
-    ids=["wrong secret", "expired", "a clock that is behind", "another CA"],
+    ids=["wrong secret", "expired", "not valid yet", "another CA"],
 )
 def test_a_cloud_that_cannot_be_trusted(secret: str, shows: str, why: str, lab: Path, tmp_path: Path) -> None:
     """The device says why, in words that say what to do, and goes on trying; the gateway lives, is not ready, and sends
