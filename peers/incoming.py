@@ -56,6 +56,8 @@ class Incoming:
         self._inbox = Inbox(epoch)
         self._reading = threading.Lock()
         """Whoever has it reads, and says whether the link's thread shall."""
+        self._handing_over = threading.Lock()
+        """Held while ``_reading`` is taken for no more than to tell the link's thread, which waits for that."""
         self._reader = FrameReader(connection, silent_s)
         self._readable = _Readable(connection)
         self._parked: PeerFrame | None = None
@@ -112,9 +114,10 @@ class Incoming:
 
     def leave_to_thread(self) -> None:
         """Unless somebody reads just now, the link's thread shall."""
-        if self._reading.acquire(blocking=False):
-            self._readable.by_thread(True)
-            self._reading.release()
+        with self._handing_over:
+            if self._reading.acquire(blocking=False):
+                self._readable.by_thread(True)
+                self._reading.release()
 
     def closing(self) -> None:
         """The socket is about to be shut down: end, and say nothing of it."""
@@ -149,6 +152,8 @@ class Incoming:
                 self._readable.close()
 
     def _read_what_is_there(self) -> None:
+        with self._handing_over:  # It may be woken before the other thread has let go; it is told only once.
+            pass
         if not self._reading.acquire(blocking=False):
             return
         try:

@@ -72,6 +72,8 @@ class RedisLine:
         self._waiting: list[_Asked] = []
         self._some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._hanging_up: asyncio.Task[None] | None = None
+        """Of its own, since ``_run`` may be cancelled again meanwhile, and would leave the connection open."""
         self.up = False
         self.losses = 0
         self._told: bool | None = None
@@ -85,6 +87,8 @@ class RedisLine:
     async def close(self) -> None:
         """End; what waits is not sent."""
         await ended(self._task)
+        if self._hanging_up is not None:
+            await asyncio.wait((self._hanging_up,), timeout=CONNECT_WITHIN_S)
 
     async def ask(self, *command: Any) -> Any:
         """Send a command; returns the answer, or None where there is none in time."""
@@ -113,7 +117,7 @@ class RedisLine:
                 protocol=2,
             )
             try:
-                await asyncio.wait_for(client.execute_command(*PROBE), CONNECT_WITHIN_S)
+                await _in_time(client.execute_command(*PROBE), CONNECT_WITHIN_S)
                 attempt = 0
                 self._now(True, "")
                 _settle(first, None)
@@ -126,8 +130,8 @@ class RedisLine:
                 waiting, self._waiting = self._waiting, []
                 for _, answer in waiting:
                     _settle(answer, None)
-                with suppress(Exception):
-                    await asyncio.wait_for(client.aclose(), ANSWER_WITHIN_S)
+                self._hanging_up = asyncio.create_task(_hang_up(client))
+                await asyncio.wait((self._hanging_up,), timeout=ANSWER_WITHIN_S)
             _settle(first, None)
             attempt += 1
             await asyncio.sleep(delay_s(min(attempt, 3), random.random()))
@@ -171,12 +175,17 @@ class RedisLine:
         self._changed(up)
 
 
-async def _in_time(work: Coroutine[Any, Any, Any]) -> Any:
+async def _hang_up(client: Any) -> None:
+    with suppress(Exception):  # Nobody is there, or nobody whom it interests.
+        await client.aclose()
+
+
+async def _in_time(work: Coroutine[Any, Any, Any], within_s: float = ANSWER_WITHIN_S) -> Any:
     """Raises ``asyncio.TimeoutError`` where redis does not answer in time."""
     task = asyncio.ensure_future(work)
     try:
-        for within_s in (ANSWER_WITHIN_S, OWN_DELAY_S):
-            await asyncio.wait((task,), timeout=within_s)
+        for time_s in (within_s, OWN_DELAY_S):
+            await asyncio.wait((task,), timeout=time_s)
             if task.done():
                 return task.result()
         raise asyncio.TimeoutError

@@ -91,6 +91,26 @@ async def test_redis_goes_and_comes_back(patient: None) -> None:
             assert told[-3:] == [True, False, True]
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_who_is_cancelled_again_and_again_leaves_no_connection(turns: int, patient: None) -> None:
+    """However soon the next cancellation comes: the connection is closed before ``close`` returns."""
+    with RedisServer() as server:
+        async with opened(server.url, []) as line:
+            await until_up(line, True)
+            task = line._task
+            while task is not None and not task.done():
+                task.cancel()
+                for _ in range(turns + 1):
+                    await asyncio.sleep(0)
+            await line.close()
+        connections = await asyncio.to_thread(server.client.client_list)
+        end = asyncio.get_running_loop().time() + SOON_S
+        while len(connections) > 1 and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.01)
+            connections = await asyncio.to_thread(server.client.client_list)
+        assert len(connections) == 1
+
+
 async def test_a_redis_that_takes_nothing_is_none(patient: None) -> None:
     """A replica of nobody refuses what is written."""
     with RedisServer() as server:

@@ -26,6 +26,7 @@ from peers.fabric import EpochOver, Fabric
 from peers.frames import Kind, PeerFrame, pack
 from peers.greeting import PeerDoor
 from peers.group import Group
+from peers.incoming import _Readable
 from peers.membership import join
 from peers.opening import open_links
 from peers.rendezvous import listening
@@ -151,6 +152,18 @@ def test_who_leaves_hears_the_others_leave_at_once(monkeypatch: pytest.MonkeyPat
         began = time.monotonic()
         together([each.close for each in members], 120)
         assert time.monotonic() - began < 30
+
+
+def test_who_leaves_is_heard_by_a_thread_that_is_woken_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told only once that it shall read: it waits for who told it to let go, and reads."""
+    by_thread = _Readable.by_thread
+
+    def slowly(readable: _Readable, wanted: bool) -> None:
+        by_thread(readable, wanted)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(_Readable, "by_thread", slowly)
+    test_who_leaves_hears_the_others_leave_at_once(monkeypatch)
 
 
 def test_who_says_nothing_is_lost_and_who_pulses_is_not() -> None:
