@@ -1,4 +1,4 @@
-"""Two small plots as SVG: how training went, and how deep drafts are accepted. Written by hand; no library needed."""
+"""Plots of lines as SVG. Written by hand; no library needed."""
 
 from __future__ import annotations
 
