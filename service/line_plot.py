@@ -50,6 +50,14 @@ def line_plot(title: str, across: str, up: str, lines: Mapping[str, Points], up_
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def stacked(plots: Sequence[str]) -> str:
+    """One SVG document of several, one below the other."""
+    high = HEIGHT * len(plots)
+    placed = [f'<g transform="translate(0 {HEIGHT * row})">{each}</g>' for row, each in enumerate(plots)]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{high}" viewBox="0 0 {WIDTH} {high}">'
+    return "\n".join([head, *placed, "</svg>"]) + "\n"
+
+
 def smoothed(points: Points, most: int = 200) -> list[tuple[float, float]]:
     """At most `most` points, each the mean of as many neighbours."""
     size = max(1, -(-len(points) // most))
