@@ -6,7 +6,6 @@ import asyncio
 import os
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -175,7 +174,10 @@ def rows(kind: str, seen: dict[str, Seen]) -> list[list[str]]:
     return made
 
 
-HEAD = "answers | server | ms a request, alone | over the echo | requests a second | its processor, ms a request | gateway's rate to its"
+HEAD = (
+    "answers | server | ms a request, alone | over the echo | requests a second"
+    " | its processor, ms a request | the gateway's rate, times its"
+)
 
 
 def run(program: str | None, rounds: int, seconds: float, folder: Path) -> str:
@@ -197,6 +199,7 @@ def run(program: str | None, rounds: int, seconds: float, folder: Path) -> str:
                 word = "met" if times >= TIMES_LITELLM else "missed"
                 verdicts.append(f"{kind}, {times:.2f} times litellm's rate: {word}")
     return (
-        f"{rounds} rounds in turns; one connection, then {MANY} of one client. Bars: at most {OVERHEAD_MS:g} ms over the "
-        f"echo at the median, {TIMES_LITELLM:g} times litellm's rate. {'; '.join(verdicts)}.\n\n" + table(HEAD, made)
+        f"{rounds} rounds in turns; one connection, then {MANY} of one client. Bars: at most {OVERHEAD_MS:g} ms over "
+        f"the echo at the median, {TIMES_LITELLM:g} times litellm's rate. {'; '.join(verdicts)}.\n\n"
+        + table(HEAD, made)
     )
