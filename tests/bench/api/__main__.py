@@ -48,7 +48,7 @@ def main() -> None:
     """Measure; write the tables unless --quick."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", choices=PARTS, action="append", help="one part; several times")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--litellm", default="", help="its program, where it is not in the path")
     parser.add_argument("--guidellm", default="", help="its program, where it is not in the path")
     parser.add_argument("--quick", action="store_true", help="little of everything, nothing written")

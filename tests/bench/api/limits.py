@@ -20,7 +20,7 @@ from bench.page import table
 from processes import Process, free_port
 from redis_here import NEEDS, RedisServer
 
-CALLERS, SECONDS, QUICK_S = 200, 130.0, 8.0
+CALLERS, SECONDS, QUICK_S = 200, 63.0, 8.0
 WINDOW_S: Final = 60.0
 PAUSE_S: Final = 0.25
 """Between a refusal and the next request of the same caller: 200 that do not wait at all measure the processor."""
@@ -34,7 +34,7 @@ TOKENS: Final = 12_000
 """Requests and tokens a minute, requests at once; and between tokens where those at once are limited, so that each is
 open for a third of a second."""
 
-AT_ONCE_S: Final = 20.0
+AT_ONCE_S: Final = 10.0
 
 PROMPT: Final = "Please tell me in a few words who you are, what you can do, and what you had rather not be asked."
 """Its characters count as more tokens than the agent says it has. Where a prompt has more than they count as, what is
@@ -150,12 +150,11 @@ def run(quick: bool, folder: Path) -> str:
             raise RuntimeError(f"{name}: {len(seen.granted)} answered, {seen.others} broken off or failed")
         most = seen.at_once if gap_ms else seen.most_within(WINDOW_S) * cost
         word = "met" if most <= limit * (1 + OVER) else "missed"
-        rows.append(
-            [name, str(limit), f"**{most}** ({most / limit:.1%})", word, str(len(seen.granted)), str(seen.refused)]
-        )
+        counts = (str(len(seen.granted)), str(seen.refused), str(seen.losses))
+        rows.append([name, str(limit), f"**{most}** ({most / limit:.1%})", word, *counts])
     head = "limit of the key | is | most that were let in | bar | answered in all | refused | redis lost"
     return (
         f"{CALLERS} callers, half at each of two gateways; {seconds:g} s, of which every minute is looked at "
-        f"({AT_ONCE_S:g} s where requests at once are limited). Bar: never more than the limit + {OVER:.0%}.\n\n"
-        + table(head, rows)
+        f"({AT_ONCE_S:g} s where requests at once are limited). Bar: never more than the limit + {OVER:.0%}. While "
+        "redis is lost, as it is where it takes longer than 0.3 s, each gateway counts alone.\n\n" + table(head, rows)
     )

@@ -94,7 +94,8 @@ def theirs(program: str, url: str, model: str, case: Case, prompts: Path, out: P
     finish([program, "run", *words], environment)
     (told,) = json.loads(out.read_text())["benchmarks"]
     all_of_them: dict[str, Any] = told["metrics"]
-    metrics = {name: each.get("successful") for name, each in all_of_them.items() if isinstance(each, dict)}
+    by_name = {name: each for name, each in all_of_them.items() if isinstance(each, dict)}
+    metrics: dict[str, Any] = {name: each.get("successful") for name, each in by_name.items()}
     names = {"TTFT": "time_to_first_token_ms", "ITL": "inter_token_latency_ms", "E2E": "request_latency"}
     times = {
         f"{name} {at}": metrics[full]["percentiles"][at] * (1e3 if name == "E2E" else 1)

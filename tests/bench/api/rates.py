@@ -22,7 +22,7 @@ from bench.runs import spread
 from processes import Process, free_port
 from tqdm import tqdm
 
-ALONE_S, MANY_S, MANY = 2.0, 4.0, 32
+ALONE_S, MANY_S, MANY = 1.5, 3.0, 32
 """Seconds of a round with one connection, and with so many."""
 
 WARM_S = 4.0
