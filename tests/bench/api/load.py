@@ -177,8 +177,8 @@ def run(case: Case, program: str | None, rounds: int, folder: Path) -> str:
         return "not compared: guidellm is not installed."
     made = rows(compared(case, program, rounds, folder))
     return (
-        f"rounds in turns: {rounds}; {case.requests} requests, {case.rate:g} a second, constant, answers of {case.tokens} "
-        f"tokens; good: TTFT of at most {LIMITS['ttft']:g} ms, ITL of at most {LIMITS['itl']:g} ms. Bar: within "
+        f"rounds in turns: {rounds}; {case.requests} requests, {case.rate:g} a second, constant, answers of "
+        f"{case.tokens} tokens; good: TTFT of at most {LIMITS['ttft']:g} ms, ITL of at most {LIMITS['itl']:g} ms. Bar: within "
         f"{BAR:.0%} at the median.\n\n"
         + table("figure | trilby bench : guidellm (ms, a second, share) | ratio | bar", made)
     )
