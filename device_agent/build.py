@@ -166,7 +166,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     pruner: Pruner | None = None
     if config.t_max:
         pruner = _pruner(config, checkpoint, parts, rest, group, compute, max(2, positions))
-    tokenizer = Tokenizer.load(path, spec.eos_token_ids)
+    tokenizer = Tokenizer.load(path, spec.eos_token_ids, config.tool_call_parser, config.reasoning_parser)
     model = ServedChain(
         chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources),
         tokenizer=tokenizer,
@@ -251,6 +251,7 @@ def _served(config: DeviceConfig, path: Path, checkpoint: Checkpoint, model: Ser
             grammars=model.grammars is not None,
             fingerprint=fingerprint,
             decides=scores,
+            tools=model.tokenizer.dialect.tools,
         )
         for name in config.served_model_name or (model_name(config.model),)
     ]

@@ -217,7 +217,8 @@ def size_of(told: Delta | Scored) -> int:
         each = sum(_size_of_token(token.token, token.top) for token in told.tokens)
     else:
         each = sum(_size_of_token(token.chosen, token.top) for token in told.logprobs or ())
-        each += ID_SIZE * len(told.ids or ())
+        each += ID_SIZE * len(told.ids or ()) + len(told.reasoning)
+        each += sum(EVENT_SIZE + len(call.arguments) + len(call.name) for call in told.calls)
     return EVENT_SIZE + len(told.text) + each
 
 

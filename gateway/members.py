@@ -15,6 +15,7 @@ import msgspec
 from gateway import openai_schema as schema
 from gateway.errors import RequestError
 from gateway.prompt_sizes import Prompt
+from wire.text_messages import ToolCall
 
 Value = TypeVar("Value")
 
@@ -38,6 +39,7 @@ _BAD_WORDS: Final[msgspec.json.Decoder[list[str] | None]] = msgspec.json.Decoder
 _ALLOWED_IDS: Final[msgspec.json.Decoder[list[int] | None]] = msgspec.json.Decoder(schema.AllowedIds)
 _OBJECT: Final[msgspec.json.Decoder[dict[str, Any] | None]] = msgspec.json.Decoder(Union[dict[str, Any], None])
 _LOGIT_BIAS: Final[msgspec.json.Decoder[dict[str, float] | None]] = msgspec.json.Decoder(schema.LogitBias)
+_CALLED: Final[msgspec.json.Decoder[list[schema.Called] | None]] = msgspec.json.Decoder(schema.CalledList)
 _CONTENT: Final[msgspec.json.Decoder[schema.Content]] = msgspec.json.Decoder(schema.Content)
 
 
@@ -128,6 +130,20 @@ def content_texts(raw: msgspec.Raw, param: str, parts: int, kinds: Sequence[str]
             raise bad(f"{param}[{place}].text", f"a content part of type '{part.type}' has a 'text'")
         texts.append(part.text)
     return texts
+
+
+def calls_of(raw: msgspec.Raw, param: str, before: int) -> list[ToolCall]:
+    """Read the calls of tools that a message has.
+
+    Args:
+        before: calls that the messages before it have.
+    """
+    if strings_in(bytes(raw)) > schema.MAX_PART_STRINGS:
+        raise bad(param, f"more than {schema.MAX_CALLS} calls, or calls with too many members")
+    called = decoded(raw, _CALLED, param) or []
+    if before + len(called) > schema.MAX_CALLS:
+        raise bad(param, f"the messages have more than {schema.MAX_CALLS} calls together")
+    return [ToolCall(each.id, each.function.name, each.function.arguments or "") for each in called]
 
 
 def prompts_of(raw: msgspec.Raw) -> tuple[Prompt, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Union
 
 from wire.request_messages import ServedModel
-from wire.text_messages import ChatTurn
+from wire.text_messages import ChatTurn, Tool
 
 Prompt = Union[list[ChatTurn], str, tuple[int, ...]]
 
@@ -59,7 +60,18 @@ def bytes_of_prompt(prompt: Prompt) -> int:
         return TOKEN_BYTES * len(prompt)
     if isinstance(prompt, str):
         return bytes_of(prompt)
-    return sum(TURN_BYTES + bytes_of(turn.content) for turn in prompt)
+    calls = sum(TURN_BYTES + bytes_of(call.arguments) for turn in prompt for call in turn.tool_calls)
+    return calls + sum(TURN_BYTES + bytes_of(turn.content) + bytes_of(turn.reasoning) for turn in prompt)
+
+
+def bytes_of_tools(tools: Sequence[Tool]) -> int:
+    """Return how long tools are in a message, at most."""
+    return sum(TURN_BYTES + bytes_of(tool.description) + bytes_of(tool.parameters) for tool in tools)
+
+
+def characters_of(turn: ChatTurn) -> int:
+    """Return the characters of a turn, what was called and thought with it."""
+    return len(turn.content) + len(turn.reasoning) + sum(len(call.arguments) for call in turn.tool_calls)
 
 
 def bytes_of(text: str) -> int:

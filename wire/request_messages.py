@@ -13,6 +13,8 @@ from wire.reading_messages import Read, Task, Vector
 from wire.text_messages import ChatTurn as ChatTurn
 from wire.text_messages import Rendering as Rendering
 from wire.text_messages import Tokenize, Tokens
+from wire.text_messages import Tool as Tool
+from wire.text_messages import ToolCall as ToolCall
 
 
 class ServedModel(msgspec.Struct, frozen=True, array_like=True):
@@ -26,6 +28,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     ``grammars``: its answers can be held to a form, likewise.
     ``decides``: it answers questions with how likely their options are, likewise.
     ``fingerprint``: of the weights and of what computes with them; empty: the agent does not say.
+    ``tools``: it can be told of tools, and says calls of them apart from text, likewise.
     """
 
     id: Name
@@ -40,6 +43,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     grammars: bool = False
     fingerprint: Name = ""
     decides: bool = False
+    tools: bool = False
 
 
 class AgentHello(Message, frozen=True, tag=30):
@@ -82,6 +86,15 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
     param: Name
 
 
+class Calling(msgspec.Struct, frozen=True, array_like=True):
+    """How an answer may call the tools that its rendering has: as the model likes, or ``forced`` to; ``name``: this one
+    alone, once; empty: any. ``parallel``: several calls in one answer."""
+
+    forced: bool = False
+    name: Name = ""
+    parallel: bool = True
+
+
 class Generate(Message, frozen=True, tag=32):
     """Answer one prompt ``n`` times: ``prompt`` is a conversation, plain text, or token ids.
 
@@ -95,7 +108,8 @@ class Generate(Message, frozen=True, tag=32):
     heads are left out, however long the prompt takes. ``grammar``: the form that each answer is to have.
     ``min_tokens``: nothing ends the answer before. Of ``allowed_token_ids`` all tokens are, where there are none;
     ``bad_words`` are texts that never come. A conversation is kept for requests of the same ``cache_salt`` alone.
-    ``return_token_ids``: those of prompt and answer are told.
+    ``return_token_ids``: those of prompt and answer are told. ``calling``: calls of tools are told apart from text.
+    ``thoughts``: so is what the model thinks between tags, where it does; no stop string ends an answer in either.
     """
 
     request: Number
@@ -124,6 +138,8 @@ class Generate(Message, frozen=True, tag=32):
     cache_salt: Name = ""
     rendering: Rendering = Rendering()
     return_token_ids: bool = False
+    calling: Calling | None = None
+    thoughts: bool = False
 
 
 class Cancel(Message, frozen=True, tag=33):
@@ -177,9 +193,20 @@ class Scored(Message, frozen=True, tag=39):
     tokens: list[PromptToken]
 
 
+class CallPiece(msgspec.Struct, frozen=True, array_like=True):
+    """More of call ``at`` of a choice, counted from 0: its id and name once, at first, and its arguments as they come,
+    which are JSON once all are there."""
+
+    at: Count
+    arguments: str = ""
+    id: Name = ""
+    name: Name = ""
+
+
 class Delta(Message, frozen=True, tag=35):
     """More text of choice ``index``: complete characters only, never part of a stop string; ``tokens`` tokens new since
-    the last delta of this choice (their text may come later, when it is complete): these, where they are asked for."""
+    the last delta of this choice (their text may come later, when it is complete): these, where they are asked for.
+    ``reasoning``: more of what was thought, before the text; ``calls``: more of calls of tools, behind it."""
 
     request: Number
     index: Count
@@ -187,6 +214,8 @@ class Delta(Message, frozen=True, tag=35):
     tokens: Count
     logprobs: list[TokenLogprob] | None = None
     ids: list[Count] | None = None
+    reasoning: str = ""
+    calls: list[CallPiece] = []  # noqa: RUF012
 
 
 class Spent(msgspec.Struct, frozen=True, array_like=True):
@@ -209,7 +238,8 @@ class Timings(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Finished(Message, frozen=True, tag=36):
-    """Choice ``index`` is complete: ``stop`` (an end token or stop string) or ``length``.
+    """Choice ``index`` is complete: ``stop`` (an end token or stop string), ``tool_calls`` (the same, with calls), or
+    ``length``.
 
     ``timings``: where its time went; None where no cloud had part in it, or the agent does not say.
     ``heads_pruned``: how many attention heads were left out, all layers together; None where none ever are.
@@ -217,7 +247,7 @@ class Finished(Message, frozen=True, tag=36):
 
     request: Number
     index: Count
-    reason: Literal["stop", "length"]
+    reason: Literal["stop", "length", "tool_calls"]
     timings: Timings | None = None
     heads_pruned: Count | None = None
     stop: Name = ""

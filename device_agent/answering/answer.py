@@ -14,8 +14,11 @@ from msgspec.structs import replace
 
 from device_agent.answering.answer_text import AnswerText
 from device_agent.answering.conversations import Conversations
+from device_agent.answering.deltas import Deltas
+from device_agent.answering.dialect.answer_form import answer_form
+from device_agent.answering.dialect.pieces import Said
 from device_agent.answering.grammar_masks import GrammarMasks
-from device_agent.answering.grammars import Grammars, form_of
+from device_agent.answering.grammars import Grammars
 from device_agent.answering.likelihoods import chosen_token, prompt_scores
 from device_agent.answering.prompt import Prompt, read_prompt
 from device_agent.answering.pruned import heads_pruned, pruned_layers
@@ -35,12 +38,10 @@ from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
 from wire.request_messages import (
     Accepted,
-    Delta,
     Done,
     Finished,
     Generate,
     Scored,
-    TokenLogprob,
 )
 
 
@@ -88,7 +89,7 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
         return prompt, with_bans(plain, request, tokenizer, vocabulary)
 
     prompt, params = await model.readers.submit(read, request.tenant)
-    form = await form_of(model.grammars, request)
+    form = await _form_of(model, request, prompt)
     seed = params.seed if params.seed is not None else secrets.randbits(64)
     begun = partial(_Answer, model, request, prompt, limit, params, seed, way, form, post)
     first = begun(0)
@@ -102,6 +103,17 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
         first.leave()
     proposed, accepted = (sum(getattr(each.tally, count) for each in answers) for count in ("proposed", "accepted"))
     post(Done(request.request, prompt.tokens, sum(counts), first.cached, proposed, accepted))
+
+
+async def _form_of(model: ServedChain, request: Generate, prompt: Prompt) -> Callable[[], GrammarMasks] | None:
+    """What makes the masks of each answer, where it has to have a form. Raises ``SessionFailed`` where it cannot."""
+    form = answer_form(model.tokenizer.dialect, request, prompt.ending)
+    if form is None or (model.grammars is None and form.may_be_left):
+        return None
+    if model.grammars is None:
+        told = "this device cannot hold an answer to a form: it does not know the model's tokenizer well enough"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param)
+    return await model.grammars.compiled(form, request.tenant)
 
 
 async def _run(answers: Sequence[_Answer], at_once: asyncio.Semaphore) -> list[int]:
@@ -165,13 +177,12 @@ class _Answer:
         masks = None if form is None else form()
         ends, noise = ends_of(request, model.tokenizer), seed_of(seed, index)
         self._chooser = Chooser(params, prompt.ids, noise, request.logprobs, ends, prompt.max_tokens, masks)
-        self._text = AnswerText(request, model.tokenizer, prompt.ids)
+        dialect = model.tokenizer.dialect
+        decode, reader = model.tokenizer.decoding(dialect.marks(request)), dialect.reader(request, prompt.ending)
+        self._text = AnswerText(request, decode, reader, prompt.ids)
+        self._deltas = Deltas(request, index, post)
         self._count = 0
         """Tokens generated and read."""
-        self._tokens = 0
-        """Those of them that are in no delta yet."""
-        self._logprobs: list[TokenLogprob] = []
-        self._ids: list[int] | None = [] if request.return_token_ids else None
         self._pruned: PrunedLayers | None = None
 
     async def run(self) -> int:
@@ -192,7 +203,7 @@ class _Answer:
                 if request.prompt_logprobs is not None:
                     await self._score(session)
                 elif self._prompt.text:
-                    self._send(self._prompt.text)
+                    self._deltas.send([Said(self._prompt.text)])
                 reason = await self._decode(session) if self._prompt.max_tokens else "length"
                 timings = timings_of(session.spent, self.tally.rounds)
                 self._complete = True
@@ -258,39 +269,28 @@ class _Answer:
                     self.scored.append(piece)
         self.prefilled.set()
 
-    async def _decode(self, session: ChainSession) -> Literal["stop", "length"]:
+    async def _decode(self, session: ChainSession) -> Literal["stop", "length", "tool_calls"]:
         generation = Generation(session, self._chooser, self._way)
         self.tally = generation.tally
         reason: Literal["stop", "length"] = "length"
         async with aclosing(generation.run()) as tokens:
             async for chosen in tokens:
                 self.prefilled.set()  # By its first token.
-                self._tokens += 1
                 self._count += 1
-                if self._ids is not None:
-                    self._ids.append(chosen.token)
+                self._deltas.token(chosen.token)
                 reason = "stop" if chosen.reason == "complete" else chosen.reason or reason
                 # An end token is counted and has no text. Behind scores of a prompt it has its own too, since clients
                 # tell both apart by counting.
                 ended, scored = chosen.reason == "stop", self._request.prompt_logprobs is not None
                 if self._request.logprobs is not None and (scored or not ended):
-                    self._logprobs.append(chosen_token(self._model.tokenizer, chosen))
+                    self._deltas.logprob(chosen_token(self._model.tokenizer, chosen))
                 if ended and not self._request.include_stop_str_in_output:
                     break
                 shown, stopped = self._text.feed(chosen.token)
+                if shown or stopped:
+                    self._deltas.send(shown)
                 if stopped:
-                    self._send(shown)
-                    return "stop"
-                if shown:
-                    self._send(shown)
+                    return self._text.reason
         shown, stopped = self._text.end()
-        self._send(shown)
-        return "stop" if stopped else reason
-
-    def _send(self, text: str) -> None:
-        """Send text and what has gathered since the last delta; nothing when there is neither."""
-        if not text and not self._tokens and not self._logprobs:
-            return
-        logprobs = self._logprobs if self._request.logprobs is not None else None
-        self._post(Delta(self._request.request, self._index, text, self._tokens, logprobs, self._ids))
-        self._tokens, self._logprobs, self._ids = 0, [], None if self._ids is None else []
+        self._deltas.send(shown)
+        return self._text.reason if stopped or reason == "stop" else reason

@@ -28,7 +28,24 @@ class TextBlock(msgspec.Struct, frozen=True):
     type: str = "text"
 
 
-Block = Union[TextBlock]
+class ThinkingBlock(msgspec.Struct, frozen=True):
+    """What was thought before the answer; nobody here signs it."""
+
+    thinking: str
+    signature: str = ""
+    type: str = "thinking"
+
+
+class ToolUseBlock(msgspec.Struct, frozen=True):
+    """A call of a tool; ``input`` is an object."""
+
+    id: str
+    name: str
+    input: msgspec.Raw
+    type: str = "tool_use"
+
+
+Block = Union[TextBlock, ThinkingBlock, ToolUseBlock]
 
 
 class MessageObject(msgspec.Struct, frozen=True):
@@ -60,10 +77,12 @@ class BlockStart(msgspec.Struct, frozen=True):
 
 
 class BlockPiece(msgspec.Struct, frozen=True):
-    """More of a block: of its text."""
+    """More of a block: of its text, of its thoughts, or of the JSON of a call's input."""
 
     type: str
     text: str | UnsetType = UNSET
+    thinking: str | UnsetType = UNSET
+    partial_json: str | UnsetType = UNSET
 
 
 class BlockDelta(msgspec.Struct, frozen=True):
