@@ -19,6 +19,9 @@ from device_agent.planning.shares import spans
 from device_agent.planning.task import Task
 from device_agent.planning.timeline import ForwardPass
 
+LONGEST_S = 60.0
+"""What would take longer to hand over is made anew: a hand-over that hangs is given up, and nothing of it is of use."""
+
 
 @dataclass(frozen=True)
 class Gift:
@@ -50,7 +53,7 @@ class Handover:
     @property
     def pays(self) -> bool:
         """Whether moving is faster."""
-        return self.moved_s < self.recomputed_s
+        return self.moved_s < min(self.recomputed_s, LONGEST_S)
 
 
 def can_hand_over(before: GroupPlan, after: GroupPlan) -> bool:

@@ -39,6 +39,7 @@ from device_agent.group.rows.sending import PORTAL, Tag, nearest, send_entry
 from device_agent.group.steps.handing import as_tensor, await_gifts
 from device_agent.group.steps.pipeline import UNCUT, Pipeline
 from device_agent.group.steps.worker import Worker
+from device_agent.planning.handover import LONGEST_S
 from device_agent.planning.plan import ByRows, Layer, as_run
 from device_agent.planning.trials import some
 from peers.board import PeerLost
@@ -54,7 +55,7 @@ MAX_STEPS: Final = 65_536
 END_WITHIN_S: Final = 2.0
 """The step under way has so long to end when the life does; then its links are cut."""
 
-HANDED_WITHIN_S: Final = 30.0
+HANDED_WITHIN_S: Final = 2 * LONGEST_S
 """The same where members hand sessions over besides; behind it these are replayed."""
 
 

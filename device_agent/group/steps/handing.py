@@ -78,8 +78,8 @@ class Handing:
             plan.plan(self._spec)
         except ValueError as error:
             raise BadGroupHead(f"no plan to hand over to or from: {error}") from None
-        alike = (plan.digest, plan.dtype, plan.first_layer) == (self._plan.digest, self._plan.dtype, self._plan.first_layer)
-        if not alike or not can_hand_over(plan.as_planned(""), self._plan.as_planned("")):
+        models = [(each.digest, each.dtype, each.first_layer) for each in (plan, self._plan)]
+        if models[0] != models[1] or not can_hand_over(plan.as_planned(""), self._plan.as_planned("")):
             raise BadGroupHead("sessions of one of these plans cannot go on in the other")
         if not head.next:
             self._given = self._giving(plan, self._plan)
