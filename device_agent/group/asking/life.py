@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
@@ -122,6 +123,15 @@ class GroupLife:
     def put(self, asked: GroupAsk) -> None:
         """Ask all members; one session's in order. On any thread; nothing where it has ended."""
         self._asked.put(asked)
+
+    @contextmanager
+    def alone(self, session: int) -> Iterator[None]:
+        """Others wait meanwhile for what a session asks."""
+        self._asked.only(session)
+        try:
+            yield
+        finally:
+            self._asked.only(None)
 
     def end(self, following: JoinedPlan | None = None) -> None:
         """Stop behind the step under way, tell the members that it is over, and wait for the threads; blocks for a few
