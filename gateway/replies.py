@@ -7,7 +7,7 @@ role and nothing else, its last an empty delta and the reason to finish; no chun
 Members that may be null are there as null. How log-probabilities look: ``likelihoods``.
 ``timings`` is there with the usage where a cloud took part and there is one choice: several run side by side, and only
 the token socket has those of each. Where heads of the model may be left out, ``timings`` says how many were, always; of
-several choices the most.
+several choices the most, and in a stream at the end of each choice.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class Shape(ABC):
                     )
             elif isinstance(event, Finished):
                 due = self._due(event.index) if self._gathered[event.index].kept else None
-                out.append(self._chunk(event.index, self._part(event.index, "", due, event.reason)))
+                chunk = self._chunk(event.index, self._part(event.index, "", due, event.reason))
+                pruned = event.heads_pruned
+                out.append(chunk if pruned is None else replace(chunk, timings=AnswerTimings(heads_pruned=pruned)))
                 self._time(event)
             elif isinstance(event, Complete) and self._heading.include_usage:
                 out.append(self._answer(self.chunk_kind, [], usage_of(event)))

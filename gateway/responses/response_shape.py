@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from gateway.answer import Complete, Event
 from gateway.errors import RequestError
 from gateway.likelihoods import content_logprobs
+from gateway.replies import timings_of
 from gateway.reply_schema import ContentLogprob
 from gateway.responses.items import Item, Message, OutputText
 from gateway.responses.response_objects import (
@@ -132,7 +133,8 @@ class ResponseShape:
         self._output.append(Message(text.id, "assistant", [text.part], status))
         yield self._item("done", text.index, self._output[-1])
         why = IncompleteDetails("max_output_tokens") if status == "incomplete" else None
-        self.response = replace(self.response, status=status, incomplete_details=why, output=self._output)
+        ending = {"status": status, "incomplete_details": why, "timings": timings_of(finished)}
+        self.response = replace(self.response, output=self._output, **ending)
 
     def _about(self, what: str) -> ResponseEvent:
         return ResponseEvent(f"response.{what}", self._next(), self.response)
