@@ -201,7 +201,10 @@ def _pruner(
         how = getattr(torch, config.dtype), config.prune_by, bytes_of("--memory", config.memory)
         found = load_apart(lambda: group_order(checkpoint, parts, *how))
         times, news = group.head_times, group.host.news
-        return GroupPruner(checkpoint, parts, group.submodel, compute, found, config.t_max, longest, times, news)
+        about = checkpoint, parts, group.submodel, compute, found, config.t_max, longest, times, news
+        pruned = GroupPruner(*about, told=group.host.renew)
+        group.says = lambda: pruned.words
+        return pruned
     between = rest.stack if isinstance(rest, LocalSubmodel) else None
     pruner = LocalPruner(checkpoint, parts, between, config.t_max, longest, config.prune_by)
     load_apart(pruner.prepare)

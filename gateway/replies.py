@@ -8,7 +8,7 @@ tool begins with its index, id, type and name, and then its arguments come, by i
 Members that may be null are there as null. How log-probabilities look: ``likelihoods``.
 ``timings`` is there with the usage where a cloud took part and there is one choice: several run side by side, and only
 the token socket has those of each. Where heads of the model may be left out, ``timings`` says how many were, always; of
-several choices the most.
+several choices the most, and in a stream at the end of each choice.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ class Shape(ABC):
                     out.append(self._chunk(event.index, self._part(event, self._due(event.index))))
             elif isinstance(event, Finished):
                 due = self._due(event.index) if self._gathered[event.index].kept else None
-                out.append(self._chunk(event.index, self._last(event, due)))
+                chunk = self._chunk(event.index, self._last(event, due))
+                pruned = event.heads_pruned
+                out.append(chunk if pruned is None else replace(chunk, timings=AnswerTimings(heads_pruned=pruned)))
                 self._time(event)
             elif isinstance(event, Complete) and self._heading.include_usage:
                 out.append(self._answer(self.chunk_kind, [], usage_of(event)))

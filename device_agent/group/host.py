@@ -172,13 +172,15 @@ class GroupHost:
         here = [] if self._company is None else self._company.here
         names = list(dict.fromkeys([*self._roll.names, *here]))
         plan = None if self._planned is None else self._planned.plan
+        moves = "" if plan is None else transfer_words(plan.plan(self.checkpoint.spec))
+        tried = "" if self._living is None or self._living.tried is None else str(self._living.tried)
         return GroupState(
             self.group,
             plan.mode if plan else "",
             0 if self._company is None else self._company.epoch,
             self.formed.is_set(),
             tuple(self._state_of(name, name == self.name or name in here) for name in names),
-            self._why or "; ".join(filter(None, [self.remark(), self._tried(), self._transfers()])),
+            self._why or "; ".join(filter(None, [self.remark(), tried, moves])),
         )
 
     @property
@@ -217,15 +219,12 @@ class GroupHost:
         now = done is not None and done.epoch == self._company.epoch
         return (done.reading_s, done.waited_s, done.relief) if done is not None and now else (0.0, 0.0, 0)
 
-    def _tried(self) -> str:
-        return "" if self._living is None or self._living.tried is None else str(self._living.tried)
-
-    def _transfers(self) -> str:
-        planned = self._planned
-        return "" if planned is None else transfer_words(planned.plan.plan(self.checkpoint.spec))
-
     def _say(self, doing: Doing, why: str = "") -> None:
         self._doing, self._why = doing, why
+        self.renew()
+
+    def renew(self) -> None:
+        """Something is different that is told with ``state``."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.answer import Complete
+from gateway.reply_schema import AnswerTimings
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
@@ -49,7 +50,7 @@ Block = Union[TextBlock, ThinkingBlock, ToolUseBlock]
 
 
 class MessageObject(msgspec.Struct, frozen=True):
-    """An answer."""
+    """An answer. ``timings`` are no member of Anthropic's, see ``AnswerTimings``."""
 
     id: str
     model: str
@@ -59,6 +60,7 @@ class MessageObject(msgspec.Struct, frozen=True):
     stop_sequence: str | None = None
     type: str = "message"
     role: str = "assistant"
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 class MessageStart(msgspec.Struct, frozen=True):
@@ -119,6 +121,7 @@ class MessageDelta(msgspec.Struct, frozen=True):
     delta: Ending
     usage: MessageUsage
     type: str = "message_delta"
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 class MessageStop(msgspec.Struct, frozen=True):

@@ -33,6 +33,7 @@ from gateway.messages.message_objects import (
     ToolUseBlock,
     message_usage_of,
 )
+from gateway.replies import timings_of
 from wire.request_messages import CallPiece, Delta, Finished
 
 REASONS: Final[dict[str, StopReason]] = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -81,11 +82,12 @@ class MessageShape:
             elif isinstance(event, Finished):
                 yield from self._closed()
                 reason: StopReason = "stop_sequence" if event.stop else REASONS[event.reason]
-                ending = {"stop_reason": reason, "stop_sequence": event.stop or None}
+                ending = {"stop_reason": reason, "stop_sequence": event.stop or None, "timings": timings_of(event)}
                 self._message = replace(self._message, content=self._content, **ending)
             elif isinstance(event, Complete):
                 self._message = replace(self._message, usage=message_usage_of(event))
-                yield MessageDelta(Ending(self._message.stop_reason, self._message.stop_sequence), self._message.usage)
+                said = self._message
+                yield MessageDelta(Ending(said.stop_reason, said.stop_sequence), said.usage, timings=said.timings)
                 yield MessageStop()
 
     def _told(self, delta: Delta) -> Iterator[AnyMessageEvent]:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.answer import Complete
+from gateway.reply_schema import AnswerTimings
 from gateway.responses.items import Item, OutputText, ReasoningText
 
 
@@ -54,7 +55,8 @@ class TextConfig(msgspec.Struct, frozen=True):
 
 
 class ResponseObject(msgspec.Struct, frozen=True):
-    """A response; first what was asked, as it was understood."""
+    """A response; first what was asked, as it was understood. ``timings`` are no member of OpenAI's, see
+    ``AnswerTimings``."""
 
     id: str
     created_at: int
@@ -80,6 +82,7 @@ class ResponseObject(msgspec.Struct, frozen=True):
     usage: ResponseUsage | None = None
     error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from gateway.answer import Complete, Event
 from gateway.errors import RequestError
 from gateway.likelihoods import content_logprobs
+from gateway.replies import timings_of
 from gateway.responses.growing import Growing, GrowingCall, GrowingMessage, GrowingReasoning
 from gateway.responses.items import Item, Status
 from gateway.responses.response_objects import (
@@ -128,7 +129,8 @@ class ResponseShape:
         status: Literal["completed", "incomplete"] = "incomplete" if finished.reason == "length" else "completed"
         yield from self._closed(status)
         why = IncompleteDetails("max_output_tokens") if status == "incomplete" else None
-        self.response = replace(self.response, status=status, incomplete_details=why, output=self._output)
+        ending = {"status": status, "incomplete_details": why, "timings": timings_of(finished)}
+        self.response = replace(self.response, output=self._output, **ending)
 
     def _about(self, what: str) -> ResponseEvent:
         return ResponseEvent(f"response.{what}", self._next(), self.response)
