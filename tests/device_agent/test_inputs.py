@@ -14,8 +14,9 @@ from reading_models import VOCABULARY
 
 from device_agent.answering import tokenizer as tokenizer_module
 from device_agent.answering.inputs import TextLimits, read_texts
-from device_agent.answering.reading import AT_ONCE_ROWS, portions
+from device_agent.answering.reading import portions
 from device_agent.answering.tokenizer import Tokenizer
+from device_agent.chain.reader import AT_ONCE_ROWS
 from wire.errors import Code, SessionFailed
 from wire.reading_messages import Read
 

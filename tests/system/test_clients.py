@@ -10,11 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from checkpoints import DEMO
 from decisions import oracle_chances
 from installation import Installation
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 from oracle import oracle_answer, oracle_model
+from reading_models import oracle_rows
 from transformers import AutoTokenizer
 from websockets.asyncio.client import connect
 
@@ -86,6 +88,23 @@ def test_decisions(installation: Installation) -> None:
     ask = parse_decision(json.dumps({"input": QUESTIONS[0], "questions": asked}).encode())
     wanted = [oracle_chances(DEMO, ask.turns, each)[0] for each in ask.asked]
     assert [each.type == "predicate" and each.probability for each in told.answers] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_embeddings_of_a_chat_model(installation: Installation) -> None:
+    """The last hidden states are transformers', also of what is long and of many texts, while an answer is streamed;
+    the client asks for base64 by itself. What the model can be asked to do is listed."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
+    texts = [*QUESTIONS, "A long story about a fox. " * 60]
+    wanted = torch.stack([oracle_rows(DEMO, tokenizer(text)["input_ids"])[-1] for text in texts])
+    with client(installation) as openai:
+        stream = openai.chat.completions.create(**ask(QUESTIONS[0], stream=True))
+        next(stream)
+        answer = openai.embeddings.create(model="trilby-demo", input=texts)
+        torch.testing.assert_close(torch.tensor([each.embedding for each in answer.data]), wanted, rtol=0, atol=1e-4)
+        assert answer.usage.prompt_tokens == sum(len(tokenizer(text)["input_ids"]) for text in texts)
+        said = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+        assert said == expected_text(QUESTIONS[0])
+        assert openai.models.retrieve("trilby-demo").model_dump()["tasks"] == ["generate", "embed", "decide"]
 
 
 DRAFTED_WITHIN = 8
