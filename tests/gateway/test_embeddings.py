@@ -166,7 +166,7 @@ async def test_what_a_checkpoint_says_of_its_texts_is_done(tmp_path: Path, serve
         torch.testing.assert_close(await vectors(http, "FOX"), wanted, rtol=0, atol=TOLERANCE)
         error = await refusal(http, {"input": ["fox", "abcdefgh"]})
     assert (error["code"], error["param"]) == ("context_length_exceeded", "input[1]")
-    assert error["message"] == "input[1] has 12 tokens; this model reads 9 at most: shorten it"
+    assert error["message"] == "this model's maximum context length is 9 tokens, and input[1] has 12: shorten it"
 
 
 async def test_dimensions_are_right_or_refused(tmp_path: Path, served: Served) -> None:
