@@ -120,7 +120,7 @@ $(DEV_READY): $(READY) requirements-dev.lock
 $(CLIENTS_READY): $(DEV_READY) requirements-clients.lock tests/system/clients/package-lock.json
 	@echo "Installing clients of others in $(CLIENTS) (a gigabyte; minutes the first time) …"
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(CLIENTS)
-	@$(BIN)/uv pip install --quiet --require-hashes --python $(CLIENTS)/bin/python -r requirements-clients.lock
+	@$(BIN)/uv pip install --quiet --no-deps --require-hashes --python $(CLIENTS)/bin/python -r requirements-clients.lock
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(CLIENTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz-torch.pth"
 	@cp tests/system/clients/package.json tests/system/clients/package-lock.json $(CLIENTS)/
 	@cd $(CLIENTS) && PATH="$$PWD/bin:$$PATH" npm ci --silent --no-audit --no-fund

@@ -54,7 +54,7 @@ def told(command: list[str | Path], given: str = "", **environment: str) -> str:
     how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": WITHIN_S, "cwd": BIN.parent}
     done = subprocess.run(command, input=given, env=about, **how)
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
-    return done.stdout
+    return str(done.stdout)
 
 
 def said_by(client: str, installation: Installation, *more: str) -> dict[str, Any]:
@@ -109,20 +109,8 @@ def test_langchain(keyed: Installation) -> None:
 
 def test_langchains_own_tests(keyed: Installation) -> None:
     """Those of chat models and of embeddings, but for what is about tools."""
-    own = [
-        "-q",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        CLIENTS,
-        "--confcutdir",
-        CLIENTS,
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "asyncio_mode=auto",
-    ]
-    command: list[str | Path] = [BIN / "python", "-m", "pytest", *own, CLIENTS / "langchain_standard.py"]
+    own = f"-q -c {os.devnull} --rootdir {CLIENTS} --confcutdir {CLIENTS} -p no:cacheprovider -o asyncio_mode=auto"
+    command: list[str | Path] = [BIN / "python", "-m", "pytest", *own.split(), CLIENTS / "langchain_standard.py"]
     last = told(command, TRILBY_BASE=keyed.base, TRILBY_KEY=KEY).splitlines()[-1]
     passed = re.search(r"([0-9]+) passed", last)
     assert passed is not None and int(passed.group(1)) >= 20 and "failed" not in last, last

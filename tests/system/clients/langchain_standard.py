@@ -15,7 +15,7 @@ WAY: dict[str, Any] = {
 }
 
 
-class TestChat(ChatModelIntegrationTests):
+class TestChat(ChatModelIntegrationTests):  # type: ignore[misc]
     @property
     def chat_model_class(self) -> Any:
         return ChatOpenAI
@@ -33,7 +33,7 @@ class TestChat(ChatModelIntegrationTests):
         return False  # Its forms have texts of any length, which so small a model never ends.
 
 
-class TestEmbeddings(EmbeddingsIntegrationTests):
+class TestEmbeddings(EmbeddingsIntegrationTests):  # type: ignore[misc]
     @property
     def embeddings_class(self) -> Any:
         return OpenAIEmbeddings
