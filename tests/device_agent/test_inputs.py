@@ -56,7 +56,7 @@ def test_a_text_that_is_too_long_is_named(first: int | None) -> None:
         read_texts(request, letters(), TextLimits(8, len(VOCABULARY), False))
     assert failed.value.code is Code.CONTEXT_LENGTH_EXCEEDED
     assert failed.value.param == ("input" if first is None else "input[65]")
-    assert "length is 8 tokens, and input has 9" in failed.value.message
+    assert f"length is 8 tokens, and {failed.value.param} has 9: shorten it" in failed.value.message
 
 
 @given(rows=st.lists(st.integers(1, 2 * AT_ONCE_ROWS), min_size=1, max_size=40))

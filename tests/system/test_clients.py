@@ -214,6 +214,42 @@ def test_curl(installation: Installation) -> None:
     assert streamed.endswith("data: [DONE]\n\n")
 
 
+def test_open_webui(installation: Installation) -> None:
+    """The requests of its backend: the models, a streamed chat with members of its own and content in parts, the title
+    it asks for behind it, and vectors for its documents."""
+    own = {
+        "chat_id": "c",
+        "session_id": "s",
+        "id": "m",
+        "features": {"web_search": False},
+        "metadata": {"a": {"b": [1]}},
+    }
+    headers = {"Authorization": "Bearer none", "X-OpenWebUI-User-Name": "Ada", "X-OpenWebUI-User-Role": "user"}
+    with httpx.Client(base_url=installation.base, headers=headers, trust_env=False, timeout=60) as http:
+        assert [each["id"] for each in http.get("/models").json()["data"]] == ["trilby-demo"]
+        content = [{"type": "text", "text": QUESTIONS[0]}]
+        body = {**ask(QUESTIONS[0]), **own, "messages": [{"role": "user", "content": content}], "stream": True}
+        with http.stream(
+            "POST", "/chat/completions", json={**body, "stream_options": {"include_usage": True}}
+        ) as reply:
+            assert reply.headers["content-type"].startswith("text/event-stream")
+            lines = [line for line in reply.iter_lines() if line.startswith("data: ")]
+        assert lines[-1] == "data: [DONE]"
+        chunks = [json.loads(line[6:]) for line in lines[:-1]]
+        said = "".join(each["choices"][0]["delta"].get("content") or "" for each in chunks if each["choices"])
+        assert said == expected_text(QUESTIONS[0])
+        assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] > 0
+        asked = {
+            "messages": [{"role": "user", "content": "Give a title."}],
+            "stream": False,
+            "max_completion_tokens": 8,
+        }
+        title = http.post("/chat/completions", json={"model": "trilby-demo", **asked, **own})
+        assert title.status_code == 200 and title.json()["choices"][0]["message"]["content"]
+        vectors = http.post("/embeddings", json={"model": "trilby-demo", "input": QUESTIONS[:2], "user": "ada"}).json()
+        assert [len(each["embedding"]) for each in vectors["data"]] == [256, 256]
+
+
 async def test_token_websocket(installation: Installation) -> None:
     """Tokens without SSE: accepted, deltas that add up, finished, done; and the socket serves the next request."""
     async with connect(installation.base.replace("http", "ws") + "/stream", proxy=None) as socket:
