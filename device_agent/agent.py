@@ -187,8 +187,8 @@ class Agent:
 
     async def _answer(self, request: Asked, post: Callable[[AnyMessage], None]) -> None:
         model = self._model
-        if isinstance(request, Read) and isinstance(model, ServedReader):
-            await read(model, request, post)
+        if isinstance(request, Read) and (reader := _reader_of(model)) is not None:
+            await read(reader, request, post)
         elif isinstance(request, Generate) and not isinstance(model, ServedReader):
             await answer(model, request, post)
         elif isinstance(request, Tokenize) and not isinstance(model, ServedReader):
@@ -223,3 +223,8 @@ class Agent:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _reader_of(model: ServedChain | ServedReader) -> ServedReader | None:
+    """What reads texts or images; None where it only writes."""
+    return model if isinstance(model, ServedReader) else model.reader

@@ -18,6 +18,8 @@ from gateway.keys import bearer_token, digest_of
 from gateway.limits.limits import Limits
 from wire.crowd import party_of
 
+ANOTHER: Final = "ask whoever runs this gateway for another"
+
 
 class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One key.
@@ -103,14 +105,14 @@ class KeyBook:
             text = "the keys of this gateway are not known yet: its store cannot be reached"
             return RequestError(503, text, code="keys_unavailable", retry_s=2.0)
         if record is None:
-            return _refused("the API key is wrong")
+            return _refused("the API key is wrong: this gateway knows others")
         return self.still(record, now) or record
 
     def still(self, record: KeyRecord, now: float) -> RequestError | None:
         """Return why a key that was good when its client came is good no more, None where it is."""
         if record.digest and self._by_digest.get(record.digest) is None:
-            return _refused("the API key has been revoked")
-        return _refused("the API key has expired") if 0 < record.expires <= now else None
+            return _refused(f"the API key has been revoked: {ANOTHER}")
+        return _refused(f"the API key has expired: {ANOTHER}") if 0 < record.expires <= now else None
 
     def tenant(self, authorization: str | None, address: str) -> str:
         """Return a name that tells a client from others, by its key, or by its address where no key is asked. The

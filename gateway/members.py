@@ -26,6 +26,9 @@ _MISSING: Final = re.compile(r"Object missing required field `([a-z_]*)`")
 _FIRST: Final = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)
 _PLACE: Final = re.compile(r"prompt(?:\[[0-9]+\])?")
 
+REFUSAL: Final = "refusal"
+"""A part of an assistant's message with the text of that name."""
+
 MAX_SHOWN: Final = 40
 """Characters of a client's own word in an error."""
 
@@ -111,7 +114,7 @@ def content_texts(raw: msgspec.Raw, param: str, parts: int, kinds: Sequence[str]
 
     Args:
         parts: content parts that the messages before it have.
-        kinds: what parts with text are called.
+        kinds: what parts with text are called, beside those of a refusal.
     """
     data = bytes(raw)
     if data.startswith(b"[") and strings_in(data) > schema.MAX_PART_STRINGS:
@@ -123,6 +126,9 @@ def content_texts(raw: msgspec.Raw, param: str, parts: int, kinds: Sequence[str]
         raise bad(param, f"the messages have more than {schema.MAX_PARTS} content parts together")
     texts = []
     for place, part in enumerate(content):
+        if part.type == REFUSAL and part.refusal is not None:
+            texts.append(part.refusal)
+            continue
         if part.type not in kinds:
             told = f"content parts of type '{part.type[:MAX_SHOWN]}' are not supported, only those of type '{kinds[0]}'"
             raise bad(f"{param}[{place}]", f"{told}: leave it out, or say in words what it shows", "unsupported_value")
@@ -201,7 +207,7 @@ def decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Value], param: str, 
     except msgspec.DecodeError as error:
         raise translated(str(error), param) from None
     except RecursionError:
-        raise bad(param, f"'{param}' is nested too deeply") from None
+        raise bad(param, f"'{param}' is nested too deeply: send fewer levels") from None
     except UnicodeDecodeError:  # The body's own decoder does not look into what it keeps raw.
         raise bad(param, f"'{param}' is not UTF-8") from None
 

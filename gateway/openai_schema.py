@@ -86,10 +86,11 @@ NULL: Final = msgspec.Raw(b"null")
 
 
 class ContentPart(msgspec.Struct, gc=False):
-    """One part of a message; only parts of type ``text`` can be answered."""
+    """One part of a message; only texts can be answered, and what an assistant has refused before."""
 
     type: Label
     text: str | None = None
+    refusal: str | None = None
 
 
 Content = Union[str, Annotated[list[ContentPart], Meta(max_length=MAX_PARTS)], None]

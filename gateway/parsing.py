@@ -217,7 +217,10 @@ def decoded_body(decoder: msgspec.json.Decoder[Value], body: bytes) -> Value:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise translated(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise RequestError(400, "the body is not JSON in UTF-8", code="invalid_json") from None
+    except UnicodeDecodeError:
+        raise RequestError(400, "the body is not JSON in UTF-8: encode it so", code="invalid_json") from None
+    except msgspec.DecodeError as error:  # It says where, and quotes nothing.
+        told = f"the body is not JSON in UTF-8: {error}; NaN, Infinity and halves of surrogate pairs are none either"
+        raise RequestError(400, told, code="invalid_json") from None
     except RecursionError:
-        raise RequestError(400, "the body is nested too deeply", code="invalid_json") from None
+        raise RequestError(400, "the body is nested too deeply: send fewer levels", code="invalid_json") from None

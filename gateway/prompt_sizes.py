@@ -35,16 +35,15 @@ class TextSize(NamedTuple):
     def too_long(self, what: str, most: int, model: ServedModel) -> str | None:
         """Why it does not fit: it has more than ``most`` tokens, or more characters than a text of the model's length
         can have, where those who serve the model say how many that is."""
+        # Clients know the beginning, which is OpenAI's.
+        limit = f"this model's maximum context length is {model.max_positions} tokens"
         if self.tokens is not None:
             if self.tokens <= most:
                 return None
-            return f"{what} has {self.tokens} tokens; this model reads {most} at most: shorten it"
+            return f"{limit}, and {what} has {self.tokens}, of which {most} fit: shorten it"
         if not model.max_characters or self.characters <= model.max_characters:
             return None
-        return (
-            f"{what} has {self.characters} characters, and the {model.max_positions} tokens of this model's context "
-            f"have {model.max_characters} at most: shorten it"
-        )
+        return f"{limit}, {model.max_characters} characters at most, and {what} has {self.characters}: shorten it"
 
 
 def size_of_prompt(prompt: Prompt) -> TextSize:

@@ -22,7 +22,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
 
     ``drafts``: the drafters a request may name, the agent's own choice first; empty where the agent never drafts.
     ``max_characters``: a prompt of more text has too many tokens, whatever they are; 0: the agent does not say.
-    ``tasks``: what it can be asked to do. ``numbers``: of each vector it gives, or its labels; 0 where it writes.
+    ``tasks``: what it can be asked to do. ``numbers``: of each vector it gives, or its labels; 0 where it only writes.
     ``t_max_s``: heads are left out of prompts that would take longer to read, which is lossy; 0: never. ``scores``: it
     tells how likely a prompt's own tokens are; agents that do not say so would not notice that they are asked.
     ``grammars``: its answers can be held to a form, likewise.

@@ -22,6 +22,7 @@ from device_agent.answering.grammars import Grammars
 from device_agent.answering.likelihoods import chosen_token, prompt_scores
 from device_agent.answering.prompt import Prompt, read_prompt
 from device_agent.answering.pruned import heads_pruned, pruned_layers
+from device_agent.answering.reading import ServedReader
 from device_agent.answering.sampling import check_ids, ends_of, sampling_of, seed_of, with_bans
 from device_agent.answering.times import timings_of
 from device_agent.answering.tokenizer import Tokenizer
@@ -67,6 +68,8 @@ class ServedChain:
     """Holds answers to forms, where the tokenizer is one that this is known for."""
     pruner: Pruner | None = None
     """Leaves heads out of prompts that take too long, where that is allowed."""
+    reader: ServedReader | None = None
+    """Says vectors of texts by the same layers, where it can."""
 
 
 async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessage], None]) -> None:

@@ -138,6 +138,6 @@ def too_long(tokens: str, max_positions: int, field: str) -> SessionFailed:
     """That a prompt has more tokens than the model's context."""
     return SessionFailed(
         Code.CONTEXT_LENGTH_EXCEEDED,
-        f"this model's context is {max_positions} tokens and the prompt has {tokens}: shorten it",
+        f"this model's maximum context length is {max_positions} tokens, and the prompt has {tokens}: shorten it",
         param=field,
     )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 import torch
 
 from device_agent.answering.images import Image, Pixels, read_images
 from device_agent.answering.inputs import TextLimits, named, read_texts
 from device_agent.answering.tokenizer import Tokenizer
-from device_agent.chain.reader import Reader, Text
+from device_agent.chain.reader import AnyReader, Text
 from device_agent.sharing.compute import FairThreads, served_tenant
 from device_agent.sharing.permits import Permits
 from split_model.classes import Classes
@@ -24,9 +23,6 @@ from wire.limits import MAX_TEXT
 from wire.messages import AnyMessage
 from wire.reading_messages import Read, Task, Vector
 from wire.request_messages import Accepted, Done
-
-AT_ONCE_ROWS: Final = 512
-"""Rows that are read in one go, but for an input that has more: others wait until they are through all layers."""
 
 Post = Callable[[AnyMessage], None]
 
@@ -42,7 +38,7 @@ class ServedReader:
         permits: one for each request that may be read at once. readers: threads that tokenise texts and decode images.
     """
 
-    reader: Reader
+    reader: AnyReader
     tokenizer: Tokenizer | None
     pixels: Pixels | None
     limits: TextLimits
@@ -60,8 +56,7 @@ class ServedReader:
     @property
     def numbers(self) -> int:
         """Most numbers that it says of an input."""
-        spec = self.reader.pooling.spec
-        of_vectors = self.vectors.numbers(spec) if self.vectors is not None else 0
+        of_vectors = self.vectors.numbers(self.reader.spec) if self.vectors is not None else 0
         return max(of_vectors, len(self.classes.labels) if self.classes is not None else 0)
 
 
@@ -73,21 +68,22 @@ async def read(model: ServedReader, request: Read, post: Post) -> None:
     """
     served_tenant.set(request.tenant)
     judge = _judge(model, request)
+    limits = replace(model.limits, max_positions=min(model.limits.max_positions, model.reader.max_positions))
     labels = model.classes.labels if model.classes is not None and request.task == "classify" else ()
     inputs: Sequence[Text] | Sequence[Image]
     if model.pixels is not None:
         inputs = await model.readers.submit(partial(read_images, request, model.pixels), request.tenant)
-        rows = [model.limits.max_positions] * len(inputs)
+        rows = [limits.max_positions] * len(inputs)
     else:
         assert model.tokenizer is not None, "what reads no images reads texts"
-        reading = partial(read_texts, request, model.tokenizer, model.limits)
+        reading = partial(read_texts, request, model.tokenizer, limits)
         inputs = await model.readers.submit(reading, request.tenant)
         rows = [len(ids) for ids, _ in inputs]
     if not inputs:
         raise SessionFailed(Code.INVALID_REQUEST, "there is nothing to read", param="input")
     async with model.permits.one(request.tenant):
         post(Accepted(request.request, sum(rows)))
-        for some in portions(rows, min(AT_ONCE_ROWS, model.reader.submodel.max_rows)):
+        for some in portions(rows, model.reader.at_once_rows):
             # An image takes far more memory than its file: it is decoded when its turn has come.
             given = [
                 await model.readers.submit(each.pixels, request.tenant) if isinstance(each, Image) else each
@@ -117,9 +113,9 @@ def _judge(model: ServedReader, request: Read) -> Callable[[torch.Tensor, list[i
     """What makes float32 [inputs, numbers] of the rows that were read. Raises ``SessionFailed``, naming the member."""
     vectors, classes, pooling = model.vectors, model.classes, model.reader.pooling
     if request.task == "embed" and vectors is not None:
-        _check_dimensions(request.dimensions, vectors, vectors.numbers(pooling.spec))
+        _check_dimensions(request.dimensions, vectors, vectors.numbers(model.reader.spec))
         return lambda rows, lengths: fetched(vectors.vectors(rows, lengths, request.dimensions))[0]
-    if request.task == "classify" and classes is not None:
+    if request.task == "classify" and classes is not None and pooling is not None:
 
         def chances(rows: torch.Tensor, lengths: list[int]) -> torch.Tensor:
             logits = pooling.logits(rows, pooling.pooled(rows, lengths), lengths)

@@ -9,10 +9,13 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import torch
+import transformers
 from checkpoints import DEMO
 from installation import wait_until
 from oracle import oracle_answer
 from pruned_prompts import some_calibration
+from reading_models import oracle_rows
 from serving import Serving
 from streamed import stream_answer
 
@@ -44,13 +47,22 @@ def ask(base: str, question: str, **more: Any) -> tuple[list[str], dict[str, Any
 
 
 def check_answers(base: str) -> None:
-    """Short and long prompts, several choices, drafted or not, are transformers'; a seed's text does not depend on
-    drafts."""
+    """Short and long prompts, several choices, drafted or not, are transformers', and so are vectors; a seed's text
+    does not depend on drafts."""
     for question in (QUESTION, LONG):
         text, prompt = oracle_answer(DEMO, question, TOKENS, whole=True)
         said, usage = ask(base, question, n=2)
         assert (said, usage["prompt_tokens"]) == ([text] * 2, prompt)
         assert ask(base, question, draft="none")[0] == [text]
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(DEMO)
+    body, wanted = (
+        {"input": [QUESTION, LONG]},
+        [oracle_rows(DEMO, tokenizer(each)["input_ids"])[-1] for each in (QUESTION, LONG)],
+    )
+    told = httpx.post(base + "/embeddings", json=body, timeout=120, trust_env=False).json()["data"]
+    torch.testing.assert_close(
+        torch.tensor([each["embedding"] for each in told]), torch.stack(wanted), rtol=0, atol=1e-4
+    )
     drawn = [ask(base, QUESTION, seed=3, temperature=0.9, draft=draft)[0] for draft in ("none", "lookup")]
     assert drawn[0] == drawn[1]
 

@@ -95,6 +95,11 @@ class GroupSubmodel:
         """Whether sessions are refused, since no other life will follow, or nobody knows when."""
         return self._over is not None
 
+    @property
+    def reading(self) -> GroupSubmodel:
+        """Whole texts are read by the same members."""
+        return self
+
     def open(
         self,
         positions: int,
