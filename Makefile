@@ -13,6 +13,8 @@
 #                     ARGS=--ablate too) do the same for their sections; bench-greedy, bench-fabric, bench-few-rows,
 #                     bench-offload, bench-pruning, bench-accuracy (ARGS=--pruned: into EdgeFormer's page), bench-cold-start
 #                     and bench-gpu print
+#   make bench-api    what the API costs: requests, a thousand streams, limits over two gateways, trilby bench beside guidellm
+#                     (ARGS="--only rates --litellm PROGRAM --guidellm PROGRAM"), into docs/benchmarks.md
 #   make bench-hat    the HAT paper's evaluation on an emulated network, under three hours (ARGS=--quick: less of it;
 #                     --list: what is missing and how long it takes; --published: on top of what is published), into
 #                     docs/results/; as root, with iproute2 and util-linux
@@ -35,7 +37,7 @@ DEV_READY := $(VENV)/.dev-ready
 CLIENTS := .venv-clients
 CLIENTS_READY := $(CLIENTS)/.ready
 
-BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-decisions bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy bench-cold-start
+BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-decisions bench-api bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy bench-cold-start
 
 # One thread each; what is left out here chooses its threads itself, as `trilby` does.
 test test-slow test-random test-upgrade test-clients bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1

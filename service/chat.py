@@ -11,15 +11,8 @@ from typing import Any
 import click
 import httpx
 
-from service.chat_wait import missing, wait_until_there
-from service.settings import changed, setting, settings_command
-from service.tls_settings import TlsSettings
-from tls.contexts import BadTlsFile, Tls
-from tls.why import cause, why
-
-CONNECT_WITHIN_S = 10.0
-SILENT_WITHIN_S = 120.0
-"""Time without a token or a keep-alive before an answer is given up."""
+from service.api_server import NOT_OPENAI, ApiSettings, ServerError, model_of, refusal, unreachable
+from service.settings import setting, settings_command
 
 EXAMPLES = """
 trilby chat
@@ -28,41 +21,25 @@ trilby chat --url http://gateway.local:8000/v1 --api-key-file ~/.trilby-key
 echo "How much is 7 plus 5?" | trilby chat
 """
 
-NOT_OPENAI = "What answers there does not speak the OpenAI API: does the URL end in /v1?"
-
 HELP = "Type a message and press Enter. /new begins a new conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer."
 
 
 @dataclass(frozen=True)
-class ChatConfig:
+class ChatConfig(ApiSettings):
     """Talk to a model in the terminal; its answers appear as they are generated."""
 
-    url: str = setting("http://127.0.0.1:8000/v1", "base URL of the API")
-    api_key: str = setting("", "key to show to the server", secret=True)
     model: str = setting("", "model to talk to; empty: the first one the server has", variable="chat_model")
     system: str = setting("", "instruction given before the conversation")
     temperature: float = setting(0.0, "0 always gives the likeliest words", minimum=0, maximum=2)
     max_tokens: int = setting(512, "longest answer, in tokens", minimum=1)
-    tls_ca: str = changed(TlsSettings, "tls_ca", "")
-
-
-class ServerError(Exception):
-    """The server refused or failed; the message says why."""
 
 
 def run(config: ChatConfig) -> None:
     """Read messages, show answers, until the input ends."""
-    headers = {"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}
-    timeout = httpx.Timeout(SILENT_WITHIN_S, connect=CONNECT_WITHIN_S)
     interactive = sys.stdin.isatty()
-    url = config.url.rstrip("/")
-    try:
-        verify = Tls(ca=config.tls_ca).dialling() if url.startswith("https:") else True
-    except BadTlsFile as error:
-        raise SystemExit(f"--tls-ca: {error}") from None
-    with httpx.Client(base_url=url, headers=headers, timeout=timeout, trust_env=False, verify=verify) as client:
+    with config.client() as client:
         try:
-            model = _model(client, config.model)
+            model = model_of(client, config.model, lambda line: click.echo(line, err=True))
         except ServerError as error:
             raise SystemExit(str(error)) from error
         if interactive:
@@ -153,7 +130,7 @@ def answer(
         with client.stream("POST", "/chat/completions", json=body) as response:
             if response.status_code != 200:
                 response.read()
-                raise ServerError(_why(response))
+                raise ServerError(refusal(response))
             for line in response.iter_lines():
                 if not line.startswith("data: ") or line == "data: [DONE]":
                     continue
@@ -164,58 +141,9 @@ def answer(
                 for choice in chunk["choices"]:
                     yield choice["delta"].get("content") or ""
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ServerError(_unreachable(client, error)) from error
+        raise ServerError(unreachable(client.base_url, error)) from error
     except (ValueError, KeyError, TypeError) as error:
         raise ServerError(NOT_OPENAI) from error
-
-
-def _model(client: httpx.Client, wanted: str) -> str:
-    """The model that is meant, once it can be asked. Raises ServerError where it cannot for long."""
-    first = ""
-
-    def look() -> str:
-        nonlocal first
-        try:
-            cards = _cards(client)
-            first = str(cards[0]["id"]) if cards else ""
-            return missing(cards, wanted)
-        except (KeyError, TypeError) as error:
-            raise ServerError(NOT_OPENAI) from error
-        except ServerError:
-            if wanted:  # Some servers list no models; whether it has this one its answer says.
-                return ""
-            raise
-
-    lacking = wait_until_there(look, lambda line: click.echo(f"{line} Waiting; Ctrl-C ends it.", err=True))
-    if lacking:
-        raise ServerError(lacking)
-    return wanted or first
-
-
-def _cards(client: httpx.Client) -> list[dict[str, Any]]:
-    try:
-        response = client.get("/models")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ServerError(_unreachable(client, error)) from error
-    if response.status_code != 200:
-        raise ServerError(_why(response))
-    try:
-        return [dict(card) for card in response.json()["data"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ServerError(NOT_OPENAI) from error
-
-
-def _why(response: httpx.Response) -> str:
-    try:
-        return str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"The server answered with status {response.status_code}."
-
-
-def _unreachable(client: httpx.Client, error: Exception) -> str:
-    if (broken := cause(error)) is not None:
-        return f"No answer from {client.base_url}: {why(broken, dialled=True)}."
-    return f"No answer from {client.base_url} ({type(error).__name__}). Is it running? Start it with: trilby serve"
 
 
 command = settings_command(ChatConfig, run, name="chat", examples=EXAMPLES)

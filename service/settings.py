@@ -54,6 +54,7 @@ def setting(
     secret: bool = False,
     many: bool = False,
     tunes: bool = False,
+    argument: bool = False,
     variable: str = "",
 ) -> Any:
     """A field of a settings dataclass. Of a ``Literal`` its words are the only ones allowed.
@@ -67,10 +68,11 @@ def setting(
         secret: never printed, and has a companion that names a file to read it from.
         many: of a secret: several of them, with commas between them, in a file also one a line.
         tunes: see ``tuning``.
+        argument: given without a flag, in the place that a command has for it: ``trilby bench URL``.
         variable: the variable's name where it is not the field's: what two processes mean differently has two.
     """
     metadata = {"help": help, "usual": usual, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
-    metadata |= {"secret": secret, "many": many, "tunes": tunes, "variable": variable}
+    metadata |= {"secret": secret, "many": many, "tunes": tunes, "argument": argument, "variable": variable}
     if usual is not None:
         default = None
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
@@ -144,6 +146,9 @@ def _options(config_class: type[Any]) -> list[click.Parameter]:
     params: list[click.Parameter] = []
     for each in fields(config_class):
         section = _section(config_class, each.name)
+        if each.metadata["argument"]:
+            params.append(_Argument(each, section, _parameter_type(hints[each.name], each)))
+            continue
         params.append(_option(each, hints[each.name], section))
         if each.metadata["secret"]:
             name, variable = each.name + ENDING, variable_of(each, ENDING)
@@ -173,6 +178,22 @@ class _Option(click.Option):
             return super().value_from_envvar(ctx)
         given = self.resolve_envvar_value(ctx)
         return tuple(given.replace(",", " ").split()) or None if given is not None else None
+
+
+class _Argument(click.Argument):
+    """A setting without a flag, shown in its section like the others."""
+
+    tunes = False
+
+    def __init__(self, each: Field[Any], section: str, kind: click.ParamType[Any]) -> None:
+        variable = variable_of(each)
+        super().__init__([each.name], type=kind, envvar=variable, required=False, default=each.default)
+        self.section = section
+        self._about = f"{each.metadata['help']}  [env var: {variable}; default: {each.default}]"
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """What ``--help`` says of it."""
+        return self.name.upper(), self._about
 
 
 def _option(each: Field[Any], hint: Any, section: str) -> click.Option:
@@ -224,10 +245,11 @@ class _SettingsCommand(click.Command):
         """Write the options that are to be shown, each section under its title."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            shown = ctx.meta.get(HELP_ALL) or not (isinstance(param, _Option) and param.tunes)
+            ours = param if isinstance(param, _Option | _Argument) else None
+            shown = ctx.meta.get(HELP_ALL) or not (ours and ours.tunes)
             record = param.get_help_record(ctx) if shown else None
             if record is not None:
-                title = param.section if isinstance(param, _Option) else "Help"
+                title = ours.section if ours else "Help"
                 sections.setdefault(title, []).append(record)
         for title, rows in sections.items():
             with formatter.section(title):

@@ -13,6 +13,7 @@ from device_agent.group.member import MemberConfig
 from device_agent.plan import PlanConfig
 from device_agent.profiling.config import ProfileConfig
 from gateway.config import GatewayConfig
+from service.bench.config import BenchConfig
 from service.chat import ChatConfig
 from service.secret_files import file_help
 from service.serve import DEMO, ServeConfig
@@ -47,7 +48,8 @@ def table(config_class: type[Any]) -> list[Row]:
     rows: list[Row] = []
     for each in fields(config_class):
         about, tunes = str(each.metadata["help"]), each.metadata["tunes"]
-        rows.append(Row(flag_of(each.name), variable_of(each), _shown(each), about, tunes))
+        flag = each.name.upper() if each.metadata["argument"] else flag_of(each.name)
+        rows.append(Row(flag, variable_of(each), _shown(each), about, tunes))
         if each.metadata["secret"]:
             rows.append(Row(flag_of(each.name + ENDING), variable_of(each, ENDING), "", file_help(each), True))
     return rows
@@ -74,6 +76,7 @@ def page() -> str:
         "trilby profile": ProfileConfig,
         "trilby plan": PlanConfig,
         "trilby chat": ChatConfig,
+        "trilby bench": BenchConfig,
     }
     parts = [HEAD]
     for command, config in commands.items():

@@ -13,7 +13,7 @@ from rich.console import Console
 from device_agent.chain.local import MAX_ROWS, NODE_ROOM
 from device_agent.profiling.decoding import measured_decoding
 from device_agent.profiling.disk import measured_read
-from drafting.distill.bars import Bars
+from service.bars import Bars
 from split_model.cache_folder import cache_folder
 from split_model.checkpoint import Checkpoint
 from split_model.offload.budget import BudgetTooSmall, Residence, residence

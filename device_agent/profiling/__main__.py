@@ -24,8 +24,8 @@ from device_agent.profiling.kept_profiles import keep
 from device_agent.profiling.measuring import measure_of, opened
 from device_agent.profiling.together import as_first
 from device_agent.profiling.words import profile_words
-from drafting.distill.bars import Bars
 from peers.board import PeerLost
+from service.bars import Bars
 from service.children import Children
 from service.logs import configure_logs
 from service.settings import settings_command, words_of

@@ -9,7 +9,6 @@ import click
 import torch
 from rich.console import Console
 
-from drafting.distill.bars import Bars
 from drafting.distill.card import served_table
 from drafting.distill.corpus import Renewal, Source
 from drafting.distill.losses import LOSSES
@@ -17,6 +16,7 @@ from drafting.distill.making import Described, make_drafter
 from drafting.distill.portions import parted, to_measure, to_train
 from drafting.distill.text import BadText
 from drafting.distill.training import TrainingPlan
+from service.bars import Bars
 from split_model.errors import ModelError
 
 EPILOG = """\b

@@ -14,11 +14,11 @@ import torch
 
 from drafting.distill import features
 from drafting.distill.answers import regenerated
-from drafting.distill.bars import Bars
 from drafting.distill.features import FeatureFiles, Key
 from drafting.distill.network import check_trainable
 from drafting.distill.passages import Passage
 from drafting.distill.text import Document, Sample, Writer, samples
+from service.bars import Bars
 from split_model.checkpoint import Checkpoint
 from split_model.reference import Reference
 

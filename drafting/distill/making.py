@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from drafting.distill.bars import Bars
 from drafting.distill.beginning import begin_as_layer
 from drafting.distill.card import Made, ServedRow, card, page
 from drafting.distill.corpus import Source
@@ -16,11 +15,12 @@ from drafting.distill.features import FeatureFiles
 from drafting.distill.loops import NO_LOOPS, Loops
 from drafting.distill.measure import Acceptance, held_out, measured, total
 from drafting.distill.network import Drafter, FrozenHead, new_network, parameters, rounded
-from drafting.distill.plots import line_plot, smoothed
 from drafting.distill.served import ANSWER, RULES, TEMPERATURES, Question, Serving
 from drafting.distill.text import Document
 from drafting.distill.training import Progress, TrainingPlan, train, unit_of
 from drafting.drafter_file import write_drafter
+from service.bars import Bars
+from service.line_plot import line_plot, smoothed
 
 WRITTEN = torch.bfloat16
 """What a file keeps of the parameters; measurements are of these."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from drafting.distill.bars import Bars
 from drafting.distill.corpus import Renewal, Source
 from drafting.distill.features import token_bytes, within
 from drafting.distill.loops import NO_LOOPS, Loops, without_loops
 from drafting.distill.passages import Passage
 from drafting.distill.text import Document, Sample, Writer
+from service.bars import Bars
 
 PASSES = 4
 """How often training reads a token that the model says for it: a fresh one teaches more than a fifth look, and with a

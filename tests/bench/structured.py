@@ -27,6 +27,8 @@ from processes import free_port
 from streamed import stream_answer
 from tqdm import tqdm
 
+ROUNDS, DELAY_MS = 12, 10.0
+
 BAR = 0.9
 """Tokens a second with a schema, at least so much of those without."""
 
@@ -104,21 +106,25 @@ def run(rounds: int, tokens: int, delay_s: float) -> dict[str, Rates]:
         return measure(rounds, tokens, Path(folder), port, f"ws://127.0.0.1:{relay.port}")
 
 
-def main() -> None:
-    """Measure; write the table unless --quick."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--delay-ms", type=float, default=10.0, help="of the link, each way")
-    parser.add_argument("--quick", action="store_true", help="two rounds, nothing written")
-    options = parser.parse_args()
-    rounds = 2 if options.quick else options.rounds
-    rates = run(rounds, 160, options.delay_ms / 1000)
+def figures(rounds: int, delay_ms: float = DELAY_MS) -> str:
+    """What was measured, and its table."""
+    rates = run(rounds, 160, delay_ms / 1000)
     head = "drafts | tokens a second, with a schema : without | ratio | of the answers' tokens drafted, with : without"
-    text = (
-        f"Measured on {machine()}; {rounds} rounds, demo model, a link of {options.delay_ms:g} ms each way. "
+    return (
+        f"{rounds} rounds, demo model, a link of {delay_ms:g} ms each way. "
         f"Bar: a ratio of at least {BAR:g}. Medians; the ratio of neighbours with its quartiles.\n\n"
         + table(head, [each.row(name) for name, each in rates.items()])
     )
+
+
+def main() -> None:
+    """Measure; write the table unless --quick."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--delay-ms", type=float, default=DELAY_MS, help="of the link, each way")
+    parser.add_argument("--quick", action="store_true", help="two rounds, nothing written")
+    options = parser.parse_args()
+    text = f"Measured on {machine()}; {figures(2 if options.quick else options.rounds, options.delay_ms)}"
     print(text)
     if not options.quick:
         write_section("structured", text)

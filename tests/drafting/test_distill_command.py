@@ -18,7 +18,6 @@ from drafting.distill import portions, served
 from drafting.distill.__main__ import main
 from drafting.distill.features import FeatureFiles
 from drafting.distill.loops import loop_begin
-from drafting.distill.plots import line_plot, smoothed
 from drafting.drafter_file import read_drafter
 from split_model.checkpoint import Checkpoint
 from split_model.stack import Embedding, Head
@@ -134,20 +133,3 @@ def test_help_has_examples_and_the_budget() -> None:
     shown = CliRunner().invoke(main, ["--help"]).output
     for word in ("Examples:", "--kind fused", '{"prompt"', "--disk-gb", "--regenerate", "lk-hybrid"):
         assert word in shown
-
-
-def test_plot_lies_within_its_frame() -> None:
-    """Every point of a line is inside of the picture, the first at the left and the highest at the top."""
-    drawn = line_plot("a < b", "x", "y", {"one & two": [(10, 1.0), (20, 4.0), (30, 2.0)]})
-    root = ElementTree.fromstring(drawn)
-    (line,) = root.findall("{*}polyline")
-    points = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
-    assert points[0][0] == 64 and points[1][1] == 36
-    assert all(0 <= x <= 640 and 36 <= y <= 360 for x, y in points)
-    assert {each.text for each in root.findall("{*}text")} >= {"a < b", "one & two"}
-
-
-def test_smoothing_keeps_the_mean() -> None:
-    """Neighbours become their mean; few points stay as they are."""
-    assert smoothed([(0.0, 1.0), (1.0, 3.0)], 2) == [(0.0, 1.0), (1.0, 3.0)]
-    assert smoothed([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0), (3.0, 7.0)], 2) == [(0.5, 2.0), (2.5, 6.0)]

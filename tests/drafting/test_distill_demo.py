@@ -12,13 +12,13 @@ from checkpoints import DEMO
 from rich.console import Console
 from samples import sample
 
-from drafting.distill.bars import Bars
 from drafting.distill.corpus import Renewal, Source
 from drafting.distill.making import acceptance
 from drafting.distill.network import FrozenHead, Medusa, new_network, parameters
 from drafting.distill.served import RULES, TEMPERATURES, Question, Serving
 from drafting.distill.text import Document, samples
 from drafting.drafter_file import DrafterFile, read_drafter
+from service.bars import Bars
 
 TAU = r"\*\*([\d.]+)\*\* ± ([\d.]+)"
 KINDS = ("adapter", "fused", "medusa")

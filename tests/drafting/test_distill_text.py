@@ -153,7 +153,7 @@ def test_answers_said_anew_are_the_models_own(tmp_path: Path) -> None:
     """Greedy answers equal those of the model alone, whatever else is in the batch; the second time they are read."""
     from rich.console import Console
 
-    from drafting.distill.bars import Bars
+    from service.bars import Bars
 
     source = Source(DEMO)
     model = source.exact_model()

@@ -21,6 +21,8 @@ from device_agent.profiling.__main__ import main as profile
 from device_agent.profiling.config import ProfileConfig
 from gateway.__main__ import main as gateway
 from gateway.config import GatewayConfig
+from service.bench.__main__ import main as bench
+from service.bench.config import BenchConfig
 from service.chat import ChatConfig
 from service.chat import command as chat
 from service.serve import ServeConfig
@@ -34,15 +36,26 @@ COMMANDS: dict[str, Any] = {
     "stage": stage,
     "gateway": gateway,
     "chat": chat,
+    "bench": bench,
     "profile": profile,
     "plan": plan,
 }
-MOST = {"serve": 14, "device": 20, "cloud": 18, "stage": 6, "gateway": 14, "chat": 7, "profile": 7, "plan": 8}
+MOST = {
+    "serve": 14,
+    "device": 20,
+    "cloud": 18,
+    "stage": 6,
+    "gateway": 14,
+    "chat": 7,
+    "bench": 12,
+    "profile": 7,
+    "plan": 8,
+}
 """Beside those for help itself."""
 HELP = {"--help", "--help-all"}
 CONFIGS: dict[str, Any] = {
     "serve": ServeConfig, "device": DeviceConfig, "cloud": CloudConfig, "stage": StageConfig,
-    "gateway": GatewayConfig, "chat": ChatConfig, "profile": ProfileConfig, "plan": PlanConfig,
+    "gateway": GatewayConfig, "chat": ChatConfig, "bench": BenchConfig, "profile": ProfileConfig, "plan": PlanConfig,
 }  # fmt: skip
 
 
@@ -59,12 +72,13 @@ def test_help_shows_what_a_user_decides(name: str) -> None:
     few, all_of_them = shown(name, "--help"), shown(name, "--help-all")
     assert len(set(few) - HELP) <= MOST[name], few
     assert HELP <= set(few) <= set(all_of_them)
-    assert {flag_of(each.name) for each in fields(CONFIGS[name])} <= {flag.partition("/")[0] for flag in all_of_them}
+    flags = {flag_of(each.name) for each in fields(CONFIGS[name]) if not each.metadata["argument"]}
+    assert flags <= {flag.partition("/")[0] for flag in all_of_them}
 
 
 def meaning(each: Field[Any]) -> tuple[Any, ...]:
-    """What a setting is, but for its default and whether it is shown."""
-    told = {key: value for key, value in each.metadata.items() if key not in ("tunes", "minimum")}
+    """What a setting is, but for its default, whether it is shown, and whether it has a flag."""
+    told = {key: value for key, value in each.metadata.items() if key not in ("tunes", "minimum", "argument")}
     return each.name, str(each.type), tuple(told.items())
 
 
@@ -86,6 +100,7 @@ def test_no_setting_has_two_variables() -> None:
     assert {name for name, variables in found.items() if len(variables) > 1} == {
         "host",
         "join",
+        "json",
         "mode",
         "port",
         "model",

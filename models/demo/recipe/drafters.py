@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from drafting.distill.bars import Bars
 from drafting.distill.corpus import Renewal, Source
 from drafting.distill.making import Described, make_drafter
 from drafting.distill.network import FrozenHead
 from drafting.distill.text import Document
 from drafting.distill.training import TrainingPlan
+from service.bars import Bars
 
 from . import stories
 from .corpus import heldout_set, training_stream

@@ -14,7 +14,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from drafting.distill.bars import Bars
+from service.bars import Bars
 
 from . import checkpoint
 from .batches import Batch, batches

@@ -24,7 +24,6 @@ from bench.hat.long_demo import KINDS, SMALL, long_demo
 from bench.hat.prompts import demo_prompts, taught_conversations
 from rich.console import Console
 
-from drafting.distill.bars import Bars
 from drafting.distill.corpus import Renewal, Source
 from drafting.distill.making import Described, make_drafter
 from drafting.distill.network import FrozenHead
@@ -34,6 +33,7 @@ from drafting.drafter_file import read_drafter
 from models.demo.recipe.drafters import LOSSES, RATES
 from models.demo.recipe.sample import Message
 from models.demo.recipe.small import save_small, small_model, train_small
+from service.bars import Bars
 from split_model.checkpoint import Checkpoint
 
 MADE: Final = Path(__file__).with_name("drafters")

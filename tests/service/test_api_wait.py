@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service import chat_wait
-from service.chat import ServerError, _model
-from service.chat_wait import NO_MODEL, missing, wait_until_there
+from service import api_wait
+from service.api_server import ServerError, model_of
+from service.api_wait import NO_MODEL, missing, wait_until_there
 
 
 def card(name: str, *groups: tuple[bool, list[str]]) -> dict[str, Any]:
@@ -71,32 +71,32 @@ def served(*bodies: Any) -> Iterator[httpx.Client]:
         server.shutdown()
 
 
-def test_the_model_is_waited_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a line whenever something is new."""
-    monkeypatch.setattr(chat_wait, "LOOK_EVERY_S", 0.01)
+    said: list[str] = []
+    monkeypatch.setattr(api_wait, "LOOK_EVERY_S", 0.01)
     with served(
         {"data": []}, {"data": []}, {"data": [FORMING]}, {"data": [card("one", (True, ["working"]))]}
     ) as client:
-        assert _model(client, "") == "one"
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.removesuffix(" Waiting; Ctrl-C ends it.") for line in lines] == [NO_MODEL, missing([FORMING], "")]
+        assert model_of(client, "", said.append) == "one"
+    assert [line.removesuffix(" Waiting; Ctrl-C ends it.") for line in said] == [NO_MODEL, missing([FORMING], "")]
 
 
 @pytest.mark.parametrize("body", [[], {"data": 3}, {"data": [3]}, {"data": [{}]}, {"data": None}])
 def test_what_is_no_list_of_models_is_told(body: Any) -> None:
     """Instead of being waited for."""
     with served(body) as client, pytest.raises(ServerError, match="does not speak the OpenAI API"):
-        _model(client, "")
+        model_of(client, "", print)
 
 
 def test_a_model_that_was_named_needs_no_list() -> None:
     """Some servers have none."""
     with served({"detail": "not found"}) as client:
-        assert _model(client, "named") == "named"
+        assert model_of(client, "named", print) == "named"
 
 
 def test_a_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what is still missing, which is said once."""
-    monkeypatch.setattr(chat_wait, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(api_wait, "LOOK_EVERY_S", 0.01)
     said: list[str] = []
     assert wait_until_there(lambda: "all", said.append, within_s=0.05) == "all" and said == ["all"]

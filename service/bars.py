@@ -50,7 +50,7 @@ def clock(seconds: float) -> str:
 class Bars:
     """The stages of one run, shown on ``console``; a context manager. What it is told may come from any thread."""
 
-    def __init__(self, console: Console, every_s: float = LINE_EVERY_S) -> None:
+    def __init__(self, console: Console, every_s: float = LINE_EVERY_S, redraw_s: float = 0.1) -> None:
         self.console = console
         self._every_s = every_s
         self._stage: Stage | None = None
@@ -64,6 +64,7 @@ class Bars:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
+            refresh_per_second=1 / redraw_s,
         )
 
     def __enter__(self) -> Bars:

@@ -1,4 +1,4 @@
-"""Two small plots as SVG: how training went, and how deep drafts are accepted. Written by hand; no library needed."""
+"""Plots of lines as SVG. Written by hand; no library needed."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ def line_plot(title: str, across: str, up: str, lines: Mapping[str, Points], up_
         parts.append(f'<path d="M{WIDTH - RIGHT + 12} {row}h18" stroke="{colour}" stroke-width="3"/>')
         parts.append(f'<text x="{WIDTH - RIGHT + 36}" y="{row + 4}">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def stacked(plots: Sequence[str]) -> str:
+    """One SVG document of several, one below the other."""
+    high = HEIGHT * len(plots)
+    placed = [f'<g transform="translate(0 {HEIGHT * row})">{each}</g>' for row, each in enumerate(plots)]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{high}" viewBox="0 0 {WIDTH} {high}">'
+    return "\n".join([head, *placed, "</svg>"]) + "\n"
 
 
 def smoothed(points: Points, most: int = 200) -> list[tuple[float, float]]:

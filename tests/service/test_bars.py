@@ -8,7 +8,7 @@ import threading
 
 from rich.console import Console
 
-from drafting.distill.bars import Bars, Stage, clock
+from service.bars import Bars, Stage, clock
 
 
 class Told(io.StringIO):
