@@ -83,11 +83,12 @@ def check(calls: list[Any]) -> None:
 async def test_forced_calls_are_made_and_drafts_change_nothing(model: ServedChain) -> None:
     """Any tool and a named one; several choices, seeds, stop texts that stand in calls, log-probabilities; by drafts of
     the text and of the model itself the same."""
-    for calling, more in (
+    cases: list[tuple[Calling, dict[str, Any]]] = [
         (NAMED, {}),
         (ANY, {"n": 2, "sampling": SAMPLED}),
         (Calling(forced=True, parallel=False), {"stop": ["weather", "{", "\n"], "logprobs": 1}),
-    ):
+    ]
+    for calling, more in cases:
         plain, reasons = await ask(model, calling, **more)
         assert reasons == ["tool_calls"] * more.get("n", 1)
         for calls in plain:

@@ -59,7 +59,7 @@ async def test_events_come_in_anthropics_order(gateway: Any, connected: Any) -> 
     async with connected(gateway, call, models=(MODEL,)):
         reply = await gateway.http.post("/v1/messages", json=ASK | {"stream": True})
     events = [json.loads(block.partition("data: ")[2]) for block in reply.text.split("\n\n") if "data: " in block]
-    empty = [{"thinking": ""}, {"text": ""}, {"input": {}}, {"input": {}}]
+    empty: list[dict[str, Any]] = [{"thinking": ""}, {"text": ""}, {"input": {}}, {"input": {}}]
 
     def start(at: int) -> dict[str, Any]:
         return {"type": "content_block_start", "index": at, "content_block": CONTENT[at] | empty[at]}

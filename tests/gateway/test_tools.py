@@ -103,7 +103,7 @@ def test_calls_and_what_they_gave_are_turns() -> None:
     ]
     body = json.dumps({"messages": messages, "tools": [function()]}).encode()
     for endpoint in ("tokenize", "input_tokens"):
-        assert [tool.name for tool in parse_text(endpoint, body).terms.rendering.tools] == ["weather"]  # type: ignore[arg-type]
+        assert [tool.name for tool in parse_text(endpoint, body).terms.rendering.tools] == ["weather"]
 
 
 def calls(count: int, messages: int = 1) -> list[Any]:
@@ -197,11 +197,12 @@ async def test_openai_python_reads_calls(gateway: Any, connected: Any, chat: Any
         reply = await openai.chat.completions.create(**asked)
         async with openai.chat.completions.stream(**asked) as events:
             streamed = await events.get_final_completion()
-        for found, content in ((reply, "Well."), (streamed, "Well.")):
+        for found in (reply, streamed):
             for choice in found.choices:
-                made = [(each.id, each.function.name, each.function.arguments) for each in choice.message.tool_calls]
-                assert (made, choice.finish_reason, choice.message.content) == (CALLS, "tool_calls", content)
-                assert choice.message.model_extra["reasoning_content"] == "Hm, yes."
+                message: Any = choice.message
+                made = [(each.id, each.function.name, each.function.arguments) for each in message.tool_calls]
+                assert (made, choice.finish_reason, message.content) == (CALLS, "tool_calls", "Well.")
+                assert message.model_extra["reasoning_content"] == "Hm, yes."
 
 
 async def test_chunks_are_as_openai_has_them(gateway: Any, connected: Any, chat: Any) -> None:
