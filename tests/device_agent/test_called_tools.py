@@ -57,11 +57,12 @@ async def ask(model: ServedChain, calling: Calling | None, **changed: Any) -> tu
         if isinstance(message, Delta):
             texts[message.index] += message.text
             tokens += message.tokens
-            for piece in message.calls:
-                if piece.id:
-                    assert piece.at == len(calls[message.index])
-                    calls[message.index].append([piece.name, ""])
-                calls[message.index][piece.at][1] += piece.arguments
+            if (piece := message.call) is None:
+                continue
+            if piece.id:
+                assert piece.at == len(calls[message.index])
+                calls[message.index].append([piece.name, ""])
+            calls[message.index][piece.at][1] += piece.arguments
         elif isinstance(message, Finished):
             reasons[message.index] = message.reason
     assert tokens == said[-1].completion_tokens  # type: ignore[union-attr]
