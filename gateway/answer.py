@@ -218,7 +218,7 @@ def size_of(told: Delta | Scored) -> int:
     else:
         each = sum(_size_of_token(token.chosen, token.top) for token in told.logprobs or ())
         each += ID_SIZE * len(told.ids or ()) + len(told.reasoning)
-        each += sum(EVENT_SIZE + len(call.arguments) + len(call.name) for call in told.calls)
+        each += 0 if told.call is None else len(told.call.arguments)
     return EVENT_SIZE + len(told.text) + each
 
 

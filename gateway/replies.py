@@ -22,7 +22,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from gateway.answer import Complete, Event
-from gateway.chosen_calls import Calls, call_pieces
+from gateway.chosen_calls import Calls, call_piece
 from gateway.likelihoods import completion_logprobs, content_logprobs, echoed_logprobs, prompt_logprob
 from gateway.reply_schema import (
     AnswerTimings,
@@ -103,7 +103,7 @@ class Shape(ABC):
         for event in events:
             if isinstance(event, (Delta, Scored)):
                 self._keep(event)
-                if event.text or (isinstance(event, Delta) and (event.reasoning or event.calls)):
+                if event.text or (isinstance(event, Delta) and (event.reasoning or event.call)):
                     out.append(self._chunk(event.index, self._part(event, self._due(event.index))))
             elif isinstance(event, Finished):
                 due = self._due(event.index) if self._gathered[event.index].kept else None
@@ -123,7 +123,7 @@ class Shape(ABC):
                 choice.texts.append(event.text)
                 if isinstance(event, Delta):
                     choice.thoughts.append(event.reasoning)
-                    choice.calls.add(event.calls)
+                    choice.calls.add(event.call)
                 self._keep(event)
             elif isinstance(event, Finished):
                 self._gathered[event.index].reason = event.reason
@@ -228,8 +228,9 @@ class ChatShape(Shape):
 
     def _part(self, event: Delta | Scored, logprobs: Any) -> ChunkChoice:
         said = ChatDelta(content=event.text or None)
-        if isinstance(event, Delta) and (event.reasoning or event.calls):
-            said = replace(said, reasoning_content=event.reasoning or None, tool_calls=call_pieces(event.calls) or None)
+        if isinstance(event, Delta) and (event.reasoning or event.call):
+            call = None if event.call is None else [call_piece(event.call)]
+            said = replace(said, reasoning_content=event.reasoning or None, tool_calls=call)
         return ChunkChoice(event.index, said, logprobs)
 
     def _last(self, event: Finished, logprobs: Any) -> ChunkChoice:

@@ -42,7 +42,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.answer import Complete, Event
-from gateway.chosen_calls import call_pieces
+from gateway.chosen_calls import call_piece
 from gateway.errors import ErrorBody, RequestError
 from gateway.likelihoods import content_logprobs
 from gateway.openai_schema import NULL
@@ -152,7 +152,7 @@ def told(events: list[Event], request_id: str) -> list[SocketReply]:
         if isinstance(event, Delta):
             tokens = UNSET if event.logprobs is None else content_logprobs(event.logprobs)
             ids = UNSET if event.ids is None else event.ids
-            more = (event.reasoning or UNSET, call_pieces(event.calls) or UNSET)
+            more = (event.reasoning or UNSET, UNSET if event.call is None else [call_piece(event.call)])
             replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens, ids, *more))
         elif isinstance(event, Finished):
             replies.append(FinishedReply(request_id, event.index, event.reason, timings_of(event)))

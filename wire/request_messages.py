@@ -206,7 +206,7 @@ class CallPiece(msgspec.Struct, frozen=True, array_like=True):
 class Delta(Message, frozen=True, tag=35):
     """More text of choice ``index``: complete characters only, never part of a stop string; ``tokens`` tokens new since
     the last delta of this choice (their text may come later, when it is complete): these, where they are asked for.
-    ``reasoning``: more of what was thought, before the text; ``calls``: more of calls of tools, behind it."""
+    ``reasoning``: more of what was thought, before the text; ``call``: more of a call of a tool, behind it."""
 
     request: Number
     index: Count
@@ -215,7 +215,7 @@ class Delta(Message, frozen=True, tag=35):
     logprobs: list[TokenLogprob] | None = None
     ids: list[Count] | None = None
     reasoning: str = ""
-    calls: list[CallPiece] = []  # noqa: RUF012
+    call: CallPiece | None = None
 
 
 class Spent(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from device_agent.answering.dialect.pieces import Argued, Begun, Piece, Said, Thought
 from wire.messages import AnyMessage
@@ -38,27 +38,30 @@ class Deltas:
     def send(self, pieces: Iterable[Piece] = ()) -> None:
         """Tell pieces and what has gathered since the last delta; nothing when there is neither."""
         reasoning = text = ""
-        calls: list[CallPiece] = []
         for piece in pieces:
-            if (calls and not isinstance(piece, (Begun, Argued))) or (text and isinstance(piece, Thought)):
-                self._delta(reasoning, text, calls)  # Which are told in this order.
-                reasoning, text, calls = "", "", []
-            if isinstance(piece, Thought):
+            if isinstance(piece, Thought) and not text:  # Which are told in this order.
                 reasoning += piece.text
             elif isinstance(piece, Said):
                 text += piece.text
-            elif isinstance(piece, Begun):
-                calls.append(CallPiece(self._calls, "", piece.id, piece.name))
-                self._calls += 1
+            elif isinstance(piece, Thought):
+                self._delta(reasoning, text)
+                reasoning, text = piece.text, ""
             else:
-                calls.append(CallPiece(self._calls - 1, piece.text))
-        self._delta(reasoning, text, calls)
+                self._delta(reasoning, text, self._call(piece))
+                reasoning = text = ""
+        self._delta(reasoning, text)
 
-    def _delta(self, reasoning: str, text: str, calls: Sequence[CallPiece]) -> None:
-        if not (reasoning or text or calls or self._tokens or self._logprobs):
+    def _call(self, piece: Begun | Argued) -> CallPiece:
+        if isinstance(piece, Begun):
+            self._calls += 1
+            return CallPiece(self._calls - 1, "", piece.id, piece.name)
+        return CallPiece(self._calls - 1, piece.text)
+
+    def _delta(self, reasoning: str, text: str, call: CallPiece | None = None) -> None:
+        if not (reasoning or text or call or self._tokens or self._logprobs):
             return
         request = self._request
         logprobs = self._logprobs if request.logprobs is not None else None
         ids = self._ids if request.return_token_ids else None
-        self._post(Delta(request.request, self._index, text, self._tokens, logprobs, ids, reasoning, list(calls)))
+        self._post(Delta(request.request, self._index, text, self._tokens, logprobs, ids, reasoning, call))
         self._tokens, self._logprobs, self._ids = 0, [], []

@@ -97,13 +97,13 @@ class MessageShape:
         if delta.text:
             yield from self._begun("text", TextBlock(""))
             yield self._more(BlockPiece("text_delta", delta.text), delta.text)
-        for piece in delta.calls:
-            if piece.id:
-                yield from self._closed()
-                self._call = piece
-                yield from self._begun("tool_use", ToolUseBlock(piece.id, piece.name, NO_INPUT))
-            if piece.arguments and self._kind == "tool_use":
-                yield self._more(BlockPiece("input_json_delta", partial_json=piece.arguments), piece.arguments)
+        piece = delta.call
+        if piece is not None and piece.id:
+            yield from self._closed()
+            self._call = piece
+            yield from self._begun("tool_use", ToolUseBlock(piece.id, piece.name, NO_INPUT))
+        if piece is not None and piece.arguments and self._kind == "tool_use":
+            yield self._more(BlockPiece("input_json_delta", partial_json=piece.arguments), piece.arguments)
 
     def _begun(self, kind: str, block: Block) -> Iterator[AnyMessageEvent]:
         """The beginning of a block, where none of its kind is open."""

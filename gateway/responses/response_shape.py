@@ -99,8 +99,8 @@ class ResponseShape:
                 message = GrowingMessage(self._id("msg"), self._next_index, self._next)
                 yield from self._begun(message)
             yield from message.more(delta.text, logged)
-        for piece in delta.calls:
-            yield from self._called(piece)
+        if delta.call is not None:
+            yield from self._called(delta.call)
 
     def _called(self, piece: CallPiece) -> Iterator[AnyResponseEvent]:
         call = self._open

@@ -57,11 +57,12 @@ async def ask(model: ServedChain, calling: Calling | None, **changed: Any) -> tu
         if isinstance(message, Delta):
             texts[message.index] += message.text
             tokens += message.tokens
-            for piece in message.calls:
-                if piece.id:
-                    assert piece.at == len(calls[message.index])
-                    calls[message.index].append([piece.name, ""])
-                calls[message.index][piece.at][1] += piece.arguments
+            if (piece := message.call) is None:
+                continue
+            if piece.id:
+                assert piece.at == len(calls[message.index])
+                calls[message.index].append([piece.name, ""])
+            calls[message.index][piece.at][1] += piece.arguments
         elif isinstance(message, Finished):
             reasons[message.index] = message.reason
     assert tokens == said[-1].completion_tokens  # type: ignore[union-attr]
@@ -83,11 +84,12 @@ def check(calls: list[Any]) -> None:
 async def test_forced_calls_are_made_and_drafts_change_nothing(model: ServedChain) -> None:
     """Any tool and a named one; several choices, seeds, stop texts that stand in calls, log-probabilities; by drafts of
     the text and of the model itself the same."""
-    for calling, more in (
+    cases: list[tuple[Calling, dict[str, Any]]] = [
         (NAMED, {}),
         (ANY, {"n": 2, "sampling": SAMPLED}),
         (Calling(forced=True, parallel=False), {"stop": ["weather", "{", "\n"], "logprobs": 1}),
-    ):
+    ]
+    for calling, more in cases:
         plain, reasons = await ask(model, calling, **more)
         assert reasons == ["tool_calls"] * more.get("n", 1)
         for calls in plain:

@@ -33,8 +33,11 @@ async def call(agent: Any, asked: Any) -> None:
     agent.post(Accepted(asked.request, 5))
     agent.post(Delta(asked.request, 0, "", 1, reasoning="Hm."))
     agent.post(Delta(asked.request, 0, "Well.", 1))
-    agent.post(Delta(asked.request, 0, "", 1, calls=[CallPiece(0, "", "call_a", "weather"), CallPiece(0, '{"city"')]))
-    agent.post(Delta(asked.request, 0, "", 1, calls=[CallPiece(0, ':"Oslo"}'), CallPiece(1, "{}", "call_b", "time")]))
+    for piece in (
+        *(CallPiece(0, "", "call_a", "weather"), CallPiece(0, '{"city"'), CallPiece(0, ':"Oslo"}')),
+        CallPiece(1, "{}", "call_b", "time"),
+    ):
+        agent.post(Delta(asked.request, 0, "", 1, call=piece))
     agent.post(Finished(asked.request, 0, "tool_calls"))
     agent.post(Done(asked.request, 5, 4))
 
@@ -59,7 +62,7 @@ async def test_events_come_in_anthropics_order(gateway: Any, connected: Any) -> 
     async with connected(gateway, call, models=(MODEL,)):
         reply = await gateway.http.post("/v1/messages", json=ASK | {"stream": True})
     events = [json.loads(block.partition("data: ")[2]) for block in reply.text.split("\n\n") if "data: " in block]
-    empty = [{"thinking": ""}, {"text": ""}, {"input": {}}, {"input": {}}]
+    empty: list[dict[str, Any]] = [{"thinking": ""}, {"text": ""}, {"input": {}}, {"input": {}}]
 
     def start(at: int) -> dict[str, Any]:
         return {"type": "content_block_start", "index": at, "content_block": CONTENT[at] | empty[at]}
@@ -85,7 +88,7 @@ async def test_a_call_that_is_cut_off_has_no_input(gateway: Any, connected: Any)
 
     async def cut(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 5))
-        agent.post(Delta(asked.request, 0, "", 1, calls=[CallPiece(0, '{"ci', "call_a", "weather")]))
+        agent.post(Delta(asked.request, 0, "", 1, call=CallPiece(0, '{"ci', "call_a", "weather")))
         agent.post(Finished(asked.request, 0, "length"))
         agent.post(Done(asked.request, 5, 1))
 

@@ -32,9 +32,10 @@ async def call(agent: Any, asked: Any) -> None:
     agent.post(Accepted(asked.request, 5))
     agent.post(Delta(asked.request, 0, "", 1, reasoning="Hm."))
     agent.post(Delta(asked.request, 0, "Well.", 1))
-    agent.post(Delta(asked.request, 0, "", 1, calls=[CallPiece(0, "", "call_a", "weather")]))
-    agent.post(Delta(asked.request, 0, "", 1, calls=[CallPiece(0, '{"city"'), CallPiece(0, ':"Oslo"}')]))
-    agent.post(Delta(asked.request, 0, "", 1, calls=[CallPiece(1, "{}", "call_b", "time")]))
+    agent.post(Delta(asked.request, 0, "", 1, call=CallPiece(0, "", "call_a", "weather")))
+    agent.post(Delta(asked.request, 0, "", 1, call=CallPiece(0, '{"city"')))
+    agent.post(Delta(asked.request, 0, "", 1, call=CallPiece(0, ':"Oslo"}')))
+    agent.post(Delta(asked.request, 0, "", 1, call=CallPiece(1, "{}", "call_b", "time")))
     agent.post(Finished(asked.request, 0, "tool_calls"))
     agent.post(Done(asked.request, 5, 5))
 
@@ -88,7 +89,7 @@ async def test_a_call_that_is_cut_off_is_incomplete(gateway: Any, connected: Any
 
     async def cut(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 5))
-        agent.post(Delta(asked.request, 0, "", 1, calls=[CallPiece(0, '{"ci', "call_a", "weather")]))
+        agent.post(Delta(asked.request, 0, "", 1, call=CallPiece(0, '{"ci', "call_a", "weather")))
         agent.post(Finished(asked.request, 0, "length"))
         agent.post(Done(asked.request, 5, 1))
 

@@ -103,7 +103,7 @@ def test_calls_and_what_they_gave_are_turns() -> None:
     ]
     body = json.dumps({"messages": messages, "tools": [function()]}).encode()
     for endpoint in ("tokenize", "input_tokens"):
-        assert [tool.name for tool in parse_text(endpoint, body).terms.rendering.tools] == ["weather"]  # type: ignore[arg-type]
+        assert [tool.name for tool in parse_text(endpoint, body).terms.rendering.tools] == ["weather"]
 
 
 def calls(count: int, messages: int = 1) -> list[Any]:
@@ -176,15 +176,13 @@ async def call(agent: Any, asked: Any) -> None:
     for at in range(asked.n):
         agent.post(Delta(asked.request, at, "", 1, reasoning="Hm, "))
         agent.post(Delta(asked.request, at, "Well.", 2, reasoning="yes."))
-        agent.post(
-            Delta(asked.request, at, "", 1, calls=[CallPiece(0, "", "call_a", "weather"), CallPiece(0, '{"city"')])
-        )
-        agent.post(
-            Delta(asked.request, at, "", 1, calls=[CallPiece(0, ':"Oslo"}'), CallPiece(1, "", "call_b", "time")])
-        )
-        agent.post(Delta(asked.request, at, "", 1, calls=[CallPiece(1, "{}")]))
+        for piece in (
+            *(CallPiece(0, "", "call_a", "weather"), CallPiece(0, '{"city"'), CallPiece(0, ':"Oslo"}')),
+            *(CallPiece(1, "", "call_b", "time"), CallPiece(1, "{}")),
+        ):
+            agent.post(Delta(asked.request, at, "", 1, call=piece))
         agent.post(Finished(asked.request, at, "tool_calls"))
-    agent.post(Done(asked.request, 5, 6 * asked.n))
+    agent.post(Done(asked.request, 5, 8 * asked.n))
 
 
 CALLS = [("call_a", "weather", '{"city":"Oslo"}'), ("call_b", "time", "{}")]
@@ -197,11 +195,17 @@ async def test_openai_python_reads_calls(gateway: Any, connected: Any, chat: Any
         reply = await openai.chat.completions.create(**asked)
         async with openai.chat.completions.stream(**asked) as events:
             streamed = await events.get_final_completion()
-        for found, content in ((reply, "Well."), (streamed, "Well.")):
+        for found in (reply, streamed):
             for choice in found.choices:
-                made = [(each.id, each.function.name, each.function.arguments) for each in choice.message.tool_calls]
-                assert (made, choice.finish_reason, choice.message.content) == (CALLS, "tool_calls", content)
-                assert choice.message.model_extra["reasoning_content"] == "Hm, yes."
+                message: Any = choice.message
+                made = [(each.id, each.function.name, each.function.arguments) for each in message.tool_calls]
+                assert (made, choice.finish_reason, message.content) == (CALLS, "tool_calls", "Well.")
+                assert message.model_extra["reasoning_content"] == "Hm, yes."
+
+
+def first(index: int, id: str, name: str) -> dict[str, Any]:
+    """What a call begins with."""
+    return {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
 
 
 async def test_chunks_are_as_openai_has_them(gateway: Any, connected: Any, chat: Any) -> None:
@@ -215,22 +219,14 @@ async def test_chunks_are_as_openai_has_them(gateway: Any, connected: Any, chat:
         {"role": "assistant", "content": ""},
         {"reasoning_content": "Hm, "},
         {"reasoning_content": "yes.", "content": "Well."},
-        {
-            "tool_calls": [
-                {"index": 0, "id": "call_a", "type": "function", "function": {"name": "weather", "arguments": ""}},
-                {"index": 0, "function": {"arguments": '{"city"'}},
-            ]
-        },
-        {
-            "tool_calls": [
-                {"index": 0, "function": {"arguments": ':"Oslo"}'}},
-                {"index": 1, "id": "call_b", "type": "function", "function": {"name": "time", "arguments": ""}},
-            ]
-        },
+        {"tool_calls": [first(0, "call_a", "weather")]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"city"'}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": ':"Oslo"}'}}]},
+        {"tool_calls": [first(1, "call_b", "time")]},
         {"tool_calls": [{"index": 1, "function": {"arguments": "{}"}}]},
         {},
     ]
-    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * 6 + ["tool_calls"]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * 8 + ["tool_calls"]
 
 
 async def test_an_answer_of_calls_alone_has_no_content(gateway: Any, connected: Any, chat: Any) -> None:
@@ -238,7 +234,7 @@ async def test_an_answer_of_calls_alone_has_no_content(gateway: Any, connected: 
 
     async def only(agent: Any, asked: Any) -> None:
         agent.post(Accepted(asked.request, 5))
-        agent.post(Delta(asked.request, 0, "", 1, calls=[CallPiece(0, "{}", "call_a", "time")]))
+        agent.post(Delta(asked.request, 0, "", 1, call=CallPiece(0, "{}", "call_a", "time")))
         agent.post(Finished(asked.request, 0, "tool_calls"))
         agent.post(Done(asked.request, 5, 1))
 
@@ -264,7 +260,7 @@ async def test_the_token_socket_tells_them_too(gateway: Any, connected: Any, cha
         while not said or said[-1]["type"] not in ("done", "error"):
             said.append(json.loads(await asyncio.wait_for(socket.recv(), 30)))
     deltas = [each for each in said if each["type"] == "delta"]
-    assert [each.get("reasoning_content") for each in deltas] == ["Hm, ", "yes.", None, None, None]
+    assert [each.get("reasoning_content") for each in deltas] == ["Hm, ", "yes.", *[None] * 5]
     assert deltas[-1]["tool_calls"] == [{"index": 1, "function": {"arguments": "{}"}}]
     assert next(each["finish_reason"] for each in said if each["type"] == "finished") == "tool_calls"
 

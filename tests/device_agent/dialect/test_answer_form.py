@@ -167,7 +167,7 @@ async def test_a_schema_that_cannot_be_held_says_where(known: Any) -> None:
 async def test_schemas_that_explode_are_refused(known: Any) -> None:
     """Each by its own bounds, and all together by theirs; 128 ordinary ones are compiled."""
     grammars = known[1]
-    large = {"properties": {f"p{at}": {} for at in range(MOST["properties"])}}
+    large: dict[str, Any] = {"properties": {f"p{at}": {} for at in range(MOST["properties"])}}
     assert await refused(grammars, tool({"properties": {f"p{at}": {} for at in range(501)}})) is not None
     many = [tool({"properties": {f"p{at}_{n}": {} for n in range(MOST["properties"])}}, at) for at in range(BESIDE + 1)]
     assert await refused(grammars, *many) == "tool_choice"

@@ -158,7 +158,7 @@ def replace_id(turn: ChatTurn, id: str) -> ChatTurn:
 
 def request(**changed: Any) -> Generate:
     """A request that may call the weather."""
-    usual = {"rendering": Rendering(tools=[WEATHER]), "calling": Calling(), "thoughts": True}
+    usual: dict[str, Any] = {"rendering": Rendering(tools=[WEATHER]), "calling": Calling(), "thoughts": True}
     return Generate(1, "id", "m", TURNS[:1], **(usual | changed))
 
 
