@@ -107,7 +107,8 @@ def test_every_mode_with_three(mode: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_limit_of_time(tmp_path: Path) -> None:
     """Three devices that lend one another heads say that they may leave some out. Once it is measured what prompts
-    take, a limit below the floor is refused with it, and /state says so; who asks for exactness has transformers' answer."""
+    take, /state says which lose heads, and a limit below the floor is refused with it; who asks for exactness has
+    transformers' answer."""
     some_calibration()
     limit = "--mode", "edgeformer", "--devices", "3", "--shares", "even", "--threads", "1", "--max-model-len", "256"
     with Serving(tmp_path / "log", *limit, "--t-max", "1e-9") as serving:
