@@ -119,7 +119,8 @@ def test_every_mode_with_three(mode: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_limit_of_time(tmp_path: Path) -> None:
     """Three devices that lend one another heads say that they may leave some out. Once it is measured what prompts
-    take, a limit below the floor is refused with it; who asks for exactness has transformers' answer."""
+    take, /state says which lose heads, and a limit below the floor is refused with it; who asks for exactness has
+    transformers' answer."""
     some_calibration()
     limit = "--mode", "edgeformer", "--devices", "3", "--shares", "even", "--threads", "1", "--max-model-len", "256"
     with Serving(tmp_path / "log", *limit, "--t-max", "1e-9") as serving:
@@ -132,6 +133,8 @@ def test_a_limit_of_time(tmp_path: Path) -> None:
 
         wait_until(lambda: asked(max_tokens=1).status_code == 400)
         assert "with all attention heads left out" in asked().json()["error"]["message"]
+        state = httpx.get(serving.base.removesuffix("/v1") + "/state", timeout=10, trust_env=False).json()
+        assert "prompts of 1 tokens or more lose heads" in state["agents"][0]["group"]["why"]
         exact = asked(exact=True, ignore_eos=True).json()
         assert exact["choices"][0]["message"]["content"] == oracle_answer(DEMO, QUESTION, TOKENS, whole=True)[0]
         assert exact["timings"]["heads_pruned"] == 0
