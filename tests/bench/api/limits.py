@@ -20,7 +20,8 @@ from bench.page import table
 from processes import Process, free_port
 from redis_here import NEEDS, RedisServer
 
-CALLERS, SECONDS, QUICK_S = 200, 63.0, 8.0
+CALLERS = 200
+QUICK_S: Final = 6.0
 WINDOW_S: Final = 60.0
 PAUSE_S: Final = 0.25
 """Between a refusal and the next request of the same caller: 200 that do not wait at all measure the processor."""
@@ -33,8 +34,6 @@ REQUESTS, CONCURRENT, GAP_MS = 600, 16, 40.0
 TOKENS: Final = 12_000
 """Requests and tokens a minute, requests at once; and between tokens where those at once are limited, so that each is
 open for a third of a second."""
-
-AT_ONCE_S: Final = 10.0
 
 PROMPT: Final = "Please tell me in a few words who you are, what you can do, and what you had rather not be asked."
 """Its characters count as more tokens than the agent says it has. Where a prompt has more than they count as, what is
@@ -136,25 +135,23 @@ def run(quick: bool, folder: Path) -> str:
     """The figures for docs/benchmarks.md. Raises RuntimeError where something else than a refusal came back."""
     if shutil.which("redis-server") is None:
         return f"Not measured: {NEEDS}."
-    seconds = QUICK_S if quick else SECONDS
     rows = []
     cases = (
-        ("requests a minute", ("--requests-a-minute", str(REQUESTS)), 0.0, REQUESTS, 1),
-        ("tokens a minute", ("--tokens-a-minute", str(TOKENS)), 0.0, TOKENS, PROMPT_TOKENS + len(WORDS)),
-        ("requests at once", ("--concurrent-requests", str(CONCURRENT)), GAP_MS, CONCURRENT, 1),
+        ("requests a minute", ("--requests-a-minute", str(REQUESTS)), 0.0, REQUESTS, 1, 63.0),
+        ("tokens a minute", ("--tokens-a-minute", str(TOKENS)), 0.0, TOKENS, PROMPT_TOKENS + len(WORDS), 20.0),
+        ("requests at once", ("--concurrent-requests", str(CONCURRENT)), GAP_MS, CONCURRENT, 1, 10.0),
     )
-    for number, (name, settings, gap_ms, limit, cost) in enumerate(cases):
-        long = seconds if gap_ms == 0 else min(seconds, AT_ONCE_S)
-        seen = pressed(settings, gap_ms, long, folder / str(number))
+    for number, (name, settings, gap_ms, limit, cost, long_s) in enumerate(cases):
+        seconds = QUICK_S if quick else long_s
+        seen = pressed(settings, gap_ms, seconds, folder / str(number))
         if seen.others or not seen.granted:
             raise RuntimeError(f"{name}: {len(seen.granted)} answered, {seen.others} broken off or failed")
         most = seen.at_once if gap_ms else seen.most_within(WINDOW_S) * cost
         word = "met" if most <= limit * (1 + OVER) else "missed"
         counts = (str(len(seen.granted)), str(seen.refused), str(seen.losses))
-        rows.append([name, str(limit), f"**{most}** ({most / limit:.1%})", word, *counts])
-    head = "limit of the key | is | most that were let in | bar | answered in all | refused | redis lost"
+        rows.append([name, str(limit), f"{seconds:g}", f"**{most}** ({most / limit:.1%})", word, *counts])
+    head = "limit of the key | is | s | most that were let in | bar | answered in all | refused | redis lost"
     return (
-        f"{CALLERS} callers, half at each of two gateways; {seconds:g} s, of which every minute is looked at "
-        f"({AT_ONCE_S:g} s where requests at once are limited). Bar: never more than the limit + {OVER:.0%}. While "
-        "redis is lost, as it is where it takes longer than 0.3 s, each gateway counts alone.\n\n" + table(head, rows)
+        f"{CALLERS} callers, half at each of two gateways. Bar: never more than the limit + {OVER:.0%}. While redis is "
+        "lost, as it is where it takes longer than 0.3 s, each gateway counts alone.\n\n" + table(head, rows)
     )

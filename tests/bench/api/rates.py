@@ -148,7 +148,7 @@ async def measure(
                 raise RuntimeError(f"{server.name} refused {alone.refused + many.refused} requests")
             one = seen[server.name]
             one.alone_ms.append(statistics.median(alone.seconds) * 1e3)
-            one.per_second.append(len(many.seconds) / many_s)
+            one.per_second.append(many.per_second)
             one.busy_ms.append(busy / len(many.seconds) * 1e3)
     return seen
 
