@@ -18,6 +18,12 @@ class ListeningSettings:
 
     host: str = setting("127.0.0.1", "address to listen on", variable="cloud_host")
     port: int = setting(8001, "port to listen on", minimum=0, maximum=65535, variable="cloud_port")
+    drain_to: str = setting(
+        "",
+        "cloud that devices had better go to when this one drains, ws://HOST:PORT as their --cloud has it; they go to "
+        "none that they were not told of",
+        tunes=True,
+    )
 
 
 @dataclass(frozen=True)

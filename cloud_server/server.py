@@ -96,7 +96,7 @@ class CloudServer:
         ledger.draining = True
         for link in list(self.links.values()):
             with suppress(ConnectionFailed):
-                link.stream.post(Drain(self.config.drain_within_s))
+                link.stream.post(Drain(self.config.drain_within_s, self.config.drain_to))
         sessions.end_kept()
         await sessions.emptied(self.config.drain_within_s)
         return ledger.count(SessionState.OPEN)

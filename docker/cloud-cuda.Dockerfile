@@ -41,6 +41,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json \
     TRILBY_CLOUD_HOST=0.0.0.0
+COPY docker/sbom.py ./
+RUN /venv/bin/python sbom.py trilby/cloud-cuda > sbom.cdx.json
 USER 10001:10001
 EXPOSE 8001
 STOPSIGNAL SIGTERM

@@ -37,6 +37,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json \
     TRILBY_DEVICE=auto
+COPY docker/sbom.py ./
+RUN /venv/bin/python sbom.py trilby/device-jetson6 > sbom.cdx.json
 USER 10001:10001
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/venv/bin/python", "-m", "service.command"]

@@ -30,6 +30,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json
+COPY docker/sbom.py ./
+RUN /venv/bin/python sbom.py trilby/device > sbom.cdx.json
 USER 10001:10001
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/venv/bin/python", "-m", "service.command"]

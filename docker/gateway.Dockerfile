@@ -22,6 +22,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     TRILBY_GATEWAY_HOST=0.0.0.0 \
     TRILBY_LOG_FORM=json
+COPY docker/sbom.py ./
+RUN /venv/bin/python sbom.py trilby/gateway > sbom.cdx.json
 USER 10001:10001
 EXPOSE 8000
 STOPSIGNAL SIGTERM

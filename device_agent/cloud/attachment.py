@@ -36,6 +36,7 @@ class Attachment:
         begin: the position up to which its rows are there already.
         recovery: of the session; learns of rows that are answered.
         gone: called, with why, when this is over and the session has to go elsewhere.
+        moves: called while the cloud server drains; whether the session is on its way elsewhere.
 
     Attributes:
         number: the session's on this connection.
@@ -49,6 +50,7 @@ class Attachment:
         begin: int,
         recovery: Recovery,
         gone: Callable[[SessionFailed], None],
+        moves: Callable[[], bool] = lambda: False,
     ) -> None:
         assert isinstance(link.welcome, CloudWelcome)
         self.link = link
@@ -58,6 +60,7 @@ class Attachment:
         self._log = log
         self._recovery = recovery
         self._gone = gone
+        self._moves = moves
         self._resuming = begin > 0
         self._progressed = False
         """Whether new rows were answered here: what was wrong before is over then."""
@@ -174,6 +177,10 @@ class Attachment:
         if now - self._quiet_since > within_s:
             self.ended(SessionFailed(Code.TIMEOUT, f"the cloud server did not answer within {within_s:g} s"))
 
+    def moves(self) -> bool:
+        """The cloud server drains; whether the session is on its way elsewhere."""
+        return self._moves()
+
     def ended(self, failure: SessionFailed) -> None:
         """The cloud server has ended it, or is left for ``failure``."""
         self.leave()
@@ -186,12 +193,16 @@ class Attachment:
 
     def leave(self) -> None:
         """Give it up."""
+        if self.release():  # Else the cloud has ended it and knows.
+            with suppress(ConnectionFailed):
+                self.link.post(Close(self.number))
+
+    def release(self) -> bool:
+        """Send nothing more, and hear nothing; False where the cloud server has ended it."""
         for piece in self._log.sent:
             self.link.pace.abandoned(piece.posted, piece.hidden.nbytes)
         self.link.withdraw(self.number)
-        if self.link.detach(self.number):  # Else the cloud has ended it and knows.
-            with suppress(ConnectionFailed):
-                self.link.post(Close(self.number))
+        return self.link.detach(self.number)
 
     def refuses_resume(self, failure: SessionFailed) -> bool:
         """Whether it ended because nothing was kept of the session there: no fault of anybody's."""
