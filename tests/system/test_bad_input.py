@@ -231,7 +231,7 @@ def test_keys_that_are_worth_nothing(tmp_path: Path) -> None:
         httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", trust_env=False, timeout=20) as client,
     ):
         for key, why in (
-            (old, "has expired: ask"),
+            (old, "has expired at"),
             (gone, "is wrong"),
             ("sk-wrong", "is wrong"),
             ("k" * 4000, "is wrong"),
