@@ -141,6 +141,7 @@ lock:
 	@$(COMPILE) requirements-dev.in -c requirements.lock | $(WITHOUT_TORCH) > requirements-dev.lock
 	@$(COMPILE) docker/gateway.in -c requirements.lock > docker/gateway.lock
 	@$(filter-out --no-emit-package setuptools,$(COMPILE)) requirements-clients.in | $(WITHOUT_TORCH) > requirements-clients.lock
+	@$(COMPILE) docker/traces.in -c requirements.lock -c requirements-dev.lock > docker/traces.lock
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) build *.egg-info

@@ -10,6 +10,7 @@ from service.modes import cloud_of
 from service.settings import setting, settle, tuning
 from service.shared_settings import CloudSide, CloudTokenSettings, ProcessSettings, ServerSettings
 from service.tls_settings import TlsSettings
+from service.trace_settings import TraceSettings
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class SessionSettings:
 @dataclass(frozen=True)
 class CloudConfig(
     ProcessSettings,
+    TraceSettings,
     TlsSettings,
     SessionSettings,
     RemoteStageSettings,
@@ -99,6 +101,7 @@ class CloudConfig(
         have too, and stages on other machines that could not join."""
         self.check_names()
         self.check_tls()
+        self.check_traces()
         settle(self, CloudConfig, cloud_of(self.mode, whole_prompts=self.whole_prompts))
         if 0 < self.step_slack < 1:
             raise ValueError(f"--step-slack is a factor of 1 or more, or 0 for no limit, not {self.step_slack:g}")

@@ -114,6 +114,7 @@ class PortalGroup:
                 each.streamed[:MAX_TEXT],
                 each.streamed_mb,
                 each.hidden,
+                each.step_ms,
             )
             for each in state.members[:MAX_MEMBERS]
         ]

@@ -12,6 +12,7 @@ from service.addresses import ANY, host_port, is_loopback
 from service.settings import setting, tuning
 from service.shared_settings import GatewaySide, ProcessSettings, ServerSettings, words
 from service.tls_settings import TlsSettings
+from service.trace_settings import TraceSettings
 
 REDIS_SCHEMES: Final = ("redis://", "rediss://", "unix://")
 
@@ -68,13 +69,21 @@ class FleetSettings:
 
 @dataclass(frozen=True)
 class GatewayConfig(
-    ProcessSettings, TlsSettings, RequestSettings, KeySettings, FleetSettings, ServerSettings, GatewaySide
+    ProcessSettings,
+    TraceSettings,
+    TlsSettings,
+    RequestSettings,
+    KeySettings,
+    FleetSettings,
+    ServerSettings,
+    GatewaySide,
 ):
     """Serve an OpenAI-compatible API and hand its requests to the device agents that connect here."""
 
     def __post_init__(self) -> None:
         """Raises ValueError where settings contradict each other or are unsafe together."""
         self.check_tls()
+        self.check_traces()
         if not self.on_loopback and not self.device_token and not self.takes_certificates:
             raise ValueError(
                 f"listening on {self.host} needs a device token, or anyone could answer your clients: "

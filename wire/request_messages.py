@@ -110,6 +110,7 @@ class Generate(Message, frozen=True, tag=32):
     ``bad_words`` are texts that never come. A conversation is kept for requests of the same ``cache_salt`` alone.
     ``return_token_ids``: those of prompt and answer are told. ``calling``: calls of tools are told apart from text.
     ``thoughts``: so is what the model thinks between tags, where it does; no stop string ends an answer in either.
+    ``traceparent``: the trace context (W3C's) in which it is done; empty: none.
     """
 
     request: Number
@@ -140,6 +141,7 @@ class Generate(Message, frozen=True, tag=32):
     return_token_ids: bool = False
     calling: Calling | None = None
     thoughts: bool = False
+    traceparent: Name = ""
 
 
 class Cancel(Message, frozen=True, tag=33):
@@ -255,7 +257,8 @@ class Finished(Message, frozen=True, tag=36):
 
 class Done(Message, frozen=True, tag=37):
     """All choices of a request are complete. ``cached_tokens`` of the prompt were left from an earlier turn.
-    ``proposed`` tokens were drafted, all choices together, and ``accepted`` of them are in the answers."""
+    ``proposed`` tokens were drafted, all choices together, in ``drafts`` drafts, and ``accepted`` of them are in the
+    answers."""
 
     request: Number
     prompt_tokens: Count
@@ -263,6 +266,7 @@ class Done(Message, frozen=True, tag=37):
     cached_tokens: Count = 0
     proposed: Count = 0
     accepted: Count = 0
+    drafts: Count = 0
 
 
 class AgentState(Message, frozen=True, tag=38):

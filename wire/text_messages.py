@@ -58,7 +58,7 @@ class Tokenize(Message, frozen=True, tag=42):
     """Say which tokens a prompt has, a conversation or a text; or which text these ``ids`` have, where there are any.
 
     ``special``: with the tokens that the model expects around a text. ``names``: what the tokens are called is told
-    too. ``tenant`` as in ``Generate``.
+    too. ``tenant`` and ``traceparent`` as in ``Generate``.
     """
 
     request: Number
@@ -70,6 +70,7 @@ class Tokenize(Message, frozen=True, tag=42):
     names: bool = False
     rendering: Rendering = Rendering()
     tenant: Name = ""
+    traceparent: Name = ""
 
 
 class Tokens(Message, frozen=True, tag=43):

@@ -14,6 +14,7 @@ from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.reader import AnyReader, Text
 from device_agent.sharing.compute import FairThreads, served_tenant
 from device_agent.sharing.permits import Permits
+from device_agent.sharing.served_request import served_request
 from split_model.classes import Classes
 from split_model.device import fetched
 from split_model.tensor_bytes import finite, to_bytes
@@ -25,6 +26,7 @@ from wire.reading_messages import Read, Task, Vector
 from wire.request_messages import Accepted, Done
 
 Post = Callable[[AnyMessage], None]
+Judge = Callable[[torch.Tensor, list[int]], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,22 @@ async def read(model: ServedReader, request: Read, post: Post) -> None:
         SessionFailed: why there is no (complete) answer.
     """
     served_tenant.set(request.tenant)
-    judge = _judge(model, request)
+    judge, span = _judge(model, request), served_request.get().span
+    with span.phases() as phases:
+        phases.begin("read prompt")
+        inputs, rows = await _inputs(model, request)
+        phases.begin("queue")
+        async with model.permits.one(request.tenant):
+            post(Accepted(request.request, sum(rows)))
+            phases.begin("compute", rows=sum(rows))
+            await _read(model, request, judge, inputs, rows, post)
+    span.note(prompt_tokens=sum(rows), choices=len(rows))
+    post(Done(request.request, sum(rows), 0))
+
+
+async def _inputs(model: ServedReader, request: Read) -> tuple[Sequence[Text] | Sequence[Image], list[int]]:
+    """What there is to read, and the rows of each. Raises ``SessionFailed``."""
     limits = replace(model.limits, max_positions=min(model.limits.max_positions, model.reader.max_positions))
-    labels = model.classes.labels if model.classes is not None and request.task == "classify" else ()
     inputs: Sequence[Text] | Sequence[Image]
     if model.pixels is not None:
         inputs = await model.readers.submit(partial(read_images, request, model.pixels), request.tenant)
@@ -81,21 +96,31 @@ async def read(model: ServedReader, request: Read, post: Post) -> None:
         rows = [len(ids) for ids, _ in inputs]
     if not inputs:
         raise SessionFailed(Code.INVALID_REQUEST, "there is nothing to read", param="input")
-    async with model.permits.one(request.tenant):
-        post(Accepted(request.request, sum(rows)))
-        for some in portions(rows, model.reader.at_once_rows):
-            # An image takes far more memory than its file: it is decoded when its turn has come.
-            given = [
-                await model.readers.submit(each.pixels, request.tenant) if isinstance(each, Image) else each
-                for each in inputs[some.start : some.stop]
-            ]
-            numbers = await model.reader.read(given, judge)
-            if not finite(numbers):
-                raise SessionFailed(Code.NOT_FINITE, f"{named(request, some.start)} or one behind it gives no numbers")
-            for at, row in zip(some, numbers, strict=True):
-                label = labels[int(row.numpy().argmax())][:MAX_TEXT] if labels else ""
-                post(Vector(request.request, at, bytes(to_bytes(row)[2]), label))
-    post(Done(request.request, sum(rows), 0))
+    return inputs, rows
+
+
+async def _read(
+    model: ServedReader,
+    request: Read,
+    judge: Judge,
+    inputs: Sequence[Text] | Sequence[Image],
+    rows: Sequence[int],
+    post: Post,
+) -> None:
+    """Read all, a few at a time, and say of each what there is to say. Raises ``SessionFailed``."""
+    labels = model.classes.labels if model.classes is not None and request.task == "classify" else ()
+    for some in portions(rows, model.reader.at_once_rows):
+        # An image takes far more memory than its file: it is decoded when its turn has come.
+        given = [
+            await model.readers.submit(each.pixels, request.tenant) if isinstance(each, Image) else each
+            for each in inputs[some.start : some.stop]
+        ]
+        numbers = await model.reader.read(given, judge)
+        if not finite(numbers):
+            raise SessionFailed(Code.NOT_FINITE, f"{named(request, some.start)} or one behind it gives no numbers")
+        for at, row in zip(some, numbers, strict=True):
+            label = labels[int(row.numpy().argmax())][:MAX_TEXT] if labels else ""
+            post(Vector(request.request, at, bytes(to_bytes(row)[2]), label))
 
 
 def portions(rows: Sequence[int], most: int) -> Iterator[range]:
@@ -109,7 +134,7 @@ def portions(rows: Sequence[int], most: int) -> Iterator[range]:
     yield range(begin, len(rows))
 
 
-def _judge(model: ServedReader, request: Read) -> Callable[[torch.Tensor, list[int]], torch.Tensor]:
+def _judge(model: ServedReader, request: Read) -> Judge:
     """What makes float32 [inputs, numbers] of the rows that were read. Raises ``SessionFailed``, naming the member."""
     vectors, classes, pooling = model.vectors, model.classes, model.reader.pooling
     if request.task == "embed" and vectors is not None:

@@ -15,6 +15,7 @@ from device_agent.cloud.link import CloudLink
 from device_agent.cloud.log import SessionLog
 from device_agent.cloud.recovery import Recovery
 from device_agent.sharing.compute import quiet
+from wire.errand import Errand
 from wire.errors import SessionFailed
 from wire.messages import AnyMessage
 from wire.session_messages import CloudWelcome, Resume
@@ -84,14 +85,14 @@ class Ahead:
             self.give_up()
         return self.over and self._clock() >= self._again_at
 
-    def taken_over(self) -> Callable[[int], AnyMessage]:
+    def taken_over(self, errand: Errand | None) -> Callable[[int], AnyMessage]:
         """Send and hear nothing more here; returns the message by which the session goes on from ``position``, given
-        its new number."""
+        its new number, and what it works for."""
         welcome, old, position = self.link.welcome, self._attachment.number, self.position
         assert isinstance(welcome, CloudWelcome) and not self.over
         self.over = True
         self._attachment.release()
-        return lambda number: Resume(number, welcome.resume_token, old, position)
+        return lambda number: Resume(number, welcome.resume_token, old, position, errand)
 
     def give_up(self) -> None:
         """End it there."""

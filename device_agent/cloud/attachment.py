@@ -17,6 +17,7 @@ from split_model.hints import TimeSpent
 from split_model.packed_rows import unpack
 from split_model.tensor_bytes import finite, from_bytes
 from wire.credits import Window
+from wire.errand import Errand
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
 from wire.limits import MAX_TIMES
@@ -41,6 +42,7 @@ class Attachment:
     Attributes:
         number: the session's on this connection.
         advice: how the cloud server said last that rows should be cut into chunks, and from which position on.
+        errand: what the session works for since its last message that said so; None where that is known there.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Attachment:
         self.link = link
         self.number = link.attach(self)
         self.advice: tuple[int, Sequence[int]] | None = None
+        self.errand: Errand | None = None
         self._welcome = link.welcome
         self._log = log
         self._recovery = recovery
@@ -119,7 +122,8 @@ class Attachment:
                 self._quiet_since = now
             window.take(each.hidden.shape[0])
             parents = None if each.parents is None else [parent + 1 for parent in each.parents]
-            forward = Forward(self.number, self._sent, each.position, each.want, parents)
+            errand, self.errand = self.errand, None
+            forward = Forward(self.number, self._sent, each.position, each.want, parents, errand)
             self._sent += 1
             each.frame = link.forward(forward, each.hidden, now)
 

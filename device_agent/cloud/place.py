@@ -20,6 +20,7 @@ from device_agent.cloud.clouds import Clouds
 from device_agent.cloud.link import CloudLink
 from device_agent.cloud.log import SessionLog
 from device_agent.cloud.recovery import LOSSES, Recovery
+from device_agent.sharing.served_request import ServedRequest
 from service.sparing_log import SparingLog
 from wire.errors import REPLAYABLE, Code, SessionFailed
 from wire.messages import AnyMessage
@@ -41,6 +42,7 @@ class CloudPlace:
 
     Attributes:
         attachment: the place; None while it has none.
+        served: whose request the session works for.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class CloudPlace:
         failed: Callable[[SessionFailed], None],
     ) -> None:
         self.attachment: Attachment | None = None
+        self.served = ServedRequest()
         self._clouds = clouds
         self._log = asked
         self._recovery = recovery
@@ -66,6 +69,12 @@ class CloudPlace:
     def link(self) -> CloudLink:
         """Where it is, or would be now."""
         return self.attachment.link if self.attachment is not None else self._clouds.preferred
+
+    def serve(self, served: ServedRequest) -> None:
+        """The session works for another request; the cloud server is told with the next rows."""
+        self.served = served
+        if self.attachment is not None:
+            self.attachment.errand = served.errand
 
     def take_advice(self) -> tuple[int, Sequence[int]] | None:
         """What the cloud server advised last; the next call returns None until it does again."""
@@ -87,15 +96,16 @@ class CloudPlace:
 
     def attach(self, link: CloudLink) -> None:
         """Begin anew at ``link``, which is ready: as a resumed session where that may work, else with all rows."""
-        asked, failure = self._log, self._recovery.failure
+        asked, failure, errand = self._log, self._recovery.failure, self.served.errand
         kept = self._recovery.kept_at(link.place, self._loop.time())
         position = asked.resumable if kept is not None else 0
         if failure is not None:
             how = "resume" if position else "replay"
-            often.info("session attached again", why=failure.code.value, how=how, rows=asked.position - position)
+            rows = asked.position - position
+            often.info("session attached again", why=failure.code.value, how=how, rows=rows, **self.served.named)
         if kept is not None and position:
             token, old = kept.token, kept.number
-            self.begin(link, position, lambda number: Resume(number, token, old, position))
+            self.begin(link, position, lambda number: Resume(number, token, old, position, errand))
         else:
             self.begin(link, 0, self._opening(link))
 
@@ -108,6 +118,7 @@ class CloudPlace:
 
     def park(self) -> None:
         """Have it kept where it is, if all is answered there; else it has no place until it is used next."""
+        self.served = ServedRequest()
         if self.attachment is not None and self._log.settled and not self.attachment.link.draining:
             self._parked = True
             self.attachment.post(Park(self.attachment.number))
@@ -140,7 +151,7 @@ class CloudPlace:
         except SessionFailed as failure:
             self._failed(failure)
         except Exception:  # Whoever waits for rows must learn of it.
-            log.exception("bug in the recovery of a session")
+            log.exception("bug in the recovery of a session", **self.served.named)
             self._failed(SessionFailed(Code.INTERNAL, "the session could not be brought back"))
         finally:
             self._recovering = None
@@ -172,7 +183,7 @@ class CloudPlace:
         if failure.code not in REPLAYABLE:
             self._failed(failure)
         elif failure.code not in LOSSES:
-            often.info("session lost its place", failure.code.value, code=failure.code.value)
+            often.info("session lost its place", failure.code.value, code=failure.code.value, **self.served.named)
         if self._ahead is not None and self._ahead.position:
             return self._follow(self._ahead)
         return self.go_on()
@@ -203,5 +214,5 @@ class CloudPlace:
 
     def _follow(self, ahead: Ahead) -> None:
         self._ahead, position = None, ahead.position
-        often.info("session moved", rows=self._log.position - position)
-        self.begin(ahead.link, position, ahead.taken_over())
+        often.info("session moved", rows=self._log.position - position, **self.served.named)
+        self.begin(ahead.link, position, ahead.taken_over(self.served.errand))

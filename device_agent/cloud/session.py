@@ -14,6 +14,7 @@ from device_agent.cloud.log import SessionLog
 from device_agent.cloud.place import CloudPlace
 from device_agent.cloud.recovery import Recovery
 from device_agent.sharing.compute import quiet
+from device_agent.sharing.served_request import served_request
 from split_model.hints import Pace, TurnSpent
 from split_model.tree import check_path, reach, tree_behind
 from wire.errors import Code, SessionFailed
@@ -91,6 +92,7 @@ class RemoteSession:
     def expect(self, prompt: int, expected: int) -> None:
         """See ``SubmodelSession.expect``."""
         self._turn = Turn(self._log.position + prompt, self._loop.time())
+        self._place.serve(served_request.get())
         self._expected = max(expected, self._turn.prompt_end)
         self.take_advice()  # It was for another prompt.
 
@@ -150,7 +152,8 @@ class RemoteSession:
         forked._turn = self._turn.fork(position, self._loop.time())
         source = self._place.attachment
         if source is not None and 0 < position <= self._log.resumable:
-            forked._place.begin(source.link, position, lambda number: Fork(number, source.number, position))
+            errand = forked._place.served.errand
+            forked._place.begin(source.link, position, lambda number: Fork(number, source.number, position, errand))
         return forked
 
     def park(self) -> None:
@@ -183,7 +186,8 @@ class RemoteSession:
         positions = min(self._positions, link.welcome.max_positions)
         prompt = min(max(self._turn.prompt_end, self._log.position), positions)
         expected, replayed = min(max(self._expected, prompt), positions), self._log.history.length > 0
-        return lambda number: Open(number, positions, prompt, expected, replayed)
+        errand = self._place.served.errand
+        return lambda number: Open(number, positions, prompt, expected, replayed, errand)
 
     def _check_open(self) -> None:
         if self._failure is not None:

@@ -72,10 +72,12 @@ async def test_a_request_goes_where_the_agent_is(fleet: Any, connected: Any, cha
         await known(one, 1)
         assert [each["id"] for each in (await one.http.get("/v1/models")).json()["data"]] == ["demo/model"]
         assert (await one.http.get("/ready")).status_code == 200
-        whole = await one.http.post("/v1/chat/completions", json=chat, headers={"x-request-id": "mine"})
+        above = f"00-{'a' * 32}-{'b' * 16}-01"
+        mine = {"x-request-id": "mine", "traceparent": above}
+        whole = await one.http.post("/v1/chat/completions", json=chat, headers=mine)
         assert whole.status_code == 200 and whole.headers["x-request-id"] == "mine"
         assert whole.json()["choices"][0]["message"]["content"] == "Hello world"
-        assert agent.asked[0].request_id == "mine"
+        assert agent.asked[0].request_id == "mine" and agent.asked[0].traceparent == above
         streamed = await one.http.post("/v1/chat/completions", json=chat | {"stream": True})
         assert streamed.text.endswith("data: [DONE]\n\n") and "lo wor" in streamed.text
         wrong = await one.http.post("/v1/chat/completions", json=chat | {"model": "none"})

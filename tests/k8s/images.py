@@ -104,7 +104,7 @@ def make_base() -> None:
 def download() -> None:
     """All wheels of the lock files, for the base's Python."""
     wheels, wanted = KEPT / "wheels", KEPT / "wanted.txt"
-    for lock in ("docker/gateway.lock", "requirements.lock", "requirements-torch.lock"):
+    for lock in ("docker/gateway.lock", "docker/traces.lock", "requirements.lock", "requirements-torch.lock"):
         print(f"downloading {lock} …", flush=True)
         wanted.write_text("\n".join(for_the_base((ROOT / lock).read_text())))
         words: list[str | Path] = [

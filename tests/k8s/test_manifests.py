@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -244,6 +245,29 @@ def test_images_are_built_here_and_pinned(resources: tuple[Resource, ...]) -> No
         if name != "redis":
             owner, _, image = name.partition("/")
             assert owner == "trilby" and (ROOT.parent / "docker" / f"{image}.Dockerfile").is_file()
+
+
+def test_traces_reach_the_collector(folder: Path) -> None:
+    """Gateways and clouds know its address, and nothing but its port is opened for them."""
+    found = with_component("traces", folder)
+    for pod in pods(found):
+        for container in pod["spec"]["containers"]:
+            if container["name"] in ("gateway", "cloud"):
+                (url,) = (each["value"] for each in container["env"] if each["name"] == "OTEL_EXPORTER_OTLP_ENDPOINT")
+                assert url.startswith("http://") and url.endswith(":4318")
+    (policy,) = (each["spec"] for each in of_kind(found, "NetworkPolicy") if each["metadata"]["name"] == "to-collector")
+    assert policy["policyTypes"] == ["Egress"] and policy["egress"] == [{"ports": [{"port": 4318}]}]
+
+
+def test_grafana_finds_the_dashboard(folder: Path) -> None:
+    """Its sidecar looks for the label; what is in the ConfigMap is the file."""
+    found = with_component("grafana", folder)
+    (shown,) = (each for each in of_kind(found, "ConfigMap") if each["metadata"]["name"] == "trilby-dashboard")
+    assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
+    dashboard = json.loads(shown["data"]["trilby.json"])
+    places = [panel["gridPos"] for panel in dashboard["panels"]]
+    assert dashboard["uid"] == "trilby" and all(each["x"] + each["w"] <= 24 for each in places)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]) > 20
 
 
 def test_the_outside_redis_takes_the_place_of_the_one_here(folder: Path) -> None:
