@@ -47,12 +47,14 @@ class Collector:
 
     Attributes:
         spans: all that came. bodies: the same as bytes, uncompressed.
+        others: paths to which anything else was sent.
         status: what it answers with.
         delay_s: how long it takes to.
     """
 
     spans: list[Exported] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
     status: int = 200
     delay_s: float = 0.0
 
@@ -91,7 +93,9 @@ class Collector:
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
                 time.sleep(collector.delay_s)
-                if self.path == PATH and collector.status == 200:
+                if self.path != PATH:
+                    collector.others.append(self.path)
+                elif collector.status == 200:
                     collector.take(body)
                 answer = ExportTraceServiceResponse().SerializeToString()
                 self.send_response(collector.status if self.path == PATH else 404)

@@ -47,6 +47,8 @@ def observed(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> 
     )
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # Nobody here waits long for one that is gone.
+        environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        environment.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")  # Whose own telemetry tells paths and messages.
         installation.__enter__()
     try:
         yield installation
@@ -158,7 +160,9 @@ def test_nothing_of_a_text_is_exported(observed: Installation, collector: Collec
     asked = {"prompt": PROMPT, "max_tokens": 24, "echo": True, "stop": CANARIES[1], "temperature": 0.7391}
     text = ask(observed, "texts", trace, "/completions", **asked).json()["choices"][0]["text"]
     collector.wait_for(lambda spans: named("POST /v1/completions", of(trace, spans)))
+    httpx.get(f"{observed.base}/models?{CANARIES[3]}", trust_env=False)
     exported = b"\n".join(collector.bodies)
+    assert collector.others == [] and {each.service.partition("-")[0] for each in collector.spans} == {"trilby"}
     words = [word.encode() for word in re.findall(r"\w{8,}", text.removeprefix(PROMPT))]
     assert found(exported, [*needles(), *words, PROMPT.encode()]) == []
     assert b"0.7391" not in exported and b"temperature" not in exported
