@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m bench.api [--only rates] [--litellm PROGRAM] [--guidellm PROGRAM] [--quick]
 
 rates: requests through the gateway beside a bare echo and litellm's proxy. streams: a thousand open ones. limits: of a
-key, at two gateways that share a redis. load: the figures of ``trilby bench`` beside guidellm's. structured: answers
+key, at two gateways that share a redis. load-…: the figures of ``trilby bench`` beside guidellm's. structured: answers
 held to a schema (``bench.structured``). What is compared with is best in an environment of its own; where it is not
 found it is left out, and the reason is said.
 """
@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,13 +23,19 @@ from bench import structured
 from bench.api import limits, load, rates, streams
 from bench.page import machine, write_section
 
+
+def _loaded(case: load.Case, options: argparse.Namespace, folder: Path) -> str:
+    return load.run(case, options.guidellm, options.rounds, folder)
+
+
 PARTS: Final[dict[str, Callable[[argparse.Namespace, Path], str]]] = {
     "rates": lambda options, folder: rates.run(options.litellm, options.rounds, 0.5 if options.quick else 1.0, folder),
     "streams": lambda options, folder: streams.run(options.quick, folder),
     "limits": lambda options, folder: limits.run(options.quick, folder),
-    "load": lambda options, folder: load.run(options.guidellm, options.rounds, options.quick, folder),
     "structured": lambda options, folder: structured.figures(2 if options.quick else structured.ROUNDS),
 }
+
+PARTS |= {f"load-{case.name}": partial(_loaded, case) for case in load.CASES}
 
 AT_A_TIME: Final = {"structured": "structured"}
 """The figures of a part that has a section of its own."""
@@ -54,9 +61,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="little of everything, nothing written")
     options = parser.parse_args()
     wanted = options.only or list(PARTS)
-    options.rounds = 2 if options.quick else options.rounds
+    options.rounds = 1 if options.quick else options.rounds
     options.litellm = program(options.litellm, "litellm") if "rates" in wanted else None
-    options.guidellm = program(options.guidellm, "guidellm") if "load" in wanted else None
+    options.guidellm = (
+        program(options.guidellm, "guidellm") if any(each.startswith("load") for each in wanted) else None
+    )
     for name in wanted:
         with tempfile.TemporaryDirectory() as folder:
             text = f"Measured on {machine()}; {PARTS[name](options, Path(folder))}"

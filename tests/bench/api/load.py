@@ -49,9 +49,9 @@ class Case:
 
 
 CASES: Final = (
-    Case("known times, kept", 10, 12, 32, ("--first-ms", "100", "--gap-ms", "10")),
-    Case("known times, overloaded: answers queue", 8, 10, 32, ("--first-ms", "100", "--gap-ms", "10", "--slots", "2")),
-    Case("demo model", 1, 15, 32),
+    Case("kept", 10, 12, 32, ("--first-ms", "100", "--gap-ms", "10")),
+    Case("queued", 8, 10, 32, ("--first-ms", "100", "--gap-ms", "10", "--slots", "2")),
+    Case("demo", 1, 15, 32),
 )
 
 TIMES: Final = ("TTFT p50", "TTFT p90", "ITL p50", "E2E p50", "E2E p90")
@@ -157,31 +157,28 @@ def compared(case: Case, program: str, rounds: int, folder: Path) -> dict[str, t
     return found
 
 
-def rows(case: Case, found: dict[str, tuple[list[float], list[float]]]) -> list[list[str]]:
+def rows(found: dict[str, tuple[list[float], list[float]]]) -> list[list[str]]:
     """Of the table, a measure each."""
     made = []
     for name, (one, two) in found.items():
         both = f"{statistics.median(one):.2f} : {statistics.median(two):.2f}"
         if not any(two):
-            made.append([case.name, name, both, "–", "met" if not any(one) else "missed"])
+            made.append([name, both, "–", "met" if not any(one) else "missed"])
             continue
         ratios = [a / b for a, b in zip(one, two, strict=True)]
         word = "met" if abs(statistics.median(ratios) - 1) <= BAR else "missed"
-        made.append([case.name, name, both, spread(ratios, 3), word])
+        made.append([name, both, spread(ratios, 3), word])
     return made
 
 
-def run(program: str | None, rounds: int, quick: bool, folder: Path) -> str:
-    """The figures for docs/benchmarks.md."""
+def run(case: Case, program: str | None, rounds: int, folder: Path) -> str:
+    """The figures of a case for docs/benchmarks.md."""
     if program is None:
         return "not compared: guidellm is not installed."
-    made = []
-    for number, case in enumerate(CASES[:1] if quick else CASES):
-        (inside := folder / str(number)).mkdir()
-        made += rows(case, compared(case, program, 1 if quick else rounds, inside))
-    loads = "; ".join(f"{case.name}: {case.requests} at {case.rate:g} a second" for case in CASES)
+    made = rows(compared(case, program, rounds, folder))
     return (
-        f"{rounds} rounds in turns, constant arrivals ({loads}), answers of {CASES[0].tokens} tokens; good: TTFT of "
-        f"at most {LIMITS['ttft']:g} ms, ITL of at most {LIMITS['itl']:g} ms. Bar: within {BAR:.0%} at the median.\n\n"
-        + table("load | figure | trilby bench : guidellm (ms, a second, share) | ratio | bar", made)
+        f"rounds in turns: {rounds}; {case.requests} requests, {case.rate:g} a second, constant, answers of "
+        f"{case.tokens} tokens; good: TTFT of at most {LIMITS['ttft']:g} ms, ITL of at most {LIMITS['itl']:g} ms. Bar: within "
+        f"{BAR:.0%} at the median.\n\n"
+        + table("figure | trilby bench : guidellm (ms, a second, share) | ratio | bar", made)
     )
