@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from checkpoints import DEMO
+from collector import Collector
 from installation import wait_until
 from oracle import oracle_answer
 from pruned_prompts import some_calibration
@@ -87,10 +88,13 @@ def check_a_kill(serving: Serving) -> None:
 
 
 def test_galaxy(tmp_path: Path) -> None:
-    """Two processes share the layers, as they were measured. A parent that is killed leaves nobody behind."""
-    with Serving(tmp_path / "log", "--mode", "galaxy", "--devices", "2", "--threads", "1") as serving:
+    """Two processes share the layers, as they were measured, and their times are in the traces. A parent that is killed
+    leaves nobody behind."""
+    words = "--mode", "galaxy", "--devices", "2", "--threads", "1"
+    with Collector() as collector, Serving(tmp_path / "log", *words, "--otlp-endpoint", collector.url) as serving:
         check_memory(serving)
         check_answers(serving.base)
+        check_times(serving, collector)
         check_a_kill(serving)
         assert serving.stop(signal.SIGKILL) == []
 
@@ -138,6 +142,19 @@ def test_a_limit_of_time(tmp_path: Path) -> None:
         exact = asked(exact=True, ignore_eos=True).json()
         assert exact["choices"][0]["message"]["content"] == oracle_answer(DEMO, QUESTION, TOKENS, whole=True)[0]
         assert exact["timings"]["heads_pruned"] == 0
+
+
+def check_times(serving: Serving, collector: Collector) -> None:
+    """The portal's span says what a step takes each member, once both have told of some."""
+
+    def answered() -> list[float]:
+        ask(serving.base, QUESTION)
+        answers = [each.facts for each in collector.spans if each.name == "answer"]
+        assert all(each["trilby.mode"] == "galaxy" and each["trilby.members"] == 2 for each in answers)
+        return [least for each in answers if (least := min(each["trilby.member_step_ms"])) > 0]
+
+    wait_until(lambda: bool(answered()))
+    assert {each.service for each in collector.spans} == {"trilby-gateway", "trilby-device"}
 
 
 def check_memory(serving: Serving) -> None:
