@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from gateway.key_stores import IN_REDIS
 from gateway.limits.limits import Limits
-from service.addresses import ANY, host_port, is_loopback
+from service.addresses import ANY, host_port, is_loopback, unbracketed
 from service.settings import setting, tuning
 from service.shared_settings import GatewaySide, ProcessSettings, ServerSettings, words
 from service.tls_settings import TlsSettings
@@ -123,7 +123,7 @@ class GatewayConfig(
         if self.gateway_token in (self.device_token, self.operator_token, *self.keys):
             raise ValueError("the gateway token is another secret's too: whoever has that could pass for a gateway")
         if self.advertise and not (
-            self.advertise.startswith(("http://", "https://")) and _has_good_port(self.advertise)
+            self.advertise.startswith(("http://", "https://")) and _has_good_port(unbracketed(self.advertise))
         ):
             raise ValueError("--advertise is http://HOST:PORT or https://HOST:PORT")
         if not self.advertise and (self.host in ANY or not self.port):
@@ -133,7 +133,7 @@ class GatewayConfig(
     def own_url(self) -> str:
         """Where the other gateways reach this one."""
         scheme = "https" if self.tls_cert else "http"
-        return (self.advertise or f"{scheme}://{host_port(self.host, self.port)}").rstrip("/")
+        return unbracketed(self.advertise or f"{scheme}://{host_port(self.host, self.port)}").rstrip("/")
 
     @property
     def takes_certificates(self) -> bool:
