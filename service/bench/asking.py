@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from contextlib import aclosing
 from typing import Any, Final
 
 import httpx
@@ -51,11 +52,12 @@ class Connections:
         began: when the load has, by ``time.perf_counter``.
         """
         client = self._free.pop() if self._free else self._new()
-        content = _encode(body)
+        request = client.build_request("POST", "/chat/completions", content=_encode(body))
         asked.sent = time.perf_counter() - began
         good = False
         try:
-            async with client.stream("POST", "/chat/completions", content=content) as response:
+            response = await client.send(request, stream=True)
+            async with aclosing(response):
                 if response.status_code == 200:
                     await _listen(response, asked, began)
                 else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from bench.drafting_speed import ABLATIONS
 from processes import printed_by
@@ -29,6 +31,22 @@ def test_quick(name: str) -> None:
     output, _ = printed_by(f"bench.{name}", "--quick", within_s=1500)
     for line in SHOWN[name]:
         assert line in output
+
+
+def test_api_quick() -> None:
+    """Every part that needs no rival: no stream is broken, no limit is exceeded at once."""
+    parts = ("--only", "rates", "--only", "streams", "--only", "limits")
+    output, _ = printed_by("bench.api", "--quick", "--litellm", "/nowhere", *parts)
+    for line in ("| whole | gateway | **", "| streamed | gateway | **", "all their tokens | 50, **0** |"):
+        assert line in output
+    assert shutil.which("redis-server") is None or "| requests at once | 16 | 6 | **" in output
+
+
+@pytest.mark.skipif(shutil.which("guidellm") is None, reason="guidellm is not installed (pip install guidellm)")
+def test_trilby_bench_finds_what_guidellm_does() -> None:
+    """Within a twentieth, on a server whose times are known, with room for all and overloaded."""
+    output, _ = printed_by("bench.api", "--quick", "--only", "load-kept", "--only", "load-queued")
+    assert output.count("| met |") == 16 and "missed" not in output
 
 
 def test_drafting_speed_quick() -> None:

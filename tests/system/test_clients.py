@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from decisions import oracle_chances
 from installation import Installation
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 from oracle import oracle_answer, oracle_model
+from processes import printed_by
 from reading_models import oracle_rows
 from transformers import AutoTokenizer
 from websockets.asyncio.client import connect
@@ -76,6 +78,15 @@ def test_other_apis(installation: Installation) -> None:
         assert openai.responses.retrieve(response.id).output_text == said
     message = httpx.post(f"{installation.base}/messages", json=ask(QUESTIONS[1]), trust_env=False, timeout=60).json()
     assert message["content"] == [{"type": "text", "text": said}]
+
+
+def test_trilby_bench(installation: Installation, tmp_path: Path) -> None:
+    """A load on real processes: every request is answered, with as many tokens as were asked for."""
+    load = ("--rate", "3", "--seconds", "2", "--arrivals", "constant", "--max-tokens", "8", "--ignore-eos")
+    printed, _ = printed_by("service.bench", installation.base, *load, "--json", str(tmp_path / "found"))
+    (told,) = json.loads((tmp_path / "found").read_text())["rates"]
+    assert told["due"] == told["answered"] == 6 and told["tokens"] == 48 and told["counted"]
+    assert told["e2e"]["p50"] >= told["ttft"]["p50"] > 0 and "answers a second" in printed
 
 
 def test_decisions(installation: Installation) -> None:

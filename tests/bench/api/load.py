@@ -178,7 +178,7 @@ def run(case: Case, program: str | None, rounds: int, folder: Path) -> str:
     made = rows(compared(case, program, rounds, folder))
     return (
         f"rounds in turns: {rounds}; {case.requests} requests, {case.rate:g} a second, constant, answers of "
-        f"{case.tokens} tokens; good: TTFT of at most {LIMITS['ttft']:g} ms, ITL of at most {LIMITS['itl']:g} ms. Bar: within "
-        f"{BAR:.0%} at the median.\n\n"
+        f"{case.tokens} tokens; good: TTFT of at most {LIMITS['ttft']:g} ms, ITL of at most {LIMITS['itl']:g} ms. "
+        f"Bar: within {BAR:.0%} at the median.\n\n"
         + table("figure | trilby bench : guidellm (ms, a second, share) | ratio | bar", made)
     )
