@@ -33,9 +33,8 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace, Path], str]]] = {
     "streams": lambda options, folder: streams.run(options.quick, folder),
     "limits": lambda options, folder: limits.run(options.quick, folder),
     "structured": lambda options, folder: structured.figures(2 if options.quick else structured.ROUNDS),
+    **{f"load-{case.name}": partial(_loaded, case) for case in load.CASES},
 }
-
-PARTS |= {f"load-{case.name}": partial(_loaded, case) for case in load.CASES}
 
 AT_A_TIME: Final = {"structured": "structured"}
 """The figures of a part that has a section of its own."""
