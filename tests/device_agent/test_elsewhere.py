@@ -129,11 +129,11 @@ class _Fetching:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name == "branching":
-            return _Fetching(found)
+        if name in ("branching", "reading"):
+            return None if found is None else _Fetching(found)
         if name in ("open", "fork"):
             return lambda *given, **named: _Fetching(found(*given, **named))
-        if name in ("forward", "forward_nodes"):
+        if name in ("forward", "forward_nodes", "read"):
             return lambda *given, **named: _fetched(found(*given, **named))
         return found
 

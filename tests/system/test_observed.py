@@ -146,7 +146,8 @@ def test_a_client_that_hangs_up_is_no_error(observed: Installation, collector: C
     ):
         assert reply.status_code == 200
         next(reply.iter_lines())
-    spans = of(trace, collector.wait_for(lambda spans: {"session", "answer"} <= {s.name for s in of(trace, spans)}))
+    ended = collector.wait_for(lambda spans: {"session", "answer"} <= {s.name for s in of(trace, spans)}, 60)
+    spans = of(trace, ended)
     collector.wait_for(lambda spans: named("POST /v1/chat/completions", of(trace, spans)))
     [answer], [session] = named("answer", spans), named("session", spans)
     assert answer.facts["trilby.outcome"] == "cancelled" and not answer.failed
