@@ -5,6 +5,8 @@
 #   make demo-model   make the embedded demo model again (one to two hours on a CPU)
 #   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
 #   make test-upgrade replace each part by another version's while clients stream (UPGRADE_FROM=COMMIT; the last tag)
+#   make test-clients clients of others (openai-node, LangChain, litellm, instructor, the Vercel AI SDK, llm, lm-evaluation-harness)
+#                     against a real installation; it installs them into .venv-clients (a gigabyte)
 #   make test-random  the property tests again, with other examples each time
 #   make bench        measure the way through Trilby and write docs/benchmarks.md; bench-engine, bench-interference,
 #                     bench-second-turn, bench-structured, bench-decisions, bench-failure, bench-soak, bench-drafting and bench-drafting-speed (with
@@ -21,7 +23,7 @@
 #   make test-images  build the images for gateway, cloud and device (CPU) on a stand-in base, without a network, and answer a chat;
 #                     as root, with buildah and debootstrap
 #   make settings     write docs/settings.md from the code
-#   make lock         renew requirements.lock and requirements-dev.lock, with hashes, from pyproject.toml and requirements-dev.in
+#   make lock         renew the locks, with hashes, from pyproject.toml and what ends in .in
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
 
 PYTHON ?= python3
@@ -32,14 +34,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
+CLIENTS := .venv-clients
+CLIENTS_READY := $(CLIENTS)/.ready
 
 BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-decisions bench-api bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy bench-cold-start
 
 # One thread each; what is left out here chooses its threads itself, as `trilby` does.
-test test-slow test-random test-upgrade bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
+test test-slow test-random test-upgrade test-clients bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
 
 # Each process that a test starts would compile all that it imports.
-test test-slow test-random test-upgrade: export PYTHONDONTWRITEBYTECODE :=
+test test-slow test-random test-upgrade test-clients: export PYTHONDONTWRITEBYTECODE :=
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools --generate-hashes
 # PyTorch has a file of its own (it says why). It names its own CUDA packages where its build has any; pinning them here would
@@ -55,7 +59,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -y -q --no-install-recommends
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy bench-edgeformer: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: serve test test-slow test-random test-upgrade test-images check demo-model bench $(BENCHES) bench-gpu settings lock clean
+.PHONY: serve test test-slow test-random test-upgrade test-clients test-images check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
 serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
@@ -72,6 +76,10 @@ test-slow: $(DEV_READY)
 test-upgrade: $(DEV_READY)
 	@echo "Replacing each part by another version's under load (minutes) …"
 	@UPGRADE_FROM=$(UPGRADE_FROM) $(BIN)/python -m pytest -q -s -m slow --timeout 1800 tests/system/test_upgrade.py $(ARGS)
+
+test-clients: $(CLIENTS_READY)
+	@echo "Letting clients of others ask a real installation (several minutes) …"
+	@LM_EVAL=$(abspath $(CLIENTS))/bin/lm_eval $(BIN)/python -m pytest -q -p no:randomly -m "slow or not slow" tests/system/test_other_clients.py tests/system/test_lm_eval.py $(ARGS)
 
 test-random: $(DEV_READY)
 	@echo "Running the property tests with new examples (several minutes) …"
@@ -110,6 +118,16 @@ $(DEV_READY): $(READY) requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements-dev.lock
 	@touch $@
 
+# PyTorch is .venv's: what is not in one environment is looked for in the other.
+$(CLIENTS_READY): $(DEV_READY) requirements-clients.lock tests/system/clients/package-lock.json
+	@echo "Installing clients of others in $(CLIENTS) (a gigabyte; minutes the first time) …"
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(CLIENTS)
+	@$(BIN)/uv pip install --quiet --no-deps --require-hashes --python $(CLIENTS)/bin/python -r requirements-clients.lock
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(CLIENTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz-torch.pth"
+	@cp tests/system/clients/package.json tests/system/clients/package-lock.json $(CLIENTS)/
+	@cd $(CLIENTS) && PATH="$$PWD/bin:$$PATH" npm ci --silent --no-audit --no-fund
+	@touch $@
+
 test-images: $(DEV_READY)
 	@PYTHONPATH=tests $(BIN)/python -m k8s.images
 
@@ -122,6 +140,8 @@ lock:
 	@$(COMPILE) pyproject.toml -c requirements-torch.lock | $(WITHOUT_TORCH) > requirements.lock
 	@$(COMPILE) requirements-dev.in -c requirements.lock | $(WITHOUT_TORCH) > requirements-dev.lock
 	@$(COMPILE) docker/gateway.in -c requirements.lock > docker/gateway.lock
+	@$(filter-out --no-emit-package setuptools,$(COMPILE)) requirements-clients.in | $(WITHOUT_TORCH) > requirements-clients.lock
+	@$(COMPILE) docker/traces.in -c requirements.lock -c requirements-dev.lock > docker/traces.lock
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(CLIENTS) build *.egg-info

@@ -40,8 +40,9 @@ def run(config: CloudConfig) -> None:
         )
     if config.threads or config.stages > 1:
         torch.set_num_threads(config.threads or max(1, (os.cpu_count() or 1) // (config.stages - config.remote_stages)))
+    traces = config.traces("cloud")
     try:
-        server = build(config)
+        server = build(config, traces)
     except (ModelError, BackendMissing, ValueError) as error:
         raise SystemExit(f"Cannot load {config.model}: {error}") from error
     log = structlog.get_logger()
@@ -57,6 +58,7 @@ def run(config: CloudConfig) -> None:
     )
     app = create_app(server)
     serve(app, config.host, config.port, drain=server.drain, max_frame_bytes=MESSAGE_BYTES, tls=tls)
+    traces.close()
 
 
 main = settings_command(CloudConfig, run, name="trilby cloud", examples=EXAMPLES)

@@ -19,6 +19,7 @@ from cloud_server.metrics import CONTENT_TYPE
 from cloud_server.server import CloudServer
 from service.addresses import is_foreign, is_loopback
 from service.secret_files import current
+from service.traces import OWN_TRACES
 from wire.hello import same_secret
 
 
@@ -47,7 +48,13 @@ def create_app(server: CloudServer) -> FastAPI:
                 raise WebSocketException(1008)
             raise HTTPException(403, "this server does not answer to the name in the Host header; see --allowed-hosts")
 
-    app = FastAPI(title="Trilby cloud server", openapi_url=None, lifespan=lifespan, dependencies=[Depends(check_host)])
+    app = FastAPI(
+        title="Trilby cloud server",
+        openapi_url=None,
+        lifespan=lifespan,
+        dependencies=[Depends(check_host)],
+        telemetry=OWN_TRACES,
+    )
 
     def check_operator(request: Request) -> None:
         """Only somebody with the operator token, and never a page in a browser. Devices' own token is no operator's."""

@@ -21,6 +21,7 @@ from cloud_server.stages.plan import stage_device, stage_layers
 from cloud_server.stages.runner import LocalRunner, Runner
 from cloud_server.stages.stage import StageConfig
 from peers.secret import BY_CERTIFICATE
+from service.traces import NO_TRACES, Traces
 from split_model.checkpoint import Checkpoint
 from split_model.device import choose_device
 from split_model.free_memory import free_bytes
@@ -37,7 +38,7 @@ USUAL_POSITIONS = 32768
 """Of one session, where nobody says and the model has no more."""
 
 
-def build(config: CloudConfig) -> CloudServer:
+def build(config: CloudConfig, traces: Traces = NO_TRACES) -> CloudServer:
     """The server of a configuration, its layers (or those of its first stage) loaded.
 
     Raises:
@@ -76,13 +77,13 @@ def build(config: CloudConfig) -> CloudServer:
     engine = Engine(
         _runner(config, LayerStep(stack, pool, backend), path, stages, served.digest, where),
         Ledger(_limits(config, spec, pages)),
-        CloudMetrics(),
+        CloudMetrics(traces),
         served,
         step_rows=config.step_rows,
         slack=config.step_slack,
     )
     about = {"loaded_bytes": stack.loaded_bytes, "kv_bytes": pool.nbytes, "device": str(device)}
-    return CloudServer(config, engine, about)
+    return CloudServer(config, engine, about, traces)
 
 
 def _device(config: CloudConfig, spec: ModelSpec, part: Slice) -> str:

@@ -10,6 +10,7 @@ from service.modes import cloud_of
 from service.settings import setting, settle, tuning
 from service.shared_settings import CloudSide, CloudTokenSettings, ProcessSettings, ServerSettings
 from service.tls_settings import TlsSettings
+from service.trace_settings import TraceSettings
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,12 @@ class ListeningSettings:
 
     host: str = setting("127.0.0.1", "address to listen on", variable="cloud_host")
     port: int = setting(8001, "port to listen on", minimum=0, maximum=65535, variable="cloud_port")
+    drain_to: str = setting(
+        "",
+        "cloud that devices had better go to when this one drains, ws://HOST:PORT as their --cloud has it; they go to "
+        "none that they were not told of",
+        tunes=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class SessionSettings:
 @dataclass(frozen=True)
 class CloudConfig(
     ProcessSettings,
+    TraceSettings,
     TlsSettings,
     SessionSettings,
     RemoteStageSettings,
@@ -93,6 +101,7 @@ class CloudConfig(
         have too, and stages on other machines that could not join."""
         self.check_names()
         self.check_tls()
+        self.check_traces()
         settle(self, CloudConfig, cloud_of(self.mode, whole_prompts=self.whole_prompts))
         if 0 < self.step_slack < 1:
             raise ValueError(f"--step-slack is a factor of 1 or more, or 0 for no limit, not {self.step_slack:g}")

@@ -15,8 +15,10 @@ from cloud_server.device_rows import DeviceRows
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.session import Answered
 from cloud_server.engine.shares import tenant_of
+from cloud_server.errands import Errands
 from cloud_server.schedule.chunk_advice import Advising
 from cloud_server.schedule.chunk_model import Conditions
+from wire.errand import Errand
 from wire.errors import Code, ConnectionFailed, Crowded, SessionFailed
 from wire.frames import Frame, Tensor
 from wire.message import Failed
@@ -57,6 +59,7 @@ class DeviceLink:
         connection: number of this connection; with a session's own number it names the session.
         hello: how the device has introduced itself.
         tokens: the connections that may be resumed, by what their devices were told.
+        errands: what its sessions work for.
 
     Attributes:
         name: the device's name, for people.
@@ -64,7 +67,13 @@ class DeviceLink:
     """
 
     def __init__(
-        self, connection: int, hello: DeviceHello, stream: Stream, engine: Engine, tokens: Mapping[str, int]
+        self,
+        connection: int,
+        hello: DeviceHello,
+        stream: Stream,
+        engine: Engine,
+        tokens: Mapping[str, int],
+        errands: Errands,
     ) -> None:
         self.connection = connection
         self.name = hello.name
@@ -75,6 +84,7 @@ class DeviceLink:
         self._sessions = engine.sessions
         self._metrics = engine.metrics
         self._tokens = tokens
+        self._errands = errands
         self._rows = DeviceRows(engine.identity)
         self._advising = Advising()
         self._bytes = (0, 0)
@@ -115,6 +125,7 @@ class DeviceLink:
                     worked_s = 0.0
                     await asyncio.sleep(0)  # To receive what is there already is no pause.
         finally:
+            self._errands.end_all()
             self._sessions.leave(self.connection)
             self.count_bytes()
 
@@ -150,21 +161,23 @@ class DeviceLink:
             case Fork():
                 source = (self.connection, message.source)
                 sessions.fork(source, key, message.position, partial(self._deliver, session))
-                self._begun(session, "session forked", position=message.position)
+                self._begun(session, message.errand, "fork", position=message.position)
             case Resume():
                 before = self._tokens.get(message.token)
                 if before is None:
                     raise SessionFailed(Code.UNKNOWN_SESSION, "that connection is not known here any more")
                 old = (before, message.old_session)
                 sessions.resume(old, key, message.position, partial(self._deliver, session))
-                self._begun(session, "session resumed", position=message.position)
+                self._begun(session, message.errand, "resume", position=message.position)
             case Park():
                 sessions.park(key)
+                self._errands.end(session, "parked")
             case Close():
                 sessions.close(key)
                 self.stream.withdraw(session)
                 self._advising.closed(session)
-                log.debug("session closed", connection=self.connection, session=session)
+                self._say("session closed", session)
+                self._errands.end(session, "closed")
 
     def _open(self, message: Open) -> None:
         session = message.session
@@ -177,7 +190,7 @@ class DeviceLink:
             expected=message.expected,
             replayed=message.replayed,
         )
-        self._begun(session, "session open", replayed=message.replayed)
+        self._begun(session, message.errand, "replay" if message.replayed else "open")
         if message.prompt and not message.replayed:
             conditions = self._engine.conditions(self.measured.up_bytes_s or None)
             self._advise(self._advising.opened(session, message.prompt, conditions))
@@ -194,20 +207,30 @@ class DeviceLink:
             message.want,
             parents,
         )
+        if message.errand is not None:
+            self._begun(message.session, message.errand, "next turn")
         try:
             self._sessions.queue(forward, await self._rows.read(tensor))
         except SessionFailed:
             if self._sessions.holds(forward.session):
                 raise  # Else it has ended meanwhile, and was told so.
 
-    def _begun(self, session: int, event: str, **what: object) -> None:
+    def _begun(self, session: int, errand: Errand | None, how: str, **what: object) -> None:
         self._ended.pop(session, None)
+        self._sessions.works_for((self.connection, session), self._errands.begin(session, errand, how))
+        self._say("session begun", session, how=how, **what)
+
+    def _say(self, event: str, session: int, **what: object) -> None:
+        """Nothing that a device can bring about as often as it likes is written at the usual level."""
+        if request_id := self._errands.request_id(session):
+            what["request_id"] = request_id
         log.debug(event, connection=self.connection, session=session, **what)
 
     def _deliver(self, session: int, outcome: Answered | SessionFailed) -> None:
         if isinstance(outcome, SessionFailed):
             self._refuse(session, outcome)
             return
+        self._errands.answered(session, outcome)
         tensors = () if outcome.rows is None else (self._rows.written(outcome.rows),)
         times_us = int(outcome.queue_s * 1e6), int(outcome.step_s * 1e6)
         try:
@@ -220,8 +243,8 @@ class DeviceLink:
 
     def _refuse(self, session: int, failure: SessionFailed) -> None:
         self._metrics.refused.labels(failure.code.value).inc()
-        # Nothing that a device can bring about as often as it likes is written at the usual level.
-        log.debug("session ended", connection=self.connection, session=session, code=failure.code.value)
+        self._say("session ended", session, code=failure.code.value)
+        self._errands.end(session, "ended", failure.code)
         self._advising.closed(session)
         self.stream.withdraw(session)
         self._ended[session] = None

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from service.log_metric import DroppedLines
+from service.lost_metrics import LostLines, LostSpans
+from service.traces import NO_TRACES, Traces
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -18,7 +19,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 class CloudMetrics:
     """What the cloud server counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, traces: Traces = NO_TRACES) -> None:
         self.registry = CollectorRegistry()
         self.running = self._gauge("num_requests_running", "Sessions open, those kept for a next turn left out")
         self.waiting = self._gauge("num_requests_waiting", "Sessions with rows that wait for a step")
@@ -49,7 +50,8 @@ class CloudMetrics:
         )
         self.received_bytes = self._counter("received_bytes_total", "Frame bytes received")
         self.sent_bytes = self._counter("sent_bytes_total", "Frame bytes sent")
-        self.registry.register(DroppedLines("trilby_cloud_log_lines_dropped_total"))
+        self.registry.register(LostLines("trilby_cloud_log_lines_dropped_total"))
+        self.registry.register(LostSpans("trilby_cloud_spans_dropped_total", traces))
 
     def text(self) -> bytes:
         """All values in Prometheus text form."""

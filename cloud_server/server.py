@@ -16,9 +16,11 @@ from cloud_server.config import CloudConfig
 from cloud_server.device_link import TURN_S, DeviceLink
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.entries import SessionState
+from cloud_server.errands import Errands
 from service.secret_files import current
 from service.sparing_log import SparingLog
 from service.tls_server import certified
+from service.traces import NO_TRACES, Traces
 from wire.connection import Role
 from wire.doorstep import Doorstep
 from wire.errors import Code, ConnectionFailed
@@ -44,12 +46,16 @@ class CloudServer:
 
     Args:
         about: what /state says of the layers beside their identity.
+        traces: where the spans of sessions begin.
     """
 
-    def __init__(self, config: CloudConfig, engine: Engine, about: dict[str, object]) -> None:
+    def __init__(
+        self, config: CloudConfig, engine: Engine, about: dict[str, object], traces: Traces = NO_TRACES
+    ) -> None:
         self.config = config
         self.engine = engine
         self.about = about
+        self._traces = traces
         self.links: dict[int, DeviceLink] = {}
         self.began = monotonic()
         self._doorstep = Doorstep(Role.CLOUD, CLOUD_LINK)
@@ -76,7 +82,9 @@ class CloudServer:
                 token = secrets.token_urlsafe(16)
                 self._tokens[token] = connection
                 stream.post(self._welcome(token))
-                link = self.links[connection] = DeviceLink(connection, hello, stream, self.engine, self._tokens)
+                errands = Errands(self._traces)
+                link = DeviceLink(connection, hello, stream, self.engine, self._tokens, errands)
+                self.links[connection] = link
                 self._often.info("device connected", device=hello.name, connection=connection)
                 try:
                     await link.serve()
@@ -96,7 +104,7 @@ class CloudServer:
         ledger.draining = True
         for link in list(self.links.values()):
             with suppress(ConnectionFailed):
-                link.stream.post(Drain(self.config.drain_within_s))
+                link.stream.post(Drain(self.config.drain_within_s, self.config.drain_to))
         sessions.end_kept()
         await sessions.emptied(self.config.drain_within_s)
         return ledger.count(SessionState.OPEN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import fields
 
 import structlog
@@ -58,9 +58,12 @@ def run_device(config: DeviceConfig, load: LoadDrafters) -> None:
     if config.threads:
         torch.set_num_threads(config.threads)
 
+    traces = config.traces("device")
+
     async def main() -> None:
         try:
             device = build(config, load)
+            device.agent.traces = traces
         except (ModelError, BadDrafter, ValueError) as error:
             raise SystemExit(f"Cannot load {config.model}: {error}") from error
         except torch.OutOfMemoryError as error:
@@ -80,7 +83,7 @@ def run_device(config: DeviceConfig, load: LoadDrafters) -> None:
         except GroupEnded as ended:
             raise SystemExit(f"The group has ended: {ended}") from None
 
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), closing(traces):
         asyncio.run(main())
 
 

@@ -17,7 +17,10 @@ from device_agent.answering.deciding import decide
 from device_agent.answering.reading import ServedReader, read
 from device_agent.answering.tokenizing import tokenize
 from device_agent.redial import stay_connected
+from device_agent.sharing.served_request import ServedRequest, served_request
+from service.errands import plain_id
 from service.secret_files import current
+from service.traces import NO_TRACES, Span, Traces
 from tls.contexts import Tls
 from wire.connection import Role
 from wire.decision_messages import QUESTIONS_AT_ONCE, Decide, Decided
@@ -60,6 +63,9 @@ class Agent:
         cloud_connected: whether the cloud can be reached now; None when the model needs none.
         group: what there is to say of the group that this agent is the portal of; None where there is none.
         tls: of ``wss://``; None: the system's CAs are trusted.
+
+    Attributes:
+        traces: where the spans of its requests begin.
     """
 
     def __init__(
@@ -79,6 +85,7 @@ class Agent:
         self._group = group
         self._tls = tls
         self._stream: Stream | None = None
+        self.traces: Traces = NO_TRACES
         self._requests: dict[int, _Open] = {}
         self._draining = False
 
@@ -167,28 +174,48 @@ class Agent:
         return None
 
     async def _serve(self, request: Asked) -> None:
-        structlog.contextvars.bind_contextvars(request_id=request.request_id)
+        span = self.traces.span("answer", request.traceparent)
+        known = {"trace_id": span.trace_id} if span.trace_id else {}
+        structlog.contextvars.bind_contextvars(request_id=request.request_id, **known)
+        served_request.set(ServedRequest(request.request_id, span))
         try:
             await self._answer(request, lambda message: self._tell(request.request, message))
             log.debug("request done")
-        except SessionFailed as failure:
+            self._say_of(span, request, "done")
+        except (SessionFailed, ConnectionFailed) as failure:
             log.info("request failed", code=failure.code.value)
-            self._fail(request.request, failure)
+            self._say_of(span, request, "failed")
+            span.fail(failure.code.value)
+            if isinstance(failure, SessionFailed):  # Else nobody is there to be told.
+                self._fail(request.request, failure)
         except asyncio.CancelledError:
             log.info("request cancelled")
+            self._say_of(span, request, "cancelled")
             raise
-        except ConnectionFailed as failure:
-            log.info("request failed", code=failure.code.value)
         except Exception as error:  # Nothing that one request does may end the agent.
             # The places, not the message: it might quote the request.
             places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
             log.error("request crashed", error=type(error).__name__, places=places)
+            self._say_of(span, request, "crashed")
+            span.fail(Code.INTERNAL.value)
             self._fail(request.request, SessionFailed(Code.INTERNAL, "the device failed on this request"))
+        finally:
+            span.end()
+
+    def _say_of(self, span: Span, request: Asked, outcome: str) -> None:
+        """What a request was and how it ended, and how fast the members of the group are, where there is one."""
+        if not span.trace_id:
+            return
+        span.note(request_id=plain_id(request.request_id), how=type(request).__name__.lower(), outcome=outcome)
+        span.note(model=request.model)
+        if (group := self._group()) is not None:
+            times = [each.step_ms for each in group.members]
+            span.note(mode=group.mode, members=len(times), member_step_ms=times)
 
     async def _answer(self, request: Asked, post: Callable[[AnyMessage], None]) -> None:
         model = self._model
-        if isinstance(request, Read) and isinstance(model, ServedReader):
-            await read(model, request, post)
+        if isinstance(request, Read) and (reader := _reader_of(model)) is not None:
+            await read(reader, request, post)
         elif isinstance(request, Generate) and not isinstance(model, ServedReader):
             await answer(model, request, post)
         elif isinstance(request, Tokenize) and not isinstance(model, ServedReader):
@@ -223,3 +250,8 @@ class Agent:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _reader_of(model: ServedChain | ServedReader) -> ServedReader | None:
+    """What reads texts or images; None where it only writes."""
+    return model if isinstance(model, ServedReader) else model.reader

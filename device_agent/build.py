@@ -17,7 +17,7 @@ from device_agent.answering.conversations import Conversations
 from device_agent.answering.grammars import Grammars
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import PortalGroup, build_group
-from device_agent.build_reader import Kind, build_reader, check_translates, kind_of, memory_of
+from device_agent.build_reader import Kind, build_reader, chain_reader, check_translates, kind_of, memory_of
 from device_agent.chain.chain import Chain
 from device_agent.chain.group_pruning import GroupPruner, group_order
 from device_agent.chain.local import LocalSubmodel
@@ -49,6 +49,7 @@ from split_model.slices import whole as whole_model
 from split_model.spec import ModelSpec
 from split_model.stack import Stack
 from split_model.submodel import Submodel
+from wire.reading_messages import Task
 from wire.request_messages import AgentHello, ServedModel
 from wire.session_messages import DeviceHello
 
@@ -166,18 +167,21 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     pruner: Pruner | None = None
     if config.t_max:
         pruner = _pruner(config, checkpoint, parts, rest, group, compute, max(2, positions))
-    tokenizer = Tokenizer.load(path, spec.eos_token_ids)
+    tokenizer = Tokenizer.load(path, spec.eos_token_ids, config.tool_call_parser, config.reasoning_parser)
+    chain = Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources)
+    permits, readers = Permits(config.max_num_seqs), FairThreads(READERS, "prompt")
     model = ServedChain(
-        chain=Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources),
+        chain=chain,
         tokenizer=tokenizer,
         max_positions=positions,
         default_max_tokens=config.default_max_tokens,
-        permits=Permits(config.max_num_seqs),
+        permits=permits,
         conversations=Conversations(config.conversations, config.conversation_mb * 2**20, config.conversation_s),
         ways=DraftingWays(drafters, config),
-        readers=FairThreads(READERS, "prompt"),
+        readers=readers,
         grammars=Grammars.of(tokenizer, spec.vocab_size),
         pruner=pruner,
+        reader=chain_reader(path, chain, tokenizer, positions, permits, readers),
     )
     served = AgentHello(name, config.device_token, _served(config, path, checkpoint, model), config.max_num_seqs)
     reported = group.report if group is not None else (lambda: None)
@@ -201,7 +205,10 @@ def _pruner(
         how = getattr(torch, config.dtype), config.prune_by, bytes_of("--memory", config.memory)
         found = load_apart(lambda: group_order(checkpoint, parts, *how))
         times, news = group.head_times, group.host.news
-        return GroupPruner(checkpoint, parts, group.submodel, compute, found, config.t_max, longest, times, news)
+        about = checkpoint, parts, group.submodel, compute, found, config.t_max, longest, times, news
+        pruned = GroupPruner(*about, told=group.host.renew)
+        group.says = lambda: pruned.words
+        return pruned
     between = rest.stack if isinstance(rest, LocalSubmodel) else None
     pruner = LocalPruner(checkpoint, parts, between, config.t_max, longest, config.prune_by)
     load_apart(pruner.prepare)
@@ -241,7 +248,9 @@ def _served(config: DeviceConfig, path: Path, checkpoint: Checkpoint, model: Ser
     characters, scores = model.max_positions * model.tokenizer.longest_piece, model.chain.sources is None
     computed = f"{identity(checkpoint)} {config.dtype} {VERSION}"
     fingerprint = f"fp_{hashlib.sha256(computed.encode()).hexdigest()[:FINGERPRINT_DIGITS]}"
-    said = (model.max_positions, created, model.ways.drafters.names, characters)
+    tasks: list[Task] = ["generate", *(model.reader.tasks if model.reader is not None else ())]
+    numbers = model.reader.numbers if model.reader is not None else 0
+    said = (model.max_positions, created, model.ways.drafters.names, characters, tasks, numbers)
     return [
         ServedModel(
             name,
@@ -251,6 +260,7 @@ def _served(config: DeviceConfig, path: Path, checkpoint: Checkpoint, model: Ser
             grammars=model.grammars is not None,
             fingerprint=fingerprint,
             decides=scores,
+            tools=model.tokenizer.dialect.tools,
         )
         for name in config.served_model_name or (model_name(config.model),)
     ]

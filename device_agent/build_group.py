@@ -40,11 +40,12 @@ log = structlog.get_logger()
 @dataclass
 class PortalGroup:
     """The group that this device is the portal of; see ``Elsewhere``. ``announces``: on the local network, by mDNS.
-    ``task``: what was measured of a plan's members; None where nothing was."""
+    ``task``: what was measured of a plan's members; None where nothing was. ``says``: what else is to be told of it."""
 
     host: GroupHost
     announces: bool = False
     task: Callable[[GroupPlan], Task | None] = lambda plan: None
+    says: Callable[[], str] = str
     _was_formed: bool = field(default=False, init=False)
 
     @property
@@ -113,10 +114,12 @@ class PortalGroup:
                 each.streamed[:MAX_TEXT],
                 each.streamed_mb,
                 each.hidden,
+                each.step_ms,
             )
             for each in state.members[:MAX_MEMBERS]
         ]
-        return GroupReport(state.name, state.mode, state.epoch, state.formed, address, members, state.why[:MAX_TEXT])
+        why = "; ".join(filter(None, [self.says(), state.why]))
+        return GroupReport(state.name, state.mode, state.epoch, state.formed, address, members, why[:MAX_TEXT])
 
 
 def usual_work(positions: int, *, reads: bool, prunes: bool = False) -> Work:

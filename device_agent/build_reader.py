@@ -13,11 +13,13 @@ from device_agent.agent import Agent
 from device_agent.agent_process import Device
 from device_agent.answering.images import Pixels
 from device_agent.answering.inputs import TextLimits
-from device_agent.answering.reading import AT_ONCE_ROWS, ServedReader
+from device_agent.answering.reading import ServedReader
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.build_group import build_group
-from device_agent.chain.reader import Reader
-from device_agent.chain.reading_submodel import LocalReadingSubmodel
+from device_agent.chain.chain import Chain
+from device_agent.chain.chain_reader import ChainReader
+from device_agent.chain.local import LocalSubmodel
+from device_agent.chain.reader import AT_ONCE_ROWS, Reader
 from device_agent.chain.within_memory import loader_of, residence_within, too_little
 from device_agent.config import DeviceConfig
 from device_agent.sharing.compute import Compute, FairThreads
@@ -49,12 +51,10 @@ Kind = Literal["reads", "translates", "writes"]
 
 
 def kind_of(model: str) -> Kind:
-    """Whether a model only reads (an encoder, or one that could write but whose checkpoint says how its texts become
-    vectors), reads one text and writes another, or writes on. Raises ModelError as ``resolve`` does."""
-    spec, says_vectors = described(model)
-    if spec.attention == "cross":
-        return "translates"
-    return "reads" if spec.attention == "bidirectional" or says_vectors else "writes"
+    """Whether a model only reads, reads one text and writes another, or writes on. Raises ModelError as ``resolve``
+    does."""
+    kinds: dict[str, Kind] = {"bidirectional": "reads", "cross": "translates", "causal": "writes"}
+    return kinds[described(model).attention]
 
 
 def check_translates(config: DeviceConfig) -> None:
@@ -127,6 +127,22 @@ def build_reader(config: DeviceConfig, opened: ExitStack) -> Device:
     return Device(config, agent, model, group, loaded_bytes, loader)
 
 
+def chain_reader(
+    path: Path, chain: Chain, tokenizer: Tokenizer, positions: int, permits: Permits, readers: FairThreads
+) -> ServedReader | None:
+    """What says vectors of texts by a model that also writes; None where it reads one text and writes another.
+
+    positions: most of one text. permits, readers: those of its answers. Raises BadCheckpoint, or UnsupportedModel
+    where its checkpoint says that vectors are made in a way that cannot be computed.
+    """
+    spec = chain.parts.spec
+    vectors = text_vectors(path, spec)
+    if vectors is None:
+        return None
+    reader = ChainReader(chain, last_alone=vectors.last_alone)
+    return ServedReader(reader, tokenizer, None, _limits(positions, spec, vectors), vectors, None, permits, readers)
+
+
 def _reader(
     config: DeviceConfig,
     checkpoint: Checkpoint,
@@ -152,7 +168,7 @@ def _reader(
             if loader is not None:
                 opened.callback(loader.close)
         encoder = load_apart(lambda: Encoder.load(checkpoint, dtype, device, loader))
-        here = LocalReadingSubmodel(encoder.stack, compute)
+        here = LocalSubmodel(encoder.stack, compute)
         loaded_bytes = encoder.loaded_bytes + (0 if loader is None else loader.nbytes)
         return Reader(encoder.embedding, here, encoder.pooling, compute), loaded_bytes, loader
     kind: type[TextRows] | type[PatchRows] = TextRows if spec.patches is None else PatchRows

@@ -19,6 +19,7 @@ from service.shared_settings import (
     words,
 )
 from service.tls_settings import TlsSettings
+from service.trace_settings import TraceSettings
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class GroupSettings(MemberSettings):
 @dataclass(frozen=True)
 class DeviceConfig(
     ProcessSettings,
+    TraceSettings,
     TlsSettings,
     AnswerSettings,
     CloudTokenSettings,
@@ -108,6 +110,7 @@ class DeviceConfig(
         """Raises ValueError where settings contradict each other."""
         super().__post_init__()
         self.check_tls()
+        self.check_traces()
         if not self.gateways:
             raise ValueError("--gateway names at least one gateway")
         if self.join or MODES[self.mode].group:

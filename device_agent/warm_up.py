@@ -16,7 +16,7 @@ import torch
 from device_agent.answering.answer import ServedChain
 from device_agent.chain.chain import Chain
 from device_agent.chain.prefill import prefill
-from device_agent.chain.reader import Reader
+from device_agent.chain.reader import AnyReader
 from device_agent.chain.source import Source
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay
@@ -92,15 +92,15 @@ async def _answer(chain: Chain, way: DraftingWay, temperature: float, until: flo
         session.close()
 
 
-async def warm_up_reader(reader: Reader) -> None:
+async def warm_up_reader(reader: AnyReader) -> None:
     """Be ready for the first request of a model that reads: one short input, one long; where its layers are elsewhere
     and not there yet, not."""
-    if not reader.submodel.connected:
+    if not reader.connected:
         return
     began = monotonic()
     try:
-        patches, limit = reader.pooling.spec.patches, reader.pooling.spec.position_limit or WARM_ROWS
-        for rows in (WANTED_ROWS, min(WARM_ROWS, limit, reader.submodel.max_rows)):
+        patches, limit = reader.spec.patches, reader.spec.position_limit or WARM_ROWS
+        for rows in (WANTED_ROWS, min(WARM_ROWS, limit, reader.max_positions)):
             image = None if patches is None else torch.zeros(patches.channels, *patches.image)
             await reader.read([([0] * rows, None) if image is None else image], lambda rows, lengths: None)
             if monotonic() > began + WARM_UP_S:

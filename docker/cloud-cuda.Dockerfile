@@ -11,8 +11,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /venv
 WORKDIR /srv/trilby
-COPY requirements.lock requirements-torch.lock ./
-RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
+COPY requirements.lock requirements-torch.lock docker/traces.lock ./
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock -r traces.lock
 RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --index-url ${TORCH_INDEX} -r requirements-torch.lock
 RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check setuptools==80.9.0 wheel==0.45.1 ninja==1.13.0 packaging==25.0 \
     && MAX_JOBS=4 /venv/bin/pip install --no-cache-dir --no-build-isolation "flash-attn==${FLASH_ATTN}" \
@@ -41,6 +41,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json \
     TRILBY_CLOUD_HOST=0.0.0.0
+COPY docker/sbom.py ./
+RUN /venv/bin/python sbom.py trilby/cloud-cuda > sbom.cdx.json
 USER 10001:10001
 EXPOSE 8001
 STOPSIGNAL SIGTERM

@@ -7,8 +7,8 @@ FROM ${BASE_IMAGE} AS build
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN python3 -m venv /venv
 WORKDIR /srv/trilby
-COPY requirements.lock requirements-torch.lock ./
-RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
+COPY requirements.lock requirements-torch.lock docker/traces.lock ./
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock -r traces.lock
 RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --index-url ${TORCH_INDEX} -r requirements-torch.lock \
     && /venv/bin/pip uninstall --yes --quiet pip
 COPY cloud_server/ cloud_server/
@@ -32,6 +32,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json \
     TRILBY_CLOUD_HOST=0.0.0.0
+COPY docker/sbom.py ./
+RUN /venv/bin/python sbom.py trilby/cloud > sbom.cdx.json
 USER 10001:10001
 EXPOSE 8001
 STOPSIGNAL SIGTERM

@@ -12,8 +12,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /venv
 WORKDIR /srv/trilby
-COPY requirements.lock requirements-torch.lock ./
-RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
+COPY requirements.lock requirements-torch.lock docker/traces.lock ./
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock -r traces.lock
 RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --index-url ${TORCH_INDEX} "torch==${TORCH}" \
     && /venv/bin/pip uninstall --yes --quiet pip
 COPY cloud_server/ cloud_server/
@@ -37,6 +37,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json \
     TRILBY_DEVICE=auto
+COPY docker/sbom.py ./
+RUN /venv/bin/python sbom.py trilby/device-jetson6 > sbom.cdx.json
 USER 10001:10001
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/venv/bin/python", "-m", "service.command"]

@@ -6,8 +6,8 @@ FROM ${BASE_IMAGE} AS build
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN python3 -m venv /venv
 WORKDIR /srv/trilby
-COPY requirements.lock requirements-torch.lock ./
-RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
+COPY requirements.lock requirements-torch.lock docker/traces.lock ./
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock -r traces.lock
 RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --index-url ${TORCH_INDEX} -r requirements-torch.lock \
     && /venv/bin/pip uninstall --yes --quiet pip
 COPY cloud_server/ cloud_server/
@@ -30,6 +30,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json
+COPY docker/sbom.py ./
+RUN /venv/bin/python sbom.py trilby/device > sbom.cdx.json
 USER 10001:10001
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/venv/bin/python", "-m", "service.command"]

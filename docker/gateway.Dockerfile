@@ -5,8 +5,8 @@ ARG BASE_IMAGE=docker.io/library/python:3.12.12-slim-bookworm
 FROM ${BASE_IMAGE} AS build
 RUN python3 -m venv /venv
 WORKDIR /srv/trilby
-COPY docker/gateway.lock ./
-RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r gateway.lock \
+COPY docker/gateway.lock docker/traces.lock ./
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r gateway.lock -r traces.lock \
     && /venv/bin/pip uninstall --yes --quiet pip setuptools
 COPY gateway/ gateway/
 COPY service/ service/
@@ -22,6 +22,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     TRILBY_GATEWAY_HOST=0.0.0.0 \
     TRILBY_LOG_FORM=json
+COPY docker/sbom.py ./
+RUN /venv/bin/python sbom.py trilby/gateway > sbom.cdx.json
 USER 10001:10001
 EXPOSE 8000
 STOPSIGNAL SIGTERM

@@ -26,8 +26,9 @@ def run(config: GatewayConfig) -> None:
     """Serve until a signal; SIGTERM drains first."""
     end_at_once()
     configure_logs("gateway", config.log_level, config.log_form)
+    traces = config.traces("gateway")
     try:
-        app = create_app(config)
+        app = create_app(config, traces)
     except BadKeyStore as error:
         raise SystemExit(str(error)) from error
     log = structlog.get_logger()
@@ -39,6 +40,7 @@ def run(config: GatewayConfig) -> None:
     log.info("serving", api=f"http{safe}://{address}/v1", agents=f"ws{safe}://{address}/device")
     longest = max(MESSAGE_BYTES, config.max_body_bytes + 1)
     serve(app, config.host, config.port, drain=app.state.desk.dispatcher.drain, max_frame_bytes=longest, tls=tls)
+    traces.close()
 
 
 main = settings_command(GatewayConfig, run, name="trilby gateway", examples=EXAMPLES)

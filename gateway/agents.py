@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from gateway.answer import Answer
 from gateway.registry.registry import AgentRecord
 from gateway.request import AnyAsk
@@ -135,9 +137,7 @@ class AgentLink:
             self._turns = (turn, *self._turns[: TURNS - 1])
             self._changed(self)
 
-    async def ask(
-        self, room: Reservation, ask: AnyAsk, part: int, request_id: str, answer: Answer, until: float
-    ) -> Ticket:
+    async def ask(self, room: Reservation, ask: AnyAsk, part: int, answer: Answer, until: float) -> Ticket:
         """Send part ``part`` of a request, in room kept before. A long one waits for its tenant's share of the link,
         and is back here when it has left: what the agent takes to accept begins then.
 
@@ -164,8 +164,11 @@ class AgentLink:
                 await asyncio.wait_for(self.stream.headroom(size, tenant), patience_s)
             except asyncio.TimeoutError:
                 raise Crowded from None
-        message = ask.message(part, ticket.number, request_id, answer.model, room.at_once)
+        meter = answer.meter
+        message = ask.message(part, ticket.number, meter.request_id, answer.model, room.at_once)
+        message = replace(message, traceparent=meter.span.traceparent)
         entry = self.stream.post(message, (), tenant, lambda: _settle(left))
+        meter.sent()
         room.ticket = ticket
         self._asked[ticket.number] = room, ticket
         if not entry.is_short:
@@ -231,7 +234,8 @@ class AgentLink:
             room.too_early = self._is_full_for_now()
         wrong = ticket.hear(message)
         if wrong is not None:
-            often.warning("agent breaks the protocol", agent=self.hello.name, what=wrong)
+            request_id = ticket.answer.meter.request_id
+            often.warning("agent breaks the protocol", agent=self.hello.name, request_id=request_id, what=wrong)
         elif ticket.done:
             if isinstance(message, Done):
                 self.proposed += message.proposed

@@ -15,7 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from gateway.errors import FINAL, RequestError
-from gateway.metrics import RequestMeter
+from gateway.meter import RequestMeter
 from gateway.request import MAX_WHOLE_LOGPROBS, too_many_scores
 from wire.decision_messages import Decided
 from wire.reading_messages import Vector
@@ -62,6 +62,7 @@ class Answer:
 
     Attributes:
         model: the model that answers.
+        meter: of the request.
         prompt_ids: where they are asked for, the tokens of the prompt that each choice answers, once it is accepted.
         fingerprint: of what answers; empty before the first prompt is accepted, and where agents do not say.
         total: tokens of the prompts accepted and the answers completed so far.
@@ -78,7 +79,7 @@ class Answer:
         self.over = False
         self.generated = 0
         self._parts_left = parts
-        self._meter = meter
+        self.meter = meter
         self._events: list[Event] = []
         self._whole = whole
         self._held = 0
@@ -92,7 +93,7 @@ class Answer:
         """Note that an agent has accepted one of the prompts."""
         self.fingerprint = self.fingerprint or fingerprint
         self.total = replace(self.total, prompt_tokens=self.total.prompt_tokens + prompt_tokens)
-        self._meter.accepted(self.model, prompt_tokens)
+        self.meter.accepted(self.model, prompt_tokens)
 
     def prompted(self, choices: Sequence[int], ids: list[int]) -> None:
         """Note which tokens the prompt of some choices has."""
@@ -108,11 +109,11 @@ class Answer:
         """Take in more text of a choice; its index counts over all prompts."""
         if self.over:
             return
-        self._meter.delta(delta.index, delta.tokens)
+        self.meter.delta(delta.index, delta.tokens)
         self.generated += delta.tokens
         self._held += size_of(delta)
         if self._whole and self._held > MAX_ANSWER:
-            log.warning("answer too large", model=self.model, held=self._held)
+            log.warning("answer too large", request_id=self.meter.request_id, model=self.model, held=self._held)
             text = "the answer is too large to be sent in one piece: ask for a stream, or for fewer tokens"
             return self.fail(RequestError(500, text, code="answer_too_large", headers=FINAL))
         if not self._whole and self._held > MAX_UNREAD:
@@ -139,20 +140,20 @@ class Answer:
         self._held += EVENT_SIZE + len(vector.data)
         if self._held > MAX_ANSWER:  # An agent's own mistake: what a model gives was looked at before it was asked.
             return self.fail(_says_too_much())
-        self._meter.finished("stop")
+        self.meter.finished("stop")
         self._put(vector)
 
     def told(self, told: Tokens | Decided) -> None:
         """Take in what a tokenizer said, which is all of the answer, or how a question is decided; a link carries no
         more at once than either may be."""
         if not self.over:
-            self._meter.finished("stop")
+            self.meter.finished("stop")
             self._put(told)
 
     def finished(self, finished: Finished) -> None:
         """Note that a choice is complete."""
         if not self.over:
-            self._meter.finished(finished.reason)
+            self.meter.finished(finished.reason, finished.index)
             self._put(finished)
 
     def part_done(self, done: Done) -> None:
@@ -167,11 +168,11 @@ class Answer:
             before.proposed + done.proposed,
             before.accepted + done.accepted,
         )
-        self._meter.drafted(done.proposed, done.accepted)
+        self.meter.part_done(done)
         self._parts_left -= 1
         if not self._parts_left:
             self.over = True
-            self._meter.done()
+            self.meter.done()
             self._put(self.total)
 
     def fail(self, error: RequestError) -> None:
@@ -217,7 +218,8 @@ def size_of(told: Delta | Scored) -> int:
         each = sum(_size_of_token(token.token, token.top) for token in told.tokens)
     else:
         each = sum(_size_of_token(token.chosen, token.top) for token in told.logprobs or ())
-        each += ID_SIZE * len(told.ids or ())
+        each += ID_SIZE * len(told.ids or ()) + len(told.reasoning)
+        each += 0 if told.call is None else len(told.call.arguments)
     return EVENT_SIZE + len(told.text) + each
 
 

@@ -13,10 +13,8 @@ websocket /device
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,11 +24,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.body import Intake
 from gateway.config import GatewayConfig
-from gateway.decisions.delivery import DecisionDelivery
-from gateway.decisions.parsing import parse_decision
-from gateway.delivery import Delivery, Desk, TextDelivery
+from gateway.delivery import Desk
 from gateway.device_socket import DeviceSocket
 from gateway.dispatch import Dispatcher
 from gateway.door import GROUPS, Door
@@ -41,36 +36,22 @@ from gateway.key_book import KeyBook, KeyRecord
 from gateway.key_stores import IN_REDIS, KeyFile
 from gateway.key_watch import follow
 from gateway.limits.limiter import Limiter, MemoryStore
-from gateway.messages.message_delivery import MessageDelivery
-from gateway.messages.message_parsing import parse_count, parse_message
 from gateway.metrics import GatewayMetrics
-from gateway.parsing import parse
 from gateway.policy import can_serve
-from gateway.reading_delivery import ReadingDelivery
-from gateway.reading_parsing import parse_read
-from gateway.reading_request import ReadEndpoint
 from gateway.reception import Reception
 from gateway.registry.memory import MemoryRegistry
 from gateway.registry.registry import Registry
 from gateway.reply_schema import ModelCard, ModelList
-from gateway.request import Endpoint
-from gateway.responses.kept import MemoryResponses
-from gateway.responses.routes import add_responses
+from gateway.request_routes import PREFIXES, add_requests
 from gateway.roster import Roster
 from gateway.state import state_of
-from gateway.text_delivery import TokensDelivery
-from gateway.text_parsing import parse_text
-from gateway.text_request import TextEndpoint
 from gateway.token_socket import TokenSockets
+from service.traces import NO_TRACES, OWN_TRACES, Traces
 from service.version import VERSION
 from wire.request_messages import ServedModel
 
 if TYPE_CHECKING:
     from gateway.fleet import Fleet
-
-PREFIXES = ("/v1", "")
-
-Answering = Callable[[Request], Awaitable[Response]]
 
 EXPOSED = (
     *("x-request-id", "retry-after", "retry-after-ms", "openai-processing-ms"),
@@ -79,9 +60,9 @@ EXPOSED = (
 """Headers that pages of allowed origins may read."""
 
 
-def create_app(config: GatewayConfig) -> FastAPI:
+def create_app(config: GatewayConfig, traces: Traces = NO_TRACES) -> FastAPI:
     """Return the application; ``app.state.desk`` holds its dispatcher and counters. Raises ``BadKeyStore``."""
-    metrics = GatewayMetrics()
+    metrics = GatewayMetrics(traces)
     book = KeyBook(config.keys, config.limits, stored=bool(config.key_store), secret=config.gateway_token)
     keys = KeyFile(config.key_store) if config.key_store not in ("", IN_REDIS) else None
     if keys is not None:
@@ -91,7 +72,7 @@ def create_app(config: GatewayConfig) -> FastAPI:
     limiter = Limiter(MemoryStore()) if fleet is None else fleet.limiter
     roster = Roster(config, registry)
     dispatcher = Dispatcher(config, roster, on_drain=lambda: None if fleet is None else fleet.drain())
-    desk = Desk(config, roster, dispatcher, metrics, Reception(book, limiter, roster))
+    desk = Desk(config, roster, dispatcher, metrics, Reception(book, limiter, roster), traces)
     if fleet is not None:
         fleet.serve(roster)
 
@@ -111,13 +92,13 @@ def create_app(config: GatewayConfig) -> FastAPI:
 
     app = FastAPI(
         title="Trilby gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
-        lifespan=lifespan,
+        lifespan=lifespan, telemetry=OWN_TRACES,
     )  # fmt: skip
     app.state.desk = desk
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(ClientGone, _on_client_gone)
     app.add_exception_handler(HTTPException, _on_http_error)
-    _add_requests(app, desk, fleet)
+    add_requests(app, desk, fleet)
     _add_models(app, desk)
     _add_operations(app, desk, fleet)
     _add_sockets(app, desk)
@@ -139,65 +120,6 @@ def _fleet(config: GatewayConfig, book: KeyBook, metrics: GatewayMetrics) -> Fle
     from gateway.fleet import Fleet  # With redis' client, which a gateway alone does without.
 
     return Fleet(config, book, metrics)
-
-
-def _add_requests(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
-    config = desk.config
-    intake = Intake(config.max_body_bytes, config.max_reading_bytes, config.body_within_s)
-
-    def answers(
-        read: Callable[[bytes, str], Any], delivery: Callable[..., Delivery]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            state = request.state
-            body = await intake.read(request, state.tenant)
-            ask = read(body, state.tenant)
-            if isawaitable(ask):  # What a request says may have to be looked up first.
-                ask = await ask
-
-            async def here() -> Response:
-                response = delivery(desk, ask, state.request_id, state.began)
-                if not state.waits:
-                    response.kept = desk.dispatcher.keep(ask)  # First: who is refused has asked for nothing.
-                try:
-                    response.grant = state.grant = await desk.reception.admit(ask, state.key)
-                except BaseException:
-                    response.let_go()
-                    raise
-                state.asked = True  # From here on the delivery counts and logs how it ends.
-                return response
-
-            if fleet is None or state.forwarded or fleet.better(ask) is None:
-                return await here()
-            from gateway.forwarding import Forward
-
-            desk.reception.check_model(ask, state.key)
-            return Forward(desk, fleet, ask, request, body, here)
-
-        return answer
-
-    def texts(endpoint: Endpoint) -> Answering:
-        return answers(partial(parse, endpoint), TextDelivery)
-
-    def readings(endpoint: ReadEndpoint) -> Answering:
-        return answers(partial(parse_read, endpoint), ReadingDelivery)
-
-    def texts_alone(endpoint: TextEndpoint) -> Answering:
-        return answers(partial(parse_text, endpoint), TokensDelivery)
-
-    store = MemoryResponses() if fleet is None else fleet.responses
-    for prefix in PREFIXES:
-        add_responses(app, f"{prefix}/responses", store, answers)
-        app.add_api_route(f"{prefix}/messages", answers(parse_message, MessageDelivery), methods=["POST"])
-        app.add_api_route(f"{prefix}/messages/count_tokens", answers(parse_count, TokensDelivery), methods=["POST"])
-        app.add_api_route(f"{prefix}/chat/completions/input_tokens", texts_alone("input_tokens"), methods=["POST"])
-        app.add_api_route(f"{prefix}/tokenize", texts_alone("tokenize"), methods=["POST"])
-        app.add_api_route(f"{prefix}/detokenize", texts_alone("detokenize"), methods=["POST"])
-        app.add_api_route(f"{prefix}/chat/completions", texts("chat.completions"), methods=["POST"])
-        app.add_api_route(f"{prefix}/completions", texts("completions"), methods=["POST"])
-        app.add_api_route(f"{prefix}/embeddings", readings("embeddings"), methods=["POST"])
-        app.add_api_route(f"{prefix}/decisions", answers(parse_decision, DecisionDelivery), methods=["POST"])
-        app.add_api_route(f"{prefix}/classify", readings("classify"), methods=["POST"])
 
 
 def _add_models(app: FastAPI, desk: Desk) -> None:
@@ -286,6 +208,7 @@ async def _on_request_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_client_gone(request: Request, error: Exception) -> Response:
+    request.state.span.note(outcome="aborted")
     return Response(status_code=499)  # Nobody reads it; nginx's number for the same.
 
 
@@ -304,4 +227,5 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _note(request: Request, error: RequestError) -> None:
+    request.state.span.fail(error.code or "invalid_value")
     request.app.state.desk.metrics.refused(request.state.request_id, request.scope["path"], error)

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 from gateway.key_stores import IN_REDIS
 from gateway.limits.limits import Limits
-from service.addresses import ANY, host_port, is_loopback
+from service.addresses import ANY, host_port, is_loopback, unbracketed
 from service.settings import setting, tuning
 from service.shared_settings import GatewaySide, ProcessSettings, ServerSettings, words
 from service.tls_settings import TlsSettings
+from service.trace_settings import TraceSettings
 
 REDIS_SCHEMES: Final = ("redis://", "rediss://", "unix://")
 
@@ -68,13 +69,21 @@ class FleetSettings:
 
 @dataclass(frozen=True)
 class GatewayConfig(
-    ProcessSettings, TlsSettings, RequestSettings, KeySettings, FleetSettings, ServerSettings, GatewaySide
+    ProcessSettings,
+    TraceSettings,
+    TlsSettings,
+    RequestSettings,
+    KeySettings,
+    FleetSettings,
+    ServerSettings,
+    GatewaySide,
 ):
     """Serve an OpenAI-compatible API and hand its requests to the device agents that connect here."""
 
     def __post_init__(self) -> None:
         """Raises ValueError where settings contradict each other or are unsafe together."""
         self.check_tls()
+        self.check_traces()
         if not self.on_loopback and not self.device_token and not self.takes_certificates:
             raise ValueError(
                 f"listening on {self.host} needs a device token, or anyone could answer your clients: "
@@ -114,7 +123,7 @@ class GatewayConfig(
         if self.gateway_token in (self.device_token, self.operator_token, *self.keys):
             raise ValueError("the gateway token is another secret's too: whoever has that could pass for a gateway")
         if self.advertise and not (
-            self.advertise.startswith(("http://", "https://")) and _has_good_port(self.advertise)
+            self.advertise.startswith(("http://", "https://")) and _has_good_port(unbracketed(self.advertise))
         ):
             raise ValueError("--advertise is http://HOST:PORT or https://HOST:PORT")
         if not self.advertise and (self.host in ANY or not self.port):
@@ -124,7 +133,7 @@ class GatewayConfig(
     def own_url(self) -> str:
         """Where the other gateways reach this one."""
         scheme = "https" if self.tls_cert else "http"
-        return (self.advertise or f"{scheme}://{host_port(self.host, self.port)}").rstrip("/")
+        return unbracketed(self.advertise or f"{scheme}://{host_port(self.host, self.port)}").rstrip("/")
 
     @property
     def takes_certificates(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final, NamedTuple
 
+from gateway.prompt_sizes import characters_of
 from gateway.request import AnyAsk, Ask
 
 DIGEST_BYTES: Final = 12
@@ -36,12 +37,13 @@ def conversation_of(ask: AnyAsk, key: bytes) -> Conversation:
     """
     if not isinstance(ask, Ask) or ask.parts != 1 or not isinstance(turns := ask.prompts[0], list):
         return Conversation()
-    if len(turns) > MOST_TURNS or sum(len(turn.content) for turn in turns) > MOST_CHARACTERS:
+    if len(turns) > MOST_TURNS or sum(map(characters_of, turns)) > MOST_CHARACTERS:
         return Conversation()
     running = hashlib.blake2b(ask.tenant.encode(), digest_size=DIGEST_BYTES, key=key)
     found: list[bytes] = []
     for at, turn in enumerate(turns, 1):
-        for text in (turn.role, turn.content):
+        called = (text for call in turn.tool_calls for text in (call.name, call.arguments))
+        for text in (turn.role, turn.content, *called):
             data = text.encode("utf-8", "surrogatepass")
             running.update(len(data).to_bytes(8, "little"))
             running.update(data)

@@ -25,12 +25,15 @@ from gateway.config import GatewayConfig
 from gateway.dispatch import Dispatcher
 from gateway.errors import ClientGone, ErrorReply, RequestError
 from gateway.limits.limiter import Grant
-from gateway.metrics import GatewayMetrics, RequestMeter
+from gateway.meter import RequestMeter
+from gateway.metrics import GatewayMetrics
 from gateway.reception import Reception, over
 from gateway.replies import ChatShape, CompletionShape, Shape
 from gateway.reply_schema import Heading, Reply
+from gateway.reporting import report
 from gateway.request import AnyAsk, Ask
 from gateway.roster import Roster
+from service.traces import NO_TRACES, Traces
 
 TICK_S = 1.0
 """How often a request's client is looked at, at most; less often than any of its limits would be too late."""
@@ -52,13 +55,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Desk:
-    """What answering a request takes: settings, agents and counters."""
+    """What answering a request takes: settings, agents, counters and traces."""
 
     config: GatewayConfig
     roster: Roster
     dispatcher: Dispatcher
     metrics: GatewayMetrics
     reception: Reception
+    traces: Traces = NO_TRACES
 
 
 class Outlet:
@@ -123,6 +127,7 @@ class Delivery(Response):
     Attributes:
         grant: leave for the request, where it needs one.
         kept: the room it must have at once, where it is not to wait.
+        meter: of the request; whoever has begun its span ends it.
     """
 
     def __init__(self, desk: Desk, ask: AnyAsk, request_id: str, began: float) -> None:
@@ -132,8 +137,7 @@ class Delivery(Response):
         self._desk = desk
         self._request = ask
         self._request_id = request_id
-        self._began = began
-        self._meter = RequestMeter(desk.metrics, began)
+        self.meter = RequestMeter(desk.metrics, began, request_id)
         self._answer: Answer | None = None
         self._streaming = False
 
@@ -148,15 +152,15 @@ class Delivery(Response):
             outcome = "aborted"
         except RequestError as error:
             outcome = error.code or "invalid_value"
-            self._meter.failed(error.code)
+            self.meter.failed(error.code)
             if not self._streaming:
                 raise
         finally:
             if outcome == "aborted":
-                self._meter.finished("abort")
+                self.meter.finished("abort")
             over(self.grant, self._answer)
             self.let_go()
-            log_request(self._request, self._request_id, self._answer, self._began, outcome)
+            report(self._request, self.meter, self._answer, outcome)
 
     def let_go(self) -> None:
         """Free the room that was kept. Safe to call again."""
@@ -165,7 +169,7 @@ class Delivery(Response):
 
     async def _answered(self, outlet: Outlet) -> None:
         answering = self._desk.dispatcher.answering
-        async with answering(self._request, self._request_id, self._meter, self.kept) as answer:
+        async with answering(self._request, self.meter, self.kept) as answer:
             self._answer = answer
             if self._request.stream:
                 return await self._stream(answer, outlet)
@@ -262,21 +266,6 @@ def events_of(objects: Iterable[Reply[Any] | ErrorReply]) -> bytes:
 def named_events_of(objects: Iterable[Any]) -> bytes:
     """Return objects that have a ``type`` as server-sent events of that name."""
     return b"".join([b"event: %b\ndata: %b\n\n" % (each.type.encode(), _encode(each)) for each in objects])
-
-
-def log_request(ask: AnyAsk, request_id: str, answer: Answer | None, began: float, outcome: str) -> None:
-    """One line for one request; no prompt, no answer."""
-    log.info(
-        "request",
-        request_id=request_id,
-        endpoint=ask.endpoint,
-        model=answer.model if answer else None,
-        outcome=outcome,
-        choices=ask.choices,
-        prompt_tokens=answer.total.prompt_tokens if answer else 0,
-        completion_tokens=answer.total.completion_tokens if answer else 0,
-        seconds=round(time.perf_counter() - began, 3),
-    )
 
 
 async def disconnected(receive: Receive) -> None:

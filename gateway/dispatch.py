@@ -1,6 +1,6 @@
 """Requests and the agents that answer them: who is let in, and the cleaning up after all.
 
-    async with dispatcher.answering(ask, request_id, meter) as answer:
+    async with dispatcher.answering(ask, meter) as answer:
         events = await answer.take()
 
 When the block is entered an agent has accepted the request; when it is left, however that happens, every agent that
@@ -21,7 +21,7 @@ from gateway.agents import Reservation
 from gateway.answer import Answer
 from gateway.config import GatewayConfig
 from gateway.errors import RequestError
-from gateway.metrics import RequestMeter
+from gateway.meter import RequestMeter
 from gateway.placing import place
 from gateway.request import AnyAsk
 from gateway.roster import Roster
@@ -51,7 +51,7 @@ class Dispatcher:
 
     @asynccontextmanager
     async def answering(
-        self, ask: AnyAsk, request_id: str, meter: RequestMeter, kept: Reservation | None = None
+        self, ask: AnyAsk, meter: RequestMeter, kept: Reservation | None = None
     ) -> AsyncIterator[Answer]:
         """Give the answer to a request, from an agent that has accepted it; in room that was ``kept``, or none.
 
@@ -66,13 +66,13 @@ class Dispatcher:
         self._enter(ask.tenant)
         try:
             wait_s, within_s = self._config.wait_within_s if kept is None else 0.0, self._config.request_within_s
-            rooms.append(await place(self._roster, self._config, ask, 0, request_id, answer, wait_s, kept))
+            rooms.append(await place(self._roster, self._config, ask, 0, answer, wait_s, kept))
             text = f"the answer took longer than {within_s:g} s and was given up"
             text += "; ask for fewer tokens or raise --request-within-s"
             late = RequestError(504, text, code="timeout", headers=errors.FINAL)
             limit = asyncio.get_running_loop().call_later(within_s, answer.fail, late)
             if ask.parts > 1:
-                rest = asyncio.create_task(self._start_rest(ask, request_id, answer, rooms))
+                rest = asyncio.create_task(self._start_rest(ask, answer, rooms))
             yield answer
         finally:
             if limit is not None:
@@ -147,15 +147,15 @@ class Dispatcher:
         if not self._open:
             self._idle.set()
 
-    async def _start_rest(self, ask: AnyAsk, request_id: str, answer: Answer, rooms: list[Reservation]) -> None:
+    async def _start_rest(self, ask: AnyAsk, answer: Answer, rooms: list[Reservation]) -> None:
         # One part after the other, so that a request with many prompts never has all agents alone. They take no place
         # in the waiting room and are not sent away when the gateway stops: their request has been let in.
         wait_s = self._config.request_within_s
         try:
             for part in range(1, ask.parts):
-                rooms.append(await place(self._roster, self._config, ask, part, request_id, answer, wait_s))
+                rooms.append(await place(self._roster, self._config, ask, part, answer, wait_s))
         except RequestError as error:
             answer.fail(error)
         except Exception:
-            log.exception("bug in the gateway", request_id=request_id)
+            log.exception("bug in the gateway", request_id=answer.meter.request_id)
             answer.fail(errors.internal())

@@ -5,7 +5,6 @@ A plain ASGI layer, since anything that buffers would break streams and disconne
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Collection
@@ -33,8 +32,10 @@ from gateway.keys import (
 )
 from gateway.metrics import GatewayMetrics
 from service.addresses import is_foreign, is_loopback
+from service.errands import MAX_REQUEST_ID, plain_id
 from service.secret_files import current
 from service.tls_server import certified_in
+from service.traces import UNTRACED
 
 OPEN_PATHS: Final = frozenset({"/live", "/health", "/ready", "/metrics", "/device"})
 """Asked no API key: probes, scrapers, and device agents, which show a credential of their own."""
@@ -50,8 +51,6 @@ GROUPS: Final = "/groups"
 
 NOT_SENT_ON: Final = OPEN_PATHS | {DRAIN, STATE, GROUPS}
 """What gateways do not ask of one another."""
-
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
 
 log = structlog.get_logger()
 
@@ -77,7 +76,7 @@ class Door:
         from_gateway = headers.get(TOKEN_HEADER) if sent_on else None
         tenant = self._tenant(scope, headers) if from_gateway is None else headers.get(TENANT_HEADER, "")
         state = scope.setdefault("state", {})
-        state.update(request_id=request_id, began=began, tenant=tenant, key=NOBODY, grant=None)
+        state.update(request_id=request_id, began=began, tenant=tenant, key=NOBODY, grant=None, span=UNTRACED)
         state["forwarded"] = from_gateway is not None
         state["waits"] = from_gateway is None or headers.get(AT_ONCE_HEADER) != "1"
         if from_gateway is None:
@@ -110,6 +109,7 @@ class Door:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                state["span"].note(status=message["status"])
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = state["request_id"]
                 headers["openai-processing-ms"] = str(int((time.perf_counter() - state["began"]) * 1e3))
@@ -123,11 +123,13 @@ class Door:
             await self._app(scope, receive, stamped)
         except Exception:
             self._metrics.failed.labels("internal_error").inc()
+            state["span"].fail("internal_error")
             log.exception("bug in the gateway", request_id=state["request_id"], path=scope["path"])
             if not started:
                 told = response_to(scope["path"], errors.internal(), state["request_id"])
                 await told(scope, receive, stamped)
         finally:
+            state["span"].end()
             if state["grant"] is not None:
                 state["grant"].close()
 
@@ -171,7 +173,7 @@ def shown_key(headers: Headers) -> str | None:
 
 def accepted_id(given: str | None) -> str:
     """Return the client's request id when it is short and plain, else a new one."""
-    return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return plain_id(given, MAX_REQUEST_ID) or uuid.uuid4().hex
 
 
 def foreign(

@@ -184,6 +184,12 @@ def no_forms(param: str) -> RequestError:
     return RequestError(400, told, code="unsupported_value", param=param)
 
 
+def no_tools(model: str) -> RequestError:
+    """Not all who serve the model can tell it of tools."""
+    told = f"the model '{_shown(model)}' is served by devices that tell it of no tools: leave 'tools' out"
+    return RequestError(400, told, code="unsupported_value", param="tools")
+
+
 def too_many(what: str) -> RequestError:
     """There is so much of something already that whoever adds to it had better come back later."""
     return RequestError(429, what, code="rate_limit_exceeded", retry_s=2.0)

@@ -7,7 +7,7 @@ What it means is the device's business, where tokens are chosen. Here it is only
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -133,17 +133,26 @@ def _given(kind: Kind, raw: msgspec.Raw, param: str) -> list[Grammar]:
     """The form that a member gives; none where it is null."""
     if _null(raw):
         return []
-    if len(memoryview(raw)) > MAX_FORM_BYTES:
-        raise bad(param, f"it has more than {MAX_FORM_BYTES} bytes: make it smaller")
+    _check_size(raw, param)
     if kind == "choice":
         return [Grammar(kind, msgspec.json.encode(decoded(raw, _CHOICES, param)).decode(), param)]
     if kind == "json":
-        return [Grammar(kind, _schema(raw, param), param)]
+        return [Grammar(kind, schema_of(raw, param)[0], param)]
     return [Grammar(kind, decoded(raw, _TEXT, param), param)]
 
 
-def _schema(raw: msgspec.Raw, param: str) -> str:
-    """A schema as it is, or as a text, in which some clients send it."""
+def _check_size(raw: msgspec.Raw, param: str) -> None:
+    if len(memoryview(raw)) > MAX_FORM_BYTES:
+        raise bad(param, f"it has more than {MAX_FORM_BYTES} bytes: make it smaller")
+
+
+def schema_of(raw: msgspec.Raw, param: str) -> tuple[str, dict[str, Any] | bool]:
+    """Return a schema as text and as it is. Some clients send it within a text.
+
+    Raises:
+        RequestError: it is none, too large, or too deep.
+    """
+    _check_size(raw, param)
     data = bytes(raw)
     if data.startswith(b'"'):
         data = decoded(raw, _TEXT, param).encode("utf-8", "surrogatepass")
@@ -160,7 +169,7 @@ def _schema(raw: msgspec.Raw, param: str) -> str:
         raise bad(param, "a schema is JSON in UTF-8") from None
     if not isinstance(schema, (dict, bool)):
         raise bad(param, "a schema is an object, or true", "invalid_type")
-    return text
+    return text, schema
 
 
 def _null(raw: msgspec.Raw) -> bool:

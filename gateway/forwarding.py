@@ -26,6 +26,7 @@ from gateway.keys import NOT_OURS
 from gateway.peer_client import PeerFailed
 from gateway.request import AnyAsk
 from gateway.routing import Better
+from service.traces import Span
 
 MOST_TRIES: Final = 3
 """Gateways that are asked one after the other before this one answers itself."""
@@ -68,6 +69,7 @@ class Forward(Response):
         self._path = request.url.path
         self._body = body
         self._request_id: str = request.state.request_id
+        self._span: Span = request.state.span
         self._here = here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,13 +96,15 @@ class Forward(Response):
             answered = False
         except RequestError as error:
             self._desk.metrics.failed.labels(error.code or "invalid_value").inc()
+            self._span.fail(error.code or "invalid_value")
             return self._note(better, "lost", error.code or "")
         self._note(better, "answered" if answered else "aborted")
 
     async def _pass_on(self, better: Better, outlet: Outlet) -> None:
         """Raises ``PeerFailed`` while nothing was sent to the client, ``RequestError`` where it was told of the end."""
         asked = self._path, self._body, self._request_id, self._ask.tenant
-        async with self._fleet.client.asking(better.peer, *asked, at_once=better.free) as reply:
+        asking = self._fleet.client.asking
+        async with asking(better.peer, *asked, self._span.traceparent, at_once=better.free) as reply:
             if self._ask.stream and reply.status_code == 200:
                 return await self._stream(reply, outlet)
             body = await _whole(reply)
@@ -124,6 +128,7 @@ class Forward(Response):
 
     def _note(self, better: Better, outcome: str, why: str = "") -> None:
         self._fleet.forwarded.labels(outcome).inc()
+        self._span.event("forwarded", outcome=outcome)
         said = {"why": why} if why else {}
         log.info("request forwarded", request_id=self._request_id, gateway=better.peer.url, outcome=outcome, **said)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 from typing import Annotated, Final
 
 import msgspec
@@ -17,6 +18,8 @@ from gateway.errors import RequestError
 from gateway.keys import bearer_token, digest_of
 from gateway.limits.limits import Limits
 from wire.crowd import party_of
+
+ANOTHER: Final = "ask whoever runs this gateway for another"
 
 
 class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -103,14 +106,18 @@ class KeyBook:
             text = "the keys of this gateway are not known yet: its store cannot be reached"
             return RequestError(503, text, code="keys_unavailable", retry_s=2.0)
         if record is None:
-            return _refused("the API key is wrong")
+            return _refused("the API key is wrong: this gateway knows others")
         return self.still(record, now) or record
 
     def still(self, record: KeyRecord, now: float) -> RequestError | None:
         """Return why a key that was good when its client came is good no more, None where it is."""
         if record.digest and self._by_digest.get(record.digest) is None:
-            return _refused("the API key has been revoked")
-        return _refused("the API key has expired") if 0 < record.expires <= now else None
+            return _refused(f"the API key has been revoked: {ANOTHER}")
+        if not 0 < record.expires <= now:
+            return None
+        # Where the clock is wrong, it is seen here.
+        when = f"at {_minute(record.expires)}, and it is {_minute(now)} at the gateway"
+        return _refused(f"the API key has expired {when}: {ANOTHER}")
 
     def tenant(self, authorization: str | None, address: str) -> str:
         """Return a name that tells a client from others, by its key, or by its address where no key is asked. The
@@ -141,3 +148,7 @@ class KeyBook:
 
 def _refused(message: str) -> RequestError:
     return RequestError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+def _minute(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -15,6 +15,7 @@ import msgspec
 from gateway import openai_schema as schema
 from gateway.errors import RequestError
 from gateway.prompt_sizes import Prompt
+from wire.text_messages import ToolCall
 
 Value = TypeVar("Value")
 
@@ -24,6 +25,9 @@ _MISSING: Final = re.compile(r"Object missing required field `([a-z_]*)`")
 
 _FIRST: Final = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)
 _PLACE: Final = re.compile(r"prompt(?:\[[0-9]+\])?")
+
+REFUSAL: Final = "refusal"
+"""A part of an assistant's message with the text of that name."""
 
 MAX_SHOWN: Final = 40
 """Characters of a client's own word in an error."""
@@ -38,6 +42,7 @@ _BAD_WORDS: Final[msgspec.json.Decoder[list[str] | None]] = msgspec.json.Decoder
 _ALLOWED_IDS: Final[msgspec.json.Decoder[list[int] | None]] = msgspec.json.Decoder(schema.AllowedIds)
 _OBJECT: Final[msgspec.json.Decoder[dict[str, Any] | None]] = msgspec.json.Decoder(Union[dict[str, Any], None])
 _LOGIT_BIAS: Final[msgspec.json.Decoder[dict[str, float] | None]] = msgspec.json.Decoder(schema.LogitBias)
+_CALLED: Final[msgspec.json.Decoder[list[schema.Called] | None]] = msgspec.json.Decoder(schema.CalledList)
 _CONTENT: Final[msgspec.json.Decoder[schema.Content]] = msgspec.json.Decoder(schema.Content)
 
 
@@ -109,7 +114,7 @@ def content_texts(raw: msgspec.Raw, param: str, parts: int, kinds: Sequence[str]
 
     Args:
         parts: content parts that the messages before it have.
-        kinds: what parts with text are called.
+        kinds: what parts with text are called, beside those of a refusal.
     """
     data = bytes(raw)
     if data.startswith(b"[") and strings_in(data) > schema.MAX_PART_STRINGS:
@@ -121,6 +126,9 @@ def content_texts(raw: msgspec.Raw, param: str, parts: int, kinds: Sequence[str]
         raise bad(param, f"the messages have more than {schema.MAX_PARTS} content parts together")
     texts = []
     for place, part in enumerate(content):
+        if part.type == REFUSAL and part.refusal is not None:
+            texts.append(part.refusal)
+            continue
         if part.type not in kinds:
             told = f"content parts of type '{part.type[:MAX_SHOWN]}' are not supported, only those of type '{kinds[0]}'"
             raise bad(f"{param}[{place}]", f"{told}: leave it out, or say in words what it shows", "unsupported_value")
@@ -128,6 +136,20 @@ def content_texts(raw: msgspec.Raw, param: str, parts: int, kinds: Sequence[str]
             raise bad(f"{param}[{place}].text", f"a content part of type '{part.type}' has a 'text'")
         texts.append(part.text)
     return texts
+
+
+def calls_of(raw: msgspec.Raw, param: str, before: int) -> list[ToolCall]:
+    """Read the calls of tools that a message has.
+
+    Args:
+        before: calls that the messages before it have.
+    """
+    if strings_in(bytes(raw)) > schema.MAX_PART_STRINGS:
+        raise bad(param, f"more than {schema.MAX_CALLS} calls, or calls with too many members")
+    called = decoded(raw, _CALLED, param) or []
+    if before + len(called) > schema.MAX_CALLS:
+        raise bad(param, f"the messages have more than {schema.MAX_CALLS} calls together")
+    return [ToolCall(each.id, each.function.name, each.function.arguments or "") for each in called]
 
 
 def prompts_of(raw: msgspec.Raw) -> tuple[Prompt, ...]:
@@ -185,7 +207,7 @@ def decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Value], param: str, 
     except msgspec.DecodeError as error:
         raise translated(str(error), param) from None
     except RecursionError:
-        raise bad(param, f"'{param}' is nested too deeply") from None
+        raise bad(param, f"'{param}' is nested too deeply: send fewer levels") from None
     except UnicodeDecodeError:  # The body's own decoder does not look into what it keeps raw.
         raise bad(param, f"'{param}' is not UTF-8") from None
 

@@ -1,8 +1,8 @@
 """What clients send: the bodies of OpenAI's chat and completion requests, with every number bounded.
 
 Members OpenAI allows to be null may be null here, and mean the same as left out. Unknown members are ignored, as every
-engine does; so are ``tools`` and ``functions``: the model is not told of them and answers with text. ``tool_choice``
-and ``function_call`` are known, so that what cannot be done is refused rather than ignored.
+engine does; so are the old ``functions``: the model is not told of them and answers with text. ``function_call`` is
+known, so that what cannot be done is refused rather than ignored.
 ``draft`` and ``exact`` are our own: the drafter to use for this request; whether nothing may be left out to be faster.
 
 Whole numbers may be written with a point, as some clients do (``100.0``). Members that may be lists stay raw at first:
@@ -42,6 +42,8 @@ MAX_PARTS: Final = 4096
 """Parts of all messages of a conversation."""
 MAX_PART_STRINGS: Final = 16 * MAX_PARTS
 """Strings, names of members included, in a message that has parts; one with more is not even parsed."""
+MAX_CALLS: Final = 4096
+"""Calls of tools in all messages of a conversation."""
 MAX_TOKENS: Final = 2**31 - 1
 MAX_TOKEN_ID: Final = 2**31 - 1
 MAX_PRIORITY: Final = 2**31 - 1
@@ -84,22 +86,43 @@ NULL: Final = msgspec.Raw(b"null")
 
 
 class ContentPart(msgspec.Struct, gc=False):
-    """One part of a message; only parts of type ``text`` can be answered."""
+    """One part of a message; only texts can be answered, and what an assistant has refused before."""
 
     type: Label
     text: str | None = None
+    refusal: str | None = None
 
 
 Content = Union[str, Annotated[list[ContentPart], Meta(max_length=MAX_PARTS)], None]
 
 
+class CalledFunction(msgspec.Struct, gc=False):
+    """The function that was called, and its arguments: JSON, as text."""
+
+    name: Label
+    arguments: str | None = None
+
+
+class Called(msgspec.Struct, gc=False):
+    """A call of a tool."""
+
+    id: Label
+    function: CalledFunction
+
+
+CalledList = Union[list[Called], None]
+
+
 class ChatMessage(msgspec.Struct, gc=False):
-    """One message of a conversation; ``content`` is a ``Content``."""
+    """One message of a conversation; ``content`` is a ``Content``, ``tool_calls`` a ``CalledList``."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: msgspec.Raw = NULL
     name: Label | None = None
     refusal: str | None = None
+    tool_calls: msgspec.Raw = NULL
+    tool_call_id: Label | None = None
+    reasoning_content: str | None = None
 
 
 Turns = Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_TURNS)]
@@ -179,7 +202,9 @@ class ChatBody(_Common, kw_only=True):
     max_completion_tokens: TokenLimit = None
     logprobs: bool | None = None
     top_logprobs: Logprobs = None
+    tools: msgspec.Raw = NULL
     tool_choice: msgspec.Raw = NULL
+    parallel_tool_calls: bool | None = None
     function_call: msgspec.Raw = NULL
 
 

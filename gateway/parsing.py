@@ -20,6 +20,7 @@ from gateway.members import (
     allowed_ids,
     bad,
     bad_words,
+    calls_of,
     content_texts,
     logit_bias,
     prompts_of,
@@ -42,7 +43,9 @@ from gateway.openai_schema import (
 )
 from gateway.prompt_sizes import Prompt
 from gateway.request import Ask, Endpoint
+from gateway.tools import tools_of
 from wire.request_messages import ChatTurn, Generate, Rendering, Sampling
+from wire.text_messages import Tool, ToolCall
 
 Body = ChatBody | CompletionBody
 
@@ -62,15 +65,17 @@ def parse_chat(body: bytes, tenant: str = "") -> Ask:
     tops = whole(fields.top_logprobs, "top_logprobs") or 0
     if tops and not fields.logprobs:
         raise bad("top_logprobs", "'top_logprobs' needs 'logprobs' to be true")
-    for name, choice in (("tool_choice", fields.tool_choice), ("function_call", fields.function_call)):
-        if bytes(choice) not in (b"null", b'"auto"', b'"none"'):
-            raise bad(name, "this gateway cannot make a model call tools", "unsupported_value")
+    if bytes(fields.function_call) not in (b"null", b'"auto"', b'"none"'):
+        raise bad(
+            "function_call", "'function_call' is not supported: use 'tools' and 'tool_choice'", "unsupported_value"
+        )
     scored = fields.prompt_logprobs is not None
     limit = token_limit(fields.max_tokens, "max_tokens", scored)
     if fields.max_completion_tokens is not None:
         limit = token_limit(fields.max_completion_tokens, "max_completion_tokens", scored)
     own: dict[str, Any] = {"max_tokens": limit, "logprobs": tops if fields.logprobs else None, "tenant": tenant}
-    own["rendering"] = rendering_of(fields)
+    tools = tools_of(fields)
+    own |= {"rendering": rendering_of(fields, tools.told), "calling": tools.calling, "thoughts": True}
     return _ask("chat.completions", fields, (conversation_of(fields.messages),), own)
 
 
@@ -150,8 +155,8 @@ def token_limit(tokens: float | None, param: str, scored: bool = False) -> int |
     return None if limit == AS_LONG_AS_IT_GETS else limit
 
 
-def rendering_of(fields: Rendered) -> Rendering:
-    """Return how a conversation becomes text; raises like ``parse``."""
+def rendering_of(fields: Rendered, tools: Sequence[Tool] = ()) -> Rendering:
+    """Return how a conversation becomes text, with the tools that the model is told; raises like ``parse``."""
     goes_on = bool(fields.continue_final_message)
     if goes_on and fields.add_generation_prompt:
         told = (
@@ -159,12 +164,13 @@ def rendering_of(fields: Rendered) -> Rendering:
         )
         raise bad("continue_final_message", told)
     begins = not goes_on if fields.add_generation_prompt is None else fields.add_generation_prompt
-    return Rendering(begins, goes_on, template_members(fields.chat_template_kwargs, "chat_template_kwargs"))
+    members = template_members(fields.chat_template_kwargs, "chat_template_kwargs")
+    return Rendering(begins, goes_on, members, list(tools))
 
 
 def conversation_of(messages: Sequence[ChatMessage]) -> list[ChatTurn]:
     """Return the turns of a conversation; raises like ``parse``."""
-    turns, parts = [], 0
+    turns, parts, count = [], 0, 0
     for at, message in enumerate(messages):
         param = f"messages[{at}].content"
         texts = content_texts(message.content, param, parts)
@@ -172,7 +178,13 @@ def conversation_of(messages: Sequence[ChatMessage]) -> list[ChatTurn]:
             raise bad(param, f"a message of role '{message.role}' needs content", "invalid_type")
         parts += len(texts or ())
         role = "system" if message.role == "developer" else message.role
-        turns.append(ChatTurn(role, "\n".join(texts or ()), message.name))
+        calls: list[ToolCall] = []
+        if role == "assistant":
+            calls = calls_of(message.tool_calls, f"messages[{at}].tool_calls", count)
+            count += len(calls)
+        thought = (message.reasoning_content or "") if role == "assistant" else ""
+        answers = (message.tool_call_id or "") if role == "tool" else ""
+        turns.append(ChatTurn(role, "\n".join(texts or ()), message.name, calls, answers, thought))
     return turns
 
 
@@ -205,7 +217,10 @@ def decoded_body(decoder: msgspec.json.Decoder[Value], body: bytes) -> Value:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise translated(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise RequestError(400, "the body is not JSON in UTF-8", code="invalid_json") from None
+    except UnicodeDecodeError:
+        raise RequestError(400, "the body is not JSON in UTF-8: encode it so", code="invalid_json") from None
+    except msgspec.DecodeError as error:  # It says where, and quotes nothing.
+        told = f"the body is not JSON in UTF-8: {error}; NaN, Infinity and halves of surrogate pairs are none either"
+        raise RequestError(400, told, code="invalid_json") from None
     except RecursionError:
-        raise RequestError(400, "the body is nested too deeply", code="invalid_json") from None
+        raise RequestError(400, "the body is nested too deeply: send fewer levels", code="invalid_json") from None

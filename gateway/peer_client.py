@@ -64,11 +64,20 @@ class PeerClient:
 
     @asynccontextmanager
     async def asking(
-        self, peer: Peer, path: str, body: bytes, request_id: str, tenant: str, *, at_once: bool = False
+        self,
+        peer: Peer,
+        path: str,
+        body: bytes,
+        request_id: str,
+        tenant: str,
+        traceparent: str = "",
+        *,
+        at_once: bool = False,
     ) -> AsyncIterator[httpx.Response]:
         """Give the other gateway's answer, its body still to be read. Raises ``PeerFailed`` where there is none.
 
         Args:
+            traceparent: the trace context that it goes on in; empty: none.
             at_once: whether it is to be refused where it would have to wait.
         """
         headers = {
@@ -78,6 +87,7 @@ class PeerClient:
             TOKEN_HEADER: self._token,
             TENANT_HEADER: tenant,
             AT_ONCE_HEADER: str(int(at_once)),
+            **({"traceparent": traceparent} if traceparent else {}),
         }
         async with self._newest() as http:
             try:

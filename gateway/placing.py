@@ -42,7 +42,6 @@ async def place(
     config: GatewayConfig,
     ask: AnyAsk,
     part: int,
-    request_id: str,
     answer: Answer,
     patience_s: float,
     found: Reservation | None = None,
@@ -69,7 +68,7 @@ async def place(
         with ExitStack() as stack:
             stack.callback(room.close)
             try:
-                ticket = await room.link.ask(room, ask, part, request_id, answer, until)
+                ticket = await room.link.ask(room, ask, part, answer, until)
                 slower = others if losses + 1 < MAX_LOSSES else None
                 found = await _accepted(roster, ticket, slower, config.accept_within_s)
                 if found is None:
@@ -77,12 +76,13 @@ async def place(
                     room.link.remember(whole)
                     return room
                 losses += 1
+                answer.meter.turned_away(Code.TIMEOUT.value)
             except ConnectionFailed:
                 refused = SessionFailed(Code.UPSTREAM_LOST, "the device agent is gone")
             except Crowded as crowded:
                 refused = crowded
             except LocalMistake as mistake:
-                log.warning("request cannot be sent", request_id=request_id, reason=str(mistake))
+                log.warning("request cannot be sent", request_id=answer.meter.request_id, reason=str(mistake))
                 text = "the request is too large to be sent to a device agent"
                 raise RequestError(413, text, code="body_too_large") from mistake
             except SessionFailed as failure:
@@ -90,6 +90,7 @@ async def place(
                 if failure.code not in ELSEWHERE or losses >= MAX_LOSSES:
                     raise for_client(failure) from failure
                 refused = failure
+                answer.meter.turned_away(failure.code.value)
                 if room.too_early and returns < MAX_RETURNS:
                     returns += 1
                     continue

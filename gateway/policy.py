@@ -129,8 +129,8 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
 
     Where agents disagree about how long a request or a prompt may be, the shortest counts: any of them may get it. The
     drafters and tasks are those of all agents: a request that names one goes to an agent that has it; scores likewise.
-    Where one prunes, the model may be pruned. Answers are held to forms, and questions decided, where all can do
-    it.
+    Where one prunes, the model may be pruned. Answers are held to forms, questions decided, and tools told, where all
+    can do it.
     """
     found: dict[str, ServedModel] = {}
     for agent in agents:
@@ -143,8 +143,10 @@ def models_served(agents: Iterable[AgentRecord]) -> list[ServedModel]:
                 tasks, numbers = list(dict.fromkeys([*other.tasks, *model.tasks])), max(other.numbers, model.numbers)
                 limits = [each for each in (model.t_max_s, other.t_max_s) if each]
                 said_of = (min(said, default=0), tasks, numbers, min(limits, default=0.0), model.scores or other.scores)
-                forms, decides = model.grammars and other.grammars, model.decides and other.decides
-                found[model.id] = ServedModel(model.id, shortest, other.created, both, *said_of, forms, decides=decides)
+                said_by_all = {
+                    name: getattr(model, name) and getattr(other, name) for name in ("grammars", "decides", "tools")
+                }
+                found[model.id] = ServedModel(model.id, shortest, other.created, both, *said_of, **said_by_all)
             else:
                 found[model.id] = model
     return list(found.values())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Union
 
 from wire.request_messages import ServedModel
-from wire.text_messages import ChatTurn
+from wire.text_messages import ChatTurn, Tool
 
 Prompt = Union[list[ChatTurn], str, tuple[int, ...]]
 
@@ -34,16 +35,15 @@ class TextSize(NamedTuple):
     def too_long(self, what: str, most: int, model: ServedModel) -> str | None:
         """Why it does not fit: it has more than ``most`` tokens, or more characters than a text of the model's length
         can have, where those who serve the model say how many that is."""
+        # Clients know the beginning, which is OpenAI's.
+        limit = f"this model's maximum context length is {model.max_positions} tokens"
         if self.tokens is not None:
             if self.tokens <= most:
                 return None
-            return f"{what} has {self.tokens} tokens; this model reads {most} at most: shorten it"
+            return f"{limit}, and {what} has {self.tokens}, of which {most} fit: shorten it"
         if not model.max_characters or self.characters <= model.max_characters:
             return None
-        return (
-            f"{what} has {self.characters} characters, and the {model.max_positions} tokens of this model's context "
-            f"have {model.max_characters} at most: shorten it"
-        )
+        return f"{limit}, {model.max_characters} characters at most, and {what} has {self.characters}: shorten it"
 
 
 def size_of_prompt(prompt: Prompt) -> TextSize:
@@ -59,7 +59,18 @@ def bytes_of_prompt(prompt: Prompt) -> int:
         return TOKEN_BYTES * len(prompt)
     if isinstance(prompt, str):
         return bytes_of(prompt)
-    return sum(TURN_BYTES + bytes_of(turn.content) for turn in prompt)
+    calls = sum(TURN_BYTES + bytes_of(call.arguments) for turn in prompt for call in turn.tool_calls)
+    return calls + sum(TURN_BYTES + bytes_of(turn.content) + bytes_of(turn.reasoning) for turn in prompt)
+
+
+def bytes_of_tools(tools: Sequence[Tool]) -> int:
+    """Return how long tools are in a message, at most."""
+    return sum(TURN_BYTES + bytes_of(tool.description) + bytes_of(tool.parameters) for tool in tools)
+
+
+def characters_of(turn: ChatTurn) -> int:
+    """Return the characters of a turn, what was called and thought with it."""
+    return len(turn.content) + len(turn.reasoning) + sum(len(call.arguments) for call in turn.tool_calls)
 
 
 def bytes_of(text: str) -> int:

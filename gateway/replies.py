@@ -1,13 +1,14 @@
 """The objects clients get, exactly as OpenAI's schema has them: events in, objects out. Pure.
 
 Rules that hold for every stream: one ``id`` and ``created`` for all chunks; the first chunk of a chat choice has the
-role and nothing else, its last an empty delta and the reason to finish; no chunk in between has an empty text; with
+role and nothing else, its last an empty delta and the reason to finish; no chunk in between says nothing; a call of a
+tool begins with its index, id, type and name, and then its arguments come, by its index; with
 ``include_usage`` every chunk but the last has ``usage`` null and the last has no choices.
 
 Members that may be null are there as null. How log-probabilities look: ``likelihoods``.
 ``timings`` is there with the usage where a cloud took part and there is one choice: several run side by side, and only
 the token socket has those of each. Where heads of the model may be left out, ``timings`` says how many were, always; of
-several choices the most.
+several choices the most, and in a stream at the end of each choice.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from gateway.answer import Complete, Event
+from gateway.chosen_calls import Calls, call_piece
 from gateway.likelihoods import completion_logprobs, content_logprobs, echoed_logprobs, prompt_logprob
 from gateway.reply_schema import (
     AnswerTimings,
@@ -55,6 +57,8 @@ class _Gathered:
     kept: list[Any] = field(default_factory=list)
     prompt: PromptLogprobs = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: Calls = field(default_factory=Calls)
     reason: FinishReason = "stop"
 
 
@@ -99,13 +103,13 @@ class Shape(ABC):
         for event in events:
             if isinstance(event, (Delta, Scored)):
                 self._keep(event)
-                if event.text:
-                    out.append(
-                        self._chunk(event.index, self._part(event.index, event.text, self._due(event.index), None))
-                    )
+                if event.text or (isinstance(event, Delta) and (event.reasoning or event.call)):
+                    out.append(self._chunk(event.index, self._part(event, self._due(event.index))))
             elif isinstance(event, Finished):
                 due = self._due(event.index) if self._gathered[event.index].kept else None
-                out.append(self._chunk(event.index, self._part(event.index, "", due, event.reason)))
+                chunk = self._chunk(event.index, self._last(event, due))
+                pruned = event.heads_pruned
+                out.append(chunk if pruned is None else replace(chunk, timings=AnswerTimings(heads_pruned=pruned)))
                 self._time(event)
             elif isinstance(event, Complete) and self._heading.include_usage:
                 out.append(self._answer(self.chunk_kind, [], usage_of(event)))
@@ -115,7 +119,11 @@ class Shape(ABC):
         """Keep these events for ``whole``."""
         for event in events:
             if isinstance(event, (Delta, Scored)):
-                self._gathered[event.index].texts.append(event.text)
+                choice = self._gathered[event.index]
+                choice.texts.append(event.text)
+                if isinstance(event, Delta):
+                    choice.thoughts.append(event.reasoning)
+                    choice.calls.add(event.call)
                 self._keep(event)
             elif isinstance(event, Finished):
                 self._gathered[event.index].reason = event.reason
@@ -188,8 +196,12 @@ class Shape(ABC):
         """Log-probabilities as a choice has them."""
 
     @abstractmethod
-    def _part(self, index: int, text: str, logprobs: Any, reason: FinishReason | None) -> object:
-        """What is new of a choice in a chunk; at its end ``reason``."""
+    def _part(self, event: Delta | Scored, logprobs: Any) -> object:
+        """What is new of a choice in a chunk."""
+
+    @abstractmethod
+    def _last(self, event: Finished, logprobs: Any) -> object:
+        """The end of a choice in a chunk."""
 
     @abstractmethod
     def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> object:
@@ -214,14 +226,25 @@ class ChatShape(Shape):
     def _together(self, kept: list[ContentLogprob]) -> ChatLogprobs:
         return ChatLogprobs(kept)
 
-    def _part(self, index: int, text: str, logprobs: Any, reason: FinishReason | None) -> ChunkChoice:
-        return ChunkChoice(index, ChatDelta(content=text or None), logprobs, reason)
+    def _part(self, event: Delta | Scored, logprobs: Any) -> ChunkChoice:
+        said = ChatDelta(content=event.text or None)
+        if isinstance(event, Delta) and (event.reasoning or event.call):
+            call = None if event.call is None else [call_piece(event.call)]
+            said = replace(said, reasoning_content=event.reasoning or None, tool_calls=call)
+        return ChunkChoice(event.index, said, logprobs)
+
+    def _last(self, event: Finished, logprobs: Any) -> ChunkChoice:
+        return ChunkChoice(event.index, ChatDelta(), logprobs, event.reason)
 
     def whole(self) -> Reply[Any]:
         return replace(super().whole(), prompt_logprobs=self._prompt(0), prompt_token_ids=self._ids_of_prompt())
 
     def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> ChatChoice:
-        return ChatChoice(index, ChatAnswer("assistant", text), logprobs, reason)
+        choice = self._gathered[index]
+        thoughts, calls = "".join(choice.thoughts), choice.calls.made()
+        content = None if not text and (thoughts or calls) else text
+        answer = ChatAnswer("assistant", content, None, thoughts or UNSET, calls or UNSET)
+        return ChatChoice(index, answer, logprobs, reason)
 
 
 class CompletionShape(Shape):
@@ -243,8 +266,11 @@ class CompletionShape(Shape):
         names, logprobs, tops, offsets = ([row[column] for row in kept] for column in range(4))
         return CompletionLogprobs(names, logprobs, tops, offsets)
 
-    def _part(self, index: int, text: str, logprobs: Any, reason: FinishReason | None) -> CompletionChoice:
-        return CompletionChoice(text, index, logprobs, reason)
+    def _part(self, event: Delta | Scored, logprobs: Any) -> CompletionChoice:
+        return CompletionChoice(event.text, event.index, logprobs)
+
+    def _last(self, event: Finished, logprobs: Any) -> CompletionChoice:
+        return CompletionChoice("", event.index, logprobs, event.reason)
 
     def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> CompletionChoice:
         return CompletionChoice(text, index, logprobs, reason, self._prompt(index))

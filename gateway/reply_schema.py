@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 OWNER: Final = "trilby"
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class PromptDetails(msgspec.Struct, frozen=True):
@@ -128,12 +128,46 @@ class ChatLogprobs(msgspec.Struct, frozen=True):
     refusal: None = None
 
 
+class CalledFunction(msgspec.Struct, frozen=True):
+    """The function that is called, and its arguments: JSON, as text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCallMade(msgspec.Struct, frozen=True):
+    """A call of a tool."""
+
+    id: str
+    function: CalledFunction
+    type: str = "function"
+
+
+class FunctionPiece(msgspec.Struct, frozen=True):
+    """What is new of the function that is called."""
+
+    arguments: str
+    name: str | UnsetType = UNSET
+
+
+class ToolCallPiece(msgspec.Struct, frozen=True):
+    """What is new of a call of a tool: at first its id, type and name, then its arguments piece by piece."""
+
+    index: int
+    function: FunctionPiece
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+
+
 class ChatAnswer(msgspec.Struct, frozen=True):
-    """The message of a chat choice."""
+    """The message of a chat choice; ``content`` is null where it has none but thoughts or calls.
+    ``reasoning_content``, no member of OpenAI's schema, is what was thought before, as other engines name it."""
 
     role: str
-    content: str
+    content: str | None
     refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallMade] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct, frozen=True):
@@ -151,6 +185,8 @@ class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
 
     role: str | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallPiece] | None = None
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):

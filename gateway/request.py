@@ -7,8 +7,8 @@ from typing import Final, Literal, Protocol
 
 from msgspec.structs import replace
 
-from gateway.errors import RequestError, no_forms, scores_nothing
-from gateway.prompt_sizes import TOKEN_BYTES, Prompt, bytes_of, bytes_of_prompt, size_of_prompt
+from gateway.errors import RequestError, no_forms, no_tools, scores_nothing
+from gateway.prompt_sizes import TOKEN_BYTES, Prompt, bytes_of, bytes_of_prompt, bytes_of_tools, size_of_prompt
 from wire.decision_messages import Decide, Decided
 from wire.reading_messages import Read, Task, Vector
 from wire.request_messages import Finished, Generate, ServedModel
@@ -168,7 +168,7 @@ class Ask:
         """Return the most bytes of the message that asks for prompt ``part``, without what is always short."""
         form = 0 if self.terms.grammar is None else bytes_of(self.terms.grammar.text)
         banned = sum(map(bytes_of, self.terms.bad_words)) + TOKEN_BYTES * len(self.terms.allowed_token_ids)
-        return form + banned + bytes_of_prompt(self.prompts[part])
+        return form + banned + bytes_of_tools(self.terms.rendering.tools) + bytes_of_prompt(self.prompts[part])
 
     def message(self, part: int, number: int, request_id: str, model: str, at_once: int) -> Generate:
         """Return the message that asks an agent for the answers to prompt ``part``, ``at_once`` at a time (0: all)."""
@@ -180,11 +180,16 @@ class Ask:
         )
 
     def refused_by(self, model: ServedModel, max_total_tokens: int) -> RequestError | None:
-        """See ``too_large``; and where nobody who serves it scores prompts, or not all hold answers to forms."""
+        """See ``too_large``; and where nobody who serves it scores prompts, or not all hold answers to forms or know of
+        tools."""
         if self.scored_by and not model.scores:
             return scores_nothing(model.id, self.scored_by)
         if self.terms.grammar is not None and not model.grammars:
             return no_forms(self.terms.grammar.param)
+        if self.terms.calling is not None and not model.tools:
+            return no_tools(model.id)
+        if self.terms.calling is not None and self.terms.calling.forced and not model.grammars:
+            return no_forms("tool_choice")
         return too_large(self, model, max_total_tokens)
 
 

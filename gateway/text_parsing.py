@@ -15,6 +15,7 @@ from gateway.members import bad, decoded
 from gateway.parsing import conversation_of, decoded_body, parse_chat, rendering_of
 from gateway.request import Ask
 from gateway.text_request import TextAsk, TextEndpoint
+from gateway.tools import tools_of
 from wire.text_messages import Rendering, Tokenize
 
 
@@ -29,6 +30,9 @@ class TokenizeBody(msgspec.Struct, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: msgspec.Raw = schema.NULL
+    tools: msgspec.Raw = schema.NULL
+    tool_choice: msgspec.Raw = schema.NULL
+    parallel_tool_calls: bool | None = None
 
 
 class DetokenizeBody(msgspec.Struct, kw_only=True):
@@ -62,8 +66,9 @@ def parse_text(endpoint: TextEndpoint, body: bytes, tenant: str = "") -> TextAsk
     if fields.messages is None:
         terms = Tokenize(0, "", "", fields.prompt or "", None, special is not False, names, Rendering(), tenant)
     else:
+        rendering = rendering_of(fields, tools_of(fields).told)
         turns = conversation_of(fields.messages)  # A template writes special tokens itself.
-        terms = Tokenize(0, "", "", turns, None, bool(special), names, rendering_of(fields), tenant)
+        terms = Tokenize(0, "", "", turns, None, bool(special), names, rendering, tenant)
     return TextAsk(endpoint, fields.model, terms)
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from gateway.errors import RequestError
-from gateway.prompt_sizes import TextSize, bytes_of_prompt, size_of_prompt
+from gateway.errors import RequestError, no_tools
+from gateway.prompt_sizes import TextSize, bytes_of_prompt, bytes_of_tools, size_of_prompt
 from wire.request_messages import ServedModel
 from wire.text_messages import Tokenize, Tokens
 
@@ -46,13 +46,16 @@ class TextAsk:
         return range(1)
 
     def most_bytes(self, part: int) -> int:
-        return bytes_of_prompt(self.terms.prompt if self.terms.ids is None else tuple(self.terms.ids))
+        prompt = self.terms.prompt if self.terms.ids is None else tuple(self.terms.ids)
+        return bytes_of_prompt(prompt) + bytes_of_tools(self.terms.rendering.tools)
 
     def message(self, part: int, number: int, request_id: str, model: str, at_once: int) -> Tokenize:
         return replace(self.terms, request=number, request_id=request_id, model=model)
 
     def refused_by(self, model: ServedModel, max_total_tokens: int) -> RequestError | None:
         terms = self.terms
+        if terms.rendering.tools and not model.tools:
+            return no_tools(model.id)
         param = "messages" if isinstance(terms.prompt, list) else "prompt" if terms.ids is None else "tokens"
         size = size_of_prompt(terms.prompt) if terms.ids is None else TextSize(tokens=len(terms.ids))
         if (message := size.too_long("the prompt", model.max_positions, model)) is None:

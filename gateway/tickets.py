@@ -26,6 +26,7 @@ class Ticket:
 
     Args:
         number: what the agent knows it by.
+        answer: what it is a part of.
         choices: which of the request's they are; the answer counts over all of them.
         at_once: choices that the agent may generate side by side.
         ends: the message that each choice ends with.
@@ -49,7 +50,7 @@ class Ticket:
         self.number = number
         self.done = False
         self.accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._answer = answer
+        self.answer = answer
         self._choices = choices
         self._offset = choices.start
         self._ends = ends
@@ -77,26 +78,26 @@ class Ticket:
                 return self._broken("an answer of another kind than was asked for")
             told = replace(message, index=message.index + self._offset) if self._offset else message
             if isinstance(told, Delta):
-                self._answer.delta(told)
+                self.answer.delta(told)
             elif isinstance(told, Scored):
-                self._answer.scored(told)
+                self.answer.scored(told)
             elif isinstance(told, Vector):
                 if len(told.data) % FLOAT_BYTES:
                     return self._broken("a vector that is no float32")
                 self._unfinished.discard(message.index)
-                self._answer.vector(told)
+                self.answer.vector(told)
             elif isinstance(told, (Tokens, Decided)):
                 self._unfinished.discard(message.index)
-                self._answer.told(told)
+                self.answer.told(told)
             else:
                 self._unfinished.discard(message.index)
-                self._answer.finished(told)
+                self.answer.finished(told)
         elif isinstance(message, Accepted):
             if self.accepted.done():
                 return self._broken("a second acceptance")
-            self._answer.accepted(message.prompt_tokens, self._fingerprint)
+            self.answer.accepted(message.prompt_tokens, self._fingerprint)
             if message.prompt_ids is not None:
-                self._answer.prompted(self._choices, message.prompt_ids)
+                self.answer.prompted(self._choices, message.prompt_ids)
             self.accepted.set_result(message.prompt_tokens)
         elif isinstance(message, Done):
             if self._unfinished or not self.accepted.done():
@@ -104,7 +105,7 @@ class Ticket:
             if message.accepted > min(message.proposed, message.completion_tokens):
                 return self._broken("more drafted tokens accepted than proposed, or than there are")
             self.done = self._over = True
-            self._answer.part_done(message)
+            self.answer.part_done(message)
         elif isinstance(message, Failed):
             self.done = True
             code, text = failure_of(message)
@@ -117,7 +118,7 @@ class Ticket:
         if not self.accepted.done():
             self.accepted.set_exception(error)
         else:
-            self._answer.fail(for_client(error))
+            self.answer.fail(for_client(error))
 
     def close(self) -> None:
         """Nobody waits for it any more."""

@@ -8,6 +8,8 @@ request's ``id``:
 
     {"type": "accepted", "id": ID, "model": MODEL, "prompt_tokens": 5}
     {"type": "delta", "id": ID, "index": 0, "text": "Hel", "tokens": 2}        any number; "logprobs" when asked for
+                                                                               "reasoning_content", "tool_calls" as in
+                                                                               chunks of chats, where there are some
     {"type": "finished", "id": ID, "index": 0, "finish_reason": "stop"}        once for each choice
     {"type": "usage", "id": ID, "usage": {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}}
     {"type": "done", "id": ID, "cancelled": false}                             the last one
@@ -40,11 +42,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.answer import Complete, Event
+from gateway.chosen_calls import call_piece
 from gateway.errors import ErrorBody, RequestError
 from gateway.likelihoods import content_logprobs
 from gateway.openai_schema import NULL
 from gateway.replies import timings_of, usage_of
-from gateway.reply_schema import AnswerTimings, ContentLogprob, Usage
+from gateway.reply_schema import AnswerTimings, ContentLogprob, ToolCallPiece, Usage
 from gateway.request import Endpoint
 from wire.request_messages import Delta, Finished
 
@@ -72,6 +75,8 @@ class DeltaReply(SocketReply, frozen=True, tag="delta"):
     tokens: int
     logprobs: list[ContentLogprob] | UnsetType = UNSET
     token_ids: list[int] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallPiece] | UnsetType = UNSET
 
 
 class FinishedReply(SocketReply, frozen=True, tag="finished"):
@@ -147,7 +152,8 @@ def told(events: list[Event], request_id: str) -> list[SocketReply]:
         if isinstance(event, Delta):
             tokens = UNSET if event.logprobs is None else content_logprobs(event.logprobs)
             ids = UNSET if event.ids is None else event.ids
-            replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens, ids))
+            more = (event.reasoning or UNSET, UNSET if event.call is None else [call_piece(event.call)])
+            replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens, ids, *more))
         elif isinstance(event, Finished):
             replies.append(FinishedReply(request_id, event.index, event.reason, timings_of(event)))
         elif isinstance(event, Complete):

@@ -14,13 +14,15 @@ from msgspec import UNSET
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from gateway.answer import Answer, Complete
-from gateway.delivery import Desk, Outlet, attended, log_request
+from gateway.delivery import Desk, Outlet, attended
 from gateway.errors import ClientGone, RequestError, too_many
-from gateway.metrics import RequestMeter
+from gateway.meter import RequestMeter
 from gateway.parsing import parse
 from gateway.reception import over
+from gateway.reporting import report
 from gateway.request import Ask
 from gateway.token_messages import AcceptedReply, DoneReply, ErrorMessage, SocketReply, read_message, told
+from service.errands import traceparent_of
 from wire.crowd import Crowd, party_of
 
 MAX_SOCKETS: Final = 1024
@@ -52,6 +54,8 @@ class TokenSocket:
         self.dismissed = asyncio.Event()
         self._outlet = Outlet(websocket.send)
         self._base_id: str = websocket.state.request_id
+        self._name = f"websocket {websocket.scope['path']}"
+        self._traceparent = traceparent_of(websocket.headers.getlist("traceparent"))
         self._answer: Answer | None = None
 
     async def run(self) -> None:
@@ -93,7 +97,9 @@ class TokenSocket:
             self._note(request_id, error)
             return await self._tell_last(ErrorMessage(request_id, error.reply.error))
         began, outcome, self._answer = time.perf_counter(), "aborted", None
-        meter = RequestMeter(self._desk.metrics, began)
+        span = self._desk.traces.span(self._name, self._traceparent)
+        span.note(request_id=request_id)
+        meter = RequestMeter(self._desk.metrics, began, request_id, span)
         grant = None
         try:
             grant = await self._desk.reception.admit(ask, self._websocket.state.key)
@@ -110,10 +116,11 @@ class TokenSocket:
             if outcome in ("aborted", "cancelled"):
                 meter.finished("abort")
             over(grant, self._answer)
-            log_request(ask, request_id, self._answer, began, outcome)
+            report(ask, meter, self._answer, outcome)
+            span.end()
 
     async def _work(self, ask: Ask, request_id: str, meter: RequestMeter) -> None:
-        async with self._desk.dispatcher.answering(ask, request_id, meter) as answer:
+        async with self._desk.dispatcher.answering(ask, meter) as answer:
             self._answer = answer
             fingerprint, ids = answer.fingerprint or UNSET, answer.prompt_ids.get(0, UNSET)
             await self._tell(AcceptedReply(request_id, answer.model, answer.total.prompt_tokens, fingerprint, ids))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection
+from typing import Final
 
 ANY = ("0.0.0.0", "::", "")
 """What a server listens on to be reached by every address of its machine."""
+
+
+_IN_BRACKETS: Final = re.compile(r"\[(\d{1,3}(?:\.\d{1,3}){3})\]")
 
 
 def host_port(host: str, port: int) -> str:
@@ -20,6 +25,11 @@ def host_and_port(flag: str, text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{flag} is HOST:PORT, and {text!r} is not")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def unbracketed(url: str) -> str:
+    """A URL whose address was put into brackets without looking: those of an IPv4 address are taken away."""
+    return _IN_BRACKETS.sub(r"\1", url)
 
 
 def reachable(host: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import httpx
@@ -59,7 +59,7 @@ def run(config: ChatConfig) -> None:
             turns.append({"role": "user", "content": line})
             try:
                 usage: dict[str, Any] = {}
-                text = _show(answer(client, model, turns, config, usage))
+                text = show(answer(client, model, turns, config, usage), thoughts=interactive)
                 turns.append({"role": "assistant", "content": text})
                 if interactive and (line := summed_up(usage)):
                     click.secho(line, dim=True)
@@ -82,13 +82,26 @@ def _lines(interactive: bool) -> Iterator[str]:
             yield line
 
 
-def _show(pieces: Iterator[str]) -> str:
-    """Print an answer as it comes; Ctrl-C ends it early and keeps what came."""
-    text = ""
+class Said(NamedTuple):
+    """A piece of an answer, or of what is thought before it."""
+
+    text: str
+    thought: bool = False
+
+
+def show(pieces: Iterable[Said], *, thoughts: bool) -> str:
+    """Print an answer as it comes, and what is thought before it where ``thoughts`` are wanted; Ctrl-C ends it early
+    and keeps what came of the answer."""
+    text, thinking = "", False
     try:
         for piece in pieces:
-            text += piece
-            click.echo(piece, nl=False)
+            if piece.thought and not thoughts:
+                continue
+            if thinking and not piece.thought:
+                click.echo("\n")
+            thinking = piece.thought
+            text += "" if piece.thought else piece.text
+            click.secho(piece.text, nl=False, dim=piece.thought or None)
             sys.stdout.flush()
     except KeyboardInterrupt:
         click.echo(" …", nl=False)
@@ -112,7 +125,7 @@ def summed_up(usage: dict[str, Any]) -> str:
 
 def answer(
     client: httpx.Client, model: str, turns: list[dict[str, str]], config: ChatConfig, usage: dict[str, Any]
-) -> Iterator[str]:
+) -> Iterator[Said]:
     """The pieces of an answer as they come; ``usage`` is filled in where the server reports it.
 
     Raises:
@@ -139,7 +152,9 @@ def answer(
                     raise ServerError(chunk["error"]["message"])
                 usage.update(chunk.get("usage") or {})
                 for choice in chunk["choices"]:
-                    yield choice["delta"].get("content") or ""
+                    for name in ("reasoning_content", "content"):
+                        if told := choice["delta"].get(name):
+                            yield Said(told, thought=name != "content")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerError(unreachable(client.base_url, error)) from error
     except (ValueError, KeyError, TypeError) as error:

@@ -26,6 +26,9 @@ whose client never reads."""
 UNSENT_BYTES = 64 * 2**10
 """What the kernel takes of a connection beyond what is on its way; ``wire.limits`` has it for dialled ones."""
 
+EVERY = "::"
+"""All addresses of a machine, of both families."""
+
 MAX_HEADER_BYTES = 32 * 2**10
 """Request line and headers of one HTTP request."""
 
@@ -112,11 +115,16 @@ def serve(
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket bound to this address, for a server. Raises SystemExit, with what to do, where it is taken."""
+    """A socket bound to this address, for a server: ``::`` is every address of the machine, IPv4 too, also where it has
+    no IPv6. Raises SystemExit, with what to do, where it is taken."""
+    if host == EVERY and not _has_ipv6():
+        host = "0.0.0.0"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sends small messages at once (TCP_NODELAY) only on sockets that say they are TCP's; else they wait 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if host == EVERY:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_WITHIN_MS)
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # What the kernel has taken, nothing that is said later can overtake.
@@ -130,3 +138,13 @@ def listening(host: str, port: int) -> socket.socket:
             "Choose another --port."
         ) from error
     return listener
+
+
+def _has_ipv6() -> bool:
+    """Whether anything can listen on an address of IPv6 here."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind((EVERY, 0))
+    except OSError:
+        return False
+    return True

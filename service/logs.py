@@ -52,7 +52,6 @@ def configure_logs(process: str, level: str = "info", form: str = "text") -> Non
             _streams.append(stream)
             atexit.register(stream.writer.flush)
     number = logging.getLevelName(level.upper())
-    logging.basicConfig(level=max(number, logging.WARNING), handlers=[_Handler(err.writer)])
     render = _renderer(form, err.isatty())
     processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -75,6 +74,14 @@ def configure_logs(process: str, level: str = "info", form: str = "text") -> Non
     def told(lines: int) -> str:
         return rendered(None, "warning", {"event": "log lines were dropped", "lines": lines, "process": process}) + "\n"
 
+    def of_record(record: logging.LogRecord) -> str:
+        about: EventDict = {"event": record.getMessage(), "logger": record.name, "process": process}
+        if record.exc_info:
+            about["exc_info"] = record.exc_info
+        return rendered(None, record.levelname.lower(), about)
+
+    handler = _Handler(err.writer, of_record if form == "json" else None)
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler])
     err.writer.told = told
     structlog.configure(
         processors=[rendered],
@@ -102,17 +109,19 @@ class _Lines:
 
 
 class _Handler(logging.Handler):
-    """The way of what libraries log."""
+    """The way of what libraries log; ``made`` makes a line of it where lines are not for people."""
 
-    def __init__(self, writer: LineWriter) -> None:
+    def __init__(self, writer: LineWriter, made: Callable[[logging.LogRecord], str] | None) -> None:
         super().__init__()
         self._writer = writer
+        self._made = made
         self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Have it written, whatever is in it."""
         try:
-            line = _plain(self.format(record)[-MAX_TRACEBACK:])
+            made = self._made
+            line = made(record) if made is not None else _plain(self.format(record)[-MAX_TRACEBACK:])
         except Exception as error:  # As above.
             line = f"{record.name}: {_UNWRITTEN} ({type(error).__name__})"
         self._writer.put(line + "\n")

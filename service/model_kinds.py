@@ -32,10 +32,9 @@ def undivided(model: str) -> str | None:
             return "reads one text and writes another"
         if config.get("model_type") in READS | TRANSLATES:
             return READS_IMAGES if config.get("model_type") == "vit" else "reads whole texts"
-        says_vectors = (folder / "modules.json").is_file() if folder.is_dir() else _has(model, "modules.json")
     except (OSError, ValueError, RecursionError, TypeError):
         return None
-    return "reads whole texts" if says_vectors else None
+    return None
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -49,14 +48,3 @@ def _fetched(model: str) -> Path:
     import huggingface_hub  # Only here: it takes as long to import as all other parts of the command.
 
     return Path(huggingface_hub.hf_hub_download(model, "config.json"))
-
-
-def _has(model: str, name: str) -> bool:
-    import huggingface_hub
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        huggingface_hub.hf_hub_download(model, name)
-    except EntryNotFoundError:
-        return False
-    return True

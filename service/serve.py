@@ -36,6 +36,7 @@ from service.shared_settings import (
 from service.sizes import for_each
 from service.stopping import stop_signals
 from service.tls_settings import TlsSettings
+from service.trace_settings import TraceSettings
 from split_model.host_memory import free_host_bytes
 from tls.why import cause, why
 
@@ -64,7 +65,7 @@ TRILBY_DEVICE_TOKEN=… trilby serve --host 0.0.0.0 --api-keys-file ~/.trilby-ke
 
 
 @dataclass(frozen=True)
-class ServeConfig(ProcessSettings, TlsSettings, GatewaySide, CloudSide, DeviceSide):
+class ServeConfig(ProcessSettings, TraceSettings, TlsSettings, GatewaySide, CloudSide, DeviceSide):
     """Serve a model on this machine: gateway, cloud server and one device agent, each a process of its own.
 
     In a group's mode there is no cloud server: several processes share the layers.
@@ -82,6 +83,7 @@ class ServeConfig(ProcessSettings, TlsSettings, GatewaySide, CloudSide, DeviceSi
         """Raises ValueError where settings contradict each other."""
         super().__post_init__()
         self.check_tls()
+        self.check_traces()
         if self.step_rows and not MODES[self.mode].has_cloud:
             raise ValueError(f"--mode {self.mode} has no cloud: leave --step-rows out")
         if MODES[self.mode].group and self.device not in ("auto", "cpu") and not self.memory:
@@ -149,7 +151,8 @@ def _start(config: ServeConfig, children: Children) -> None:
     shared = replace(config, threads=threads, memory=memories[0])
 
     def start(name: str, module: str, side: type[Any], *more: str) -> None:
-        words = [*words_of(shared, side), *words_of(shared, ProcessSettings), *more]
+        common = (side, ProcessSettings, TraceSettings)
+        words = [*(word for part in common for word in words_of(shared, part)), *more]
         children.start(name, [sys.executable, "-m", module, *words])
 
     start("gateway", "gateway", GatewaySide, *tls)

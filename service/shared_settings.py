@@ -217,8 +217,31 @@ class PruningSettings:
 
 
 @dataclass(frozen=True)
+class DialectSettings:
+    """How the model writes what is not text."""
+
+    tool_call_parser: Literal["auto", "hermes", "llama3_json", "mistral", "none"] = tuning(
+        "auto",
+        "calls of tools: hermes: Qwen 2.5 and 3, Hermes; llama3_json: Llama 3.1 to 3.3; mistral; auto: as the chat "
+        "template says; none: requests with tools are refused",
+    )
+    reasoning_parser: Literal["auto", "think", "none"] = tuning(
+        "auto",
+        "what it thinks before it answers: think: between <think> and </think>; auto: as the chat template says; none: "
+        "all is answer",
+    )
+
+
+@dataclass(frozen=True)
 class DeviceSide(
-    PromptSettings, DraftSettings, DevicesSettings, SplitSettings, MemorySettings, PruningSettings, ModelSettings
+    PromptSettings,
+    DraftSettings,
+    DevicesSettings,
+    SplitSettings,
+    MemorySettings,
+    PruningSettings,
+    DialectSettings,
+    ModelSettings,
 ):
     """What ``trilby serve`` and ``trilby device`` both have; with the mode and ``--hat-paper`` applied."""
 

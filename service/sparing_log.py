@@ -61,5 +61,6 @@ class SparingLog:
 
     def _tell(self) -> None:
         self._telling = None
+        structlog.contextvars.unbind_contextvars("request_id", "trace_id")  # It is about many.
         for kind, lines in self._ration.left_out().items():
             _log.info("lines were left out", of=kind, lines=lines)

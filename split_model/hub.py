@@ -83,17 +83,13 @@ def resolve(
     return folder
 
 
-def described(model: str) -> tuple[ModelSpec, bool]:
-    """The spec of a model, and whether its checkpoint says how its texts become vectors; no weights are fetched.
-
-    Raises as `resolve` does.
-    """
+def described(model: str) -> ModelSpec:
+    """The spec of a model; no weights are fetched. Raises as `resolve` does."""
     if _is_folder(model):
         if not (Path(model) / "config.json").is_file():
             raise ModelNotFound(f"{model} has no config.json; name the folder of a Hugging Face model")
-        return _spec(Path(model) / "config.json"), (Path(model) / MODULES_FILE).is_file()
-    config = _config(model)
-    return _spec(config), _fetch(model, MODULES_FILE, config.parent.name) is not None
+        return _spec(Path(model) / "config.json")
+    return _spec(_config(model))
 
 
 def _is_folder(model: str) -> bool:

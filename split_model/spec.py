@@ -58,6 +58,11 @@ class ModelSpec(Architecture):
         return family.encoder_names if reads and family.encoder_names is not None else family.names
 
     @property
+    def final_size(self) -> int:
+        """Width of the rows as the model gives them, before they are made logits or vectors."""
+        return self.embedding_size or self.hidden_size
+
+    @property
     def reader(self) -> ModelSpec | None:
         """The encoder that this model's rows attend to, if any."""
         return None if self.encoder is None else ModelSpec(**vars(self.encoder))

@@ -280,11 +280,15 @@ class Head:
         return sum(held) + (0 if self._project is None else self._project.nbytes)
 
     @torch.inference_mode()
+    def rows(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden], as the last layer gives it -> [rows, spec.final_size], as the model gives it."""
+        rows = self.norm(hidden)
+        return rows if self._project is None else self._project(rows)
+
+    @torch.inference_mode()
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden], as the last layer gives it -> logits, float32 [rows, vocab]."""
-        rows = self.norm(hidden)
-        if self._project is not None:
-            rows = self._project(rows)
+        rows = self.rows(hidden)
         if self._scale != 1:
             rows = rows * self._scale
         return self._matrix(rows).float()

@@ -22,7 +22,7 @@ trees. ``hints``: where the layers run elsewhere, what is known of them and how 
         branching.keep([0, 2])
 
 A model that reads whole texts or images at once has no positions to go on from, and so no sessions: its layers are a
-`ReadingSubmodel`, which has one verb.
+`ReadingSubmodel`, which has one verb. So may those of a model that writes be: ``reading`` offers it.
 
     rows = await reading.read(embedded, lengths=[12, 7])
 """
@@ -147,6 +147,10 @@ class Submodel(Protocol):
     def hints(self) -> RemoteHints | None:
         """What is known of layers that run elsewhere; None for layers in this process."""
 
+    @property
+    def reading(self) -> ReadingSubmodel | None:
+        """How whole texts are read without a session for each; None where there are sessions alone."""
+
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> SubmodelSession:
         """Begin a session with room for ``positions`` positions; see ``expect`` for ``prompt`` and ``expected``.
 
@@ -169,7 +173,7 @@ class AttendingSubmodel(Protocol):
 
 
 class ReadingSubmodel(Protocol):
-    """All layers of a model that reads whole texts or images at once: here, or in a group. Nothing is kept of them."""
+    """Layers that read whole texts or images at once, here or in a group. Nothing is kept of them."""
 
     @property
     def connected(self) -> bool:

@@ -39,6 +39,8 @@ POOLINGS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 """A text's rows [rows, hidden] to one [hidden]. Where several are named they go one behind the other, in this order."""
 
+LAST_ALONE = ("lasttoken",)
+
 _FLAGS = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
@@ -73,9 +75,14 @@ class TextVectors:
     prefix: str = ""
     lowers: bool = False
 
+    @property
+    def last_alone(self) -> bool:
+        """Whether no row of a text is wanted but its last."""
+        return self.poolings == LAST_ALONE
+
     def numbers(self, spec: ModelSpec) -> int:
         """Numbers of a whole vector."""
-        return self.dense[-1].size if self.dense else len(self.poolings) * spec.hidden_size
+        return self.dense[-1].size if self.dense else len(self.poolings) * spec.final_size
 
     @torch.inference_mode()
     def vectors(self, rows: torch.Tensor, lengths: Sequence[int], size: int = 0) -> torch.Tensor:
@@ -95,15 +102,17 @@ class TextVectors:
 
 
 def text_vectors(folder: Path, spec: ModelSpec) -> TextVectors | None:
-    """What the folder of a checkpoint says; where it says nothing, the mean over all tokens for an encoder of texts
-    that does not classify, and None for every other model.
+    """What the folder of a checkpoint says; where it says nothing, the last token for a model that writes on, the mean
+    over all tokens for an encoder of texts that does not classify, and None for every other model.
 
     Raises BadCheckpoint for files that cannot be read, UnsupportedModel, by name, for what could not be computed.
     """
-    if spec.patches is not None:
+    if spec.patches is not None or spec.attention == "cross":
         return None
     if not (folder / MODULES_FILE).is_file():
-        return TextVectors(**_sizes(folder)) if spec.attention == "bidirectional" and not spec.labels else None
+        if spec.attention == "causal":
+            return TextVectors(LAST_ALONE, **_sizes(folder))
+        return None if spec.labels else TextVectors(**_sizes(folder))
     modules = _modules(folder)
     kinds = [kind for kind, _ in modules]
     normalized = kinds[-1:] == ["Normalize"]
@@ -120,7 +129,7 @@ def text_vectors(folder: Path, spec: ModelSpec) -> TextVectors | None:
     dense: list[Dense] = []
     for kind, path in modules:
         if kind == "Dense":
-            dense.append(Dense.load(folder / path, dense[-1].size if dense else len(poolings) * spec.hidden_size))
+            dense.append(Dense.load(folder / path, dense[-1].size if dense else len(poolings) * spec.final_size))
     said: dict[str, Any] = {}
     for name in SETTINGS_FILES:
         if (folder / name).is_file():

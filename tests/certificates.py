@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from service.certs import Authority
@@ -38,6 +39,17 @@ def flags(folder: Path, name: str) -> list[str]:
 
 def not_yet_valid(authority: Authority, name: str) -> None:
     """A certificate of that CA which begins in the next century."""
+    valid_between(authority, name, "21000101000000Z", "21010101000000Z")
+
+
+def valid_for(authority: Authority, name: str, minutes: float) -> None:
+    """A certificate of that CA which began so many minutes ago, and lasts for as long from now on."""
+    now, span = datetime.now(timezone.utc), timedelta(minutes=minutes)
+    valid_between(authority, name, *(f"{at:%Y%m%d%H%M%SZ}" for at in (now - span, now + span)))
+
+
+def valid_between(authority: Authority, name: str, begin: str, end: str) -> None:
+    """A certificate of that CA which is valid between two moments, as openssl writes them."""
     folder = authority.folder
     authority.issue([name], "member")
     (folder / "index").write_text("")
@@ -47,6 +59,6 @@ def not_yet_valid(authority: Authority, name: str) -> None:
     request += ["-out", folder / "request"]
     sign: list[str | Path] = ["openssl", "ca", "-batch", "-notext", "-config", folder / "config", "-extensions", "leaf"]
     sign += ["-cert", folder / "ca.crt", "-keyfile", folder / "ca.key", "-in", folder / "request"]
-    sign += ["-out", folder / f"{name}.crt", "-startdate", "21000101000000Z", "-enddate", "21010101000000Z"]
+    sign += ["-out", folder / f"{name}.crt", "-startdate", begin, "-enddate", end]
     for command in (request, sign):
         subprocess.run(command, check=True, capture_output=True)

@@ -134,6 +134,12 @@ async def remote_middle(
         await asyncio.gather(task, return_exceptions=True)
 
 
+def middle_of(model: Path) -> Stack:
+    """Layers 1 to the last but one, for comparison."""
+    checkpoint = Checkpoint.open(model)
+    return Stack.load(checkpoint, middle_slice(checkpoint.spec, 1, 1), torch.float32)
+
+
 def local_middle(model: Path, split: int, tail: int, compute: Compute) -> LocalSubmodel:
     """The same layers on this machine."""
     checkpoint = Checkpoint.open(model)

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from clouds import until
 from forked import ForkedProcess
 from peers_together import fabrics
 from processes import Process, free_port
 
 from device_agent.group.asking.life import GroupLife
+from device_agent.group.asking.reached import NOTHING_HANDED, Resumes
 from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation.joining import Part
 from device_agent.group.holding.halves import halves_of, readers_of
@@ -210,6 +212,11 @@ def submodel_for(checkpoint: Checkpoint, first: int = 0) -> GroupSubmodel:
     return GroupSubmodel(checkpoint.spec.hidden_size, torch.float32, entry)
 
 
+def joined_plan(plan: GroupPlan, first: int = 0) -> JoinedPlan:
+    """As members are told it."""
+    return JoinedPlan.read(JoinedPlan.of(plan, "", "float32", first, 0).written())
+
+
 @contextmanager
 def group_here(
     path: Path,
@@ -217,23 +224,37 @@ def group_here(
     first: int = 0,
     submodel: GroupSubmodel | None = None,
     devices: Sequence[torch.device | str] = (),
+    kept: dict[str, KeptLayers] | None = None,
+    following: GroupPlan | None = None,
+    resumes: Resumes = NOTHING_HANDED,
 ) -> Iterator[GroupSubmodel]:
     """A group whose members are threads of this process; the portal is one of them where the plan names it.
 
     submodel: of a group that has lived before.
     devices: on which the ranks compute, by turns; the CPU, where none is named.
+    kept: what members keep from one life to the next, by name; None: nothing.
+    following: what comes behind this life, to which it hands its sessions over.
+    resumes: what another has handed over to this.
     """
     checkpoint = Checkpoint.open(path, None)
-    joined = JoinedPlan.read(JoinedPlan.of(plan, "", "float32", first, 0).written())
+    joined = joined_plan(plan, first)
+    behind = None if following is None else joined_plan(following, first)
     size = max(joined.ranks) + 1
 
     def part_of(rank: int) -> Part:
-        return Part(joined, checkpoint, rank, kept=KeptLayers(devices[rank % len(devices)] if devices else "cpu"))
+        found = KeptLayers(devices[rank % len(devices)] if devices else "cpu")
+        if kept is not None:
+            found = kept.setdefault(joined.names[joined.ranks.index(rank)], found)
+        return Part(joined, checkpoint, rank, kept=found)
+
+    def close(part: Part) -> None:
+        if kept is None:
+            part.kept.close()
 
     def work(part: Part, fabric: Fabric) -> None:
         with fabric, suppress(PeerLost):
             part.worker(part.load(), fabric).serve()
-        part.kept.close()
+        close(part)
 
     with fabrics(size) as links, ExitStack() as stack:
         for rank in range(1, size):
@@ -242,7 +263,7 @@ def group_here(
             stack.callback(member.join)
         mine = part_of(0) if 0 in joined.ranks else None
         if mine is not None:
-            stack.callback(mine.kept.close)
+            stack.callback(close, mine)
         worker = mine.worker(mine.load(), links[0]) if mine is not None else None
         planned, readers = joined.plan(checkpoint.spec), readers_of(checkpoint.spec)
         shape = replace(ModelShape.of(checkpoint.spec, "float32"), layers=len(planned.layers))
@@ -251,8 +272,9 @@ def group_here(
         more = (pipeline, readers, *room, can_narrow(planned, checkpoint.spec))
         life = GroupLife(links[0], planned.layers, joined.ranks, worker, *more)
         group = submodel or submodel_for(checkpoint, first)
+        life.resumes = resumes
         life.start(lambda why, rank: None)
-        stack.callback(life.end)
+        stack.callback(life.end, behind)
         group.begin(life)
         yield group
 
@@ -332,6 +354,15 @@ async def hosted(
         task.cancel()
         with suppress(asyncio.CancelledError, GroupEnded):
             await task
+
+
+async def replanned(host: GroupHost, name: str, *, slow: bool) -> None:
+    """A member is found slow, or fast again, and the group is planned anew."""
+    epoch = host.state().epoch
+    assert host._company is not None
+    host._roll.is_slow(name, "a test") if slow else host._roll.is_fast(name)
+    host._company.rendezvous.changed.set()
+    await until(lambda: host.state().epoch > epoch and host.formed.is_set())
 
 
 @asynccontextmanager

@@ -41,6 +41,7 @@ class Installation:
     gateway_settings: tuple[str, ...] = ()
     device_settings: tuple[str, ...] = ()
     cloud_settings: tuple[str, ...] = ()
+    gateway_environment: dict[str, str] = field(default_factory=dict)
     device_environment: dict[str, str] = field(default_factory=dict)
     cloud_environment: dict[str, str] = field(default_factory=dict)
     gateway_port: int = field(default_factory=free_port)
@@ -99,7 +100,8 @@ class Installation:
     def start_gateway(self) -> Process:
         """Start the gateway, without waiting."""
         arguments = ["--port", str(self.gateway_port), *self.gateway_settings]
-        self.gateway = self._start("gateway", "gateway.log", arguments, self.gateway_port, {})
+        environment = self.gateway_environment
+        self.gateway = self._start("gateway", "gateway.log", arguments, self.gateway_port, environment)
         return self.gateway
 
     def start_cloud(self) -> Process:

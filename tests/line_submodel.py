@@ -13,6 +13,7 @@ class LineSubmodel:
     """Another submodel, as far as all owe it."""
 
     hints = None
+    reading = None
 
     def __init__(self, behind: Submodel) -> None:
         self._behind = behind

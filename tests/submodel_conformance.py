@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from split_model.stack import Span, Stack
-from split_model.submodel import Branching, Submodel, SubmodelSession
+from split_model.submodel import Branching, ReadingSubmodel, Submodel, SubmodelSession
 
 ATOL = 1e-5
 
@@ -29,9 +29,20 @@ async def check_submodel(submodel: Submodel, stack: Stack) -> None:
     if session.branching is not None:
         for check in (_branches, _keep_at_once, _branch_limits, _forks_beside_nodes):
             await check(submodel, stack)
+    if submodel.reading is not None:
+        await _reads(submodel.reading, stack)
     assert (session.hints is None) == (submodel.hints is None)
     if submodel.hints is not None:
         await _hints(submodel, stack)
+
+
+async def _reads(reading: ReadingSubmodel, stack: Stack) -> None:
+    """Whole texts together give what each gives in a session, and no rows that are not theirs are taken."""
+    texts = [rows(count, stack.spec.hidden_size, 40 + count) for count in (5, 1, 17)]
+    got = await reading.read(torch.cat(texts), [5, 1, 17])
+    torch.testing.assert_close(got, torch.cat([_expected(stack, each) for each in texts]), atol=ATOL, rtol=0)
+    with pytest.raises(ValueError, match="rows"):
+        reading.read(torch.cat(texts), [5, 1, 18])
 
 
 def branching(session: SubmodelSession) -> Branching:

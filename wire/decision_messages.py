@@ -30,7 +30,7 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
 class Decide(Message, frozen=True, tag=46):
     """Say how likely each option of each question is. The text of a question goes on in the last of the ``turns``, and
     the assistant's answer follows. ``at_once``: so many questions at most run side by side; 0: as many as ever do.
-    ``tenant`` as in ``Generate``."""
+    ``tenant`` and ``traceparent`` as in ``Generate``."""
 
     request: Number
     request_id: Name
@@ -39,6 +39,7 @@ class Decide(Message, frozen=True, tag=46):
     questions: Annotated[list[Question], msgspec.Meta(min_length=1, max_length=MAX_QUESTIONS)]
     at_once: Count = 0
     tenant: Name = ""
+    traceparent: Name = ""
 
 
 class Decided(Message, frozen=True, tag=47):

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from wire.message import Count, Name, Size
+from wire.message import Count, Name, Seconds, Size
 
 MAX_MEMBERS = 64
 
@@ -18,7 +18,7 @@ class ReportedMember(msgspec.Struct, frozen=True, array_like=True):
     """One member: what it does, which layers it computes, how many heads and which share of a prompt's rows (None: rows
     are not shared), the memory that takes, and why it does nothing, where it does not; which halves of layers it reads
     from its disk at each use, how much that is a step, and the share of the time for it in which nobody waited (None:
-    not known). Texts are for people."""
+    not known); what a step has taken it on average, in ms of its own computing (0: not told). Texts are for people."""
 
     name: Name
     state: Name
@@ -30,6 +30,7 @@ class ReportedMember(msgspec.Struct, frozen=True, array_like=True):
     streamed: Name = ""
     streamed_mb: Size = 0
     hidden: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    step_ms: Seconds = 0.0
 
 
 class GroupReport(msgspec.Struct, frozen=True, array_like=True):

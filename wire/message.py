@@ -49,6 +49,10 @@ class Failed(Message, frozen=True, tag=2):
 
 
 class Drain(Message, frozen=True, tag=3):
-    """I take nothing new and stop in ``within_s`` seconds; finish what is open or take it elsewhere."""
+    """I take nothing new and stop in ``within_s`` seconds; finish what is open or take it elsewhere.
+
+    ``to``: of a cloud server, which other one had better have its sessions, ``ws://host:port``; empty: it does not say.
+    """
 
     within_s: float
+    to: Name = ""

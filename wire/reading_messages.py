@@ -26,7 +26,8 @@ class Read(Message, frozen=True, tag=40):
     """Read each of these inputs: ``texts``, or where there are none ``ids``, token ids as they are.
 
     ``first`` is the number of the first of them in the client's request, for what is said of one that is wrong; None:
-    there is only this. ``dimensions`` numbers of each vector are wanted; 0: all. ``tenant`` as in ``Generate``.
+    there is only this. ``dimensions`` numbers of each vector are wanted; 0: all. ``tenant`` and ``traceparent`` as in
+    ``Generate``.
     """
 
     request: Number
@@ -38,6 +39,7 @@ class Read(Message, frozen=True, tag=40):
     first: Count | None = None
     dimensions: Count = 0
     tenant: Name = ""
+    traceparent: Name = ""
 
 
 class Vector(Message, frozen=True, tag=41):

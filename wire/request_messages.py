@@ -13,6 +13,8 @@ from wire.reading_messages import Read, Task, Vector
 from wire.text_messages import ChatTurn as ChatTurn
 from wire.text_messages import Rendering as Rendering
 from wire.text_messages import Tokenize, Tokens
+from wire.text_messages import Tool as Tool
+from wire.text_messages import ToolCall as ToolCall
 
 
 class ServedModel(msgspec.Struct, frozen=True, array_like=True):
@@ -20,12 +22,13 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
 
     ``drafts``: the drafters a request may name, the agent's own choice first; empty where the agent never drafts.
     ``max_characters``: a prompt of more text has too many tokens, whatever they are; 0: the agent does not say.
-    ``tasks``: what it can be asked to do. ``numbers``: of each vector it gives, or its labels; 0 where it writes.
+    ``tasks``: what it can be asked to do. ``numbers``: of each vector it gives, or its labels; 0 where it only writes.
     ``t_max_s``: heads are left out of prompts that would take longer to read, which is lossy; 0: never. ``scores``: it
     tells how likely a prompt's own tokens are; agents that do not say so would not notice that they are asked.
     ``grammars``: its answers can be held to a form, likewise.
     ``decides``: it answers questions with how likely their options are, likewise.
     ``fingerprint``: of the weights and of what computes with them; empty: the agent does not say.
+    ``tools``: it can be told of tools, and says calls of them apart from text, likewise.
     """
 
     id: Name
@@ -40,6 +43,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
     grammars: bool = False
     fingerprint: Name = ""
     decides: bool = False
+    tools: bool = False
 
 
 class AgentHello(Message, frozen=True, tag=30):
@@ -82,6 +86,15 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
     param: Name
 
 
+class Calling(msgspec.Struct, frozen=True, array_like=True):
+    """How an answer may call the tools that its rendering has: as the model likes, or ``forced`` to; ``name``: this one
+    alone, once; empty: any. ``parallel``: several calls in one answer."""
+
+    forced: bool = False
+    name: Name = ""
+    parallel: bool = True
+
+
 class Generate(Message, frozen=True, tag=32):
     """Answer one prompt ``n`` times: ``prompt`` is a conversation, plain text, or token ids.
 
@@ -95,7 +108,9 @@ class Generate(Message, frozen=True, tag=32):
     heads are left out, however long the prompt takes. ``grammar``: the form that each answer is to have.
     ``min_tokens``: nothing ends the answer before. Of ``allowed_token_ids`` all tokens are, where there are none;
     ``bad_words`` are texts that never come. A conversation is kept for requests of the same ``cache_salt`` alone.
-    ``return_token_ids``: those of prompt and answer are told.
+    ``return_token_ids``: those of prompt and answer are told. ``calling``: calls of tools are told apart from text.
+    ``thoughts``: so is what the model thinks between tags, where it does; no stop string ends an answer in either.
+    ``traceparent``: the trace context (W3C's) in which it is done; empty: none.
     """
 
     request: Number
@@ -124,6 +139,9 @@ class Generate(Message, frozen=True, tag=32):
     cache_salt: Name = ""
     rendering: Rendering = Rendering()
     return_token_ids: bool = False
+    calling: Calling | None = None
+    thoughts: bool = False
+    traceparent: Name = ""
 
 
 class Cancel(Message, frozen=True, tag=33):
@@ -177,9 +195,20 @@ class Scored(Message, frozen=True, tag=39):
     tokens: list[PromptToken]
 
 
+class CallPiece(msgspec.Struct, frozen=True, array_like=True):
+    """More of call ``at`` of a choice, counted from 0: its id and name once, at first, and its arguments as they come,
+    which are JSON once all are there."""
+
+    at: Count
+    arguments: str = ""
+    id: Name = ""
+    name: Name = ""
+
+
 class Delta(Message, frozen=True, tag=35):
     """More text of choice ``index``: complete characters only, never part of a stop string; ``tokens`` tokens new since
-    the last delta of this choice (their text may come later, when it is complete): these, where they are asked for."""
+    the last delta of this choice (their text may come later, when it is complete): these, where they are asked for.
+    ``reasoning``: more of what was thought, before the text; ``call``: more of a call of a tool, behind it."""
 
     request: Number
     index: Count
@@ -187,6 +216,8 @@ class Delta(Message, frozen=True, tag=35):
     tokens: Count
     logprobs: list[TokenLogprob] | None = None
     ids: list[Count] | None = None
+    reasoning: str = ""
+    call: CallPiece | None = None
 
 
 class Spent(msgspec.Struct, frozen=True, array_like=True):
@@ -209,7 +240,8 @@ class Timings(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Finished(Message, frozen=True, tag=36):
-    """Choice ``index`` is complete: ``stop`` (an end token or stop string) or ``length``.
+    """Choice ``index`` is complete: ``stop`` (an end token or stop string), ``tool_calls`` (the same, with calls), or
+    ``length``.
 
     ``timings``: where its time went; None where no cloud had part in it, or the agent does not say.
     ``heads_pruned``: how many attention heads were left out, all layers together; None where none ever are.
@@ -217,7 +249,7 @@ class Finished(Message, frozen=True, tag=36):
 
     request: Number
     index: Count
-    reason: Literal["stop", "length"]
+    reason: Literal["stop", "length", "tool_calls"]
     timings: Timings | None = None
     heads_pruned: Count | None = None
     stop: Name = ""
@@ -225,7 +257,8 @@ class Finished(Message, frozen=True, tag=36):
 
 class Done(Message, frozen=True, tag=37):
     """All choices of a request are complete. ``cached_tokens`` of the prompt were left from an earlier turn.
-    ``proposed`` tokens were drafted, all choices together, and ``accepted`` of them are in the answers."""
+    ``proposed`` tokens were drafted, all choices together, in ``drafts`` drafts, and ``accepted`` of them are in the
+    answers."""
 
     request: Number
     prompt_tokens: Count
@@ -233,6 +266,7 @@ class Done(Message, frozen=True, tag=37):
     cached_tokens: Count = 0
     proposed: Count = 0
     accepted: Count = 0
+    drafts: Count = 0
 
 
 class AgentState(Message, frozen=True, tag=38):

@@ -6,6 +6,7 @@ from typing import Annotated, Union
 
 import msgspec
 
+from wire.errand import Errand
 from wire.limits import MAX_CHUNKS
 from wire.message import Count, Message, Name, Nodes, Number, Size, Times
 
@@ -47,7 +48,7 @@ class Open(Message, frozen=True, tag=12):
 
     ``prompt``: rows that will come at once, as far as is known. ``expected``: positions it will probably reach (0 = not
     known). ``replayed``: these rows were in a cloud server before, which lost or gave up the session, so somebody waits
-    for an answer that has begun.
+    for an answer that has begun. ``errand``: what it works for, until it is parked.
     """
 
     session: Number
@@ -55,6 +56,7 @@ class Open(Message, frozen=True, tag=12):
     prompt: Count = 0
     expected: Count = 0
     replayed: bool = False
+    errand: Errand | None = None
 
 
 class Forward(Message, frozen=True, tag=13):
@@ -63,13 +65,16 @@ class Forward(Message, frozen=True, tag=13):
 
     With ``parents`` the rows are nodes behind ``position``, numbered from 0 in this forward. Each follows its parent: 0
     is the last position before, 1 the first node, and so on. They count for nothing: only a Keep, which makes a path of
-    them the next positions, or a Truncate, which forgets them, may follow."""
+    them the next positions, or a Truncate, which forgets them, may follow.
+
+    ``errand``: with the first forward of a next turn, what the session works for from now on."""
 
     session: Number
     sequence: Count
     position: Count
     want: Count
     parents: Nodes | None = None
+    errand: Errand | None = None
 
 
 class Result(Message, frozen=True, tag=14):
@@ -109,21 +114,24 @@ class Close(Message, frozen=True, tag=16):
 
 class Resume(Message, frozen=True, tag=17):
     """Go on as ``session`` with what was ``old_session`` on the connection that had ``token``, cut back to
-    ``position``; its forwards count from 0 again. Not answered: a refusal comes as Failed."""
+    ``position``; its forwards count from 0 again. Not answered: a refusal comes as Failed. ``errand`` as in Open."""
 
     session: Number
     token: Name
     old_session: Number
     position: Count
+    errand: Errand | None = None
 
 
 class Fork(Message, frozen=True, tag=23):
     """Begin ``session`` with the first ``position`` positions of session ``source``, of which all are answered; it may
-    reach as far. What ``source`` does before and afterwards is its own. Not answered: a refusal comes as Failed."""
+    reach as far. What ``source`` does before and afterwards is its own. Not answered: a refusal comes as Failed.
+    ``errand`` as in Open."""
 
     session: Number
     source: Number
     position: Count
+    errand: Errand | None = None
 
 
 class Park(Message, frozen=True, tag=18):

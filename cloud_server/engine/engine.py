@@ -32,6 +32,9 @@ SWEEP_EVERY_S = 1.0
 RESTART_AFTER_S = 1.0
 """Pause before the stages are started again when starting them has failed."""
 
+TOLD_REQUESTS = 8
+"""Ids of requests in a line about a step."""
+
 
 class Engine:
     """The layers that a runner holds, and the steps that compute sessions' rows in them.
@@ -138,7 +141,9 @@ class Engine:
             self.sessions.lost = True
             self.sessions.upkeep.unclean.failed(step.moves)
         except Exception as error:  # Whatever it is, it ends the sessions of this step and no others.
-            log.error("step failed", error=type(error.__cause__ or error).__name__, sessions=len(step.stretches))
+            requests = [each.session.request_id for each in step.stretches[:TOLD_REQUESTS]]
+            kind = type(error.__cause__ or error).__name__
+            log.error("step failed", error=kind, sessions=len(step.stretches), request_ids=requests)
             self.steps.fail(step)
         else:
             self.steps.settle(step, ran, began)

@@ -22,6 +22,7 @@ class Answered:
         rows: ``[want, hidden]``, None when nothing was wanted.
         queue_s, step_s: how long its last row waited for its step, and how long that step took.
         step_rows: rows of that step.
+        steps, steps_s: all that had rows of it, and how long they took together.
     """
 
     sequence: int
@@ -29,6 +30,8 @@ class Answered:
     queue_s: float
     step_s: float
     step_rows: int
+    steps: int
+    steps_s: float
 
 
 Deliver = Callable[["Answered | SessionFailed"], None]
@@ -42,12 +45,14 @@ class Session:
     Attributes:
         length: positions whose keys and values are in the pages, once the steps under way are done.
         done: positions whose keys and values are there now.
+        request_id: of what it works for, for logs; empty where nobody has said.
     """
 
     key: Key
     deliver: Deliver
     length: int = 0
     done: int = 0
+    request_id: str = ""
     waiting: dict[int, Queued] = field(default_factory=dict)
     under_way: list[Stretch] = field(default_factory=list)
 
@@ -62,6 +67,7 @@ class Queued:
             None where they are a line.
         hidden: its rows once they are there, ``[rows, hidden]``, and ``arrived``, when that was.
         outputs: what steps have made of its rows, as far as they are wanted and there.
+        steps, steps_s: those that had rows of it so far, and how long they took.
     """
 
     session: Session
@@ -73,14 +79,18 @@ class Queued:
     hidden: torch.Tensor | None = None
     arrived: float = 0.0
     outputs: list[torch.Tensor] = field(default_factory=list)
+    steps: int = 0
+    steps_s: float = 0.0
 
     def part(self, begin: int, rows: int) -> torch.Tensor:
         """Return ``rows`` of its rows from row ``begin`` on, as a view."""
         assert self.hidden is not None, "only what has come is queued"
         return self.hidden if rows == self.rows else self.hidden[begin : begin + rows]
 
-    def take(self, outputs: torch.Tensor) -> None:
-        """Keep what is wanted of what a step has made of its next rows."""
+    def take(self, outputs: torch.Tensor, seconds: float) -> None:
+        """Keep what is wanted of what a step has made of its next rows, in so many seconds."""
+        self.steps += 1
+        self.steps_s += seconds
         if self.want:
             self.outputs = [outputs] if outputs.shape[0] >= self.want else [*self.outputs, outputs]
 

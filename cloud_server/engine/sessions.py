@@ -126,6 +126,10 @@ class Sessions:
         self.upkeep.fork(session, pages.table(key), moves, position)
         self._metrics.forks.inc()
 
+    def works_for(self, key: Key, request_id: str) -> None:
+        """Say for which request an open session works from now on; only logs tell it."""
+        self._of[key].request_id = request_id
+
     def admit(
         self, key: Key, sequence: int, position: int, rows: int, want: int, parents: Sequence[int] | None = None
     ) -> Queued:

@@ -138,7 +138,8 @@ class Steps:
             ended, state = victim(ledger.entries, ledger.pages) or (key, SessionState.OPEN)
             if state is SessionState.OPEN:
                 self._metrics.preemptions.inc()
-                often.info("session preempted", connection=ended[0], session=ended[1])
+                request_id = self._sessions[ended].request_id
+                often.info("session preempted", connection=ended[0], session=ended[1], request_id=request_id)
                 failure = SessionFailed(Code.PREEMPTED, "its pages went to an older session", retry_after_s=0.5)
             else:
                 failure = SessionFailed(Code.EVICTED, "its pages were needed")
@@ -152,7 +153,7 @@ class Steps:
         session, ledger, begin = stretch.session, self._sessions.ledger, 0
         for portion in stretch.portions:
             forward = session.waiting[portion.sequence]
-            forward.take(outputs[begin : begin + portion.rows])
+            forward.take(outputs[begin : begin + portion.rows], ran.seconds)
             begin += portion.rows
             if not portion.last:
                 continue
@@ -162,7 +163,7 @@ class Steps:
                 self._pace.gathering.answered(session.key, now, more=bool(session.waiting))
             queue_s = began - forward.arrived
             self._metrics.queue_seconds.observe(queue_s)
-            answer = Answered(portion.sequence, forward.wanted(), queue_s, ran.seconds, ran.outputs.shape[0])
-            session.deliver(answer)
+            took = ran.seconds, ran.outputs.shape[0], forward.steps, forward.steps_s
+            session.deliver(Answered(portion.sequence, forward.wanted(), queue_s, *took))
             if not self._sessions.holds(session):
                 return  # Its answers are not read, so it has been closed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -13,35 +13,37 @@ from typing import Literal
 from msgspec.structs import replace
 
 from device_agent.answering.answer_text import AnswerText
+from device_agent.answering.choice_phases import ChoicePhases
 from device_agent.answering.conversations import Conversations
+from device_agent.answering.deltas import Deltas
+from device_agent.answering.dialect.answer_form import answer_form
+from device_agent.answering.dialect.pieces import Said
 from device_agent.answering.grammar_masks import GrammarMasks
-from device_agent.answering.grammars import Grammars, form_of
+from device_agent.answering.grammars import Grammars
 from device_agent.answering.likelihoods import chosen_token, prompt_scores
 from device_agent.answering.prompt import Prompt, read_prompt
 from device_agent.answering.pruned import heads_pruned, pruned_layers
+from device_agent.answering.reading import ServedReader
 from device_agent.answering.sampling import check_ids, ends_of, sampling_of, seed_of, with_bans
+from device_agent.answering.side_by_side import side_by_side
 from device_agent.answering.times import timings_of
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.chain.chain import Chain, ChainSession
 from device_agent.chain.pruning import PrunedLayers, Pruner
 from device_agent.sharing.compute import FairThreads, served_tenant
 from device_agent.sharing.permits import Permits
+from device_agent.sharing.served_request import served_request
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftingWays, Tally
 from drafting.choosing import Chooser
 from split_model.bans import NothingLeft
+from split_model.hints import TurnSpent
 from split_model.sampling import SamplingParams
 from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
-from wire.request_messages import (
-    Accepted,
-    Delta,
-    Done,
-    Finished,
-    Generate,
-    Scored,
-    TokenLogprob,
-)
+from wire.request_messages import Accepted, Done, Finished, Generate, Scored
+
+Reason = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class ServedChain:
     """Holds answers to forms, where the tokenizer is one that this is known for."""
     pruner: Pruner | None = None
     """Leaves heads out of prompts that take too long, where that is allowed."""
+    reader: ServedReader | None = None
+    """Says vectors of texts by the same layers, where it can."""
 
 
 async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessage], None]) -> None:
@@ -87,38 +91,38 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
         prompt = read_prompt(request, tokenizer, limit, usual, vocabulary, start)
         return prompt, with_bans(plain, request, tokenizer, vocabulary)
 
-    prompt, params = await model.readers.submit(read, request.tenant)
-    form = await form_of(model.grammars, request)
+    span = served_request.get().span
+    with span.phases() as phases:
+        phases.begin("read prompt")
+        prompt, params = await model.readers.submit(read, request.tenant)
+        form = await _form_of(model, request, prompt)
     seed = params.seed if params.seed is not None else secrets.randbits(64)
     begun = partial(_Answer, model, request, prompt, limit, params, seed, way, form, post)
     first = begun(0)
     answers = [first, *(begun(index, first) for index in range(1, request.n))]
     try:
-        counts = await _run(answers, asyncio.Semaphore(request.at_once or request.n))
+        counts = await side_by_side([each.run for each in answers], request.at_once or request.n)
     except NothingLeft as error:
         assert params.bans is not None
         raise SessionFailed(Code.INVALID_REQUEST, str(error), param=params.bans.member) from error
     finally:
         first.leave()
-    proposed, accepted = (sum(getattr(each.tally, count) for each in answers) for count in ("proposed", "accepted"))
-    post(Done(request.request, prompt.tokens, sum(counts), first.cached, proposed, accepted))
+    counted = ("proposed", "accepted", "drafts")
+    proposed, accepted, drafts = (sum(getattr(each.tally, count) for each in answers) for count in counted)
+    span.note(prompt_tokens=prompt.tokens, completion_tokens=sum(counts), cached_tokens=first.cached)
+    span.note(choices=request.n, drafted=proposed, accepted=accepted)
+    post(Done(request.request, prompt.tokens, sum(counts), first.cached, proposed, accepted, drafts))
 
 
-async def _run(answers: Sequence[_Answer], at_once: asyncio.Semaphore) -> list[int]:
-    """The tokens of each choice. When one fails all end, and none goes on behind this."""
-    choices = [asyncio.create_task(_in_turn(at_once, each)) for each in answers]
-    try:
-        return await asyncio.gather(*choices)
-    finally:
-        for choice in choices:
-            choice.cancel()
-        await asyncio.gather(*choices, return_exceptions=True)
-
-
-async def _in_turn(at_once: asyncio.Semaphore, answer: _Answer) -> int:
-    """Run a choice when fewer of its request run than may at once: the others' room is not this request's."""
-    async with at_once:
-        return await answer.run()
+async def _form_of(model: ServedChain, request: Generate, prompt: Prompt) -> Callable[[], GrammarMasks] | None:
+    """What makes the masks of each answer, where it has to have a form. Raises ``SessionFailed`` where it cannot."""
+    form = answer_form(model.tokenizer.dialect, request, prompt.ending)
+    if form is None or (model.grammars is None and form.may_be_left):
+        return None
+    if model.grammars is None:
+        told = "this device cannot hold an answer to a form: it does not know the model's tokenizer well enough"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param)
+    return await model.grammars.compiled(form, request.tenant)
 
 
 class _Answer:
@@ -165,43 +169,52 @@ class _Answer:
         masks = None if form is None else form()
         ends, noise = ends_of(request, model.tokenizer), seed_of(seed, index)
         self._chooser = Chooser(params, prompt.ids, noise, request.logprobs, ends, prompt.max_tokens, masks)
-        self._text = AnswerText(request, model.tokenizer, prompt.ids)
+        dialect = model.tokenizer.dialect
+        decode, reader = model.tokenizer.decoding(dialect.marks(request)), dialect.reader(request, prompt.ending)
+        self._text = AnswerText(request, decode, reader, prompt.ids)
+        self._deltas = Deltas(request, index, post)
         self._count = 0
         """Tokens generated and read."""
-        self._tokens = 0
-        """Those of them that are in no delta yet."""
-        self._logprobs: list[TokenLogprob] = []
-        self._ids: list[int] | None = [] if request.return_token_ids else None
         self._pruned: PrunedLayers | None = None
+        self._phases = ChoicePhases(index)
 
     async def run(self) -> int:
         """Generate, send, finish; returns the tokens generated. The first choice also accepts the request."""
         request, first = self._request, self._first
         if first is not None:
             await first.prefilled.wait()  # Without a permit, which the first may still be waiting for.
-        async with self._model.permits.one(request.tenant):
-            if first is None:
-                session = self.session = await self._begun()
-            else:
-                assert first.session is not None
-                session, self._pruned = await first.session.fork(), first._pruned
-            try:
-                if first is None:  # Not before: where the cloud is away, that is an HTTP status, not a broken stream.
-                    asked = self._prompt.asked if request.return_token_ids else None
-                    self._post(Accepted(request.request, self._prompt.tokens, asked))
-                if request.prompt_logprobs is not None:
-                    await self._score(session)
-                elif self._prompt.text:
-                    self._send(self._prompt.text)
-                reason = await self._decode(session) if self._prompt.max_tokens else "length"
-                timings = timings_of(session.spent, self.tally.rounds)
-                self._complete = True
-            finally:
-                if first is not None or not self._complete:
-                    session.close()
-        counted = heads_pruned(self._model.pruner, self._pruned)
+        with self._phases:
+            self._phases.waits()
+            async with self._model.permits.one(request.tenant):
+                reason, spent = await self._generated(first)
+            self._phases.is_over(self._count, self.tally, spent)
+        timings, counted = timings_of(spent, self.tally.rounds), heads_pruned(self._model.pruner, self._pruned)
         self._post(Finished(request.request, self._index, reason, timings, counted, self._text.stop))
         return self._count
+
+    async def _generated(self, first: _Answer | None) -> tuple[Reason, TurnSpent | None]:
+        """Generate and send; returns why it ended, and where the time went."""
+        request = self._request
+        if first is None:
+            session = self.session = await self._begun()
+            self._phases.prefills(len(self._prompt.ids), self.cached)
+        else:
+            assert first.session is not None
+            session, self._pruned = await first.session.fork(), first._pruned
+        try:
+            if first is None:  # Not before: where the cloud is away, that is an HTTP status, not a broken stream.
+                asked = self._prompt.asked if request.return_token_ids else None
+                self._post(Accepted(request.request, self._prompt.tokens, asked))
+            if request.prompt_logprobs is not None:
+                await self._score(session)
+            elif self._prompt.text:
+                self._deltas.send([Said(self._prompt.text)])
+            reason = await self._decode(session) if self._prompt.max_tokens else "length"
+            self._complete = True
+            return reason, session.spent
+        finally:
+            if first is not None or not self._complete:
+                session.close()
 
     def leave(self) -> None:
         """Nobody begins in the first choice's session any more: where it is complete, it is kept for a next turn. Of
@@ -257,40 +270,31 @@ class _Answer:
                 if self._request.n > 1:
                     self.scored.append(piece)
         self.prefilled.set()
+        self._phases.generates(session)
 
-    async def _decode(self, session: ChainSession) -> Literal["stop", "length"]:
+    async def _decode(self, session: ChainSession) -> Reason:
         generation = Generation(session, self._chooser, self._way)
         self.tally = generation.tally
-        reason: Literal["stop", "length"] = "length"
+        reason: Reason = "length"
         async with aclosing(generation.run()) as tokens:
             async for chosen in tokens:
                 self.prefilled.set()  # By its first token.
-                self._tokens += 1
+                self._phases.generates(session)
                 self._count += 1
-                if self._ids is not None:
-                    self._ids.append(chosen.token)
+                self._deltas.token(chosen.token)
                 reason = "stop" if chosen.reason == "complete" else chosen.reason or reason
                 # An end token is counted and has no text. Behind scores of a prompt it has its own too, since clients
                 # tell both apart by counting.
                 ended, scored = chosen.reason == "stop", self._request.prompt_logprobs is not None
                 if self._request.logprobs is not None and (scored or not ended):
-                    self._logprobs.append(chosen_token(self._model.tokenizer, chosen))
+                    self._deltas.logprob(chosen_token(self._model.tokenizer, chosen))
                 if ended and not self._request.include_stop_str_in_output:
                     break
                 shown, stopped = self._text.feed(chosen.token)
+                if shown or stopped:
+                    self._deltas.send(shown)
                 if stopped:
-                    self._send(shown)
-                    return "stop"
-                if shown:
-                    self._send(shown)
+                    return self._text.reason
         shown, stopped = self._text.end()
-        self._send(shown)
-        return "stop" if stopped else reason
-
-    def _send(self, text: str) -> None:
-        """Send text and what has gathered since the last delta; nothing when there is neither."""
-        if not text and not self._tokens and not self._logprobs:
-            return
-        logprobs = self._logprobs if self._request.logprobs is not None else None
-        self._post(Delta(self._request.request, self._index, text, self._tokens, logprobs, self._ids))
-        self._tokens, self._logprobs, self._ids = 0, [], None if self._ids is None else []
+        self._deltas.send(shown)
+        return self._text.reason if stopped or reason == "stop" else reason

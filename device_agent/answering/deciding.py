@@ -24,6 +24,7 @@ from device_agent.answering.tokenizer import AS_USUAL, Tokenizer
 from device_agent.chain.chain import ChainSession
 from device_agent.chain.prefill import begun, prefill
 from device_agent.sharing.compute import served_tenant
+from device_agent.sharing.served_request import served_request
 from device_agent.speculative.scoring import likelihoods
 from wire.decision_messages import QUESTIONS_AT_ONCE, Decide, Decided, Question
 from wire.errors import Code, SessionFailed
@@ -72,17 +73,24 @@ async def decide(model: ServedChain, request: Decide, post: Callable[[AnyMessage
         raise SessionFailed(Code.INVALID_REQUEST, "this model reads one text and writes another", param="model")
     limit = min(model.max_positions, model.chain.max_positions)
     reading = partial(read_questions, request, model.tokenizer, limit)
-    shared, questions = await model.readers.submit(reading, request.tenant)
-    tokens = len(shared) + sum(len(each.ids) for each in questions)
-    async with model.permits.one(request.tenant):
-        reach = len(shared) + max(each.reach for each in questions)
-        session = model.chain.open(reach, len(shared), reach)
-        try:
-            post(Accepted(request.request, tokens))
-            await prefill(session, shared, 1)
-            await _Deciding(model, request, post, session, questions).run()
-        finally:
-            session.close()
+    span = served_request.get().span
+    with span.phases() as phases:
+        phases.begin("read prompt")
+        shared, questions = await model.readers.submit(reading, request.tenant)
+        tokens = len(shared) + sum(len(each.ids) for each in questions)
+        phases.begin("queue")
+        async with model.permits.one(request.tenant):
+            reach = len(shared) + max(each.reach for each in questions)
+            phases.begin("prefill", prompt_tokens=len(shared))
+            session = model.chain.open(reach, len(shared), reach)
+            try:
+                post(Accepted(request.request, tokens))
+                await prefill(session, shared, 1)
+                phases.begin("decide", choices=len(questions))
+                await _Deciding(model, request, post, session, questions).run()
+            finally:
+                session.close()
+    span.note(prompt_tokens=tokens, choices=len(questions))
     post(Done(request.request, tokens, 0))
 
 

@@ -9,28 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from device_agent.answering.faulty_part import faulty_part
-from device_agent.answering.form_limits import check
+from device_agent.answering.form import Form
+from device_agent.answering.form_limits import check_form
 from device_agent.answering.grammar_masks import GrammarMasks
-from device_agent.answering.schema_parts import closed
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.sharing.compute import FairThreads
 from wire.errors import Code, SessionFailed
-from wire.request_messages import Generate, Grammar
+from wire.request_messages import Grammar
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
-
-Kind = Literal["json", "regex", "choice", "grammar"]
 
 COMPILE_S: Final = 5.0
 """Most forms take milliseconds, the largest that is let in about a second."""
@@ -56,10 +53,6 @@ LIMITS: Final = LLParserLimits(
     verbose_errors=False,
 )
 """What compiling, and each mask, may take: tens of milliseconds, and tens of MB of an answer."""
-
-OPTIONS: Final[JsonCompileOptions] = {"whitespace_flexible": False, "coerce_one_of": True}
-"""JSON without blanks, which cost tokens. ``oneOf`` is taken for ``anyOf``: what is said matches one of its schemas,
-and perhaps another one too."""
 
 
 class Grammars:
@@ -90,7 +83,7 @@ class Grammars:
                 return cls(tokens, vocabulary)
         return None
 
-    async def compiled(self, grammar: Grammar, tenant: str) -> Callable[[], GrammarMasks]:
+    async def compiled(self, form: Form, tenant: str) -> Callable[[], GrammarMasks]:
         """What makes the masks of each answer to a request.
 
         Raises:
@@ -100,49 +93,39 @@ class Grammars:
 
         def work() -> LLMatcher:
             begun.set()
-            return self._compiled(grammar, tenant)
+            return self._compiled(form, tenant)
 
         try:
-            form = await asyncio.wait_for(self._compilers.submit(work, tenant), COMPILE_S)
+            matcher = await asyncio.wait_for(self._compilers.submit(work, tenant), COMPILE_S)
         except (TimeoutError, asyncio.TimeoutError):
             if not begun.is_set():
                 told = "too many forms are being compiled at once"
                 raise SessionFailed(Code.OVERLOADED, told, retry_after_s=COMPILE_S) from None
             told = f"the form asked for takes longer than {COMPILE_S:g} s to compile: make it smaller"
-            raise SessionFailed(Code.INVALID_REQUEST, told, param=grammar.param) from None
+            raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param) from None
 
         def masks() -> GrammarMasks:
-            return GrammarMasks(form, self._vocabulary, grammar.param, lambda look: self._lookers.submit(look, tenant))
+            return GrammarMasks(matcher, self._vocabulary, form.param, lambda look: self._lookers.submit(look, tenant))
 
         return masks
-
-    @staticmethod
-    def grammar_of(kind: Kind, text: str) -> str:
-        """A form in llguidance's own words. Raises ValueError or RecursionError where it is none."""
-        if kind == "json":
-            schema = json.loads(text)
-            if isinstance(schema, dict):
-                closed(schema)
-            return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=OPTIONS)
-        return grammar_from(kind, text)
 
     def stop(self) -> None:
         """End the threads."""
         self._compilers.stop()
         self._lookers.stop()
 
-    def _compiled(self, grammar: Grammar, tenant: str) -> LLMatcher:
-        key = tenant, hashlib.sha256(f"{grammar.kind}\n{grammar.text}".encode("utf-8", "surrogatepass")).digest()
+    def _compiled(self, form: Form, tenant: str) -> LLMatcher:
+        key = tenant, hashlib.sha256(form.key.encode("utf-8", "surrogatepass")).digest()
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
                 return found
-        check(grammar)
-        matcher = self._matcher(grammar.kind, grammar.text)
+        check_form(form)
+        matcher = self._matcher(form)
         if isinstance(matcher, str):
-            where = faulty_part(grammar, lambda text: self._why_not(grammar.kind, text), matcher)
-            reason = " ".join(matcher.split())[:MAX_REASON]
+            where, why = self._faulty(form, matcher)
+            reason = " ".join(why.split())[:MAX_REASON]
             raise SessionFailed(Code.INVALID_REQUEST, f"it cannot be compiled: {reason}", param=where[:MAX_PLACE])
         with self._lock:
             self._kept[key] = matcher
@@ -150,14 +133,22 @@ class Grammars:
                 self._kept.popitem(last=False)
         return matcher
 
-    def _why_not(self, kind: Kind, text: str) -> str | None:
-        found = self._matcher(kind, text)
-        return found if isinstance(found, str) else None
+    def _faulty(self, form: Form, reason: str) -> tuple[str, str]:
+        """The member at fault, and why it is."""
+        for part, options in form.parts:
 
-    def _matcher(self, kind: Kind, text: str) -> LLMatcher | str:
+            def why_not(text: str, part: Grammar = part, options: JsonCompileOptions = options) -> str | None:
+                found = self._matcher(Form.of(Grammar(part.kind, text, part.param), options))
+                return found if isinstance(found, str) else None
+
+            if (why := why_not(part.text)) is not None:
+                return faulty_part(part, why_not, why), why
+        return form.param, reason
+
+    def _matcher(self, form: Form) -> LLMatcher | str:
         """Compiled, and seen to have a first mask; or why not."""
         try:
-            made = self.grammar_of(kind, text)
+            made = form.made(self._token_of)
         except (ValueError, RecursionError) as error:
             return str(error)
         matcher = LLMatcher(self._tokens, made, log_level=0, limits=LIMITS)
@@ -169,13 +160,6 @@ class Grammars:
             return "nothing can be said in it"
         return matcher
 
-
-async def form_of(grammars: Grammars | None, request: Generate) -> Callable[[], GrammarMasks] | None:
-    """What makes the masks of each answer, where the request asks for a form. Raises ``SessionFailed`` as ``compiled``
-    does, and where there are no ``grammars``."""
-    if request.grammar is None:
-        return None
-    if grammars is None:
-        told = "this device cannot hold an answer to a form: it does not know the model's tokenizer well enough"
-        raise SessionFailed(Code.INVALID_REQUEST, told, param=request.grammar.param)
-    return await grammars.compiled(request.grammar, request.tenant)
+    def _token_of(self, text: str) -> int | None:
+        found = self._tokens.tokenize_str(text, parse_special=True)
+        return found[0] if len(found) == 1 and self._tokens.is_special_token(found[0]) else None

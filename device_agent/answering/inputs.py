@@ -76,5 +76,5 @@ def _ids(ids: list[int], limits: TextLimits, name: str) -> list[int]:
 
 
 def _too_long(name: str, tokens: str, limits: TextLimits) -> SessionFailed:
-    text = f"{name} has {tokens} tokens; this model reads {limits.max_positions} at most: shorten it"
+    text = f"this model's maximum context length is {limits.max_positions} tokens, and {name} has {tokens}: shorten it"
     return SessionFailed(Code.CONTEXT_LENGTH_EXCEEDED, text, param=name)

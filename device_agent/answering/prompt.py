@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from device_agent.answering.tokenizer import SLICE, Tokenizer
 from wire.errors import Code, SessionFailed
 from wire.request_messages import Generate
 from wire.text_messages import ChatTurn, Rendering
+
+ENDING: Final = 64
+"""Characters at the end of a conversation's text, which show whether the model is to think first."""
 
 COUNTED_FROM: Final = 2
 """Characters for each position from which on a text's tokens are counted before they are made. Fewer are made as soon
@@ -20,6 +23,7 @@ class Prompt:
     """Token ids, their text where it is to be echoed (else empty), and how many tokens may follow.
 
     ``offsets``: where in that text each token begins, where it is echoed with scores; else empty.
+    ``ending``: the end of a conversation's text, of ``ENDING`` characters at most.
     ``source``: where the model reads one text and writes another, the ids that are read; ``ids`` is then what its own
     text begins with.
     """
@@ -29,6 +33,7 @@ class Prompt:
     max_tokens: int
     source: list[int] | None = None
     offsets: list[int] = field(default_factory=list)
+    ending: str = ""
 
     @property
     def tokens(self) -> int:
@@ -66,7 +71,7 @@ def read_prompt(
     if start is not None and request.prompt_logprobs is not None:
         told = "this model reads its prompt and does not say it, so no token of it has a log-probability"
         raise SessionFailed(Code.INVALID_REQUEST, told, param="echo" if request.echo else "prompt_logprobs")
-    ids, text, offsets = _read(request, tokenizer, max_positions, vocabulary)
+    ids, text, offsets, ending = _read(request, tokenizer, max_positions, vocabulary)
     if not ids:
         raise SessionFailed(Code.INVALID_REQUEST, "the prompt is empty", param="prompt")
     room = max_positions - len(ids)
@@ -75,31 +80,38 @@ def read_prompt(
     most = default_max_tokens if request.max_tokens is None else request.max_tokens
     if start is not None:
         return Prompt([start], text, min(max_positions - 1, most), ids)
-    return Prompt(ids, text, min(room, most), offsets=offsets)
+    return Prompt(ids, text, min(room, most), offsets=offsets, ending=ending)
 
 
-def _read(
-    request: Generate, tokenizer: Tokenizer, max_positions: int, vocabulary: int
-) -> tuple[list[int], str, list[int]]:
-    """Ids, text and offsets, which are as long as a prompt that may fit."""
+class _Read(NamedTuple):
+    """What is as long as a prompt that may fit; see ``Prompt``."""
+
+    ids: list[int]
+    text: str = ""
+    offsets: list[int] = []  # noqa: RUF012 (nobody adds to it)
+    ending: str = ""
+
+
+def _read(request: Generate, tokenizer: Tokenizer, max_positions: int, vocabulary: int) -> _Read:
     located = request.echo and request.prompt_logprobs is not None
     prompt = request.prompt
     if request.prompt_ids is not None:
         ids = list(request.prompt_ids)
         if len(ids) > max_positions:
-            return ids, "", []
+            return _Read(ids)
         if any(not 0 <= each < vocabulary for each in ids):
             raise SessionFailed(Code.INVALID_REQUEST, f"token ids go from 0 to {vocabulary - 1}", param="prompt")
         if located:
-            return ids, *tokenizer.spread(ids)
-        return ids, tokenizer.decode(ids) if request.echo else "", []
+            return _Read(ids, *tokenizer.spread(ids))
+        return _Read(ids, tokenizer.decode(ids) if request.echo else "")
     if isinstance(prompt, str):
         check_length(prompt, tokenizer, max_positions, "prompt")
         if located:
             ids, offsets = tokenizer.located(prompt)
-            return ids, prompt, offsets
-        return tokenizer.text(prompt), prompt if request.echo else "", []
-    return tokenizer.rendered(rendered_turns(prompt, request.rendering, tokenizer, max_positions)), "", []
+            return _Read(ids, prompt, offsets)
+        return _Read(tokenizer.text(prompt), prompt if request.echo else "")
+    text = rendered_turns(prompt, request.rendering, tokenizer, max_positions)
+    return _Read(tokenizer.rendered(text), ending=text[-ENDING:])
 
 
 def rendered_turns(
@@ -126,6 +138,6 @@ def too_long(tokens: str, max_positions: int, field: str) -> SessionFailed:
     """That a prompt has more tokens than the model's context."""
     return SessionFailed(
         Code.CONTEXT_LENGTH_EXCEEDED,
-        f"this model's context is {max_positions} tokens and the prompt has {tokens}: shorten it",
+        f"this model's maximum context length is {max_positions} tokens, and the prompt has {tokens}: shorten it",
         param=field,
     )

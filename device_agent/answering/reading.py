@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 import torch
 
 from device_agent.answering.images import Image, Pixels, read_images
 from device_agent.answering.inputs import TextLimits, named, read_texts
 from device_agent.answering.tokenizer import Tokenizer
-from device_agent.chain.reader import Reader, Text
+from device_agent.chain.reader import AnyReader, Text
 from device_agent.sharing.compute import FairThreads, served_tenant
 from device_agent.sharing.permits import Permits
+from device_agent.sharing.served_request import served_request
 from split_model.classes import Classes
 from split_model.device import fetched
 from split_model.tensor_bytes import finite, to_bytes
@@ -25,10 +25,8 @@ from wire.messages import AnyMessage
 from wire.reading_messages import Read, Task, Vector
 from wire.request_messages import Accepted, Done
 
-AT_ONCE_ROWS: Final = 512
-"""Rows that are read in one go, but for an input that has more: others wait until they are through all layers."""
-
 Post = Callable[[AnyMessage], None]
+Judge = Callable[[torch.Tensor, list[int]], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class ServedReader:
         permits: one for each request that may be read at once. readers: threads that tokenise texts and decode images.
     """
 
-    reader: Reader
+    reader: AnyReader
     tokenizer: Tokenizer | None
     pixels: Pixels | None
     limits: TextLimits
@@ -60,8 +58,7 @@ class ServedReader:
     @property
     def numbers(self) -> int:
         """Most numbers that it says of an input."""
-        spec = self.reader.pooling.spec
-        of_vectors = self.vectors.numbers(spec) if self.vectors is not None else 0
+        of_vectors = self.vectors.numbers(self.reader.spec) if self.vectors is not None else 0
         return max(of_vectors, len(self.classes.labels) if self.classes is not None else 0)
 
 
@@ -72,34 +69,58 @@ async def read(model: ServedReader, request: Read, post: Post) -> None:
         SessionFailed: why there is no (complete) answer.
     """
     served_tenant.set(request.tenant)
-    judge = _judge(model, request)
-    labels = model.classes.labels if model.classes is not None and request.task == "classify" else ()
+    judge, span = _judge(model, request), served_request.get().span
+    with span.phases() as phases:
+        phases.begin("read prompt")
+        inputs, rows = await _inputs(model, request)
+        phases.begin("queue")
+        async with model.permits.one(request.tenant):
+            post(Accepted(request.request, sum(rows)))
+            phases.begin("compute", rows=sum(rows))
+            await _read(model, request, judge, inputs, rows, post)
+    span.note(prompt_tokens=sum(rows), choices=len(rows))
+    post(Done(request.request, sum(rows), 0))
+
+
+async def _inputs(model: ServedReader, request: Read) -> tuple[Sequence[Text] | Sequence[Image], list[int]]:
+    """What there is to read, and the rows of each. Raises ``SessionFailed``."""
+    limits = replace(model.limits, max_positions=min(model.limits.max_positions, model.reader.max_positions))
     inputs: Sequence[Text] | Sequence[Image]
     if model.pixels is not None:
         inputs = await model.readers.submit(partial(read_images, request, model.pixels), request.tenant)
-        rows = [model.limits.max_positions] * len(inputs)
+        rows = [limits.max_positions] * len(inputs)
     else:
         assert model.tokenizer is not None, "what reads no images reads texts"
-        reading = partial(read_texts, request, model.tokenizer, model.limits)
+        reading = partial(read_texts, request, model.tokenizer, limits)
         inputs = await model.readers.submit(reading, request.tenant)
         rows = [len(ids) for ids, _ in inputs]
     if not inputs:
         raise SessionFailed(Code.INVALID_REQUEST, "there is nothing to read", param="input")
-    async with model.permits.one(request.tenant):
-        post(Accepted(request.request, sum(rows)))
-        for some in portions(rows, min(AT_ONCE_ROWS, model.reader.submodel.max_rows)):
-            # An image takes far more memory than its file: it is decoded when its turn has come.
-            given = [
-                await model.readers.submit(each.pixels, request.tenant) if isinstance(each, Image) else each
-                for each in inputs[some.start : some.stop]
-            ]
-            numbers = await model.reader.read(given, judge)
-            if not finite(numbers):
-                raise SessionFailed(Code.NOT_FINITE, f"{named(request, some.start)} or one behind it gives no numbers")
-            for at, row in zip(some, numbers, strict=True):
-                label = labels[int(row.numpy().argmax())][:MAX_TEXT] if labels else ""
-                post(Vector(request.request, at, bytes(to_bytes(row)[2]), label))
-    post(Done(request.request, sum(rows), 0))
+    return inputs, rows
+
+
+async def _read(
+    model: ServedReader,
+    request: Read,
+    judge: Judge,
+    inputs: Sequence[Text] | Sequence[Image],
+    rows: Sequence[int],
+    post: Post,
+) -> None:
+    """Read all, a few at a time, and say of each what there is to say. Raises ``SessionFailed``."""
+    labels = model.classes.labels if model.classes is not None and request.task == "classify" else ()
+    for some in portions(rows, model.reader.at_once_rows):
+        # An image takes far more memory than its file: it is decoded when its turn has come.
+        given = [
+            await model.readers.submit(each.pixels, request.tenant) if isinstance(each, Image) else each
+            for each in inputs[some.start : some.stop]
+        ]
+        numbers = await model.reader.read(given, judge)
+        if not finite(numbers):
+            raise SessionFailed(Code.NOT_FINITE, f"{named(request, some.start)} or one behind it gives no numbers")
+        for at, row in zip(some, numbers, strict=True):
+            label = labels[int(row.numpy().argmax())][:MAX_TEXT] if labels else ""
+            post(Vector(request.request, at, bytes(to_bytes(row)[2]), label))
 
 
 def portions(rows: Sequence[int], most: int) -> Iterator[range]:
@@ -113,13 +134,13 @@ def portions(rows: Sequence[int], most: int) -> Iterator[range]:
     yield range(begin, len(rows))
 
 
-def _judge(model: ServedReader, request: Read) -> Callable[[torch.Tensor, list[int]], torch.Tensor]:
+def _judge(model: ServedReader, request: Read) -> Judge:
     """What makes float32 [inputs, numbers] of the rows that were read. Raises ``SessionFailed``, naming the member."""
     vectors, classes, pooling = model.vectors, model.classes, model.reader.pooling
     if request.task == "embed" and vectors is not None:
-        _check_dimensions(request.dimensions, vectors, vectors.numbers(pooling.spec))
+        _check_dimensions(request.dimensions, vectors, vectors.numbers(model.reader.spec))
         return lambda rows, lengths: fetched(vectors.vectors(rows, lengths, request.dimensions))[0]
-    if request.task == "classify" and classes is not None:
+    if request.task == "classify" and classes is not None and pooling is not None:
 
         def chances(rows: torch.Tensor, lengths: list[int]) -> torch.Tensor:
             logits = pooling.logits(rows, pooling.pooled(rows, lengths), lengths)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from copy import copy
 from inspect import signature
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any, Final
 from jinja2.exceptions import TemplateError
 
 from device_agent.answering.detokenizer import Detokenizer
+from device_agent.answering.dialect.dialect import AUTO, Dialect
+from device_agent.answering.dialect.template_turns import template_tools, template_turns
 from split_model.errors import BadCheckpoint
 from wire.errors import Code, SessionFailed
 from wire.request_messages import ChatTurn, Rendering
@@ -38,11 +41,18 @@ tears a special token. Of plain text a slice has thousands, and hardly any text 
 
 
 class Tokenizer:
-    """Text to ids and back. Chat templates run in the sandbox of transformers (immutable, no attribute access)."""
+    """Text to ids and back. Chat templates run in the sandbox of transformers (immutable, no attribute access).
 
-    def __init__(self, tokenizer: Any, end_ids: frozenset[int]) -> None:
+    Args:
+        calls, thoughts: how the model writes them; see ``Dialect.of``.
+    """
+
+    def __init__(self, tokenizer: Any, end_ids: frozenset[int], calls: str = AUTO, thoughts: str = AUTO) -> None:
         self._tokenizer = tokenizer
         self.end_ids = end_ids
+        template = tokenizer.chat_template or ""
+        named = template.values() if isinstance(template, dict) else [template]
+        self.dialect = Dialect.of("\n".join(named), calls, thoughts)
         self._byte_level = "ByteLevel" in repr(getattr(tokenizer.backend_tokenizer, "decoder", None))
         added = tokenizer.added_tokens_decoder.values()
         self._not_told = {"messages", "conversations", *signature(tokenizer.apply_chat_template).parameters}
@@ -59,8 +69,8 @@ class Tokenizer:
         """See ``CUT_TOKENS``; a word of more characters than that is one token, and cut in two it may be many."""
 
     @classmethod
-    def load(cls, path: Path, end_ids: Sequence[int]) -> Tokenizer:
-        """The tokenizer of a checkpoint folder; ``end_ids`` are those that end an answer.
+    def load(cls, path: Path, end_ids: Sequence[int], calls: str = AUTO, thoughts: str = AUTO) -> Tokenizer:
+        """The tokenizer of a checkpoint folder; ``end_ids`` are those that end an answer. The rest as for the class.
 
         Raises:
             BadCheckpoint: the folder has no tokenizer that can be read.
@@ -74,7 +84,7 @@ class Tokenizer:
                 f"{path} has no tokenizer that can be read ({type(error).__name__}): "
                 "it needs tokenizer.json or tokenizer.model"
             ) from error
-        return cls(tokenizer, frozenset(end_ids))
+        return cls(tokenizer, frozenset(end_ids), calls, thoughts)
 
     def definition(self) -> str:
         """The whole tokenizer as tokenizer.json has it, without what would pad or cut texts."""
@@ -130,30 +140,51 @@ class Tokenizer:
             raise SessionFailed(
                 Code.INVALID_REQUEST, "this model has no chat template: use /v1/completions", param="messages"
             )
-        messages = [
-            {"role": turn.role, "content": turn.content} | ({"name": turn.name} if turn.name else {}) for turn in turns
-        ]
         if taken := sorted(self._not_told & how.chat_template_kwargs.keys()):
             told = f"'{taken[0]}' cannot be told to the chat template: leave it out"
             raise SessionFailed(Code.INVALID_REQUEST, told, param="chat_template_kwargs")
         try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    messages,
-                    tokenize=False,
-                    add_generation_prompt=how.add_generation_prompt,
-                    continue_final_message=how.continue_final_message,
-                    **how.chat_template_kwargs,
-                )
-            )
+            return self._templated(turns, how, parsed=True)
         except _TEMPLATE_FAILS as error:
+            if any(turn.tool_calls for turn in turns):
+                with suppress(*_TEMPLATE_FAILS):  # Some templates want the arguments of calls as texts.
+                    return self._templated(turns, how, parsed=False)
             raise SessionFailed(
                 Code.INVALID_REQUEST, f"the chat template refuses these messages: {str(error)[:200]}", param="messages"
             ) from error
 
+    def _templated(self, turns: Sequence[ChatTurn], how: Rendering, *, parsed: bool) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(
+                template_turns(turns, self.dialect, parsed=parsed),
+                tools=template_tools(how.tools),
+                tokenize=False,
+                add_generation_prompt=how.add_generation_prompt,
+                continue_final_message=how.continue_final_message,
+                **how.chat_template_kwargs,
+            )
+        )
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens left out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def decoding(self, marks: Collection[str]) -> Callable[[Sequence[int]], str]:
+        """``decode``, with the texts of these special tokens."""
+        added = self._tokenizer.added_tokens_decoder.items()
+        shown = {id: token.content for id, token in added if token.special and token.content in marks}
+        if not shown:
+            return self.decode
+
+        def decode(ids: Sequence[int]) -> str:
+            texts, begin = [], 0
+            for at, id in enumerate(ids):
+                if id in shown:
+                    texts += [self.decode(ids[begin:at]), shown[id]]
+                    begin = at + 1
+            return "".join([*texts, self.decode(ids[begin:])])
+
+        return decode
 
     def whole_text(self, ids: Sequence[int]) -> str:
         """The text of ``ids`` with that of special tokens."""

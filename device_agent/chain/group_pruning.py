@@ -7,8 +7,10 @@ computed. What a prompt takes is what it takes the last member: so heads are lef
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
@@ -22,7 +24,7 @@ from device_agent.chain.group_costs import GroupCosts, MeasureGroup
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.pruning import PrunedLayers
 from device_agent.group.asking.life import GroupLife
-from device_agent.group.asking.submodel import GroupSubmodel, Placing
+from device_agent.group.asking.submodel import NO_NARROW, GroupSubmodel, Placing
 from device_agent.planning.group_levels import levels_in_group
 from device_agent.planning.head_allocation import HeadTimes
 from device_agent.planning.pruning import PassCosts, PruningPlan, work_share
@@ -44,8 +46,14 @@ from wire.errors import SessionFailed
 BESIDE: Final = 1.25
 """Times the layers' bytes that have to be free for them to be calibrated here: rows, keys and values come besides."""
 
+NOT_MEASURED: Final = "no head is left out until it is measured what prompts take"
+"""What is said of a limit of time in a life that has just begun."""
+
 MOST_IN_USE: Final = 3.0
 """Times attention's weights, that members may copy for all sets in use at once: as much as whole layers, about."""
+
+AGAIN_S: Final = 30.0
+"""Where a life cannot be measured now, for want of room say, that is tried again so often."""
 
 log = structlog.get_logger()
 
@@ -123,6 +131,7 @@ class GroupPruner:
         times: Callable[[], Sequence[HeadTimes] | None],
         news: Callable[[], Awaitable[None]],
         measure: MeasureGroup | None = None,
+        told: Callable[[], object] = lambda: None,
     ) -> None:
         """
         limit_s: seconds in which a prompt is to be read, ``--t-max``.
@@ -131,10 +140,12 @@ class GroupPruner:
             where there is none.
         news: waits until there may be another life.
         measure: None: as ``GroupCosts`` does.
+        told: called where ``words`` are others than before.
         """
         self.limit_s = limit_s
         self._spec, self._parts, self._group, self._lane = checkpoint.spec, parts, group, compute.lane()
         self._order, self._times, self._news = found.order, times, news
+        self._longest, self._told = longest, told
         self._measure = measure or GroupCosts(parts, group, self._lane, longest).measured
         self._split = len(parts.front.blocks)
         means = found.means
@@ -146,9 +157,24 @@ class GroupPruner:
 
     def needs(self, rows: int) -> bool:
         """See ``Pruner.needs``; nothing does before its life of the group is measured."""
+        known = self._here
+        return known is not None and known.costs.seconds(rows, 1.0) > self.limit_s
+
+    @property
+    def words(self) -> str:
+        """What is done about the limit now, for people; "" where there is no life."""
+        known, life = self._here, self._group.life
+        if life is None:
+            return ""
+        if known is None:
+            return NOT_MEASURED if life.narrows else NO_NARROW
+        return known.plan.words(self.limit_s, self._longest)
+
+    @property
+    def _here(self) -> _Known | None:
+        """What is known of the life that there is."""
         known = self._known
-        here = known is not None and known.life is self._group.life
-        return known is not None and here and known.costs.seconds(rows, 1.0) > self.limit_s
+        return known if known is not None and known.life is self._group.life else None
 
     def prune(self, ids: Sequence[int], tenant: str) -> PrunedLayers:
         """See ``Pruner.prune``."""
@@ -175,6 +201,9 @@ class GroupPruner:
                     await self._know(life)
                 except SessionFailed as failure:
                     log.warning("what prompts take is not measured: no head is left out", why=str(failure))
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(self._news(), AGAIN_S)
+                    continue
                 if self._group.life is not life:
                     continue
             await self._news()
@@ -189,6 +218,7 @@ class GroupPruner:
             return
         levels = levels_in_group(self._order, times, self._split, spec.num_heads, spec.heads_per_group)
         self._known = _Known(life, costs, PruningPlan(levels, costs))
+        self._told()
         log.info("what prompts take is measured", seconds=round(perf_counter() - began, 1), rows=costs.rows, lossy=True)
 
     def _layers(self, sets: HeadSets, placing: Placing | None = None) -> PrunedLayers:

@@ -11,6 +11,7 @@ import torch
 from device_agent.sharing.compute import Compute, Lane
 from split_model.cross import ReadSource
 from split_model.device import put
+from split_model.encoder import whole_texts
 from split_model.kv_cache import KVCache
 from split_model.stack import Span, Stack
 from split_model.tree import Branches, Tree, check_path, reach, tree_behind
@@ -25,7 +26,7 @@ NODE_ROOM = 128
 
 
 class LocalSubmodel:
-    """A stack of layers as a submodel.
+    """A stack of layers as a submodel, and as one that reads whole texts or images.
 
     Attributes:
         stack: the layers.
@@ -39,6 +40,18 @@ class LocalSubmodel:
     def __init__(self, stack: Stack, compute: Compute) -> None:
         self.stack = stack
         self._compute = compute
+
+    @property
+    def reading(self) -> LocalSubmodel:
+        """Whole texts are read here."""
+        return self
+
+    def read(self, hidden: torch.Tensor, lengths: Sequence[int]) -> asyncio.Future[torch.Tensor]:
+        """See ``ReadingSubmodel.read``. What is read belongs to the tenant that is served when it is asked for."""
+        if not 0 < sum(lengths) <= MAX_ROWS or hidden.shape != (sum(lengths), self.stack.spec.hidden_size):
+            raise ValueError(f"rows of texts are {list(hidden.shape)}, of {sum(lengths)}; 1 to {MAX_ROWS} can be read")
+        texts = whole_texts(self.stack, lengths)
+        return self._compute.lane().submit(lambda: self.stack.run(put(hidden, self.stack.device), texts))
 
     def open(self, positions: int, prompt: int = 0, expected: int = 0) -> LocalSession:
         """Begin a session with room for ``positions`` positions."""

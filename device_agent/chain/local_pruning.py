@@ -82,7 +82,12 @@ class LocalPruner:
 
     def needs(self, rows: int) -> bool:
         """Whether so many rows of a prompt take longer than the limit with all heads."""
-        return self._costs is not None and self._costs.seconds(rows, 1.0) > self.limit_s
+        return self._costs is not None and self.seconds(rows) > self.limit_s
+
+    def seconds(self, rows: int) -> float:
+        """What so many rows of a prompt take with all heads, by what was measured."""
+        assert self._costs is not None
+        return self._costs.seconds(rows, 1.0)
 
     def prune(self, ids: Sequence[int], tenant: str) -> PrunedLayers:
         """The layers for a prompt that ``needs`` it. Raises LimitTooShort, NoRoomForSets."""
@@ -91,7 +96,7 @@ class LocalPruner:
         if self._by in MEASURES:
             looked = ids[:LOOKED_AT]
             plan = self._planned(self._scored(looked, tenant))
-            limit_s -= self._costs.seconds(len(looked), 1.0)
+            limit_s -= self.seconds(len(looked))
         sets = plan.within(len(ids), limit_s).sets
         stacks = iter(self._with(sets))
         front, middle, back = (stack if stack is None or not stack.blocks else next(stacks) for stack in self._all)

@@ -7,8 +7,8 @@ from typing import Protocol, Union
 
 import torch
 
+from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.reader import Reader
-from device_agent.chain.reading_submodel import LocalReadingSubmodel
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
 from split_model.cross import ReadSource
@@ -68,7 +68,7 @@ class Sources:
         start, half, dtype, device = _start(checkpoint), checkpoint.reader(), decoder.dtype, decoder.device
         stack = Stack.load(half, whole(half.spec), dtype, device, loader=loader)
         pooling = Pooling.load(half, dtype, device)
-        reader = Reader(TextRows(embedding, None), LocalReadingSubmodel(stack, compute), pooling, compute)
+        reader = Reader(TextRows(embedding, None), LocalSubmodel(stack, compute), pooling, compute)
         return cls(reader, start, decoder), stack.loaded_bytes + pooling.loaded_bytes
 
     @classmethod

@@ -106,6 +106,9 @@ class Attached(Protocol):
     def lost(self) -> None:
         """The connection is gone."""
 
+    def moves(self) -> bool:
+        """The cloud server drains: go on elsewhere; whether that is under way. Called again and again until it has."""
+
     def pump(self) -> None:
         """The link has room again for what was held."""
 

@@ -17,6 +17,7 @@ from split_model.hints import TimeSpent
 from split_model.packed_rows import unpack
 from split_model.tensor_bytes import finite, from_bytes
 from wire.credits import Window
+from wire.errand import Errand
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
 from wire.limits import MAX_TIMES
@@ -36,10 +37,12 @@ class Attachment:
         begin: the position up to which its rows are there already.
         recovery: of the session; learns of rows that are answered.
         gone: called, with why, when this is over and the session has to go elsewhere.
+        moves: called while the cloud server drains; whether the session is on its way elsewhere.
 
     Attributes:
         number: the session's on this connection.
         advice: how the cloud server said last that rows should be cut into chunks, and from which position on.
+        errand: what the session works for since its last message that said so; None where that is known there.
     """
 
     def __init__(
@@ -49,15 +52,18 @@ class Attachment:
         begin: int,
         recovery: Recovery,
         gone: Callable[[SessionFailed], None],
+        moves: Callable[[], bool] = lambda: False,
     ) -> None:
         assert isinstance(link.welcome, CloudWelcome)
         self.link = link
         self.number = link.attach(self)
         self.advice: tuple[int, Sequence[int]] | None = None
+        self.errand: Errand | None = None
         self._welcome = link.welcome
         self._log = log
         self._recovery = recovery
         self._gone = gone
+        self._moves = moves
         self._resuming = begin > 0
         self._progressed = False
         """Whether new rows were answered here: what was wrong before is over then."""
@@ -116,7 +122,8 @@ class Attachment:
                 self._quiet_since = now
             window.take(each.hidden.shape[0])
             parents = None if each.parents is None else [parent + 1 for parent in each.parents]
-            forward = Forward(self.number, self._sent, each.position, each.want, parents)
+            errand, self.errand = self.errand, None
+            forward = Forward(self.number, self._sent, each.position, each.want, parents, errand)
             self._sent += 1
             each.frame = link.forward(forward, each.hidden, now)
 
@@ -174,6 +181,10 @@ class Attachment:
         if now - self._quiet_since > within_s:
             self.ended(SessionFailed(Code.TIMEOUT, f"the cloud server did not answer within {within_s:g} s"))
 
+    def moves(self) -> bool:
+        """The cloud server drains; whether the session is on its way elsewhere."""
+        return self._moves()
+
     def ended(self, failure: SessionFailed) -> None:
         """The cloud server has ended it, or is left for ``failure``."""
         self.leave()
@@ -186,12 +197,16 @@ class Attachment:
 
     def leave(self) -> None:
         """Give it up."""
+        if self.release():  # Else the cloud has ended it and knows.
+            with suppress(ConnectionFailed):
+                self.link.post(Close(self.number))
+
+    def release(self) -> bool:
+        """Send nothing more, and hear nothing; False where the cloud server has ended it."""
         for piece in self._log.sent:
             self.link.pace.abandoned(piece.posted, piece.hidden.nbytes)
         self.link.withdraw(self.number)
-        if self.link.detach(self.number):  # Else the cloud has ended it and knows.
-            with suppress(ConnectionFailed):
-                self.link.post(Close(self.number))
+        return self.link.detach(self.number)
 
     def refuses_resume(self, failure: SessionFailed) -> bool:
         """Whether it ended because nothing was kept of the session there: no fault of anybody's."""

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import random
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
 
 from device_agent.cloud.keeping import keep
+from device_agent.cloud.leaving import leave
 from device_agent.cloud.link import CloudLink
 from device_agent.sharing.events import set_within
 from tls.contexts import Tls
-from wire.errors import Code, SessionFailed
+from wire.backoff import delay_s
 from wire.session_messages import DeviceHello
 
 
 class Clouds:
-    """A connection is kept to each.
+    """A connection is kept to each. Where one drains, its address is dialled again meanwhile: behind it may be another
+    cloud server by then.
 
     Args:
         urls, hello, may_pack, tls: see ``RemoteSubmodel``.
+
+    Attributes:
+        links: one to each, where sessions may be opened or will be.
     """
 
     def __init__(self, urls: Sequence[str], hello: DeviceHello, may_pack: bool, tls: Tls | None = None) -> None:
-        self._tls = tls
+        self._urls, self._hello, self._may_pack, self._tls = urls, hello, may_pack, tls
         self._told = asyncio.Event()
         self._news = asyncio.Event()
-        self.links = [CloudLink(url, hello, self._told, may_pack) for url in urls]
+        self.links = [CloudLink(url, hello, self._told, may_pack, place) for place, url in enumerate(urls)]
+        self._next: dict[int, CloudLink] = {}
 
     @property
     def ready(self) -> bool:
@@ -36,31 +44,48 @@ class Clouds:
         """Where a session would be opened now; when nobody is ready, who comes nearest to that."""
         return max(self.links, key=lambda link: (link.ready, link.stream is not None, link.welcome is not None))
 
+    def instead_of(self, link: CloudLink, position: int) -> CloudLink | None:
+        """Where a session that has come to ``position`` goes on when its cloud server drains: where that one says, else
+        at the first that takes it. None where nobody does now. Only those that were named to this device count,
+        whatever a cloud server says."""
+        ready = [each for each in self.links if each is not link and each.takes(position)]
+        return min(ready, key=lambda each: each.url != link.leads_to, default=None)
+
     async def news(self, within_s: float | None = None) -> None:
         """Wait until a connection comes, goes or begins to drain, or for ``within_s`` seconds."""
         await set_within(self._news, within_s)
 
     async def run(self) -> None:
-        """Stay connected to all, for ever."""
-        tasks = [
-            asyncio.create_task(work) for work in (self._spread(), *(keep(link, self._tls) for link in self.links))
-        ]
+        """Stay connected to all, for ever. What a link tells is news for all who wait."""
+        tasks = {asyncio.create_task(keep(link, self._tls)) for link in self.links}
+        told = asyncio.create_task(self._told.wait())
         try:
-            await asyncio.gather(*tasks)
+            while True:
+                ended, _ = await asyncio.wait({told, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+                tasks -= ended
+                for task in ended:
+                    task.result()
+                if told in ended:
+                    self._told.clear()
+                    told = asyncio.create_task(self._told.wait())
+                    tasks |= {asyncio.create_task(work) for work in self._succeed()}
+                    self._news.set()
+                    self._news = asyncio.Event()
         finally:
-            for task in tasks:
+            for task in (told, *tasks):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(told, *tasks, return_exceptions=True)
 
-    async def _spread(self) -> None:
-        """What one link tells is news for all who wait, and for sessions whose own link drains: now they may have
-        somewhere to go."""
-        while True:
-            await self._told.wait()
-            self._told.clear()
-            for link in self.links:
-                if link.draining and self.ready:
-                    for session in link.sessions:
-                        session.ended(SessionFailed(Code.DRAINING, "the cloud server is stopping"))
-            self._news.set()
-            self._news = asyncio.Event()
+    def _succeed(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Where one drains, begin another link to its address; what is to be done for that. The new one takes its place
+        once it is there, or the old one is gone."""
+        for place, link in enumerate(self.links):
+            if not link.draining:
+                continue
+            if place not in self._next:
+                self._next[place] = CloudLink(self._urls[place], self._hello, self._told, self._may_pack, place)
+                yield leave(link)
+                # Devices that were told together do not come together.
+                yield keep(self._next[place], self._tls, delay_s(0, random.random()))
+            if self._next[place].ready or link.stream is None:
+                self.links[place] = self._next.pop(place)

@@ -29,20 +29,30 @@ ROOM_EVERY_S = 0.005
 """How often is looked whether there is room again."""
 
 
-async def keep(link: CloudLink, tls: Tls | None) -> None:
-    """Stay connected, for ever.
+class _Left(Exception):
+    """The cloud server has drained and is gone."""
 
-    tls: of ``wss://``; None: the system's CAs are trusted.
+
+async def keep(link: CloudLink, tls: Tls | None, after_s: float = 0.0) -> None:
+    """Stay connected until the cloud server has drained and is gone.
+
+    Args:
+        tls: of ``wss://``; None: the system's CAs are trusted.
+        after_s: when it is dialled first.
     """
 
     async def once() -> None:
         try:
             await connection(link, tls)
         except ConnectionFailed as failure:
+            if link.draining:
+                raise _Left from failure
             link.refusal = failure if failure.code in REFUSALS else None
             raise
 
-    await stay_connected("cloud", lambda: link.url, once)
+    await asyncio.sleep(after_s)
+    with suppress(_Left):
+        await stay_connected("cloud", lambda: link.url, once)
 
 
 async def connection(link: CloudLink, tls: Tls | None = None) -> None:

@@ -42,6 +42,11 @@ CROWDED_BYTES = MAX_QUEUED_BYTES // 16
 where they are refused."""
 
 
+def socket_of(url: str) -> str:
+    """Where the socket for devices of a cloud server is, ``ws://host:port``."""
+    return url.rstrip("/") + "/device"
+
+
 class LinkPace:
     """How fast one connection and the server behind it are; the next connection begins with nothing known.
 
@@ -138,11 +143,15 @@ class CloudLink:
 
     Args:
         url: the cloud server, ``ws://host:port``.
+        place: which of the cloud servers that were named.
         hello: who this device is and what it expects; the cloud refuses a mismatch.
         may_pack: whether rows may be packed.
 
     Attributes:
         url: where its socket is.
+        drains: set once the cloud server stops taking sessions; then another link takes this one's place.
+        drains_within_s: for how long it then goes on with those that it has.
+        leads_to: the socket where it says that its sessions had better go; empty where it does not say.
         news: set when the connection comes, goes, or begins to drain.
         stream, welcome: the connection as it is now, and what the cloud server said when it last welcomed us.
         refusal: why it does not want us, where that is so.
@@ -156,12 +165,17 @@ class CloudLink:
         draft_us: microseconds of a step of drafting here, which the cloud server is told; 0: nothing is drafted.
     """
 
-    def __init__(self, url: str, hello: DeviceHello, news: asyncio.Event, may_pack: bool = True) -> None:
+    def __init__(
+        self, url: str, hello: DeviceHello, news: asyncio.Event, may_pack: bool = True, place: int = 0
+    ) -> None:
         self.hello = hello
+        self.place = place
         self.stream: Stream | None = None
         self.welcome: CloudWelcome | None = None
         self.refusal: ConnectionFailed | None = None
-        self.draining = False
+        self.drains = asyncio.Event()
+        self.drains_within_s = 0.0
+        self.leads_to = ""
         self.chunk: int | None = None
         self.first_chunk: int | None = None
         row_bytes = hello.hidden_size * ITEM_BYTES[hello.dtype]
@@ -170,12 +184,17 @@ class CloudLink:
         self._new_pace = partial(LinkPace, row_bytes, may_pack)
         self.pace = self._new_pace()
         self.draft_us = 0
-        self.url = url.rstrip("/") + "/device"
+        self.url = socket_of(url)
         self.news = news
         self.attached: dict[int, Attached] = {}
         self._numbers = 0
         self.held: dict[int, None] = {}
         self.holding = asyncio.Event()
+
+    @property
+    def draining(self) -> bool:
+        """Whether the cloud server takes no sessions any more."""
+        return self.drains.is_set()
 
     @property
     def ready(self) -> bool:
@@ -258,7 +277,7 @@ class CloudLink:
 
     def begin(self, stream: Stream, welcome: CloudWelcome) -> None:
         """There is a new connection."""
-        self.stream, self.welcome, self.refusal, self.draining = stream, welcome, None, False
+        self.stream, self.welcome, self.refusal = stream, welcome, None
         self.chunk, self.first_chunk, self.pace = None, None, self._new_pace()
         self.news.set()
 
@@ -295,6 +314,8 @@ class CloudLink:
             elif message.session in self.attached:
                 self.attached[message.session].advised(message.begin, message.sizes)
         elif isinstance(message, Drain):
-            self.draining = True
+            self.drains_within_s = message.within_s
+            self.leads_to = socket_of(message.to) if message.to else ""
+            self.drains.set()
             often.info("cloud drains", url=self.url, within_s=message.within_s)
             self.news.set()

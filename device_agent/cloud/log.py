@@ -28,12 +28,14 @@ class SessionLog:
         history: the acknowledged rows.
         position: where the next row goes, once all that is pending is done.
         branching: the forward behind it whose rows branch, until some of them are kept or all forgotten.
+        lowest: the fewest rows that history has had since this was set; for who copies it.
     """
 
     def __init__(self) -> None:
         self.history = History()
         self.position = 0
         self.branching: Asked | None = None
+        self.lowest = 0
         self._there = False
         """Whether its rows were sent where the session is attached now, or are still to be."""
         self._pending: deque[Request] = deque()
@@ -236,5 +238,6 @@ class SessionLog:
 
     def _cut_back(self, position: int) -> None:
         self.history.truncate(position)
+        self.lowest = min(self.lowest, position)
         self._confirmed = min(self._confirmed, position)
         self._replay_end = min(self._replay_end, position)

@@ -65,6 +65,10 @@ class RemoteSubmodel:
         return self
 
     @property
+    def reading(self) -> None:
+        """A cloud server has sessions alone."""
+
+    @property
     def chunk(self) -> int | None:
         """Rows of a chunk as the cloud advises them now."""
         return self.clouds.preferred.chunk

@@ -23,6 +23,7 @@ from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.lives.living import AGAIN_S, Living
 from device_agent.group.lives.state import Doing, GroupState, MemberState, working
 from device_agent.group.lives.watch import Expects, Reads, Watch
+from device_agent.group.messages.notes import StepsDone
 from device_agent.group.rows.sending import PORTAL
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import DeviceProfile, Profile
@@ -172,13 +173,15 @@ class GroupHost:
         here = [] if self._company is None else self._company.here
         names = list(dict.fromkeys([*self._roll.names, *here]))
         plan = None if self._planned is None else self._planned.plan
+        moves = "" if plan is None else transfer_words(plan.plan(self.checkpoint.spec))
+        tried = "" if self._living is None or self._living.tried is None else str(self._living.tried)
         return GroupState(
             self.group,
             plan.mode if plan else "",
             0 if self._company is None else self._company.epoch,
             self.formed.is_set(),
             tuple(self._state_of(name, name == self.name or name in here) for name in names),
-            self._why or "; ".join(filter(None, [self.remark(), self._tried(), self._transfers()])),
+            self._why or "; ".join(filter(None, [self.remark(), tried, moves])),
         )
 
     @property
@@ -195,11 +198,11 @@ class GroupHost:
                 return MemberState(name, self._doing)
             if name in plan.names:
                 place, made = plan.names.index(name), plan.plan(spec)
-                reading_s, waited_s, relief = self._told(name)
-                state = working(name, made, plan.first_layer, place, spec, plan.dtype, plan.positions, relief)
+                told = self._told(name)
+                state = working(name, made, plan.first_layer, place, spec, plan.dtype, plan.positions, told.relief)
                 why = self._roll.why(name)  # Where there is no plan without a slow one.
-                hidden = round(max(0.0, 1 - waited_s / reading_s), 4) if reading_s else None
-                return replace(state, why=why, hidden=hidden)
+                hidden = round(max(0.0, 1 - told.waited_s / told.reading_s), 4) if told.reading_s else None
+                return replace(state, why=why, hidden=hidden, step_ms=told.step_ms)
             if here:
                 return MemberState(name, "spare", why=SPARE)
         if self._company is not None and name in self._company.measuring:
@@ -207,25 +210,21 @@ class GroupHost:
         doing, why = self._roll.state(name, here, monotonic())
         return MemberState(name, doing, why=why)
 
-    def _told(self, name: str) -> tuple[float, float, int]:
-        """Of a member in this epoch: seconds that it has read, and waited for that; steps of relief that it takes."""
+    def _told(self, name: str) -> StepsDone:
+        """What a member has told of its steps in this epoch."""
         assert self._company is not None and self._living is not None
+        epoch, done = self._company.epoch, self._company.done.get(name)
         if name == self.name:
             pace = self._living.pace
-            return pace.loads.reading_s, pace.loads.waited_s, pace.relief
-        done = self._company.done.get(name)
-        now = done is not None and done.epoch == self._company.epoch
-        return (done.reading_s, done.waited_s, done.relief) if done is not None and now else (0.0, 0.0, 0)
-
-    def _tried(self) -> str:
-        return "" if self._living is None or self._living.tried is None else str(self._living.tried)
-
-    def _transfers(self) -> str:
-        planned = self._planned
-        return "" if planned is None else transfer_words(planned.plan.plan(self.checkpoint.spec))
+            return StepsDone(epoch, *pace.done, pace.loads.reading_s, pace.loads.waited_s, pace.relief)
+        return done if done is not None and done.epoch == epoch else StepsDone(epoch, 0, 0.0)
 
     def _say(self, doing: Doing, why: str = "") -> None:
         self._doing, self._why = doing, why
+        self.renew()
+
+    def renew(self) -> None:
+        """Something is different that is told with ``state``."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 

@@ -164,6 +164,7 @@ def answers(
 def answer(config: MemberConfig, name: str, kept: KeptLayers, data: bytes) -> Note | None:
     """Do what a note of the portal asks; None: nothing is to be said. Raises ``ValueError``, ``ModelError``."""
     asked = read(data)
+    kept.handed.put(None, {})  # Who is measured or tried is in no plan that would go on with it.
     if isinstance(asked, Measure):
         checkpoint = Checkpoint.open(resolve(config.model, only=lambda _: [Slice(0, 1)], attention=None), None)
         kept_bytes = kept.loaded_bytes(identity(checkpoint), asked.dtype)

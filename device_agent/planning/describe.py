@@ -7,6 +7,7 @@ from itertools import groupby
 
 from msgspec.structs import replace as changed
 
+from device_agent.planning.block_ways import block_ways
 from device_agent.planning.edgeformer import MODE as EDGEFORMER
 from device_agent.planning.lending_map import pays_from
 from device_agent.planning.modes import SAME
@@ -42,7 +43,7 @@ def description(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> 
     if len(plan.considered) > 1:
         ways = [f"{name} {seconds_text(seconds)}" for name, seconds in plan.considered]
         lines += ["", f"chosen: {ways[0]} for all the work; others: {', '.join(ways[1:])}"]
-        lines += _lending_lines(task, plan) if plan.mode == EDGEFORMER else []
+        lines += [*_block_lines(task), *_lending_lines(task, plan)] if plan.mode == EDGEFORMER else []
     lines += _order_lines(task, plan)
     if steps_are_played(task, plan):
         lines += ["", *streaming_lines(task, plan)]
@@ -163,6 +164,13 @@ def _lent_words(plan: GroupPlan, layer: Lent) -> str:
         if lent:
             said.append(f"lends of {sum(units)} {what} {', '.join(lent)}")
     return "; ".join([f"at {plan.members[layer.home]}", *said])
+
+
+def _block_lines(task: Task) -> Iterable[str]:
+    """EdgeFormer's allocation of whole blocks, the paper's beside ours."""
+    for way in block_ways(task):
+        runs = ", ".join(f"{count} at {name}" for name, count in way.runs)
+        yield f"blocks by {way.name}: {runs}: {seconds_text(way.seconds)} for all the work"
 
 
 def _lending_lines(task: Task, plan: GroupPlan) -> Iterable[str]:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 
 from device_agent.planning.baselines import plan_local
-from device_agent.planning.block_allocation import BlockDevice, NoRoom, exactly
-from device_agent.planning.edgeshard import layers_room, plan_edgeshard, request_hop_s
+from device_agent.planning.block_allocation import NoRoom, exactly
+from device_agent.planning.block_ways import block_devices, block_hops
+from device_agent.planning.edgeshard import layers_room, plan_edgeshard
 from device_agent.planning.fastest import Way, fastest, pure_forms
 from device_agent.planning.forms import Layer, Lent, Whole
 from device_agent.planning.joint import plan_jointly
@@ -64,15 +65,9 @@ def _lending(task: Task) -> Iterator[Way]:
 def lent_plan(task: Task, search: LendingSearch, way: Lending) -> GroupPlan:
     """Blocks at their homes as is fastest where these lend; so many layers lend as memory allows."""
     best = [search.best(home, way) for home in range(len(task.members))]
-    names, wanted = [*task.members, task.portal], task.work.wanted
-    hops = [
-        [*(request_hop_s(task, one, other) for other in task.members), request_hop_s(task, one, task.portal, wanted)]
-        for one in names
-    ]
-    rooms = [layers_room(task, name, first=True) for name in task.members]
-    devices = [BlockDevice(room, 1 / each.seconds, each.seconds) for room, each in zip(rooms, best, strict=True)]
+    devices = block_devices(task, [each.seconds for each in best])
     try:
-        runs = exactly(task.shape.layers, devices, hops)
+        runs = exactly(task.shape.layers, devices, block_hops(task))
         homes = [at for at, count in runs for _ in range(count)]
     except NoRoom:  # Whole; what is lent with its projections home need not hold.
         homes = [min(range(len(best)), key=lambda at: best[at].seconds)] * task.shape.layers

@@ -6,7 +6,9 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from device_agent.planning.block_ways import block_ways
 from device_agent.planning.describe import bound_by
+from device_agent.planning.edgeformer import MODE as EDGEFORMER
 from device_agent.planning.plan import GroupPlan, Layer
 from device_agent.planning.streaming_words import steps_are_played, streaming_facts
 from device_agent.planning.task import Task
@@ -46,6 +48,8 @@ def plan_facts(task: Task, plan: GroupPlan, fewer: GroupPlan | None = None) -> d
             facts |= streaming_facts(task, plan)
     if plan.considered:
         facts["considered"] = [{"way": name, "work_s": seconds} for name, seconds in plan.considered]
+    if plan.mode == EDGEFORMER and (ways := block_ways(task)):
+        facts["blocks"] = [{"way": each.name, "runs": each.runs, "work_s": each.seconds} for each in ways]
     if plan.transfers:
         targets = [None if each is None else plan.members[each.target] for each in plan.transfers]
         facts["keys_values_may_lie_at"] = dict(zip(plan.members, targets, strict=True))

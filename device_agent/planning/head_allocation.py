@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from device_agent.planning.limit import LimitTooShort
-
-LAMBDA = 0.8
-"""Weight of a head's importance against the speed at which it is computed."""
+from split_model.pruning.liscore import LAMBDA
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ all of them together. Of one device's heads those go first whose loss is least, 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -111,3 +111,14 @@ class PruningPlan:
             if self._costs.seconds(rows, level.share) <= limit_s:
                 return level
         raise LimitTooShort(limit_s, self._costs.seconds(rows, 0.0), f"a prompt of {rows} tokens")
+
+    def words(self, limit_s: float, longest: int) -> str:
+        """Which prompts of up to `longest` tokens lose heads, and which are refused, in a few words."""
+        lose, refused = (
+            bisect_right(range(longest), limit_s, key=lambda before: self._costs.seconds(before + 1, share)) + 1
+            for share in (1.0, 0.0)
+        )
+        if lose > longest:
+            return f"no prompt takes longer than {limit_s:g} s, so none loses heads"
+        said = f"prompts of {lose} tokens or more lose heads to be read within {limit_s:g} s"
+        return said + (f"; those of {refused} or more take longer without any" if refused <= longest else "")

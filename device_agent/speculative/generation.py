@@ -277,6 +277,7 @@ class Rounds:
         last = self._ahead.tree.child(path[-1] if path else TRUNK, verdict.chosen[-1].token)
         for tally in (self.tally, way.tally):
             tally.rounds += 1
+            tally.drafts += bool(self._sent)
             tally.proposed += len(self._sent)
             tally.prepared += prepared
             tally.hits += prepared and not complete and last is not None

@@ -34,11 +34,13 @@ class Tally:
 
     Attributes:
         rounds: verifications.
+        drafts: rounds whose draft was not empty.
         proposed, accepted: drafted tokens.
         prepared, hits: rounds for whose verdicts something was prepared, and those for which it was the right thing.
     """
 
     rounds: int = 0
+    drafts: int = 0
     proposed: int = 0
     accepted: int = 0
     prepared: int = 0

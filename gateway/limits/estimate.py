@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.decisions.ask import DecisionAsk
-from gateway.prompt_sizes import Prompt
+from gateway.prompt_sizes import Prompt, characters_of
 from gateway.reading_request import Input, ReadAsk
 from gateway.request import AnyAsk, Ask
 
@@ -26,13 +26,14 @@ def expected_tokens(ask: AnyAsk) -> int:
     if not isinstance(ask, Ask):
         return 0
     each = UNSAID if ask.terms.max_tokens is None else ask.terms.max_tokens
-    return sum(map(_of_prompt, ask.prompts)) + ask.choices * each
+    told = _of_text(sum(len(tool.description) + len(tool.parameters) for tool in ask.terms.rendering.tools))
+    return told + sum(map(_of_prompt, ask.prompts)) + ask.choices * each
 
 
 def _of_prompt(prompt: Prompt) -> int:
     if isinstance(prompt, tuple):
         return len(prompt)
-    return _of_text(len(prompt) if isinstance(prompt, str) else sum(len(turn.content) for turn in prompt))
+    return _of_text(len(prompt) if isinstance(prompt, str) else sum(map(characters_of, prompt)))
 
 
 def _of_input(given: Input) -> int:

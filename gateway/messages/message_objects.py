@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.answer import Complete
+from gateway.reply_schema import AnswerTimings
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
@@ -28,11 +29,28 @@ class TextBlock(msgspec.Struct, frozen=True):
     type: str = "text"
 
 
-Block = Union[TextBlock]
+class ThinkingBlock(msgspec.Struct, frozen=True):
+    """What was thought before the answer; nobody here signs it."""
+
+    thinking: str
+    signature: str = ""
+    type: str = "thinking"
+
+
+class ToolUseBlock(msgspec.Struct, frozen=True):
+    """A call of a tool; ``input`` is an object."""
+
+    id: str
+    name: str
+    input: msgspec.Raw
+    type: str = "tool_use"
+
+
+Block = Union[TextBlock, ThinkingBlock, ToolUseBlock]
 
 
 class MessageObject(msgspec.Struct, frozen=True):
-    """An answer."""
+    """An answer. ``timings`` are no member of Anthropic's, see ``AnswerTimings``."""
 
     id: str
     model: str
@@ -42,6 +60,7 @@ class MessageObject(msgspec.Struct, frozen=True):
     stop_sequence: str | None = None
     type: str = "message"
     role: str = "assistant"
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 class MessageStart(msgspec.Struct, frozen=True):
@@ -60,10 +79,12 @@ class BlockStart(msgspec.Struct, frozen=True):
 
 
 class BlockPiece(msgspec.Struct, frozen=True):
-    """More of a block: of its text."""
+    """More of a block: of its text, of its thoughts, or of the JSON of a call's input."""
 
     type: str
     text: str | UnsetType = UNSET
+    thinking: str | UnsetType = UNSET
+    partial_json: str | UnsetType = UNSET
 
 
 class BlockDelta(msgspec.Struct, frozen=True):
@@ -100,6 +121,7 @@ class MessageDelta(msgspec.Struct, frozen=True):
     delta: Ending
     usage: MessageUsage
     type: str = "message_delta"
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 class MessageStop(msgspec.Struct, frozen=True):

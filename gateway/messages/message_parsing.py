@@ -1,7 +1,7 @@
 """From the bytes of a request body of /v1/messages to a chat's ``Ask``. Pure.
 
 Decisions where Anthropic leaves room: several text blocks of a message are joined by line ends; a last message of the
-assistant is gone on with; what a model is to think, and what it has thought, is read over.
+assistant is gone on with; whether a model is to think is read over, what it has thought is told.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 from gateway.members import bad, stop_texts, whole
 from gateway.messages.blocks import blocks_of, text_of, turns_of
 from gateway.messages.message_schema import CountBody, MessagesBody
+from gateway.messages.message_tools import message_tools
 from gateway.parsing import decoded_body, terms_of
 from gateway.request import Ask
 from gateway.text_parsing import counting
@@ -38,12 +39,14 @@ def parse_count(body: bytes, tenant: str) -> TextAsk:
 
 
 def _ask(fields: MessagesBody, tenant: str) -> Ask:
-    for name in ("mcp_servers", "container", "tools"):
+    for name in ("mcp_servers", "container"):
         if _given(getattr(fields, name)):
             raise bad(name, f"'{name}' is not supported here: leave it out", "unsupported_value")
     turns = _turns(fields)
     goes_on = turns[-1].role == "assistant"
-    own: dict[str, Any] = {"rendering": Rendering(not goes_on, goes_on), "tenant": tenant}
+    tools = message_tools(fields)
+    rendering = Rendering(not goes_on, goes_on, tools=tools.told)
+    own: dict[str, Any] = {"rendering": rendering, "calling": tools.calling, "thoughts": True, "tenant": tenant}
     if _given(fields.stop_sequences):
         own["stop"] = stop_texts(fields.stop_sequences, "stop_sequences")
     return Ask(
@@ -60,9 +63,10 @@ def _turns(fields: MessagesBody) -> list[ChatTurn]:
     turns = [ChatTurn("system", text_of(blocks_of(fields.system, "system")))] if _given(fields.system) else []
     count = 0
     for at, message in enumerate(fields.messages):
-        blocks = blocks_of(message.content, f"messages[{at}].content", count)
-        count += len(blocks)
-        turns += turns_of(message.role, blocks)
+        param = f"messages[{at}].content"
+        blocks = blocks_of(message.content, param, message.role, count)
+        told, count = turns_of(message.role, blocks, param, count + len(blocks))
+        turns += told
     return turns
 
 

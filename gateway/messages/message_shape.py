@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.answer import Complete, Event
@@ -28,11 +29,16 @@ from gateway.messages.message_objects import (
     Ping,
     StopReason,
     TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
     message_usage_of,
 )
-from wire.request_messages import Delta, Finished
+from gateway.replies import timings_of
+from wire.request_messages import CallPiece, Delta, Finished
 
-REASONS: Final[dict[str, StopReason]] = {"stop": "end_turn", "length": "max_tokens"}
+REASONS: Final[dict[str, StopReason]] = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+NO_INPUT: Final = msgspec.Raw(b"{}")
 
 
 class MessageShape:
@@ -46,8 +52,12 @@ class MessageShape:
     def __init__(self, id: str, model: str, prompt_tokens: int) -> None:
         self._message = MessageObject(id, model, [], message_usage_of(Complete(prompt_tokens, 0)))
         self._content: list[Block] = []
-        self._texts: list[str] | None = None
-        """Of the block that is open."""
+        self._kind = ""
+        """Of the block that is open; empty: none is."""
+        self._texts: list[str] = []
+        """What it says."""
+        self._call: CallPiece | None = None
+        """The beginning of the call that it is."""
 
     def opening(self, choices: Iterable[int]) -> list[AnyMessageEvent]:
         """Return the events before anything is said."""
@@ -67,31 +77,66 @@ class MessageShape:
 
     def _events(self, events: Iterable[Event]) -> Iterator[AnyMessageEvent]:
         for event in events:
-            if isinstance(event, Delta) and event.text:
-                yield from self._said(event.text)
+            if isinstance(event, Delta):
+                yield from self._told(event)
             elif isinstance(event, Finished):
                 yield from self._closed()
                 reason: StopReason = "stop_sequence" if event.stop else REASONS[event.reason]
-                ending = {"stop_reason": reason, "stop_sequence": event.stop or None}
+                ending = {"stop_reason": reason, "stop_sequence": event.stop or None, "timings": timings_of(event)}
                 self._message = replace(self._message, content=self._content, **ending)
             elif isinstance(event, Complete):
                 self._message = replace(self._message, usage=message_usage_of(event))
-                yield MessageDelta(Ending(self._message.stop_reason, self._message.stop_sequence), self._message.usage)
+                said = self._message
+                yield MessageDelta(Ending(said.stop_reason, said.stop_sequence), said.usage, timings=said.timings)
                 yield MessageStop()
 
-    def _said(self, text: str) -> Iterator[AnyMessageEvent]:
+    def _told(self, delta: Delta) -> Iterator[AnyMessageEvent]:
+        if delta.reasoning:
+            yield from self._begun("thinking", ThinkingBlock(""))
+            yield self._more(BlockPiece("thinking_delta", thinking=delta.reasoning), delta.reasoning)
+        if delta.text:
+            yield from self._begun("text", TextBlock(""))
+            yield self._more(BlockPiece("text_delta", delta.text), delta.text)
+        piece = delta.call
+        if piece is not None and piece.id:
+            yield from self._closed()
+            self._call = piece
+            yield from self._begun("tool_use", ToolUseBlock(piece.id, piece.name, NO_INPUT))
+        if piece is not None and piece.arguments and self._kind == "tool_use":
+            yield self._more(BlockPiece("input_json_delta", partial_json=piece.arguments), piece.arguments)
+
+    def _begun(self, kind: str, block: Block) -> Iterator[AnyMessageEvent]:
+        """The beginning of a block, where none of its kind is open."""
+        if self._kind == kind:
+            return
+        yield from self._closed()
+        self._kind = kind
         at = len(self._content)
-        if self._texts is None:
-            self._texts = []
-            yield BlockStart(at, TextBlock(""))
-            if not at:
-                yield Ping()
+        yield BlockStart(at, block)
+        if not at:
+            yield Ping()
+
+    def _more(self, piece: BlockPiece, text: str) -> BlockDelta:
         self._texts.append(text)
-        yield BlockDelta(at, BlockPiece("text_delta", text))
+        return BlockDelta(len(self._content), piece)
 
     def _closed(self) -> Iterator[AnyMessageEvent]:
         """The end of the block that is open, if one is."""
-        if self._texts is not None:
-            yield BlockStop(len(self._content))
-            self._content.append(TextBlock("".join(self._texts)))
-            self._texts = None
+        if not self._kind:
+            return
+        yield BlockStop(len(self._content))
+        text = "".join(self._texts)
+        if self._kind == "tool_use":
+            assert self._call is not None
+            self._content.append(ToolUseBlock(self._call.id, self._call.name, _input_of(text)))
+        else:
+            self._content.append(TextBlock(text) if self._kind == "text" else ThinkingBlock(text))
+        self._kind, self._texts = "", []
+
+
+def _input_of(text: str) -> msgspec.Raw:
+    """The input of a call; none where its JSON was cut off."""
+    try:
+        return msgspec.Raw(text.encode()) if isinstance(msgspec.json.decode(text), dict) else NO_INPUT
+    except (msgspec.DecodeError, RecursionError):
+        return NO_INPUT

@@ -153,7 +153,7 @@ class RedisLine:
                 pipeline = client.pipeline(transaction=False)
                 for command, _ in batch:
                     pipeline.execute_command(*command)
-                answers = await _in_time(pipeline.execute(raise_on_error=False))
+                answers = await _in_time(pipeline.execute(raise_on_error=False), ANSWER_WITHIN_S)
                 if len(answers) != len(batch):
                     raise BadReply
                 for (_, asked), answer in zip(batch, answers, strict=True):
@@ -186,7 +186,7 @@ async def _hang_up(client: Any) -> None:
         await client.aclose()
 
 
-async def _in_time(work: Coroutine[Any, Any, Any], within_s: float = ANSWER_WITHIN_S) -> Any:
+async def _in_time(work: Coroutine[Any, Any, Any], within_s: float) -> Any:
     """Raises ``asyncio.TimeoutError`` where redis does not answer in time; only what was waited here counts."""
     task, clock = asyncio.ensure_future(work), asyncio.get_running_loop().time
     left_s, until = within_s, clock() + max(within_s, AT_LONGEST_S)

@@ -1,24 +1,28 @@
 """The items of a conversation: what clients send, what they get, and the turns that a model is told. Pure.
 
-Reasoning is read over: no model here is told what another one has thought.
+Of reasoning the text is told, where there is one; summaries, and what is encrypted, are read over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, Union
+from typing import Final, Literal, TypeVar, Union
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.members import MAX_SHOWN, bad, content_texts, decoded
 from gateway.reply_schema import ContentLogprob
 from gateway.responses.response_schema import GivenItem, Input
-from wire.text_messages import ChatTurn
+from wire.text_messages import ChatTurn, ToolCall
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
 _INPUT: Final[msgspec.json.Decoder[str | list[GivenItem]]] = msgspec.json.Decoder(Input)
 TEXT_PARTS: Final = ("input_text", "output_text", "text")
+REASONING_PARTS: Final = ("reasoning_text", "text")
+
+Value = TypeVar("Value")
 
 
 class InputText(msgspec.Struct, frozen=True, tag="input_text"):
@@ -44,7 +48,41 @@ class Message(msgspec.Struct, frozen=True, tag="message"):
     status: Status = "completed"
 
 
-Item = Union[Message]
+class FunctionCall(msgspec.Struct, frozen=True, tag="function_call"):
+    """A call of a tool."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: Status = "completed"
+
+
+class FunctionOutput(msgspec.Struct, frozen=True, tag="function_call_output"):
+    """What a tool gave."""
+
+    id: str
+    call_id: str
+    output: str
+    status: Status = "completed"
+
+
+class ReasoningText(msgspec.Struct, frozen=True, tag="reasoning_text"):
+    """What a model has thought."""
+
+    text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
+    """What a model has thought before it answered."""
+
+    id: str
+    summary: tuple[()] = ()
+    content: list[ReasoningText] = []
+    status: Status = "completed"
+
+
+Item = Union[Message, FunctionCall, FunctionOutput, Reasoning]
 
 
 def items_of(raw: msgspec.Raw, prefix: str) -> list[Item]:
@@ -62,35 +100,80 @@ def items_of(raw: msgspec.Raw, prefix: str) -> list[Item]:
     items: list[Item] = []
     parts = 0
     for at, each in enumerate(given):
-        if each.type == "reasoning":
-            continue
-        item = _read(each, f"input[{at}]", f"{prefix}_{at}", parts)
-        parts += len(item.content)
-        items.append(item)
+        item, its_parts = _read(each, f"input[{at}]", f"{prefix}_{at}", parts)
+        parts += its_parts
+        items += [] if item is None else [item]
     if not items:
         raise bad("input", "'input' has nothing that a model can be told: send a message")
     return items
 
 
 def turns_of(items: Iterable[Item], instructions: str | None) -> list[ChatTurn]:
-    """Return the turns of a conversation; ``instructions`` are the system's, before all others."""
+    """Return the turns of a conversation; ``instructions`` are the system's, before all others. What an assistant
+    thought, said and called in a row is one turn."""
     turns = [] if instructions is None else [ChatTurn("system", instructions)]
+    said: ChatTurn | None = None
+    """The assistant's turn that may go on."""
     for item in items:
-        role = "system" if item.role == "developer" else item.role
-        turns.append(ChatTurn(role, "\n".join(part.text for part in item.content)))
+        if isinstance(item, FunctionOutput):
+            turns.append(ChatTurn("tool", item.output, tool_call_id=item.call_id))
+            said = None
+            continue
+        if isinstance(item, Message) and item.role != "assistant":
+            role = "system" if item.role == "developer" else item.role
+            turns.append(ChatTurn(role, "\n".join(part.text for part in item.content)))
+            said = None
+            continue
+        more = _gone_on(said, item)
+        if said is not None and more is not None:
+            turns[-1] = said = more
+        else:
+            said = _gone_on(ChatTurn("assistant", ""), item)
+            assert said is not None
+            turns.append(said)
     return turns
 
 
-def _read(given: GivenItem, param: str, number: str, parts: int) -> Item:
+def _gone_on(turn: ChatTurn | None, item: Message | FunctionCall | Reasoning) -> ChatTurn | None:
+    """An assistant's turn with one item more; None where that begins another one."""
+    if turn is None:
+        return None
+    if isinstance(item, FunctionCall):
+        call = ToolCall(item.call_id, item.name, item.arguments)
+        return replace(turn, tool_calls=[*turn.tool_calls, call])
+    if turn.content or turn.tool_calls:
+        return None
+    text = "\n".join(part.text for part in item.content)
+    if isinstance(item, Reasoning):
+        return replace(turn, reasoning=f"{turn.reasoning}\n{text}" if turn.reasoning else text)
+    return replace(turn, content=text)
+
+
+def _read(given: GivenItem, param: str, number: str, parts: int) -> tuple[Item | None, int]:
+    """An item, and how many parts it has; None where there is nothing in it to tell a model."""
+    if given.type == "reasoning":
+        found = content_texts(given.content, f"{param}.content", parts, REASONING_PARTS) or []
+        thoughts = list(map(ReasoningText, found))
+        return Reasoning(given.id or f"rs_{number}", content=thoughts) if thoughts else None, len(found)
+    if given.type == "function_call":
+        call_id, name = _said(given.call_id, f"{param}.call_id"), _said(given.name, f"{param}.name")
+        return FunctionCall(given.id or f"fc_{number}", call_id, name, given.arguments or ""), 0
+    if given.type == "function_call_output":
+        call_id = _said(given.call_id, f"{param}.call_id")
+        texts = _said(content_texts(given.output, f"{param}.output", parts, TEXT_PARTS), f"{param}.output")
+        return FunctionOutput(given.id or f"fco_{number}", call_id, "\n".join(texts)), len(texts)
     if given.type not in (None, "message"):
         told = f"items of type '{given.type[:MAX_SHOWN]}' are not supported: leave it out"
         raise bad(f"{param}.type", told, "unsupported_value")
-    if given.role is None:
-        raise bad(f"{param}.role", f"'{param}.role' is required", "missing_required_parameter")
-    texts = content_texts(given.content, f"{param}.content", parts, TEXT_PARTS)
-    if texts is None:
-        raise bad(f"{param}.content", f"'{param}.content' is required", "missing_required_parameter")
-    return Message(given.id or f"msg_{number}", given.role, _parts(given.role, texts))
+    role = _said(given.role, f"{param}.role")
+    texts = _said(content_texts(given.content, f"{param}.content", parts, TEXT_PARTS), f"{param}.content")
+    return Message(given.id or f"msg_{number}", role, _parts(role, texts)), len(texts)
+
+
+def _said(value: Value | None, param: str) -> Value:
+    if value is None:
+        raise bad(param, f"'{param}' is required", "missing_required_parameter")
+    return value
 
 
 def _parts(role: str, texts: Sequence[str]) -> list[InputText | OutputText]:

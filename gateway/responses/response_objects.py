@@ -8,7 +8,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.answer import Complete
-from gateway.responses.items import Item, OutputText
+from gateway.reply_schema import AnswerTimings
+from gateway.responses.items import Item, OutputText, ReasoningText
 
 
 class CachedDetails(msgspec.Struct, frozen=True):
@@ -54,7 +55,8 @@ class TextConfig(msgspec.Struct, frozen=True):
 
 
 class ResponseObject(msgspec.Struct, frozen=True):
-    """A response; first what was asked, as it was understood."""
+    """A response; first what was asked, as it was understood. ``timings`` are no member of OpenAI's, see
+    ``AnswerTimings``."""
 
     id: str
     created_at: int
@@ -80,6 +82,7 @@ class ResponseObject(msgspec.Struct, frozen=True):
     usage: ResponseUsage | None = None
     error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
+    timings: AnswerTimings | UnsetType = UNSET
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -125,13 +128,13 @@ class ItemEvent(msgspec.Struct, frozen=True):
 
 
 class PartEvent(msgspec.Struct, frozen=True):
-    """An event about a part of a message."""
+    """An event about a part of a message, or of what was thought."""
 
     type: str
     sequence_number: int
     output_index: int
     item_id: str
-    part: OutputText
+    part: Union[OutputText, ReasoningText]
     content_index: int = 0
 
 
@@ -148,7 +151,31 @@ class TextEvent(msgspec.Struct, frozen=True):
     content_index: int = 0
 
 
-AnyResponseEvent = Union[ResponseEvent, ItemEvent, PartEvent, TextEvent]
+class ThoughtEvent(msgspec.Struct, frozen=True):
+    """An event about what was thought: more of it, or all."""
+
+    type: str
+    sequence_number: int
+    output_index: int
+    item_id: str
+    delta: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    content_index: int = 0
+
+
+class ArgumentsEvent(msgspec.Struct, frozen=True):
+    """An event about the arguments of a call: more of them, or all."""
+
+    type: str
+    sequence_number: int
+    output_index: int
+    item_id: str
+    delta: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+
+
+AnyResponseEvent = Union[ResponseEvent, ItemEvent, PartEvent, TextEvent, ThoughtEvent, ArgumentsEvent]
 
 
 def response_usage_of(complete: Complete) -> ResponseUsage:

@@ -1,7 +1,7 @@
 """From the bytes of a request body to a ``ResponseAsk``: a chat's, and the response before anything is said. Pure.
 
-Decisions where OpenAI leaves room: what cannot be done is refused by its name; reasoning in the input is read over;
-``instructions`` are the system's turn before all others, and not taken over from earlier responses.
+Decisions where OpenAI leaves room: what cannot be done is refused by its name; ``instructions`` are the system's turn
+before all others, and neither they nor tools are taken over from earlier responses.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from gateway.responses.items import Item, items_of, turns_of
 from gateway.responses.kept import not_found
 from gateway.responses.response_objects import ResponseObject, TextConfig
 from gateway.responses.response_schema import ENCRYPTED, LOGPROBS, MAX_METADATA_BYTES, Metadata, ResponsesBody
-from wire.request_messages import Generate
+from gateway.responses.response_tools import response_tools, shown_choice, shown_tools
+from wire.request_messages import Generate, Rendering
 
 ID: Final = re.compile(r"resp_[0-9a-f]{32}")
 
 _BODY: Final = msgspec.json.Decoder(ResponsesBody)
 _METADATA: Final = msgspec.json.Decoder(Metadata)
 _ANY: Final = msgspec.json.Decoder()
-_EMPTY: Final = (b"null", b"[]")
-
 
 UNSAID: Final = ResponseObject("", 0, "")
 
@@ -62,8 +61,6 @@ def decoded_response(body: bytes) -> ResponsesBody:
     for name, given in (("conversation", fields.conversation), ("prompt", fields.prompt)):
         if bytes(given) != b"null":
             raise _unsupported(name, "use 'previous_response_id' or 'input'")
-    if bytes(fields.tools) not in _EMPTY:
-        raise _unsupported("tools", "leave it out")
     for at, each in enumerate(fields.include or ()):
         if each not in (LOGPROBS, ENCRYPTED):
             raise bad(f"include[{at}]", f"'{each[:MAX_SHOWN]}' cannot be included: leave it out", "unsupported_value")
@@ -92,7 +89,9 @@ def response_ask(fields: ResponsesBody, before: Sequence[Item], id: str, created
     grammar = form_of(fields) if form == b"null" else text_format(msgspec.Raw(form))
     limit = token_limit(fields.max_output_tokens, "max_output_tokens")
     own: dict[str, Any] = {"max_tokens": limit, "logprobs": tops if logged else None, "tenant": tenant}
-    terms = terms_of(fields, own | {"grammar": grammar})
+    tools = response_tools(fields)
+    own |= {"grammar": grammar, "rendering": Rendering(tools=tools.told), "calling": tools.calling, "thoughts": True}
+    terms = terms_of(fields, own)
     return ResponseAsk(
         endpoint="responses",
         model=fields.model,
@@ -115,6 +114,9 @@ def _response(fields: ResponsesBody, terms: Generate, id: str, created: int, top
         instructions=fields.instructions,
         previous_response_id=fields.previous_response_id,
         max_output_tokens=terms.max_tokens,
+        parallel_tool_calls=fields.parallel_tool_calls is not False,
+        tool_choice=shown_choice(fields.tool_choice),
+        tools=shown_tools(fields.tools),
         metadata={} if null else decoded(fields.metadata, _METADATA, "metadata", MAX_METADATA_BYTES),
         store=fields.store is not False,
         temperature=terms.sampling.temperature,

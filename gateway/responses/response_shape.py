@@ -3,6 +3,8 @@
 response.created  response.in_progress
 for each item: response.output_item.added  …  response.output_item.done
   of a message: response.content_part.added  response.output_text.delta …  .done  response.content_part.done
+  of reasoning: response.content_part.added  response.reasoning_text.delta …  .done  response.content_part.done
+  of a call: response.function_call_arguments.delta …  .done
 response.completed, response.incomplete or response.failed
 """
 
@@ -11,41 +13,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from gateway.answer import Complete, Event
 from gateway.errors import RequestError
 from gateway.likelihoods import content_logprobs
-from gateway.reply_schema import ContentLogprob
-from gateway.responses.items import Item, Message, OutputText
+from gateway.replies import timings_of
+from gateway.responses.growing import Growing, GrowingCall, GrowingMessage, GrowingReasoning
+from gateway.responses.items import Item, Status
 from gateway.responses.response_objects import (
     AnyResponseEvent,
     IncompleteDetails,
-    ItemEvent,
-    PartEvent,
     ResponseError,
     ResponseEvent,
     ResponseObject,
-    TextEvent,
     response_usage_of,
 )
-from wire.request_messages import Delta, Finished
-
-
-class _Text:
-    """A message as it grows; log-probabilities wait for text."""
-
-    def __init__(self, id: str, index: int) -> None:
-        self.id = id
-        self.index = index
-        self.texts: list[str] = []
-        self.logprobs: list[ContentLogprob] = []
-        self.due: list[ContentLogprob] = []
-
-    @property
-    def part(self) -> OutputText:
-        return OutputText("".join(self.texts), logprobs=self.logprobs)
+from wire.request_messages import CallPiece, Delta, Finished
 
 
 class ResponseShape:
@@ -61,7 +45,7 @@ class ResponseShape:
     def __init__(self, response: ResponseObject) -> None:
         self.response = response
         self._sequence = -1
-        self._open: _Text | None = None
+        self._open: Growing | None = None
         self._output: list[Item] = []
         self._ids = response.id.removeprefix("resp_")
 
@@ -94,65 +78,71 @@ class ResponseShape:
     def _events(self, events: Iterable[Event]) -> Iterator[AnyResponseEvent]:
         for event in events:
             if isinstance(event, Delta):
-                yield from self._said(event)
+                yield from self._told(event)
             elif isinstance(event, Finished):
                 yield from self._finished(event)
             elif isinstance(event, Complete):
                 self.response = replace(self.response, usage=response_usage_of(event))
 
-    def _said(self, delta: Delta) -> Iterator[AnyResponseEvent]:
+    def _told(self, delta: Delta) -> Iterator[AnyResponseEvent]:
+        if delta.reasoning:
+            thought = self._open
+            if not isinstance(thought, GrowingReasoning):
+                thought = GrowingReasoning(self._id("rs"), self._next_index, self._next)
+                yield from self._begun(thought)
+            yield from thought.more(delta.reasoning)
         logged = content_logprobs(delta.logprobs or ())
-        if self._open is None:
-            if not (delta.text or logged):
-                return
-            yield from self._begun()
-        assert self._open is not None
-        text = self._open
-        text.logprobs += logged
-        text.due += logged
-        if delta.text:
-            text.texts.append(delta.text)
-            due, text.due = text.due, []
-            yield self._text("delta", text, due, delta=delta.text)
+        # What tokens of other items were is not told; those without text belong to the message that they are in.
+        if delta.text or (logged and not isinstance(self._open, (GrowingReasoning, GrowingCall))):
+            message = self._open
+            if not isinstance(message, GrowingMessage):
+                message = GrowingMessage(self._id("msg"), self._next_index, self._next)
+                yield from self._begun(message)
+            yield from message.more(delta.text, logged)
+        if delta.call is not None:
+            yield from self._called(delta.call)
 
-    def _begun(self) -> Iterator[AnyResponseEvent]:
-        text = self._open = _Text(f"msg_{self._ids}", len(self._output))
-        yield self._item("added", text.index, Message(text.id, "assistant", [], "in_progress"))
-        yield self._part("added", text, OutputText(""))
+    def _called(self, piece: CallPiece) -> Iterator[AnyResponseEvent]:
+        call = self._open
+        if piece.id:
+            call = GrowingCall(self._id("fc"), self._next_index, self._next, piece.id, piece.name)
+            yield from self._begun(call)
+        if piece.arguments and isinstance(call, GrowingCall):
+            yield from call.more(piece.arguments)
+
+    def _begun(self, item: Growing) -> Iterator[AnyResponseEvent]:
+        """The end of the item before, and the beginning of this one."""
+        yield from self._closed("completed")
+        self._open = item
+        yield from item.begun()
+
+    def _closed(self, status: Status) -> Iterator[AnyResponseEvent]:
+        if self._open is not None:
+            yield from self._open.done(status)
+            self._output.append(self._open.item(status))
+            self._open = None
 
     def _finished(self, finished: Finished) -> Iterator[AnyResponseEvent]:
         """The end of the only choice: of what is open, and how the response ends."""
-        if self._open is None:  # A response has an item, if only one that says nothing.
-            yield from self._begun()
-        assert self._open is not None
-        text = self._open
+        if self._open is None and not self._output:  # A response has an item, if only one that says nothing.
+            yield from self._begun(GrowingMessage(self._id("msg"), 0, self._next))
         status: Literal["completed", "incomplete"] = "incomplete" if finished.reason == "length" else "completed"
-        yield self._text("done", text, text.logprobs, text=text.part.text)
-        yield self._part("done", text, text.part)
-        self._output.append(Message(text.id, "assistant", [text.part], status))
-        yield self._item("done", text.index, self._output[-1])
+        yield from self._closed(status)
         why = IncompleteDetails("max_output_tokens") if status == "incomplete" else None
-        self.response = replace(self.response, status=status, incomplete_details=why, output=self._output)
+        ending = {"status": status, "incomplete_details": why, "timings": timings_of(finished)}
+        self.response = replace(self.response, output=self._output, **ending)
 
     def _about(self, what: str) -> ResponseEvent:
         return ResponseEvent(f"response.{what}", self._next(), self.response)
 
-    def _item(self, what: str, index: int, item: Item) -> ItemEvent:
-        return ItemEvent(f"response.output_item.{what}", self._next(), index, item)
+    @property
+    def _next_index(self) -> int:
+        """The place of the next item in the output."""
+        return len(self._output) + (self._open is not None)
 
-    def _part(self, what: str, text: _Text, part: OutputText) -> PartEvent:
-        return PartEvent(f"response.content_part.{what}", self._next(), text.index, text.id, part)
-
-    def _text(
-        self,
-        what: str,
-        of: _Text,
-        logprobs: list[ContentLogprob],
-        *,
-        delta: str | UnsetType = UNSET,
-        text: str | UnsetType = UNSET,
-    ) -> TextEvent:
-        return TextEvent(f"response.output_text.{what}", self._next(), of.index, of.id, logprobs, delta, text)
+    def _id(self, kind: str) -> str:
+        index = self._next_index
+        return f"{kind}_{self._ids}_{index}" if index else f"{kind}_{self._ids}"
 
     def _next(self) -> int:
         self._sequence += 1

@@ -47,11 +47,11 @@ def by_magnitude(checkpoint: Checkpoint) -> tuple[Head, ...]:
 
 
 def raw_scores(
-    layers: Layers, ids: Sequence[int], store: ImportanceStore, measure: Measure, seed: int = 0
+    layers: Layers, ids: Sequence[int], store: ImportanceStore, measure: Measure, seed: int = 0, most: int = ROWS
 ) -> list[list[float]]:
     """Eq. 13 of every head over one text, by layer: found again in the store where heads look alike, else computed on
-    sampled rows and stored there."""
-    hidden, rows = layers.embedding.forward(list(ids)), sampled_rows(len(ids), ROWS, seed)
+    `most` sampled rows and stored there."""
+    hidden, rows = layers.embedding.forward(list(ids)), sampled_rows(len(ids), most, seed)
     found: list[list[float]] = []
 
     def see(seen: Attended) -> torch.Tensor:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, product
@@ -21,8 +20,7 @@ from typing import Any, Final
 
 import torch
 from bench.accuracy_parts import LONGEST, Figure, questions
-from bench.edge.tables import NOTHING
-from bench.page import machine, table
+from bench.page import machine
 from bench.pruning import PROMPT_ROWS, Bench
 from checkpoints import DATA, DEMO
 from torch.nn.functional import cross_entropy
@@ -241,28 +239,3 @@ def said(record: dict[str, Any]) -> str:
     """A record in a line."""
     beside = f", {record['above']:+.2f} ± {record['half']:.2f}" if "above" in record else ""
     return f"{record['value']:.2f}{record['unit']} of {record['asked']}{beside}, {record['time']:.2f} of the time"
-
-
-def shown(found: Mapping[str, Any]) -> str:
-    """The demo model's answers, then texts of others, of records by name."""
-    known = {(each["model"], each["way"], each["out"]): each for name, each in found.items() if name.startswith(PREFIX)}
-    parts = []
-    for model in (DEMO.name, *SMALL):
-        rows = []
-        for out in sorted(SHARES):
-            of = {way: known[model, way, out] for way in WAYS if (model, way, out) in known}
-            cells = [f"{of[way]['above']:+.2f} ± {of[way]['half']:.2f}" if way in of else "–" for way in WAYS]
-            if of:
-                rows.append([f"{out:.1%}", *(_time(of, scored) for scored in (False, True)), *cells])
-        if rows:
-            whole = known[model, WHOLE, 0.0]
-            unit = "per cent, fresh questions" if whole["unit"] else "perplexity, windows"
-            head = ["heads out", "time", "time, scored", *WAYS]
-            parts.append(f"{model}, {whole['value']:.2f} {unit} {whole['asked']}:\n\n{table(head, rows)}")
-    return "\n\n".join(parts) or NOTHING
-
-
-def _time(of: Mapping[str, Any], scored: bool) -> str:
-    """The median of the ways that score each prompt, or of those that need not."""
-    times = [each["time"] for way, each in of.items() if ("liscore" in way) is scored]
-    return f"{statistics.median(times):.2f}" if times else "–"

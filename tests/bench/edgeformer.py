@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench.edge import case, lending_picture, scored, varied
+from bench.edge import case, lending_picture, limited, scored, varied
 from bench.edge.cells import ENVIRONMENTS, Cell
 from bench.edge.edgeformer_figures import (
     COMPARED,
@@ -32,6 +32,8 @@ from bench.edge.edgeformer_figures import (
     SHAPES,
     SLOW,
     SWEPT,
+    TASKED,
+    TASKS,
     USUAL_OUT,
     accelerated,
     of,
@@ -43,6 +45,7 @@ from device_agent.planning.task import Task
 APART = (
     *(Apart(name, case.seconds, partial(varied.write, name), short=False) for name, case in varied.CASES.items()),
     Apart("case", case.ABOUT_S, case.write, short=False),
+    Apart("limited", limited.ABOUT_S, limited.write, short=False),
     Apart("scored", scored.ABOUT_S, scored.write, short=False),
 )
 
@@ -81,6 +84,9 @@ def _further() -> Iterator[Cell]:
     for shape in SWEPT:
         for method in MIXED:
             yield of(shape, method, "20-13-7")
+        for method in TASKED:
+            for rows in TASKS.values():
+                yield of(shape, method, rows=rows)
     for count in (2, 3, 4, 5, 6):
         for method in (OURS, "lending"):
             yield of("half-opt-1.3b", method, f"equal-{count}")

@@ -28,6 +28,7 @@ from models.demo.recipe.evaluate import more_rows
 from models.demo.recipe.tokenizer import encode_chat, prompt_ids
 from split_model.checkpoint import Checkpoint
 from split_model.pruning.calibration import calibrate, written
+from split_model.pruning.importance import ROWS
 from split_model.pruning.kept import HeadSets
 from split_model.pruning.orders import MEASURES, by_chance, by_magnitude, by_scores, raw_scores
 from split_model.pruning.retrieval import ImportanceStore
@@ -92,13 +93,17 @@ class Bench:
             "random": (self.without, [lambda ids, each=each: each for each in chances]),  # type: ignore[misc]
         }
 
-    def scored(self, ids: Sequence[int], store: ImportanceStore, by: str = "liscore") -> Sequence[tuple[int, int]]:
+    def scored(
+        self, ids: Sequence[int], store: ImportanceStore, by: str = "liscore", most: int = ROWS
+    ) -> Sequence[tuple[int, int]]:
         """The order in which a text's heads go, by scores of its first rows: those of heads alike are in the store."""
-        return by_scores(self.scores(ids, store, by))
+        return by_scores(self.scores(ids, store, by, most))
 
-    def scores(self, ids: Sequence[int], store: ImportanceStore, by: str = "liscore") -> list[list[float]]:
-        """Of each layer and head, by a text's first rows."""
-        return raw_scores(self._layers, ids[:LOOKED_AT], store, MEASURES[by])
+    def scores(
+        self, ids: Sequence[int], store: ImportanceStore, by: str = "liscore", most: int = ROWS
+    ) -> list[list[float]]:
+        """Of each layer and head, by so many of a text's first rows."""
+        return raw_scores(self._layers, ids[:LOOKED_AT], store, MEASURES[by], most=most)
 
     def read_s(self, ids: Sequence[int]) -> float:
         """What these first rows take without being scored."""

@@ -145,7 +145,7 @@ def measure(case: Case, rounds: int, tokens: int, folder: Path, cloud_port: int,
                 if number:
                     kind.seconds.append(seconds)
                     kind.received.append(received() - before)
-                measured.tokens = len(tokenizer.chat([ChatTurn(**turn) for turn in turns]))
+                measured.tokens = len(tokenizer.chat([ChatTurn(turn["role"], turn["content"]) for turn in turns]))
     return measured
 
 

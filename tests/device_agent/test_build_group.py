@@ -71,6 +71,12 @@ async def test_what_is_said_of_it() -> None:
         assert (report.name, report.mode, report.formed) == ("kitchen", "tensor", True)
         assert report.address == f"127.0.0.1:{portal.host.listens.result()}"
         assert [(each.name, each.state, each.layers) for each in report.members] == [("portal", "working", "1-11")]
+        news = asyncio.create_task(portal.news())
+        await asyncio.sleep(0)
+        portal.says = lambda: "something else"
+        portal.host.renew()
+        await asyncio.wait_for(news, 60)
+        assert portal.report().why == "something else"
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -33,7 +33,7 @@ class SlowMiddle:
 
     def __init__(self) -> None:
         self.hints = self
-        self.branching = None
+        self.branching = self.reading = None
         self.spent = None
         self.pace = Pace()
         self.chunk: int | None = None

@@ -24,7 +24,8 @@ from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 
 SPLIT, TOKENS = 2, 30
-MOST = 8
+MOST = 9
+"""Where a session is in the cloud is one of them: a cloud server that drains is left while it still answers."""
 
 
 class Crossed:

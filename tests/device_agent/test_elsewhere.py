@@ -21,8 +21,8 @@ from stand_in import DEVICE, watched
 from submodel_conformance import check_submodel
 from tiny_models import build_tiny
 
+from device_agent.answering.form import grammar_of
 from device_agent.answering.grammar_masks import GrammarMasks
-from device_agent.answering.grammars import Grammars
 from device_agent.build import build
 from device_agent.chain.chain import Chain
 from device_agent.chain.local import LocalSubmodel
@@ -129,11 +129,11 @@ class _Fetching:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name == "branching":
-            return _Fetching(found)
+        if name in ("branching", "reading"):
+            return None if found is None else _Fetching(found)
         if name in ("open", "fork"):
             return lambda *given, **named: _Fetching(found(*given, **named))
-        if name in ("forward", "forward_nodes"):
+        if name in ("forward", "forward_nodes", "read"):
             return lambda *given, **named: _fetched(found(*given, **named))
         return found
 
@@ -303,7 +303,7 @@ def form() -> GrammarMasks:
     """Of JSON with some texts in it."""
     known = LLTokenizer((DEMO / "tokenizer.json").read_text(), n_vocab=2048, eos_token=2)
     schema = '{"type":"array","items":{"type":"string","maxLength":9},"minItems":2,"maxItems":3}'
-    return GrammarMasks(LLMatcher(known, Grammars.grammar_of("json", schema)), 2048, "form", lambda look: look())
+    return GrammarMasks(LLMatcher(known, grammar_of("json", schema)), 2048, "form", lambda look: look())
 
 
 @elsewhere

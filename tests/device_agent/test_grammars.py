@@ -23,6 +23,7 @@ from transformers import AutoTokenizer, LogitsProcessor, LogitsProcessorList
 
 from device_agent.answering import grammar_masks
 from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.form import Form, grammar_of
 from device_agent.answering.grammar_masks import GrammarMasks
 from device_agent.answering.grammars import Grammars
 from device_agent.answering.tokenizer import Tokenizer
@@ -130,7 +131,7 @@ async def ask(
 )
 async def test_it_is_what_transformers_says_with_the_same_masks(form: Grammar, drafters: Drafters) -> None:
     """Greedy, token for token: without drafts, with drafts of the text, and with drafts that are all accepted."""
-    made = Grammars.grammar_of(form.kind, form.text)
+    made = grammar_of(form.kind, form.text)
     wanted = oracle_text(made, TOKENS)
     async with served_by(drafters) as model:
         for draft in ("none", "lookup", "itself"):
@@ -281,7 +282,7 @@ async def test_compiled_forms_are_kept_by_tenant_and_bounded(
         grammars = model.grammars
         assert grammars is not None
         for tenant, name in (("a", "regex"), ("a", "regex"), ("b", "regex"), ("b", "choice")):
-            await grammars.compiled(FORMS[name], tenant)
+            await grammars.compiled(Form.of(FORMS[name]), tenant)
         kept = [tenant for tenant, _ in grammars._kept]
         assert kept == ["b", "b"]
 
@@ -294,7 +295,7 @@ def test_a_tokenizer_that_cannot_be_used_is_seen_at_once() -> None:
 
 def masks_of(form: Grammar) -> GrammarMasks:
     """Of a form for the demo model's tokens, looked up when they are asked for."""
-    matcher = LLMatcher(tokens_known()[1], Grammars.grammar_of(form.kind, form.text))
+    matcher = LLMatcher(tokens_known()[1], grammar_of(form.kind, form.text))
     return GrammarMasks(matcher, 2048, "form", lambda look: None)
 
 

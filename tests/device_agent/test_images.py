@@ -25,7 +25,7 @@ def loaded(path: Path, settings: dict[str, Any] | None, **changes: Any) -> Pixel
     folder = build_tiny("vit-classifier", path, **changes)
     if settings is not None:
         (folder / "preprocessor_config.json").write_text(json.dumps({"size": SIZE, **settings}))
-    return Pixels.load(folder, described(str(folder))[0])
+    return Pixels.load(folder, described(str(folder)))
 
 
 def file_of(width: int, height: int, orientation: int = 1) -> bytes:

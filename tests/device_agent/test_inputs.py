@@ -14,8 +14,9 @@ from reading_models import VOCABULARY
 
 from device_agent.answering import tokenizer as tokenizer_module
 from device_agent.answering.inputs import TextLimits, read_texts
-from device_agent.answering.reading import AT_ONCE_ROWS, portions
+from device_agent.answering.reading import portions
 from device_agent.answering.tokenizer import Tokenizer
+from device_agent.chain.reader import AT_ONCE_ROWS
 from wire.errors import Code, SessionFailed
 from wire.reading_messages import Read
 
@@ -55,7 +56,7 @@ def test_a_text_that_is_too_long_is_named(first: int | None) -> None:
         read_texts(request, letters(), TextLimits(8, len(VOCABULARY), False))
     assert failed.value.code is Code.CONTEXT_LENGTH_EXCEEDED
     assert failed.value.param == ("input" if first is None else "input[65]")
-    assert "9 tokens; this model reads 8" in failed.value.message
+    assert f"length is 8 tokens, and {failed.value.param} has 9: shorten it" in failed.value.message
 
 
 @given(rows=st.lists(st.integers(1, 2 * AT_ONCE_ROWS), min_size=1, max_size=40))

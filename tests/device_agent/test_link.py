@@ -23,7 +23,6 @@ from split_model.hints import Pace
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.frames import Tensor
 from wire.limits import PACK_BELOW_BYTES_S, PACK_BYTES
-from wire.message import Drain
 from wire.messages import AnyMessage
 from wire.outbox import Outgoing
 from wire.session_messages import Advice, Forward, Open, Resume
@@ -304,17 +303,17 @@ async def test_what_was_given_up_while_parked_comes_back_without_any_time_to_rec
 
 async def test_a_draining_cloud_is_left_when_another_comes(tiny: Path) -> None:
     """Also when there was none at the moment it began to drain."""
-    async with two_clouds(tiny) as ((first, _), remote):
+    async with two_clouds(tiny) as ((first, second), remote):
         session = remote.open(40)
         await session.forward(rows(20, 32, 0), 1)
         url = await away(remote.clouds.links[1])
-        next(iter(first.server.links.values())).stream.post(Drain(20.0))
+        draining = asyncio.create_task(first.server.drain())
         await until(lambda: remote.clouds.links[0].draining)
         assert moved_to(remote) == [1, 0]
         remote.clouds.links[1].url = url
-        await until(lambda: not remote.clouds.links[0].sessions)
+        await draining
         await session.forward(rows(1, 32, 1), 1)
-        assert moved_to(remote) == [0, 1]
+        assert moved_to(remote) == [0, 1] and len(second.server.engine.ledger.entries) == 1
         session.close()
 
 

@@ -20,7 +20,6 @@ from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.sharing.compute import Compute
 from wire.errors import Code, SessionFailed
 from wire.frames import Tensor
-from wire.message import Drain
 from wire.messages import AnyMessage
 from wire.outbox import Outgoing
 from wire.session_messages import Advice, Close, Forward, LinkState, Open, Park, Resume, Timing
@@ -231,31 +230,31 @@ async def test_a_cloud_that_does_not_answer_is_left_for_another(tiny: Path, monk
         await until(lambda: nothing_left(first) and nothing_left(second))
 
 
-async def test_a_draining_cloud_is_left_at_once(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("both", [True, False])
+async def test_a_draining_cloud_is_left(tiny: Path, both: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open sessions move, new ones go elsewhere; where there is no other cloud, open ones stay and finish."""
     prompt = prompt_for(tiny, PROMPT, seed=6)
-    for both in (True, False):
-        async with cloud_here(tiny, 1, 1) as first, cloud_here(tiny, 1, 1) as second:
-            urls = [first.url, second.url] if both else [first.url]
-            async with (
-                remote_middle(urls, device_hello(tiny, 1, 1)) as remote,
-                answering(tiny, remote, prompt) as answer,
-            ):
-                spy = Spy(remote.clouds.links[0], monkeypatch)
-                links = list(first.server.links.values())
-                spy.at[8] = lambda links=links: links[0].stream.post(Drain(20.0))  # type: ignore[misc]
-                assert await answer == oracle_tokens(tiny, prompt, TOKENS)
-                assert remote.clouds.links[0].draining and remote.connected is both
-                assert (len(spy.rows) < PROMPT // CHUNK + TOKENS - 1) is both
-                if both:
-                    session = remote.open(4)
-                    await session.forward(rows(1, 32, 0), 1)
-                    assert not nothing_left(second)
-                    session.close()
-                else:
-                    with pytest.raises(SessionFailed) as refused:
-                        remote.open(4)
-                    assert refused.value.code is Code.DRAINING
+    async with cloud_here(tiny, 1, 1) as first, cloud_here(tiny, 1, 1) as second:
+        urls = [first.url, second.url] if both else [first.url]
+        async with (
+            remote_middle(urls, device_hello(tiny, 1, 1)) as remote,
+            answering(tiny, remote, prompt, 3 * TOKENS) as answer,
+        ):
+            spy, draining = Spy(remote.clouds.links[0], monkeypatch), list[asyncio.Task[int]]()
+            spy.at[8] = lambda: draining.append(asyncio.create_task(first.server.drain()))
+            assert await answer == oracle_tokens(tiny, prompt, 3 * TOKENS)
+            assert spy.link.draining and remote.connected is both
+            assert (len(spy.rows) < PROMPT // CHUNK + 3 * TOKENS - 1) is both
+            assert await draining[0] == 0
+            if both:
+                session = remote.open(4)
+                await session.forward(rows(1, 32, 0), 1)
+                assert not nothing_left(second)
+                session.close()
+            else:
+                with pytest.raises(SessionFailed) as refused:
+                    remote.open(4)
+                assert refused.value.code is Code.DRAINING
 
 
 async def test_a_full_cloud_is_waited_for(tiny: Path) -> None:

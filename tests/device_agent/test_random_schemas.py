@@ -13,8 +13,8 @@ from llguidance import LLMatcher, LLTokenizer
 from pydantic import BaseModel, Field, create_model
 from transformers import AutoTokenizer
 
+from device_agent.answering.form import grammar_of
 from device_agent.answering.grammar_masks import GrammarMasks
-from device_agent.answering.grammars import Grammars
 from drafting.choosing import Chooser
 from split_model.sampling import SamplingParams
 from split_model.tree import Tree
@@ -57,7 +57,7 @@ MODELS = st.recursive(
 def test_what_is_drawn_is_valid(model: type[BaseModel], seed: int) -> None:
     """With random logits, which know of no form at all, the answer is JSON that the model accepts, once it is said to
     be complete or ends."""
-    made = Grammars.grammar_of("json", json.dumps(model.model_json_schema()))
+    made = grammar_of("json", json.dumps(model.model_json_schema()))
     masks = GrammarMasks(LLMatcher(KNOWN, made), 2048, "form", lambda look: None)
     chooser = Chooser(SamplingParams(temperature=1.0), [1], seed, None, {END}, 400, masks)
     noise = torch.Generator().manual_seed(seed)

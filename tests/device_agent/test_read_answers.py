@@ -68,8 +68,8 @@ async def test_what_is_given_up_leaves_nothing_behind(model: ServedReader) -> No
 
 async def test_what_gives_no_numbers_ends_its_request_alone(model: ServedReader) -> None:
     """A model whose weights are broken in one place, say; others are answered."""
-    rows: Any = model.reader.embedding
-    rows._embedding.weight[8] = float("nan")
+    reader: Any = model.reader
+    reader.embedding._embedding.weight[8] = float("nan")
     with pytest.raises(SessionFailed) as failed:
         await read(model, Read(1, "id", "m", "embed", ids=[[8]]), lambda message: None)
     assert failed.value.code is Code.NOT_FINITE

@@ -11,9 +11,9 @@ from encoder_decoder import EncoderDecoder
 from tiny_models import TRANSLATOR_NAMES, build_tiny
 
 from device_agent.chain.chain import Chain
+from device_agent.chain.local import LocalSubmodel
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.reader import Reader
-from device_agent.chain.reading_submodel import LocalReadingSubmodel
 from device_agent.chain.source import Sources
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.generation import Generation
@@ -40,7 +40,7 @@ async def test_vectors_elsewhere(tmp_path: Path, compute: Compute, name: str, de
     found = []
     for where in (device, torch.device("cpu")):
         encoder = Encoder.load(Checkpoint.open(folder, None), device=where)
-        layers = LocalReadingSubmodel(encoder.stack, compute)
+        layers = LocalSubmodel(encoder.stack, compute)
         reader = Reader(encoder.embedding, layers, encoder.pooling, compute)
         texts = [(text, None) for text in TEXTS]
         found.append(await reader.read(texts, lambda rows, lengths: fetched(vectors.vectors(rows, lengths))[0]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, local_middle, remote_middle, until
+from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, local_middle, middle_of, remote_middle, until
 from line_submodel import LineSubmodel
 from oracle import oracle_tokens, prompt_for
 from samples import sample
@@ -39,12 +39,6 @@ def ask(
     if parents is None:
         return session.forward(hidden, want)
     return branching(session).forward_nodes(hidden, want, parents)
-
-
-def middle_of(path: Path) -> Stack:
-    """Layers 1 to 3, for comparison."""
-    checkpoint = Checkpoint.open(path)
-    return Stack.load(checkpoint, middle_slice(checkpoint.spec, 1, 1), torch.float32)
 
 
 async def test_local_submodel_conforms(tiny: Path) -> None:

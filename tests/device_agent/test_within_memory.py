@@ -17,7 +17,6 @@ from reading_models import text_model, translator
 from device_agent.agent_process import Device
 from device_agent.answering.reading import ServedReader
 from device_agent.build import build
-from device_agent.chain.reader import Reader
 from device_agent.config import DeviceConfig
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.short_memory import ShortMemory
@@ -114,7 +113,7 @@ async def test_a_model_that_reads_reads_the_same(tmp_path: Path) -> None:
     for memory in ("", f"{(weights // 2 + 4_500_000) / 1000:.3f}kB"):
         device = build(DeviceConfig(model=str(folder), mode="local", device="cpu", memory=memory))
         assert isinstance(device.model, ServedReader)
-        reader: Reader = device.model.reader
+        reader = device.model.reader
         assert (device.loader is not None) == bool(memory)
         found.append(await reader.read([([5, 6, 7, 8], None)], lambda rows, lengths: rows.clone()))
         device.stop()

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from bench.accuracy_parts import Figure
-from bench.accuracy_pruned import Cell, Without, cells, mask, recorded, shown
-from bench.edge import case
+from bench.accuracy_pruned import Cell, Without, cells, mask, recorded
+from bench.accuracy_pruned_page import at_equal_time, interpolated, shown
+from bench.edge import case, limited
 from checkpoints import DEMO
 
 from device_agent.planning.pruning import pruned_sets
@@ -52,6 +53,33 @@ def test_records_are_beside_the_whole_models() -> None:
     text = shown({whole.name: first, cell.name: record})
     assert text.startswith("demo, 75.00 per cent") and "| 25.0% | 0.90 | – |" in text and "-25.00 ± 49.00" in text
     assert shown({}) == case.shown({}) == "*Not measured yet.*"
+
+
+def test_ways_are_compared_in_the_time_that_scores_take() -> None:
+    """LiScore as it was measured, the others between their shares; where there is time for all heads they lose none,
+    and where none is as fast nothing is said."""
+    ways = {"liscore": (0.9, -3.0), "effect, means": (0.8, -2.0), "random": (0.95, -4.0)}
+    cells = {Cell(DEMO, way, 0.25): each for way, each in ways.items()}
+    found = {
+        cell.name: {"model": "demo", "way": cell.way, "out": 0.25, "time": t, "above": a}
+        for cell, (t, a) in cells.items()
+    }
+    assert "| demo | 0.90 | -1.00 | – | -3.00 | – | – | – |" in at_equal_time(found)
+    found[Cell(DEMO, "liscore", 0.25).name]["time"] = 1.2
+    assert "| demo | 1.20 | +0.00 | – | -3.00 | – | – | +0.00 |" in at_equal_time(found)
+    assert at_equal_time({}) == limited.shown({}) == "*Not measured yet.*"
+    assert interpolated([(1.0, 0.0), (0.5, 4.0)], 0.75) == 2 and interpolated([(1.0, 0.0)], 0.5) is None
+
+
+def test_a_limit_that_no_way_keeps_is_said() -> None:
+    """By limit and way: of how many texts, how many heads, and whether they were read in time."""
+    good = {"read": 3, "kept": 2, "lost": 0.5, "time": 0.8, "choosing": 0.25, "pruned": 12.0}
+    rows = [{"by": "liscore", "share": 0.7, "read": 0}, {"by": "effect", "share": 0.9, **good}]
+    text = limited.shown({"heads": 48, "texts": 4, "rows": rows})
+    assert text.splitlines()[2:] == [
+        "| 90% | effect | 3 of 4 | 25% | 0.80 (25% of it choosing) | 2 | +0.500 |",
+        "| 70% | liscore | 0 of 4 | – | – | – | – |",
+    ]
 
 
 def test_a_case_says_of_each_head_who_computes_it(tmp_path: Path) -> None:

@@ -209,6 +209,34 @@ def edge(method: str, **more: Any) -> Cell:
     return edgeformer_figures.of("half-gpt2-l", method, **more)
 
 
+def test_what_each_choice_brings_multiplies_to_all_of_it() -> None:
+    """From accelerate's products to heads that are left out; of one that was not measured there is a dash."""
+    ways = [
+        edge("accelerate", mbit=0.0, devices=1),
+        edge("edgeformer").local(),
+        edge("edgeformer-paper"),
+        edge("lending"),
+    ]
+    ways += [edge("edgeformer"), edge("edgeformer-narrow", out=0.25)]
+    seconds = (12.0, 10.0, 8.0, 4.0, 4.0, 3.2)
+    barrier = edge("edgeformer").calibration(3)
+    records = of(
+        (barrier, record(barrier, 4.0)), *((cell, record(cell, took)) for cell, took in zip(ways, seconds, strict=True))
+    )
+    row = edgeformer_figures.choices(records).splitlines()[2]
+    assert row == "| GPT2-L | 1.20 | 1.25 | 2.00 | 1.00 | 1.25 | 3.75 | 2.01 |"
+    del records.found[ways[3].name]
+    assert "| GPT2-L | 1.20 | 1.25 | – | – | 1.25 | 3.75 | 2.01 |" in edgeformer_figures.choices(records)
+
+
+def test_lengths_of_tasks_stand_beside_one_another() -> None:
+    """Each beside one device on as many rows."""
+    ours = edge("edgeformer", rows=142)
+    barrier = ours.calibration(3)
+    found = of((barrier, record(barrier, 4.0)), (ours, record(ours, 5.0)), (ours.local(), record(ours.local(), 10.0)))
+    assert "| Trilby, edgeformer | – | 2.00 | – | – |" in edgeformer_figures.tasks(found)
+
+
 def test_edgeformers_plan_must_come_near_its_bound_and_be_the_fastest() -> None:
     """What it is slower than is named; times that differ by less than 2 % are the same."""
     ours, barrier = edge("edgeformer"), edge("edgeformer").calibration()

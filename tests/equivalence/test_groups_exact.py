@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from checkpoints import DEMO
 from clouds import chain_over, demo_adapter, greedy, until
-from groups import FORMS, PORTAL, UNEVEN, Started, group_of, plan_of, streaming_planner, with_transfer
+from groups import FORMS, PORTAL, UNEVEN, Started, group_of, plan_of, replanned, streaming_planner, with_transfer
 from oracle import oracle_tokens, prompt_for
 from processes import slowed, stop_all_threads
 
@@ -173,6 +173,26 @@ async def test_who_has_keys_and_values_of_another_is_lost(
         assert found == oracle_tokens(DEMO, prompt, tokens)
         process.send_signal(signal.SIGCONT)
         await check(host)
+    compute.stop()
+
+
+async def test_a_lender_is_left_and_comes_back(started: Started) -> None:
+    """Heads are called home from a member that is found slow, and lent to it again, while an answer is written: it ends
+    with transformers' tokens, and nothing of it is computed twice."""
+    compute, prompt = Compute(), prompt_for(DEMO, PROMPT)
+    async with group_of(DEMO, "edgeformer", started.have(DEMO, 3), started.port) as host:
+        session = chain_of(host, compute).open(PROMPT + TOKENS)
+        chooser = Chooser(SamplingParams(), list(prompt), 0, max_tokens=TOKENS)
+        tokens: list[int] = []
+        async for chosen in Generation(session, chooser, DraftingWay.of(None, DraftSettings())).run():
+            tokens.append(chosen.token)
+            if len(tokens) in (TOKENS // 3, TOKENS // 2):
+                await replanned(host, "two", slow=len(tokens) == TOKENS // 3)
+                assert host.submodel.life is not None and not host.submodel.life.steps
+        session.close()
+        assert tokens == oracle_tokens(DEMO, prompt, TOKENS)
+        life = host.submodel.life
+        assert life is not None and min(position for _, position in life.steps) >= PROMPT
     compute.stop()
 
 

@@ -17,6 +17,7 @@ from quick_server import QuickServer, eventually
 from gateway.app import create_app
 from gateway.config import GatewayConfig
 from service.lifecycle import listening
+from service.traces import NO_TRACES, Traces
 from wire.connection import Role
 from wire.decision_messages import Decide
 from wire.errors import ConnectionFailed
@@ -78,8 +79,10 @@ class RunningGateway:
 
 
 @asynccontextmanager
-async def _serving(config: GatewayConfig, port: int = 0, **uvicorn_settings: Any) -> AsyncIterator[RunningGateway]:
-    app = create_app(config)
+async def _serving(
+    config: GatewayConfig, port: int = 0, traces: Traces = NO_TRACES, **uvicorn_settings: Any
+) -> AsyncIterator[RunningGateway]:
+    app = create_app(config, traces)
     listener = listening("127.0.0.1", port)
     settings: dict[str, Any] = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 2}
     settings |= {"ws": "websockets-sansio", "ws_max_size": MAX_FRAME_BYTES, "ws_max_queue": 4}

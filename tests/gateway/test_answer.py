@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from gateway import answer as module
 from gateway.answer import Answer, Complete
 from gateway.errors import RequestError, internal
-from gateway.metrics import GatewayMetrics, RequestMeter
+from gateway.meter import RequestMeter
+from gateway.metrics import GatewayMetrics
 from wire.request_messages import Alternative, Delta, Done, Finished, Scored, TokenLogprob
 
 

@@ -79,7 +79,7 @@ async def test_pairs_of_texts_are_read_together(tmp_path: Path, served: Served) 
         torch.testing.assert_close(chances, wanted, rtol=0, atol=TOLERANCE)
         error = await refusal(http, [["fox", "dog"], ["a " * 40, "b " * 40]])
         assert (error["param"], error["code"]) == ("input[1]", "context_length_exceeded")
-        assert "has 83 tokens" in error["message"]
+        assert "has 83: shorten it" in error["message"]
         assert (await refusal(http, [["fox", "dog", "cat"]]))["param"] == "input[0]"
     async with served(text_model("distilbert-classifier", tmp_path / "distilbert")) as http:
         assert "one at a time" in (await refusal(http, pairs))["message"]

@@ -83,5 +83,6 @@ def test_several_gateways_need_what_belongs_together(settings: dict[str, Any], n
     """Else none of them starts, and it says what is missing."""
     assert GatewayConfig(**FLEET).own_url == "http://127.0.0.1:8000"
     assert GatewayConfig(**FLEET, advertise="https://a.example/").own_url == "https://a.example"
+    assert GatewayConfig(**FLEET, advertise="http://[10.0.0.1]:8000").own_url == "http://10.0.0.1:8000"
     with pytest.raises(ValueError, match=named):
         GatewayConfig(**{**FLEET, **settings})

@@ -167,7 +167,7 @@ async def test_the_terminal_chat_hears_of_it(gateway: Any, drafting: Any, chat: 
     def talk() -> tuple[str, dict[str, Any]]:
         usage: dict[str, Any] = {}
         with httpx.Client(base_url=gateway.url + "/v1", trust_env=False) as client:
-            text = "".join(answer(client, chat["model"], chat["messages"], ChatConfig(), usage))
+            text = "".join(said.text for said in answer(client, chat["model"], chat["messages"], ChatConfig(), usage))
         return text, usage
 
     text, usage = await asyncio.to_thread(talk)

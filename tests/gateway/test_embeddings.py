@@ -108,23 +108,51 @@ async def test_a_checkpoint_says_how_its_texts_become_vectors(
         torch.testing.assert_close(await vectors(http, TEXTS), wanted, rtol=0, atol=TOLERANCE)
 
 
-async def test_a_decoder_serves_vectors_only_where_its_checkpoint_says_so(tmp_path: Path, served: Served) -> None:
-    """Then of its last token, and it does not chat any more; else it does not serve them by accident."""
-    folder = text_model("qwen3", tmp_path / "chat")
-    async with served(folder) as http:
-        error = await refusal(http, {"input": "fox"})
-        assert (error["code"], error["param"]) == ("unsupported_value", "model")
-        assert "does not serve /v1/embeddings: it serves /v1/completions" in error["message"]
-    with_pooling(folder, normalize=True, pooling_mode_lasttoken=True)
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gpt2", "opt", "opt-post-norm"])
+async def test_a_model_that_writes_says_vectors_too(tmp_path: Path, served: Served, name: str) -> None:
+    """Of the last token, as it is; tokens are counted, what is too long is refused, and it goes on writing."""
+    folder = text_model(name, tmp_path)
     wanted = torch.stack([rows_of(folder, each)[-1] for each in TEXTS])
-    async with served(folder) as http:
-        found = await vectors(http, TEXTS)
+    async with served(folder, max_model_len=100) as http:
+        torch.testing.assert_close(await vectors(http, TEXTS), wanted, rtol=0, atol=TOLERANCE)
+        answer = (
+            await http.post("/v1/embeddings", json={"input": [[7] * 100, [8]], "encoding_format": "base64"})
+        ).json()
+        assert answer["usage"] == {"prompt_tokens": 101, "total_tokens": 101}
+        last = torch.frombuffer(bytearray(base64.b64decode(answer["data"][0]["embedding"])), dtype=torch.float32)
+        torch.testing.assert_close(last, oracle_rows(folder, [7] * 100)[-1], rtol=0, atol=TOLERANCE)
+        for given, code in (
+            ([7] * 101, "context_length_exceeded"),
+            ("a " * 101, "context_length_exceeded"),
+            ([97], "invalid_value"),
+        ):
+            error = await refusal(http, {"input": given})
+            assert (error["param"], error["code"]) == ("input", code), error
+        error = await refusal(http, {"input": "fox", "dimensions": 8})
+        assert error["param"] == "dimensions" and f"have {wanted.shape[1]} numbers" in error["message"]
+        written = await http.post("/v1/completions", json={"prompt": "fox", "max_tokens": 3})
+        assert written.status_code == 200, written.text
+        [card] = (await http.get("/v1/models")).json()["data"]
+        assert card["tasks"] == ["generate", "embed", "decide"]
+
+
+async def test_a_model_that_writes_says_vectors_as_its_checkpoint_says(tmp_path: Path, served: Served) -> None:
+    """Another pooling, length 1, and all rows of a text that goes in chunks; it goes on writing all the same."""
+    folder = with_pooling(text_model("qwen3", tmp_path), normalize=True, pooling_mode_mean_tokens=True)
+    wanted = torch.stack([rows_of(folder, each).mean(0) for each in [*TEXTS, "long " * 30]])
+    async with served(folder, chunk=16) as http:
+        found = await vectors(http, [*TEXTS, "long " * 30])
         torch.testing.assert_close(found, wanted / wanted.norm(dim=1, keepdim=True), rtol=0, atol=TOLERANCE)
-        messages = [{"role": "user", "content": "Hi"}]
-        assert (
-            "it serves /v1/embeddings"
-            in (await refusal(http, {"messages": messages}, "/v1/chat/completions"))["message"]
-        )
+        written = await http.post("/v1/completions", json={"prompt": "fox", "max_tokens": 3})
+        assert written.status_code == 200, written.text
+
+
+async def test_what_only_reads_does_not_write(tmp_path: Path, served: Served) -> None:
+    """It says what it does instead."""
+    async with served(text_model("bert", tmp_path)) as http:
+        error = await refusal(http, {"messages": [{"role": "user", "content": "Hi"}]}, "/v1/chat/completions")
+        assert (error["code"], error["param"]) == ("unsupported_value", "model")
+        assert "it serves /v1/embeddings" in error["message"]
 
 
 async def test_what_a_checkpoint_says_of_its_texts_is_done(tmp_path: Path, served: Served) -> None:
@@ -138,7 +166,7 @@ async def test_what_a_checkpoint_says_of_its_texts_is_done(tmp_path: Path, serve
         torch.testing.assert_close(await vectors(http, "FOX"), wanted, rtol=0, atol=TOLERANCE)
         error = await refusal(http, {"input": ["fox", "abcdefgh"]})
     assert (error["code"], error["param"]) == ("context_length_exceeded", "input[1]")
-    assert error["message"] == "input[1] has 12 tokens; this model reads 9 at most: shorten it"
+    assert error["message"] == "this model's maximum context length is 9 tokens, and input[1] has 12: shorten it"
 
 
 async def test_dimensions_are_right_or_refused(tmp_path: Path, served: Served) -> None:

@@ -72,10 +72,12 @@ async def test_a_request_goes_where_the_agent_is(fleet: Any, connected: Any, cha
         await known(one, 1)
         assert [each["id"] for each in (await one.http.get("/v1/models")).json()["data"]] == ["demo/model"]
         assert (await one.http.get("/ready")).status_code == 200
-        whole = await one.http.post("/v1/chat/completions", json=chat, headers={"x-request-id": "mine"})
+        above = f"00-{'a' * 32}-{'b' * 16}-01"
+        mine = {"x-request-id": "mine", "traceparent": above}
+        whole = await one.http.post("/v1/chat/completions", json=chat, headers=mine)
         assert whole.status_code == 200 and whole.headers["x-request-id"] == "mine"
         assert whole.json()["choices"][0]["message"]["content"] == "Hello world"
-        assert agent.asked[0].request_id == "mine"
+        assert agent.asked[0].request_id == "mine" and agent.asked[0].traceparent == above
         streamed = await one.http.post("/v1/chat/completions", json=chat | {"stream": True})
         assert streamed.text.endswith("data: [DONE]\n\n") and "lo wor" in streamed.text
         wrong = await one.http.post("/v1/chat/completions", json=chat | {"model": "none"})
@@ -126,22 +128,22 @@ async def test_nobody_waits_elsewhere_while_there_is_room_here(
     """A gateway that is fuller than it had told refuses at once, and nothing of the caller's limits is spent there."""
     async with (
         fleet(2, requests_a_minute=4) as (one, two),
-        connected(one, scripts.hang, capacity=2) as mine,
         connected(two, scripts.hang, capacity=2) as other,
     ):
-        await known(one, 2)
-        one.roster._registry._beating.cancel()  # It hears nothing more of the other.
-        stuck = []
-        for gateway, agent, count in ((two, other, 1), (two, other, 2), (one, mine, 1)):
-            stuck.append(asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat)))
-            await gateway.until(lambda agent=agent, count=count: len(agent.asked) == count)
-        mine.script = scripts.answer
-        assert (await one.http.post("/v1/chat/completions", json=chat)).status_code == 200
-        assert len(other.asked) == len(mine.asked) == 2
-        assert 'forwarded_total{outcome="failed"} 1' in (await one.http.get("/metrics")).text
-        for task in stuck:
-            task.cancel()
-        await asyncio.gather(*stuck, return_exceptions=True)
+        await known(one, 1)
+        two.roster._registry._beating.cancel()  # It tells nothing more, and does not hear of the other's agent.
+        async with connected(one, scripts.hang, capacity=2) as mine:
+            stuck = []
+            for gateway, agent, count in ((two, other, 1), (two, other, 2), (one, mine, 1)):
+                stuck.append(asyncio.create_task(gateway.http.post("/v1/chat/completions", json=chat)))
+                await gateway.until(lambda agent=agent, count=count: len(agent.asked) == count)
+            mine.script = scripts.answer
+            assert (await one.http.post("/v1/chat/completions", json=chat)).status_code == 200
+            assert len(other.asked) == len(mine.asked) == 2
+            assert 'forwarded_total{outcome="failed"} 1' in (await one.http.get("/metrics")).text
+            for task in stuck:
+                task.cancel()
+            await asyncio.gather(*stuck, return_exceptions=True)
 
 
 async def test_a_conversation_goes_on_at_its_agent(fleet: Any, connected: Any, chat: Any) -> None:

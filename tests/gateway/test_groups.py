@@ -29,7 +29,7 @@ async def test_people_see_members(gateway: Any, agent: Any) -> None:
     assert (shown["name"], shown["mode"], shown["epoch"], shown["formed"]) == ("home", "galaxy", 3, True)
     assert shown["members"][0] == {
         "name": "one", "state": "working", "layers": "0-5", "heads": "4", "rows_share": 0.5, "memory_mb": 20, "why": "",
-        "streamed": "", "streamed_mb": 0, "hidden": None,
+        "streamed": "", "streamed_mb": 0, "hidden": None, "step_ms": 0.0,
     }  # fmt: skip
     assert shown["members"][1]["why"] == "nobody answers"
     card = (await gateway.http.get("/v1/models/demo/model")).json()

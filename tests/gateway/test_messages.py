@@ -108,7 +108,7 @@ async def test_a_message_that_says_nothing_or_fails(gateway: Any, connected: Any
 
 
 async def test_what_is_asked_reaches_the_device(gateway: Any, agent: Any) -> None:
-    """System, blocks, settings; a last message of the assistant is gone on with, thoughts are read over."""
+    """System, blocks, settings; a last message of the assistant is gone on with, thoughts are told."""
     thinking = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
     body = ASK | {
         "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
@@ -126,8 +126,8 @@ async def test_what_is_asked_reaches_the_device(gateway: Any, agent: Any) -> Non
     assert (await post(gateway, body)).status_code == 200
     assert (await post(gateway, ASK | {"system": "S"})).status_code == 200
     asked, plain = agent.asked
-    turns = [("system", "Be brief."), ("user", "Hi\nyou"), ("assistant", "He")]
-    assert asked.prompt == [ChatTurn(role, text) for role, text in turns]
+    turns = [ChatTurn("system", "Be brief."), ChatTurn("user", "Hi\nyou"), ChatTurn("assistant", "He", reasoning="Hm.")]
+    assert asked.prompt == turns
     assert (asked.max_tokens, asked.stop, asked.n) == (16, ["x", "y"], 1)
     sampling = asked.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 3)

@@ -97,15 +97,15 @@ def test_how_a_conversation_ends() -> None:
 
 
 def test_content_parts_and_roles() -> None:
-    """Text parts are joined; developer is told as system; an assistant may have said nothing."""
+    """Text parts are joined; developer is told as system; an assistant may have said nothing, or why it refused."""
     messages = [
         {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind"}]},
         {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
         {"role": "user", "content": "Hi", "name": "Ann"},
     ]
-    assert chat(messages=messages).prompts == (
-        [ChatTurn("system", "Be\nkind"), ChatTurn("assistant", ""), ChatTurn("user", "Hi", "Ann")],
-    )
+    said = [ChatTurn("assistant", ""), ChatTurn("assistant", "No.")]
+    assert chat(messages=messages).prompts == ([ChatTurn("system", "Be\nkind"), *said, ChatTurn("user", "Hi", "Ann")],)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from gateway.policy import models_served
 from gateway.registry.registry import AgentRecord
 from gateway.replies import CompletionShape, timings_of
 from gateway.reply_schema import Heading
-from wire.request_messages import Finished, ServedModel, Spent, Timings
+from wire.request_messages import Accepted, Delta, Done, Finished, ServedModel, Spent, Timings
 
 PLAIN = ServedModel("demo/model", 4096, 1)
 PRUNED = ServedModel("demo/model", 4096, 1, t_max_s=1.5)
@@ -51,6 +52,37 @@ def test_of_several_prompts_the_most_heads_are_told() -> None:
         shape = CompletionShape(Heading("id", 1, "m"), len(order), logprobs=False)
         shape.absorb([*(Finished(1, at, "stop", None, pruned) for at, pruned in enumerate(order)), Complete(1, 1)])
         assert msgspec.to_builtins(shape.whole())["timings"] == {"heads_pruned": 7}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+        ("/v1/completions", {"prompt": "Hi"}),
+        ("/v1/responses", {"input": "Hi", "store": False}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}),
+    ],
+)
+async def test_every_api_says_it_and_takes_exact(path: str, body: dict[str, Any], gateway: Any, connected: Any) -> None:
+    """Whole and in the last events of a stream; ``exact`` reaches the device; where heads are never left out nothing
+    is said."""
+    for pruned in (None, 0, 7):
+
+        async def left_out(agent: Any, asked: Any, pruned: int | None = pruned) -> None:
+            agent.post(Accepted(asked.request, 5))
+            agent.post(Delta(asked.request, 0, "Well", 1))
+            agent.post(Finished(asked.request, 0, "stop", heads_pruned=pruned))
+            agent.post(Done(asked.request, 5, 1))
+
+        async with connected(gateway, left_out) as agent:
+            whole = await gateway.http.post(path, json=body | {"model": "demo/model", "exact": True})
+            streamed = await gateway.http.post(path, json=body | {"model": "demo/model", "stream": True})
+            assert [asked.exact for asked in agent.asked] == [True, False]
+        wanted = None if pruned is None else {"heads_pruned": pruned}
+        assert whole.json().get("timings") == wanted
+        told = [json.loads(line[6:]) for line in streamed.text.splitlines() if line.startswith("data: {")]
+        said = [each.get("response", each).get("timings") for each in told]
+        assert [each for each in said if each is not None] == ([] if wanted is None else [wanted])
 
 
 def test_a_model_is_lossy_where_one_agent_prunes() -> None:

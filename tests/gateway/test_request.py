@@ -73,21 +73,20 @@ def test_text_that_cannot_fit_is_refused_before_it_is_sent(most: int) -> None:
 def test_prompts_need_room_for_an_answer_and_inputs_do_not() -> None:
     """One rule, with a limit for each: as many ids as the model has positions can be read, but not gone on with."""
     model, ids = ServedModel("model", 5, 1, [], 10), (7,) * 5
+    limit = "this model's maximum context length is 5 tokens"  # As OpenAI begins it, which clients look for.
     prompt = too_large(ask(prompts=(ids,)), model, 2**22)
     assert prompt is not None
-    assert prompt.message == "the prompt has 5 tokens; this model reads 4 at most: shorten it"
+    assert prompt.message == f"{limit}, and the prompt has 5, of which 4 fit: shorten it"
     assert ReadAsk("embeddings", None, (ids,)).refused_by(model, 2**22) is None
     longer = ReadAsk("embeddings", None, ((*ids, 7),)).refused_by(model, 2**22)
     assert longer is not None and longer.param == "input"
-    assert longer.message == "input has 6 tokens; this model reads 5 at most: shorten it"
+    assert longer.message == f"{limit}, and input has 6, of which 5 fit: shorten it"
     for refused, what in (
         (too_large(ask(prompts=("x" * 11,)), model, 2**22), "the prompt"),
         (ReadAsk("classify", None, (("x" * 6, "x" * 5),)).refused_by(model, 2**22), "input"),
     ):
         assert refused is not None and refused.code == "context_length_exceeded"
-        assert refused.message == (
-            f"{what} has 11 characters, and the 5 tokens of this model's context have 10 at most: shorten it"
-        )
+        assert refused.message == f"{limit}, 10 characters at most, and {what} has 11: shorten it"
 
 
 def test_log_probabilities_of_one_piece_are_bounded() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.answer import Answer, Complete
-from gateway.metrics import GatewayMetrics, RequestMeter
+from gateway.meter import RequestMeter
+from gateway.metrics import GatewayMetrics
 from gateway.tickets import Ticket
 from wire.errors import Code, SessionFailed
 from wire.message import Failed

@@ -73,7 +73,7 @@ async def test_prompt_and_answer_have_all_positions_each(tmp_path: Path, served:
         found = await completion(http, prompt=[7] * 39, max_tokens=100)
         assert found["usage"]["completion_tokens"] == 39
         for path, body, why in (
-            ("completions", {"prompt": [7] * 40}, "this model reads 39 at most"),
+            ("completions", {"prompt": [7] * 40}, "of which 39 fit"),
             ("completions", {"prompt": "a " * 50}, "the prompt has 52: shorten it"),
             ("chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}, "use /v1/completions"),
             ("embeddings", {"input": "Hi"}, "it serves /v1/completions"),

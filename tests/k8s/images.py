@@ -17,10 +17,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 from packaging.markers import Marker
@@ -34,6 +34,12 @@ BASE_PYTHON: Final = "3.11.2"
 LARGEST_MB: Final = {"gateway": 200, "cloud": 1500, "device": 1500}
 REAL_BASE_MB: Final = 130
 """What python:3.12-slim takes; the stand-in is larger."""
+
+LISTED: Final = (
+    "import importlib.metadata as found; "
+    "print(*(f'{each.metadata[\"Name\"]} {each.version}' for each in found.distributions()), sep='\\n')"
+)
+"""A program that prints what Python has installed."""
 
 BUILD_WITHIN_S: Final = 900.0
 ANSWER_WITHIN_S: Final = 120.0
@@ -98,7 +104,7 @@ def make_base() -> None:
 def download() -> None:
     """All wheels of the lock files, for the base's Python."""
     wheels, wanted = KEPT / "wheels", KEPT / "wanted.txt"
-    for lock in ("docker/gateway.lock", "requirements.lock", "requirements-torch.lock"):
+    for lock in ("docker/gateway.lock", "docker/traces.lock", "requirements.lock", "requirements-torch.lock"):
         print(f"downloading {lock} …", flush=True)
         wanted.write_text("\n".join(for_the_base((ROOT / lock).read_text())))
         words: list[str | Path] = [
@@ -135,6 +141,24 @@ def build(name: str) -> None:
     said("unshare", "--net", "buildah", "bud", *quiet, *mounts, *named, ".")
 
 
+def sbom_lacks(made: Any, installed: Iterable[tuple[str, str]]) -> list[str]:
+    """Of names and versions that are installed, those that an image's list of its parts does not have."""
+    there = {(each["name"], each["version"]) for each in made["components"]}
+    return [f"{name} {version}" for name, version in installed if (name, version) not in there]
+
+
+def check_sbom(name: str, container: str) -> None:
+    """The list in an image has its own name, and all that Python and Debian say is installed."""
+    run = ("buildah", "run", "--isolation=chroot", container, "--")
+    made = json.loads(said(*run, "cat", "/srv/trilby/sbom.cdx.json"))
+    distributions = said(*run, "/venv/bin/python", "-c", LISTED)
+    packages = said(*run, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\n")
+    lacks = sbom_lacks(made, [tuple(line.split()) for line in f"{distributions}\n{packages}".splitlines()])  # type: ignore[misc]
+    if lacks or made["metadata"]["component"]["name"] != f"trilby/{name}":
+        sys.exit(f"the list of parts in the image of {name} is not its own, or lacks {', '.join(lacks)}")
+    print(f"{name}: {len(made['components'])} parts in its list", flush=True)
+
+
 def chat() -> None:
     """Start the three in this process's own network, and ask."""
     said("ip", "link", "set", "lo", "up")
@@ -153,6 +177,7 @@ def chat() -> None:
             entry = [*(about.get("Entrypoint") or ()), *(about.get("Cmd") or ())]
             if about["User"] != "10001:10001" or (name != "device" and not about.get("Healthcheck")):
                 sys.exit(f"the image of {name} has lost its user or its health check")
+            check_sbom(name, container)
             given = [f"--env={variable}={value}" for variable, value in values.items()]
             words = ["buildah", "run", "--isolation=chroot", *given, container, "--", *entry]
             process = stack.enter_context(subprocess.Popen(words))

@@ -69,11 +69,20 @@ def test_the_gateways_image_has_all_that_it_imports() -> None:
 
 
 def _imported(module: ast.Module) -> Iterator[str]:
+    """What is imported where it runs, and not for types alone."""
+    for_types = [node for node in ast.walk(module) if isinstance(node, ast.If) and _is_type_checking(node.test)]
+    left_out = {inner for node in for_types for each in node.body for inner in ast.walk(each)}
     for node in ast.walk(module):
+        if node in left_out:
+            continue
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.module
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
 def test_compose_names_images_and_files_that_exist() -> None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import fields
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 from fastapi.routing import APIRoute, APIWebSocketRoute
+from fastapi.testclient import TestClient
+from k8s.kinds import definitions, schema_of
 from k8s.rendered import COMPONENTS, OVERLAYS, ROOT, Resource, of_kind, overlay, pods, ports, selects, with_component
 
 from cloud_server.app import create_app as create_cloud
 from cloud_server.config import CloudConfig
+from cloud_server.metrics import CloudMetrics
 from cloud_server.stages.stage import StageConfig
 from gateway.app import create_app as create_gateway
 from gateway.config import GatewayConfig
@@ -24,11 +32,6 @@ from service.setting_names import ENDING, variable_of
 from service.stopping import LAST_BYTES_S
 
 OLDEST, NEWEST = "1.30", "1.37"
-OF_OTHERS = {
-    "HTTPRoute", "InferencePool", "LeaderWorkerSet", "PodMonitor", "ScaledObject"
-}  # fmt: skip
-"""Kinds whose schemas no Kubernetes brings with it."""
-
 CONFIGS: dict[str, type[Any]] = {"gateway": GatewayConfig, "cloud": CloudConfig, "stage": StageConfig}
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 
@@ -48,11 +51,46 @@ def resources(request: pytest.FixtureRequest, folder: Path) -> tuple[Resource, .
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_schemas(resources: tuple[Resource, ...], version: str) -> None:
-    """Every resource that Kubernetes itself knows is strictly what its oldest and newest supported version expects."""
-    checked = [each for each in resources if each["kind"] not in OF_OTHERS]
-    for each in checked:
+    """Every resource that Kubernetes itself knows is strictly what its oldest and newest supported version expects, and
+    so are the pods of a LeaderWorkerSet."""
+    templates = [
+        {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, "template": template}
+        for each in of_kind(resources, "LeaderWorkerSet")
+        for name, template in each["spec"]["leaderWorkerTemplate"].items()
+        if name.endswith("Template")
+    ]
+    checked = [each for each in resources if schema_of(each) is None]
+    for each in (*checked, *templates):
         kubernetes_validate.validate(each, version, strict=True)
     assert len(checked) > 10
+
+
+def test_kinds_of_others(resources: tuple[Resource, ...]) -> None:
+    """Every resource of another kind has the fields that its project has defined, and no others."""
+    for each in resources:
+        schema = schema_of(each)
+        if schema is not None:
+            jsonschema.validate(each, schema)
+
+
+def test_a_wrong_field_of_another_kind_is_found(folder: Path) -> None:
+    """The check before this one can fail, at any depth."""
+    (monitor,) = of_kind(with_component("prometheus", folder), "PodMonitor")
+    schema = schema_of(monitor)
+    assert schema is not None
+    wrong = copy.deepcopy(monitor)
+    wrong["spec"]["podMetricsEndpoints"][0]["intervall"] = "15s"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, schema)
+
+
+@pytest.mark.skipif("CRDS" not in os.environ, reason="CRDS names no folder of definitions")
+def test_the_projects_own_definitions(resources: tuple[Resource, ...]) -> None:
+    """With CRDS=FOLDER: every resource of another kind is strictly what the definitions there say."""
+    found = dict(definitions(Path(os.environ["CRDS"])))
+    for each in resources:
+        if schema_of(each) is not None:
+            jsonschema.validate(each, found[each["apiVersion"], each["kind"]])
 
 
 def test_a_wrong_field_is_found() -> None:
@@ -106,6 +144,12 @@ def test_ports_are_those_of_the_pods(resources: tuple[Resource, ...]) -> None:
     for route in of_kind(resources, "HTTPRoute"):
         for backend in (each for rule in route["spec"]["rules"] for each in rule["backendRefs"]):
             assert backend["port"] in [port["port"] for port in services[backend["name"]]["spec"]["ports"]]
+    for policy in of_kind(resources, "NetworkPolicy"):
+        for way in policy["spec"].get("egress", ()):
+            named = [peer["podSelector"] for peer in way.get("to", ()) if "namespaceSelector" not in peer]
+            goals = [pod for pod in all_pods if any(selects(each, pod["metadata"]["labels"]) for each in named)]
+            for port in way.get("ports", ()) if named else ():
+                assert all(port["port"] in ports(pod) for pod in goals), policy["metadata"]["name"]
     for pool in of_kind(resources, "InferencePool"):
         (gateway,) = (pod for pod in all_pods if pod["of"] == "gateway")
         assert [each["number"] for each in pool["spec"]["targetPorts"]] == [ports(gateway)["http"]]
@@ -224,9 +268,11 @@ def test_time_to_stop(resources: tuple[Resource, ...]) -> None:
 
 
 def test_budgets_let_a_node_be_emptied(resources: tuple[Resource, ...]) -> None:
-    """A budget that allows no pod to go keeps a node from being emptied for ever."""
+    """A budget that allows no pod to go keeps a node from being emptied for ever: it is below how many there are."""
     for budget in of_kind(resources, "PodDisruptionBudget"):
-        assert budget["spec"]["maxUnavailable"] >= 1
+        (pod,) = (each for each in pods(resources) if selects(budget["spec"]["selector"], each["metadata"]["labels"]))
+        assert budget["spec"].get("maxUnavailable", 1) >= 1
+        assert budget["spec"].get("minAvailable", 0) < pod["replicas"]
 
 
 def test_scalers_mean_what_exists(resources: tuple[Resource, ...]) -> None:
@@ -234,6 +280,23 @@ def test_scalers_mean_what_exists(resources: tuple[Resource, ...]) -> None:
     deployments = {each["metadata"]["name"]: each["spec"] for each in of_kind(resources, "Deployment")}
     for scaler in of_kind(resources, "HorizontalPodAutoscaler", "ScaledObject"):
         assert "replicas" not in deployments[scaler["spec"]["scaleTargetRef"]["name"]]
+
+
+@cache
+def figures() -> set[str]:
+    """The names of all figures that a gateway with redis, or a cloud, says."""
+    fleet = GatewayConfig(redis="redis://r:6379", gateway_token="sixteen-characters", advertise="http://g:8000")
+    said = TestClient(create_gateway(fleet), base_url="http://127.0.0.1").get("/metrics").text
+    return set(re.findall(r"^# TYPE (\w+)", said + CloudMetrics().text().decode(), re.MULTILINE))
+
+
+def test_figures_that_are_asked_for_exist(resources: tuple[Resource, ...]) -> None:
+    """Whatever scalers and rules ask Prometheus or the metrics API for, a gateway or a cloud says."""
+    there = figures()
+    for each in of_kind(resources, "HorizontalPodAutoscaler", "ScaledObject", "PrometheusRule"):
+        asked = set(re.findall(r"\btrilby_\w+", str(each["spec"])))
+        assert asked <= there
+        assert asked or each["kind"] == "HorizontalPodAutoscaler"
 
 
 def test_images_are_built_here_and_pinned(resources: tuple[Resource, ...]) -> None:
@@ -244,6 +307,29 @@ def test_images_are_built_here_and_pinned(resources: tuple[Resource, ...]) -> No
         if name != "redis":
             owner, _, image = name.partition("/")
             assert owner == "trilby" and (ROOT.parent / "docker" / f"{image}.Dockerfile").is_file()
+
+
+def test_traces_reach_the_collector(folder: Path) -> None:
+    """Gateways and clouds know its address, and nothing but its port is opened for them."""
+    found = with_component("traces", folder)
+    for pod in pods(found):
+        for container in pod["spec"]["containers"]:
+            if container["name"] in ("gateway", "cloud"):
+                (url,) = (each["value"] for each in container["env"] if each["name"] == "OTEL_EXPORTER_OTLP_ENDPOINT")
+                assert url.startswith("http://") and url.endswith(":4318")
+    (policy,) = (each["spec"] for each in of_kind(found, "NetworkPolicy") if each["metadata"]["name"] == "to-collector")
+    assert policy["policyTypes"] == ["Egress"] and policy["egress"] == [{"ports": [{"port": 4318}]}]
+
+
+def test_grafana_finds_the_dashboard(folder: Path) -> None:
+    """Its sidecar looks for the label; what is in the ConfigMap is the file."""
+    found = with_component("grafana", folder)
+    (shown,) = (each for each in of_kind(found, "ConfigMap") if each["metadata"]["name"] == "trilby-dashboard")
+    assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
+    dashboard = json.loads(shown["data"]["trilby.json"])
+    places = [panel["gridPos"] for panel in dashboard["panels"]]
+    assert dashboard["uid"] == "trilby" and all(each["x"] + each["w"] <= 24 for each in places)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]) > 20
 
 
 def test_the_outside_redis_takes_the_place_of_the_one_here(folder: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.chat import summed_up
+from service.chat import Said, show, summed_up
 
 
 def details(accepted: Any, rejected: Any) -> dict[str, Any]:
@@ -30,3 +30,12 @@ def details(accepted: Any, rejected: Any) -> dict[str, Any]:
 def test_one_line_from_any_servers_usage(usage: dict[str, Any], line: str) -> None:
     """Tokens always, drafts where there were any, nothing where nothing is known."""
     assert summed_up(usage) == line
+
+
+def test_thoughts_are_shown_before_the_answer_and_are_no_part_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a terminal; what goes into a file or another program is the answer alone."""
+    pieces = [Said("Hm, ", thought=True), Said("yes.", thought=True), Said("It "), Said("is.")]
+    assert show(pieces, thoughts=True) == "It is."
+    assert capsys.readouterr().out == "Hm, yes.\n\nIt is.\n"
+    assert show(pieces, thoughts=False) == "It is."
+    assert capsys.readouterr().out == "It is.\n"

@@ -59,6 +59,20 @@ def test_what_peers_choose_cannot_steer_a_terminal(form: str) -> None:
         assert line["event"] == "hello" and line["process"] == "test" and line["n"] == 1
 
 
+def test_what_libraries_log_is_json_too() -> None:
+    """Where lines are for collectors each is an object, a traceback within it."""
+    code = (
+        "import logging; from service.logs import configure_logs; configure_logs('test', form='json')\n"
+        "log = logging.getLogger('a.library'); log.warning('it is %s', 'so')\n"
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    log.exception('no')"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    warning, error = map(json.loads, result.stderr.splitlines())
+    about = {"event": "it is so", "level": "warning", "logger": "a.library", "process": "test"}
+    assert about.items() <= warning.items() and "timestamp" in warning
+    assert error["level"] == "error" and "ZeroDivisionError" in error["exception"]
+
+
 def test_children_are_stopped_kindly_then_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that stops on SIGINT ends by itself; one that ignores it is killed in time; both are seen to be gone."""
     monkeypatch.setattr("service.children.STOP_WITHIN_S", 4.0)

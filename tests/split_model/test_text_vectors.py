@@ -20,7 +20,7 @@ ROWS = torch.randn(7, 32, generator=torch.Generator().manual_seed(5))
 
 
 def said(folder: Path) -> TextVectors | None:
-    return text_vectors(folder, described(str(folder))[0])
+    return text_vectors(folder, described(str(folder)))
 
 
 def with_dense(folder: Path, kinds: tuple[str, ...], **config: Any) -> dict[str, torch.Tensor]:
@@ -37,10 +37,18 @@ def with_dense(folder: Path, kinds: tuple[str, ...], **config: Any) -> dict[str,
     return weights
 
 
-@pytest.mark.parametrize("name", ["bert-classifier", "vit", "qwen3", "t5"])
+@pytest.mark.parametrize("name", ["bert-classifier", "vit", "t5"])
 def test_nothing_is_taken_for_granted(tmp_path: Path, name: str) -> None:
-    """Of a classifier, of images, and of models that write."""
+    """Of a classifier, of images, and of what reads one text and writes another."""
     assert said(build_tiny(name, tmp_path)) is None
+
+
+def test_a_model_that_writes_and_says_nothing_gives_the_last_token(tmp_path: Path) -> None:
+    """As it is; where the table of tokens is narrower than the rows, as many numbers as that has."""
+    found = said(build_tiny("qwen3", tmp_path / "qwen3"))
+    assert found is not None and found.last_alone
+    torch.testing.assert_close(found.vectors(ROWS, [3, 4]), ROWS[[2, 6]])
+    assert found.numbers(described(str(build_tiny("opt-post-norm", tmp_path / "opt")))) == 20
 
 
 def test_an_encoder_that_says_nothing_gives_the_mean(tmp_path: Path) -> None:
@@ -65,7 +73,7 @@ def test_a_dense_module_stands_between_pooling_and_length(
     """As LaBSE and sentence-t5 have it."""
     weights = with_dense(build_tiny("bert", tmp_path), ("Transformer", "Pooling", "Dense", "Normalize"), **config)
     found = said(tmp_path)
-    assert found is not None and found.numbers(described(str(tmp_path))[0]) == 12
+    assert found is not None and found.numbers(described(str(tmp_path))) == 12
     wanted = activation(weights["linear.weight"] @ ROWS.mean(0) + weights["linear.bias"])
     torch.testing.assert_close(found.vectors(ROWS, [7])[0], wanted / wanted.norm())
     assert set(pooling_files(tmp_path)) >= {"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"}

@@ -11,12 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from checkpoints import DEMO
 from decisions import oracle_chances
 from installation import Installation
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 from oracle import oracle_answer, oracle_model
 from processes import printed_by
+from reading_models import oracle_rows
 from transformers import AutoTokenizer
 from websockets.asyncio.client import connect
 
@@ -97,6 +99,23 @@ def test_decisions(installation: Installation) -> None:
     ask = parse_decision(json.dumps({"input": QUESTIONS[0], "questions": asked}).encode())
     wanted = [oracle_chances(DEMO, ask.turns, each)[0] for each in ask.asked]
     assert [each.type == "predicate" and each.probability for each in told.answers] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_embeddings_of_a_chat_model(installation: Installation) -> None:
+    """The last hidden states are transformers', also of what is long and of many texts, while an answer is streamed;
+    the client asks for base64 by itself. What the model can be asked to do is listed."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
+    texts = [*QUESTIONS, "A long story about a fox. " * 60]
+    wanted = torch.stack([oracle_rows(DEMO, tokenizer(text)["input_ids"])[-1] for text in texts])
+    with client(installation) as openai:
+        stream = openai.chat.completions.create(**ask(QUESTIONS[0], stream=True))
+        next(stream)
+        answer = openai.embeddings.create(model="trilby-demo", input=texts)
+        torch.testing.assert_close(torch.tensor([each.embedding for each in answer.data]), wanted, rtol=0, atol=1e-4)
+        assert answer.usage.prompt_tokens == sum(len(tokenizer(text)["input_ids"]) for text in texts)
+        said = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+        assert said == expected_text(QUESTIONS[0])
+        assert openai.models.retrieve("trilby-demo").model_dump()["tasks"] == ["generate", "embed", "decide"]
 
 
 DRAFTED_WITHIN = 8
@@ -204,6 +223,42 @@ def test_curl(installation: Installation) -> None:
         [*command[:-1], json.dumps(ask(QUESTIONS[1], stream=True))], capture_output=True, check=True, timeout=60
     ).stdout.decode()
     assert streamed.endswith("data: [DONE]\n\n")
+
+
+def test_open_webui(installation: Installation) -> None:
+    """The requests of its backend: the models, a streamed chat with members of its own and content in parts, the title
+    it asks for behind it, and vectors for its documents."""
+    own = {
+        "chat_id": "c",
+        "session_id": "s",
+        "id": "m",
+        "features": {"web_search": False},
+        "metadata": {"a": {"b": [1]}},
+    }
+    headers = {"Authorization": "Bearer none", "X-OpenWebUI-User-Name": "Ada", "X-OpenWebUI-User-Role": "user"}
+    with httpx.Client(base_url=installation.base, headers=headers, trust_env=False, timeout=60) as http:
+        assert [each["id"] for each in http.get("/models").json()["data"]] == ["trilby-demo"]
+        content = [{"type": "text", "text": QUESTIONS[0]}]
+        body = {**ask(QUESTIONS[0]), **own, "messages": [{"role": "user", "content": content}], "stream": True}
+        with http.stream(
+            "POST", "/chat/completions", json={**body, "stream_options": {"include_usage": True}}
+        ) as reply:
+            assert reply.headers["content-type"].startswith("text/event-stream")
+            lines = [line for line in reply.iter_lines() if line.startswith("data: ")]
+        assert lines[-1] == "data: [DONE]"
+        chunks = [json.loads(line[6:]) for line in lines[:-1]]
+        said = "".join(each["choices"][0]["delta"].get("content") or "" for each in chunks if each["choices"])
+        assert said == expected_text(QUESTIONS[0])
+        assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] > 0
+        asked = {
+            "messages": [{"role": "user", "content": "Give a title."}],
+            "stream": False,
+            "max_completion_tokens": 8,
+        }
+        title = http.post("/chat/completions", json={"model": "trilby-demo", **asked, **own})
+        assert title.status_code == 200 and title.json()["choices"][0]["message"]["content"]
+        vectors = http.post("/embeddings", json={"model": "trilby-demo", "input": QUESTIONS[:2], "user": "ada"}).json()
+        assert [len(each["embedding"]) for each in vectors["data"]] == [256, 256]
 
 
 async def test_token_websocket(installation: Installation) -> None:

@@ -9,10 +9,14 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import torch
+import transformers
 from checkpoints import DEMO
+from collector import Collector
 from installation import wait_until
 from oracle import oracle_answer
 from pruned_prompts import some_calibration
+from reading_models import oracle_rows
 from serving import Serving
 from streamed import stream_answer
 
@@ -44,13 +48,22 @@ def ask(base: str, question: str, **more: Any) -> tuple[list[str], dict[str, Any
 
 
 def check_answers(base: str) -> None:
-    """Short and long prompts, several choices, drafted or not, are transformers'; a seed's text does not depend on
-    drafts."""
+    """Short and long prompts, several choices, drafted or not, are transformers', and so are vectors; a seed's text
+    does not depend on drafts."""
     for question in (QUESTION, LONG):
         text, prompt = oracle_answer(DEMO, question, TOKENS, whole=True)
         said, usage = ask(base, question, n=2)
         assert (said, usage["prompt_tokens"]) == ([text] * 2, prompt)
         assert ask(base, question, draft="none")[0] == [text]
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(DEMO)
+    body, wanted = (
+        {"input": [QUESTION, LONG]},
+        [oracle_rows(DEMO, tokenizer(each)["input_ids"])[-1] for each in (QUESTION, LONG)],
+    )
+    told = httpx.post(base + "/embeddings", json=body, timeout=120, trust_env=False).json()["data"]
+    torch.testing.assert_close(
+        torch.tensor([each["embedding"] for each in told]), torch.stack(wanted), rtol=0, atol=1e-4
+    )
     drawn = [ask(base, QUESTION, seed=3, temperature=0.9, draft=draft)[0] for draft in ("none", "lookup")]
     assert drawn[0] == drawn[1]
 
@@ -75,10 +88,13 @@ def check_a_kill(serving: Serving) -> None:
 
 
 def test_galaxy(tmp_path: Path) -> None:
-    """Two processes share the layers, as they were measured. A parent that is killed leaves nobody behind."""
-    with Serving(tmp_path / "log", "--mode", "galaxy", "--devices", "2", "--threads", "1") as serving:
+    """Two processes share the layers, as they were measured, and their times are in the traces. A parent that is killed
+    leaves nobody behind."""
+    words = "--mode", "galaxy", "--devices", "2", "--threads", "1"
+    with Collector() as collector, Serving(tmp_path / "log", *words, "--otlp-endpoint", collector.url) as serving:
         check_memory(serving)
         check_answers(serving.base)
+        check_times(serving, collector)
         check_a_kill(serving)
         assert serving.stop(signal.SIGKILL) == []
 
@@ -107,7 +123,8 @@ def test_every_mode_with_three(mode: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_limit_of_time(tmp_path: Path) -> None:
     """Three devices that lend one another heads say that they may leave some out. Once it is measured what prompts
-    take, a limit below the floor is refused with it; who asks for exactness has transformers' answer."""
+    take, /state says which lose heads, and a limit below the floor is refused with it; who asks for exactness has
+    transformers' answer."""
     some_calibration()
     limit = "--mode", "edgeformer", "--devices", "3", "--shares", "even", "--threads", "1", "--max-model-len", "256"
     with Serving(tmp_path / "log", *limit, "--t-max", "1e-9") as serving:
@@ -120,9 +137,24 @@ def test_a_limit_of_time(tmp_path: Path) -> None:
 
         wait_until(lambda: asked(max_tokens=1).status_code == 400)
         assert "with all attention heads left out" in asked().json()["error"]["message"]
+        state = httpx.get(serving.base.removesuffix("/v1") + "/state", timeout=10, trust_env=False).json()
+        assert "prompts of 1 tokens or more lose heads" in state["agents"][0]["group"]["why"]
         exact = asked(exact=True, ignore_eos=True).json()
         assert exact["choices"][0]["message"]["content"] == oracle_answer(DEMO, QUESTION, TOKENS, whole=True)[0]
         assert exact["timings"]["heads_pruned"] == 0
+
+
+def check_times(serving: Serving, collector: Collector) -> None:
+    """The portal's span says what a step takes each member, once both have told of some."""
+
+    def answered() -> list[float]:
+        ask(serving.base, QUESTION)
+        answers = [each.facts for each in collector.spans if each.name == "answer"]
+        assert all(each["trilby.mode"] == "galaxy" and each["trilby.members"] == 2 for each in answers)
+        return [least for each in answers if (least := min(each["trilby.member_step_ms"])) > 0]
+
+    wait_until(lambda: bool(answered()))
+    assert {each.service for each in collector.spans} == {"trilby-gateway", "trilby-device"}
 
 
 def check_memory(serving: Serving) -> None:

@@ -51,6 +51,12 @@ class GroupAsks:
                 self._turns.put(asked, asked.head, monotonic())
             self._changed.notify()
 
+    def only(self, session: int | None) -> None:
+        """All others wait until this session has had what it asks; None: they go on."""
+        with self._changed:
+            self._turns.only = session
+            self._changed.notify()
+
     def get(self, timeout: float) -> GroupAsk | None:
         """The next step, or anything else that was asked; None when it is over. Raises ``Empty`` after ``timeout``
         seconds."""

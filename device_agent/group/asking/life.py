@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
@@ -18,10 +19,12 @@ from typing import Final
 import torch
 
 from device_agent.group.asking.asks import GroupAsk, GroupAsks
+from device_agent.group.asking.reached import NOTHING_HANDED, Reached
 from device_agent.group.asking.turns import GroupTurns
 from device_agent.group.messages.heads import (
     BatchHead,
     EndHead,
+    HandHead,
     IdleHead,
     MannerHead,
     MeansHead,
@@ -31,11 +34,13 @@ from device_agent.group.messages.heads import (
     StepHead,
     written,
 )
+from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.group.rows.layout import Everywhere, entry_of, layout_of, overlap, senders
 from device_agent.group.rows.sending import PORTAL, Tag, nearest, send_entry
-from device_agent.group.steps.narrowed import give_means
+from device_agent.group.steps.handing import as_tensor, await_gifts
 from device_agent.group.steps.pipeline import UNCUT, Pipeline
 from device_agent.group.steps.worker import Worker
+from device_agent.planning.handover import LONGEST_S
 from device_agent.planning.plan import ByRows, Layer, as_run
 from device_agent.planning.trials import some
 from peers.board import PeerLost
@@ -50,6 +55,9 @@ MAX_STEPS: Final = 65_536
 
 END_WITHIN_S: Final = 2.0
 """The step under way has so long to end when the life does; then its links are cut."""
+
+HANDED_WITHIN_S: Final = 2 * LONGEST_S
+"""The same where members hand sessions over besides; behind it these are replayed."""
 
 
 class GroupLife:
@@ -67,6 +75,9 @@ class GroupLife:
 
     Attributes:
         steps: rows of each step that was asked, and the positions before them; whoever reads them takes them out.
+        handed: how many positions members have of each session that the next life can go on with, once this one has
+            ended; none where nothing was handed over.
+        resumes: what the one before has handed over to this.
     """
 
     def __init__(
@@ -93,6 +104,10 @@ class GroupLife:
         self._ended = False
         self._asked = GroupAsks(GroupTurns(self._pipeline.steps_at_once, _cuts(layers), self._pipeline.streams))
         self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None, Layer] | None] = SimpleQueue()
+        self.handed: dict[int, int] = {}
+        self.resumes = NOTHING_HANDED
+        self._next: JoinedPlan | None = None
+        self._reached = Reached()
         self._threads = [
             threading.Thread(target=self._until_lost, args=(work,), name=name, daemon=True)
             for name, work in (("group-asks", self._ask), ("group-takes", self._take))
@@ -109,19 +124,32 @@ class GroupLife:
         """Ask all members; one session's in order. On any thread; nothing where it has ended."""
         self._asked.put(asked)
 
-    def end(self) -> None:
+    @contextmanager
+    def alone(self, session: int) -> Iterator[None]:
+        """Others wait meanwhile for what a session asks."""
+        self._asked.only(session)
+        try:
+            yield
+        finally:
+            self._asked.only(None)
+
+    def end(self, following: JoinedPlan | None = None) -> None:
         """Stop behind the step under way, tell the members that it is over, and wait for the threads; blocks for a few
-        seconds at most. What the step gave is delivered; what was asked behind it is not done."""
+        seconds at most, or ``HANDED_WITHIN_S``. What the step gave is delivered; what was asked behind it is not done.
+
+        following: have members hand their sessions over to the life of this plan, see ``handed``.
+        """
+        self._next = following
         self._over()
-        self._await_threads()
+        self._await_threads(END_WITHIN_S if following is None else HANDED_WITHIN_S)
         if any(thread.is_alive() for thread in self._threads):
             self._fabric.lose("the portal has ended it, and a member did not come to an end")
         self._fabric.close()
-        self._await_threads()
+        self._await_threads(END_WITHIN_S)
         self._worker = None  # Whoever still knows this life, to tell it from the next, keeps no keys and values.
 
-    def _await_threads(self) -> None:
-        deadline = monotonic() + END_WITHIN_S
+    def _await_threads(self, within_s: float) -> None:
+        deadline = monotonic() + within_s
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - monotonic()))
@@ -155,31 +183,45 @@ class GroupLife:
                 asked = GroupAsk(IdleHead())
             if self._ended:
                 asked = None
-            head = written(EndHead() if asked is None else asked.head)
-            for rank in others:
-                self._links.send(head, rank, Tag.HEAD)
+            if asked is None and self._next is not None:
+                plan = as_tensor(self._next)
+                self._tell(GroupAsk(HandHead(len(plan), next=True), plan), others)
+                await_gifts(self._links, others)
+                self.handed = dict(self._reached.sessions)
             if asked is None:
+                for rank in others:
+                    self._links.send(written(EndHead()), rank, Tag.HEAD)
                 if self._worker is not None:
                     self._worker.end()
                 return
-            if isinstance(asked.head, MannerHead):
-                manner = asked.head.manner
-                self._layers = self._reading = tuple(manner.of(each) for each in some(self._planned, asked.head.layers))
-            if isinstance(asked.head, MeansHead) and asked.hidden is not None:
-                give_means(self._links, asked.hidden, others)
-            elif asked.hidden is not None:
-                about = isinstance(asked.head, SourceHead)
-                first = Everywhere() if about else layout_of(self._runs(asked)[0], len(asked.hidden))
-                little = asked.hidden.nbytes <= ONE_SHOT_BYTES
-                entry = entry_of(first, len(asked.hidden), len(self._ranks), little)
-                batches = [range(len(asked.hidden))] if about else self._pipeline.cut(_step_of(asked))
-                for rows in batches:
-                    send_entry(self._links, asked.hidden[rows.start : rows.stop], entry, self._ranks, PORTAL)
-            mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
-            if isinstance(asked.head, (RowsHead, BatchHead, ReadHead)):
-                self.steps.append((asked.head.rows, asked.head.position))
-            if asked.deliver is not None:
-                self._taken.put((asked, mine, self._runs(asked)[-1]))
+            self._reached.told(asked.head)
+            self._tell(asked, others)
+
+    def _tell(self, asked: GroupAsk, others: list[int]) -> None:
+        """All members, the portal's own part among them."""
+        head = written(asked.head)
+        for rank in others:
+            self._links.send(head, rank, Tag.HEAD)
+        if isinstance(asked.head, MannerHead):
+            manner = asked.head.manner
+            self._layers = self._reading = tuple(manner.of(each) for each in some(self._planned, asked.head.layers))
+        if isinstance(asked.head, (MeansHead, HandHead)) and asked.hidden is not None:
+            tag = Tag.MEANS if isinstance(asked.head, MeansHead) else Tag.PLAN
+            for rank in others:
+                self._links.send(asked.hidden, rank, tag)
+        elif asked.hidden is not None:
+            about = isinstance(asked.head, SourceHead)
+            first = Everywhere() if about else layout_of(self._runs(asked)[0], len(asked.hidden))
+            little = asked.hidden.nbytes <= ONE_SHOT_BYTES
+            entry = entry_of(first, len(asked.hidden), len(self._ranks), little)
+            batches = [range(len(asked.hidden))] if about else self._pipeline.cut(_step_of(asked))
+            for rows in batches:
+                send_entry(self._links, asked.hidden[rows.start : rows.stop], entry, self._ranks, PORTAL)
+        mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
+        if isinstance(asked.head, (RowsHead, BatchHead, ReadHead)):
+            self.steps.append((asked.head.rows, asked.head.position))
+        if asked.deliver is not None:
+            self._taken.put((asked, mine, self._runs(asked)[-1]))
 
     def _take(self) -> None:
         while (taken := self._taken.get()) is not None:

@@ -10,13 +10,21 @@ from typing import Final, Union
 
 import torch
 
-from device_agent.group.messages.heads import MAX_ROWS, KeepHead, OpenHead, RowsHead, SourceHead, TruncateHead
+from device_agent.group.messages.heads import (
+    MAX_ROWS,
+    KeepHead,
+    OpenHead,
+    ResumeHead,
+    RowsHead,
+    SourceHead,
+    TruncateHead,
+)
 from device_agent.group.messages.keeping import keep_heads
 from device_agent.planning.pruning import Places
 from split_model.history import History
 from split_model.pruning.kept import HeadSets
 
-SessionHead = Union[OpenHead, SourceHead, KeepHead, RowsHead, TruncateHead]
+SessionHead = Union[OpenHead, ResumeHead, SourceHead, KeepHead, RowsHead, TruncateHead]
 """What a session's life consists of, without its end."""
 
 MAX_LOSSES: Final = 5
@@ -95,8 +103,22 @@ class Record:
             self._pending.popleft()
         return True
 
-    def again(self) -> Iterator[tuple[SessionHead, torch.Tensor | None, Unanswered | None]]:
-        """What a life that knows nothing of this session has to be asked: heads, rows that follow, whom they answer."""
+    def again(self, had: int | None = None) -> Iterator[tuple[SessionHead, torch.Tensor | None, Unanswered | None]]:
+        """What another life has to be asked: heads, rows that follow, whom they answer.
+
+        had: how many positions its members have of this session; None: they know nothing of it.
+        """
+        if had is not None and had >= self.history.length:
+            yield ResumeHead(self.session, self.positions, self.history.length), None, None
+        else:
+            yield from self._replayed()
+        for each in self._pending:
+            if isinstance(each, int):
+                yield TruncateHead(self.session, each), None, None
+            else:
+                yield RowsHead(self.session, each.position, len(each.hidden), each.want), each.hidden, each
+
+    def _replayed(self) -> Iterator[tuple[SessionHead, torch.Tensor | None, None]]:
         yield OpenHead(self.session, self.positions), None, None
         for head in keep_heads(self.session, self.sets, self.places) if self.sets else ():
             yield head, None, None
@@ -105,8 +127,3 @@ class Record:
         for begin in range(0, self.history.length, MAX_ROWS):
             end = min(self.history.length, begin + MAX_ROWS)
             yield RowsHead(self.session, begin, end - begin, 0), self.history.rows(begin, end), None
-        for each in self._pending:
-            if isinstance(each, int):
-                yield TruncateHead(self.session, each), None, None
-            else:
-                yield RowsHead(self.session, each.position, len(each.hidden), each.want), each.hidden, each

@@ -17,7 +17,16 @@ from device_agent.group.asking.reads import Reads
 from device_agent.group.asking.record import MAX_LOSSES, Record, SessionHead, Unanswered
 from device_agent.group.asking.session import GroupSession
 from device_agent.group.holding.sights import GroupRows
-from device_agent.group.messages.heads import MAX_POSITIONS, MAX_ROWS, CloseHead, ForkHead, MeansHead, RowsHead
+from device_agent.group.messages.heads import (
+    MAX_POSITIONS,
+    MAX_ROWS,
+    CloseHead,
+    ForkHead,
+    HandHead,
+    MeansHead,
+    RowsHead,
+)
+from device_agent.group.steps.handing import as_tensor
 from device_agent.planning.pruning import Places
 from device_agent.planning.thresholds import counted
 from device_agent.sharing.compute import quiet, tell
@@ -86,6 +95,11 @@ class GroupSubmodel:
         """Whether sessions are refused, since no other life will follow, or nobody knows when."""
         return self._over is not None
 
+    @property
+    def reading(self) -> GroupSubmodel:
+        """Whole texts are read by the same members."""
+        return self
+
     def open(
         self,
         positions: int,
@@ -139,12 +153,19 @@ class GroupSubmodel:
         return self._reads.ask(rows.contiguous(), lengths)
 
     def begin(self, life: GroupLife) -> None:
-        """A life has begun: all open sessions are replayed there, from the rows that are kept here."""
+        """A life has begun: all open sessions go on there, with what was handed over to it, or replayed from the rows
+        that are kept here."""
         self.life, self._over = life, None
+        if life.resumes.before is not None:
+            plan = as_tensor(life.resumes.before)
+            self.ask(GroupAsk(HandHead(len(plan), next=False), plan))
         self._most, self._easy = life.most_tokens, life.easy_tokens
         if self.means is not None and life.narrows:
             self.ask(GroupAsk(MeansHead(), self.means))
         self._reads.again()
+        for number in life.resumes.sessions:
+            if number not in self._open:
+                self.ask(GroupAsk(CloseHead(number)))
         for session in reversed(list(self._open.values())):
             try:
                 self.make_room(0)
@@ -156,7 +177,7 @@ class GroupSubmodel:
             if session.record.sets and not life.narrows:
                 session.fail(SessionFailed(Code.INVALID_REQUEST, NO_NARROW))
             elif not session.away:
-                self._replay(session)
+                self._replay(session, life.resumes.sessions.get(session.record.session))
 
     def make_room(self, tokens: int) -> None:
         """Before so many more. Members forget parked sessions, the oldest first, rather than to stream more for them;
@@ -170,6 +191,12 @@ class GroupSubmodel:
             session = parked.pop()
             session.away = True
             self.ask(GroupAsk(CloseHead(session.record.session)))
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many rows of each session are answered that another life may go on with as they are."""
+        records = [session.record for session in self._open.values() if not session.away]
+        return [record.history.length for record in records if not record.sets and record.source is None]
 
     @property
     def busy(self) -> bool:
@@ -235,9 +262,9 @@ class GroupSubmodel:
         if self._open.pop(session.record.session, None) is not None and not session.away:
             self.ask(GroupAsk(CloseHead(session.record.session)))
 
-    def _replay(self, session: GroupSession) -> None:
-        """To a life that knows nothing of it."""
-        for head, hidden, forward in session.record.again():
+    def _replay(self, session: GroupSession, had: int | None = None) -> None:
+        """To a life that has so many of its positions; None: that knows nothing of it."""
+        for head, hidden, forward in session.record.again(had):
             self._send(session, head, hidden, forward)
 
     def _send(

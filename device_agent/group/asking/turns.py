@@ -110,6 +110,8 @@ class GroupTurns(Generic[Item]):
         """Those of them that have been answered and not come back."""
         self._alone: set[int] = set()
         """Sessions that compute other heads than others: their steps are their own."""
+        self.only: int | None = None
+        """The session that others wait for meanwhile; None: nobody waits for one."""
         self._sent_at: list[float] = []
         self._step_s = 0.0
         self._ready_at = 0.0
@@ -143,7 +145,8 @@ class GroupTurns(Generic[Item]):
         takes_long = bool(long) and self._long < (1 if self._others(long[0]) else self._stages + 1)
         if short and self._short < self._stages and (self._long_was_last or not takes_long):
             wait_s = self._ready_at + PATIENCE * self._step_s - now
-            if self._away and self._stages == 1 and wait_s > 0 and len(short) < MAX_BATCHED:
+            gathers = self._away and self._stages == 1 and self.only is None
+            if gathers and wait_s > 0 and len(short) < MAX_BATCHED:
                 return GroupTurn(wait_s=wait_s)
             return GroupTurn(self._batch(short, now), short=True)
         return GroupTurn((self._portion(long[0]),), short=False) if takes_long else GroupTurn()
@@ -161,10 +164,10 @@ class GroupTurns(Generic[Item]):
         self._ready_at = now
 
     def _free(self) -> list[_Waiting[Item]]:
-        """What nothing of the same session waits before."""
+        """What nothing of the same session waits before, and nobody waits for."""
         found, held = [], set[int]()
         for each in self._waiting:
-            if not each.subjects & held:
+            if not each.subjects & held and (self.only is None or each.subjects <= {self.only}):
                 found.append(each)
             held |= each.subjects
         return found

@@ -18,6 +18,7 @@ from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.group.relief.lodging import RowSizes
 from device_agent.group.relief.moving import ends_of
 from device_agent.group.relief.relieving import Relieving
+from device_agent.group.steps.handing import Handing, can_hand
 from device_agent.group.steps.pace import Pace, PacedWorker
 from device_agent.group.steps.pipeline import Pipeline
 from device_agent.planning.plan import Layer
@@ -97,7 +98,7 @@ class Part:
             needed += cache_bytes(self.layers, self.place, spec, plan.positions, DTYPE_BYTES[plan.dtype])
         free = budget or free_bytes(self.kept.device)
         if not budget:
-            free += self.kept.loaded_bytes(plan.digest, plan.dtype)
+            free += self.kept.loaded_bytes(plan.digest, plan.dtype) + self.kept.handed.nbytes
         if needed > free:
             raise Refused(
                 Code.TOO_LITTLE_MEMORY, f"{needed / 1e6:.1f} MB are needed for its part, and it has {free / 1e6:.1f}"
@@ -132,7 +133,11 @@ class Part:
         narrows = can_narrow(self.group_plan, spec)
         about = self._plan.first_layer, held, place, self._spare_bytes
         narrowing = Narrowing(self._checkpoint, *about) if narrows else None
-        worker = PacedWorker(spec, held, self.dtype, collectives, ranks, place, pipeline, *more, narrowing, device)
+        handing: Handing | None = None
+        if can_hand(self.group_plan, spec):
+            handing = Handing(spec, self._plan, place, collectives, self.dtype, device, self.kept.handed)
+        beside = narrowing, handing, device
+        worker = PacedWorker(spec, held, self.dtype, collectives, ranks, place, pipeline, *more, *beside)
         worker.begin(pace or Pace())
         return worker
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import structlog
@@ -14,7 +14,11 @@ from device_agent.group.formation.company import Company
 from device_agent.group.formation.measures import Measures
 from device_agent.group.formation.measuring import measure_as_portal
 from device_agent.group.messages.joined_plan import JoinedPlan
+from device_agent.group.steps.handing import can_hand
+from device_agent.planning.handover import can_hand_over, handover
 from device_agent.planning.plan import GroupPlan
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.task import Task, Work
 from device_agent.planning.trials import Trial
 from device_agent.profiling.kept_profiles import keep
 from split_model.checkpoint import Checkpoint
@@ -86,6 +90,23 @@ class PlanMaker:
             return
         with suppress(ValueError):  # Somebody was not measured.
             await self.ahead(self.measures.profile(self._nodes(names)), names)
+
+    def hands_over(self, before: JoinedPlan, after: JoinedPlan, lengths: Sequence[int]) -> bool:
+        """Whether sessions with so many positions each go on sooner where members hand them over, than replayed; where
+        nothing is measured they are handed over."""
+        spec = self.checkpoint.spec
+        plans = before.as_planned(self.portal), after.as_planned(self.portal)
+        if not any(lengths) or not can_hand(plans[0], spec) or not can_hand_over(*plans):
+            return False
+        if self.measures is None:
+            return True
+        names = tuple(dict.fromkeys([*before.names, *after.names]))
+        shape = replace(ModelShape.of(spec, self.dtype), layers=len(plans[0].layers))
+        try:
+            task = Task(shape, self.measures.profile(self._nodes(names)), names, self.portal, Work(max(lengths)))
+        except ValueError:  # Somebody is measured again.
+            return False
+        return handover(task, *plans, lengths).pays
 
     def _nodes(self, names: Sequence[str]) -> list[str]:
         return [self.portal, *(name for name in names if name != self.portal)]

@@ -8,8 +8,8 @@ members, so the bits do not depend on who is first.
 
 Keys and values lie where the attention is computed. Where steps of few rows are computed at home alone, the home keeps
 those of lent heads too; what such steps store lenders lack, and ``catch_up_lenders`` brings it there before heads are
-lent again. When another plan calls heads home, sessions are replayed as after every new plan: they are computed anew,
-nothing moves.
+lent again. When another plan calls heads home they are handed over, as with every form of a layer, see
+``steps.handing``.
 
 Sizes are those of the layer's blocks, so who leaves heads out of a step gives it a layer whose blocks have fewer.
 """

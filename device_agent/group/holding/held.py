@@ -221,6 +221,19 @@ class SessionCaches:
         cache.put_before(*rows)
         self.away[layer] -= rows.shape[1]
 
+    def given_up(self) -> list[list[KVCache]]:
+        """All of it, of each layer and piece; the session has none any more."""
+        found, self._of = self._of, []
+        return found
+
+    def begin_with(self, caches: list[list[KVCache]], position: int) -> None:
+        """Go on at ``position`` with what another life of the group has left, which is that long or longer; of what the
+        member need not have nothing is there."""
+        assert [len(each) for each in caches] == [len(each) for each in self._of]
+        self._of, self.position = caches, position
+        for cache in (cache for each in caches for cache in each):
+            cache.truncate(min(cache.length, position))
+
     def begin_as(self, other: SessionCaches, position: int) -> None:
         """Hold a copy of the first ``position`` rows of another, of which none are away. Raises ``ValueError`` where it
         has fewer."""

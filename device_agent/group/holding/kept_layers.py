@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from device_agent.group.holding.handed import HandedOver
 from device_agent.group.holding.held import HeldLayer
 from device_agent.group.holding.pieces import pieces_of
 from device_agent.group.holding.streaming import NOTHING, Streaming
@@ -28,12 +29,14 @@ class KeptLayers:
         device: where they are.
         reused: how many of the layers loaded last were there before.
         loader: of what the plan loaded last streams, if anything.
+        handed: sessions' keys and values, where one plan follows another.
     """
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
         self.reused = 0
         self.loader: Loader | None = None
+        self.handed = HandedOver()
         self._model: tuple[str, str] = ("", "")
         self._held: dict[int, HeldLayer] = {}
         self._kinds: dict[int, tuple[bool, bool]] = {}
@@ -49,6 +52,7 @@ class KeptLayers:
     def close(self) -> None:
         """Forget all of it, and read nothing more; takes seconds at most. No thread computes with it any more."""
         self._held, self._kinds, self._streaming = {}, {}, NOTHING
+        self.handed.put(None, {})
         if self.loader is not None:
             self.loader.close()
             self.loader = None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
 import structlog
 
 from device_agent.group.asking.life import GroupLife
+from device_agent.group.asking.reached import Resumes
 from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation.company import Company
 from device_agent.group.formation.forming import NotFormed, form
@@ -75,6 +77,8 @@ class Living:
     ever: bool = False
     pace: Pace = field(default_factory=Pace)
     tried: Tried | None = None
+    _handed: tuple[JoinedPlan, Resumes] | None = None
+    """What the last life has handed over, and to whom."""
     _worked_at: float | None = None
     """When the last life that had begun ended."""
 
@@ -85,6 +89,7 @@ class Living:
     async def live(self, planned: Planned) -> Planned | None:
         """One life, from the plan to its end. Returns the next plan, where that was made meanwhile."""
         plan, address = planned.plan, self.company.rendezvous.address
+        handed, self._handed = self._handed, None
         pace = self.pace = Pace()
         self.say("loading", "")
         await self.company.freed()
@@ -94,13 +99,18 @@ class Living:
             log.warning("the group has not begun", why=str(error))
             return None
         life: GroupLife | None = None
-        why, following = "the portal has stopped", None
+        why, following, hands = "the portal has stopped", None, False
         try:
             life = await form(group, plan, self.checkpoint, self.kept, address, self.budget, self.silent_s, pace)
             if self.watch is not None:
                 self.watch.begin(plan.names, pace)
+            if handed is not None and handed[0] == plan:
+                life.resumes = handed[1]
             following = await self._work(group, planned, life)
             why = "the group is planned anew"
+            if following is not None:
+                about = plan, following.plan, self.submodel.lengths
+                hands = await asyncio.to_thread(self.maker.hands_over, *about)
         except NotFormed as error:
             if error.refused:
                 self.roll.refuses(self.name, str(error))
@@ -112,10 +122,19 @@ class Living:
         finally:
             self.formed.clear()
             if life is not None:
-                await _to_the_end(life.end)
+                to = following.plan if following is not None and hands else None
+                await _to_the_end(partial(life.end, to))
+                self._has_handed(plan, to, life.handed)
             self.submodel.pause()
             group.end(why)
         return following
+
+    def _has_handed(self, plan: JoinedPlan, to: JoinedPlan | None, sessions: Mapping[int, int]) -> None:
+        """By a plan, to the life of the next one."""
+        if to is not None and sessions:
+            lie_so = set(to.names) <= set(plan.names)
+            self._handed = to, Resumes(sessions, None if lie_so else plan)
+            log.info("sessions are handed over", sessions=len(sessions), positions=sum(sessions.values()))
 
     def _lost(self, group: Group, plan: JoinedPlan, why: str, rank: int) -> None:
         if self.submodel.connected:  # Of a life that has never begun nobody's rows are the reason.

@@ -37,6 +37,8 @@ class MemberState:
         hidden: the share of the time for that, since the plan began, in which nobody waited for it, from 0 to 1; None:
             nothing was read, or nobody knows.
         why: what there is to say of it, "" where all is well.
+        step_ms: what a step has taken it on average, since the plan began, in ms of its own computing; 0 where it has
+            told of none.
     """
 
     name: str
@@ -49,6 +51,7 @@ class MemberState:
     streamed_mb: int = 0
     hidden: float | None = None
     why: str = ""
+    step_ms: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,9 @@ MAX_TEXTS: Final = 64
 MAX_KEPT_BYTES: Final = 240
 """Of what one head says of the heads that a session computes."""
 
+MAX_PLAN_BYTES: Final = 2**22
+"""Of a written plan that one head announces."""
+
 MAX_POSITIONS: Final = 2**24
 """Of one session."""
 
@@ -166,6 +169,24 @@ class CloseHead(_GroupHead, frozen=True, tag=5):
     session: _Session
 
 
+class HandHead(_GroupHead, frozen=True, tag=14):
+    """A written ``JoinedPlan`` of so many bytes follows. At a life's end it is the ``next`` one's: who is in that gets
+    the keys and values that it is to have there, where nobody in it is new; else all keep what they have. At a life's
+    beginning it is the one before, by which they lie."""
+
+    size: Annotated[int, msgspec.Meta(ge=1, le=MAX_PLAN_BYTES)]
+    next: bool
+
+
+class ResumeHead(_GroupHead, frozen=True, tag=15):
+    """A session of the life before goes on, of ``positions`` at most, from ``position``, behind which all is forgotten:
+    members have its keys and values, or give them now to who has come."""
+
+    session: _Session
+    positions: _Position
+    position: _Position
+
+
 class MannerHead(_GroupHead, frozen=True, tag=20):
     """From now on layers are run in this manner, and only so many of them, evenly taken; 0: all. There are
     no sessions then."""
@@ -190,6 +211,8 @@ GroupHead = Union[
     SourceHead,
     KeepHead,
     MeansHead,
+    HandHead,
+    ResumeHead,
     RowsHead,
     BatchHead,
     ReadHead,

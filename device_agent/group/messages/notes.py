@@ -37,6 +37,11 @@ class StepsDone(_Note, frozen=True, tag=2):
     waited_s: _Seconds = 0.0
     relief: _Count = 0
 
+    @property
+    def step_ms(self) -> float:
+        """What a step has taken on average; 0 where there was none."""
+        return round(self.seconds / self.steps * 1e3, 3) if self.steps else 0.0
+
 
 class Trial(_Note, frozen=True, tag=3):
     """From the portal: compute something for a moment, and say how it went. From a member: its ``speed``, in any unit

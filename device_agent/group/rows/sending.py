@@ -30,6 +30,9 @@ class Tag(IntEnum):
     LEND = 8
     BACK = 9
     MEANS = 10
+    PLAN = 11
+    GIFT = 12
+    GIVEN = 13
 
 
 def nearest(ranks: tuple[int, ...]) -> int:

@@ -13,12 +13,6 @@ from device_agent.group.rows.sending import Tag
 from peers.collectives import Collectives
 
 
-def give_means(collectives: Collectives, means: torch.Tensor, ranks: Sequence[int]) -> None:
-    """The portal tells other members, behind a ``MeansHead``, what heads give on average."""
-    for rank in ranks:
-        collectives.send(means, rank, Tag.MEANS)
-
-
 def take_means(
     narrowing: Narrowing | None,
     collectives: Collectives,

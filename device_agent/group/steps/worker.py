@@ -25,12 +25,14 @@ from device_agent.group.messages.heads import (
     EndHead,
     ForkHead,
     GroupHead,
+    HandHead,
     IdleHead,
     KeepHead,
     MannerHead,
     MeansHead,
     OpenHead,
     ReadHead,
+    ResumeHead,
     RowsHead,
     SourceHead,
     StepHead,
@@ -42,6 +44,7 @@ from device_agent.group.rows.layout import Everywhere
 from device_agent.group.rows.microbatches import cut
 from device_agent.group.rows.sending import PORTAL, Tag, move, take_entry
 from device_agent.group.rows.step_rows import GroupStretch, StepRows
+from device_agent.group.steps.handing import Handing
 from device_agent.group.steps.narrowed import take_means
 from device_agent.group.steps.passing import entry_for, run_layers
 from device_agent.group.steps.pipeline import UNCUT, Pipeline
@@ -69,6 +72,7 @@ class Worker:
         streaming, loader: what this member does not keep in memory, and what reads it.
         relieving: what changes that as sessions grow; None where nothing does.
         narrowing: has the layers without some heads; None where no session may leave any out.
+        handing: gives sessions to the next life, and has those of the one before; None where they cannot go on.
         device: where the layers are, and sessions' keys and values.
     """
 
@@ -85,6 +89,7 @@ class Worker:
         loader: Loader | None = None,
         relieving: Relieving | None = None,
         narrowing: Narrowing | None = None,
+        handing: Handing | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         readers = readers_of(spec)
@@ -99,7 +104,7 @@ class Worker:
             stages = pipeline.stages, place, ranks, PORTAL
             self._member = PipelinedMember(*stages, layers, self._none, streaming, loader, relieving)
         self._relieving = relieving if self._member is not None else None
-        self._narrowing = narrowing
+        self._narrowing, self._handing = narrowing, handing
         self._sessions: dict[int, SessionCaches] = {}
 
     def serve(self) -> None:
@@ -146,9 +151,13 @@ class Worker:
             narrow(self._narrowing, self._session(head.session), head, self._layers)
         elif isinstance(head, MeansHead):
             take_means(self._narrowing, self._collectives, self._layers, PORTAL, given)
+        elif isinstance(head, HandHead):
+            self._handed(head).follow(head, self._sessions, given)
+        elif isinstance(head, ResumeHead):
+            self._check_begins(head.session)
+            self._sessions[head.session] = self._handed(head).resumed(head, self._layers)
         elif isinstance(head, CloseHead):
-            if self._sessions.pop(head.session, None) is not None and self._relieving is not None:
-                self._relieving.close(head.session)
+            self._close(head.session)
         elif isinstance(head, MannerHead):
             self._take_manner(head)
         elif not isinstance(head, (IdleHead, EndHead)):
@@ -170,9 +179,25 @@ class Worker:
         held = some(self._planned, head.layers)
         self._layers = self._reading = [replace(each, layer=head.manner.of(each.layer)) for each in held]
 
-    def _begin(self, session: int, positions: int) -> SessionCaches:
+    def _check_begins(self, session: int) -> None:
         if session in self._sessions or len(self._sessions) >= MAX_SESSIONS:
             raise BadGroupHead(f"session {session} cannot begin")
+
+    def _handed(self, head: GroupHead) -> Handing:
+        if self._handing is None:
+            raise BadGroupHead(f"{head}: sessions of this plan are not handed over")
+        return self._handing
+
+    def _close(self, session: int) -> None:
+        if self._sessions.pop(session, None) is not None and self._relieving is not None:
+            self._relieving.close(session)
+        if self._handing is not None:
+            self._handing.forget(session)
+
+    def _begin(self, session: int, positions: int) -> SessionCaches:
+        self._check_begins(session)
+        if self._handing is not None:
+            self._handing.forget(session)
         sizes = self._spec.head_dim, self._none.dtype
         self._sessions[session] = SessionCaches(self._layers, positions, *sizes, session, self._none.device)
         return self._sessions[session]

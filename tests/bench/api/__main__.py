@@ -36,7 +36,6 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace, Path], str]]] = {
     **{f"load-{case.name}": partial(_loaded, case) for case in load.CASES},
 }
 
-
 AT_A_TIME: Final = {"structured": "structured"}
 """The figures of a part that has a section of its own."""
 

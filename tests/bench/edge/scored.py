@@ -18,7 +18,9 @@ from bench.page import machine, table
 from bench.pruning import Bench
 from checkpoints import DEMO
 
-from split_model.pruning.features import Features
+from device_agent.chain.local_pruning import LOOKED_AT
+from split_model.pruning.features import LENGTH, Features
+from split_model.pruning.importance import ROWS
 from split_model.pruning.retrieval import TAU, ZETA, ImportanceStore
 
 FILE = "scored.json"
@@ -26,11 +28,11 @@ OUT = 0.25
 """The share of heads that is left out."""
 
 SETTINGS = (
-    (ZETA, -1.0),
-    *((ZETA, tau) for tau in (0.0, 0.2, 0.4, TAU, 0.8)),
-    *((zeta, TAU) for zeta in (0.2, 0.4, 0.8, 1.0)),
+    *((ZETA, -1.0, rows) for rows in (LOOKED_AT, ROWS, 8)),
+    *((ZETA, tau, ROWS) for tau in (0.0, 0.2, 0.4, TAU, 0.8)),
+    *((zeta, TAU, ROWS) for zeta in (0.2, 0.4, 0.8, 1.0)),
 )
-"""ζ and τ; below 0 nothing is found again."""
+"""ζ, τ, below 0 nothing is found again, and how many of the rows that are looked at are sampled; all of them first."""
 
 ABOUT_S = 240.0
 
@@ -52,14 +54,15 @@ def measure() -> dict[str, Any]:
     bench, rows = Bench(DEMO, None), []
     base = bench.loss(lambda ids: bench.model.stack)
     read_s = statistics.mean(bench.read_s(text.ids) for text in bench.texts)
-    for zeta, tau in SETTINGS:
+    for zeta, tau, most in SETTINGS:
         store, began = _Counted(zeta, tau), time.perf_counter()
-        orders = [bench.scored(text.ids, store) for text in bench.texts]
+        orders = [bench.scored(text.ids, store, most=most) for text in bench.texts]
         took = time.perf_counter() - began
         sets = iter([bench.sets(order, OUT) for order in orders])
         lost = bench.loss(lambda ids, sets=sets: bench.without.with_heads(next(sets))) - base  # type: ignore[misc]
-        found = {"zeta": zeta, "tau": tau, "hits": store.hits / store.asked, "lost": lost}
-        rows.append(found | {"s": took / len(orders), "clusters": store.clusters, "kept": len(store)})
+        found = {"zeta": zeta, "tau": tau, "rows": most, "hits": store.hits / store.asked, "lost": lost}
+        held_bytes = 4 * len(store) * (2 * bench.spec.head_dim + LENGTH + 1)
+        rows.append(found | {"s": took / len(orders), "clusters": store.clusters, "bytes": held_bytes})
         print(f"scores: {rows[-1]}", flush=True)
     return {"machine": machine(), "read_s": read_s, "settings": rows}
 
@@ -78,8 +81,8 @@ def shown(found: Mapping[str, Any]) -> str:
     for each in found.get("settings", []):
         tau = f"{each['tau']:g}" if each["tau"] >= 0 else "never"
         cost = f"{each['s'] * 1e3:.1f} ({each['s'] / found['read_s'] - 1:+.0%})"
-        rows.append(
-            [f"{each['zeta']:g}", tau, f"{each['hits']:.0%}", cost, f"{each['lost']:.3f}", f"{each['clusters']}"]
-        )
-    head = ["ζ", "τ", "found again", "ms a prompt (beside reading those rows)", "nats a token lost", "clusters"]
+        words = [f"{each['zeta']:g}", tau, f"{each['rows']} of {LOOKED_AT}", f"{each['hits']:.0%}", cost]
+        rows.append([*words, f"{each['lost']:.3f}", f"{each['clusters']}", f"{each['bytes'] / 1e3:.0f}"])
+    head = ["ζ", "τ", "rows scored", "found again", "ms a prompt (beside reading those rows)"]
+    head += ["nats a token lost", "clusters", "kB kept"]
     return table(head, rows) if rows else NOTHING

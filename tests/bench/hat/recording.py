@@ -174,7 +174,9 @@ def _at(share: Sequence[float], rank: int) -> float:
 def asked(lengths: Sequence[int]) -> list[list[int]]:
     """Prompts of about so many tokens."""
     tokenizer = Tokenizer.load(DEMO, ())
-    turns = [[ChatTurn(**turn) for turn in prompt.messages] for prompt in demo_prompts(lengths, SEED)]
+    turns = [
+        [ChatTurn(turn["role"], turn["content"]) for turn in prompt.messages] for prompt in demo_prompts(lengths, SEED)
+    ]
     return [tokenizer.chat(each) for each in turns]
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from device_agent.group.messages.heads import (
     HEAD_BYTES,
+    MAX_PLAN_BYTES,
     MAX_POSITIONS,
     MAX_ROWS,
     MAX_TEXTS,
@@ -16,9 +17,11 @@ from device_agent.group.messages.heads import (
     CloseHead,
     EndHead,
     ForkHead,
+    HandHead,
     IdleHead,
     OpenHead,
     ReadHead,
+    ResumeHead,
     RowsHead,
     SourceHead,
     TruncateHead,
@@ -40,6 +43,8 @@ NUMBER, POSITION = 2**32 - 1, MAX_POSITIONS
         TruncateHead(1, 0),
         ForkHead(NUMBER, NUMBER - 1, POSITION, POSITION),
         CloseHead(7),
+        HandHead(MAX_PLAN_BYTES, next=True),
+        ResumeHead(NUMBER, POSITION, POSITION),
         IdleHead(),
         EndHead(),
     ],
@@ -67,6 +72,8 @@ def test_anything_else_is_refused(data: bytes) -> None:
         RowsHead(1, 0, MAX_ROWS + 1, 0),
         OpenHead(1, POSITION + 1),
         SourceHead(1, 0),
+        HandHead(0, next=False),
+        HandHead(MAX_PLAN_BYTES + 1, next=False),
         SourceHead(1, MAX_ROWS + 1),
         ReadHead(()),
         ReadHead((3, 0)),
@@ -74,7 +81,7 @@ def test_anything_else_is_refused(data: bytes) -> None:
         ReadHead((1,) * (MAX_TEXTS + 1)),
     ],
 )
-def test_numbers_out_of_range_are_refused(head: RowsHead | ReadHead | OpenHead | SourceHead) -> None:
+def test_numbers_out_of_range_are_refused(head: RowsHead | ReadHead | OpenHead | SourceHead | HandHead) -> None:
     """More rows are wanted than there are, none or too many come, a session is too long, or a text has no rows."""
     with pytest.raises(BadGroupHead):
         read(written(head))

@@ -12,11 +12,12 @@ import torch
 from elsewhere import elsewhere
 from group_reads import read_of
 from group_writes import Written, ids, oracle_written
-from groups import NAMES, PORTAL, UNEVEN, group_here, plan_of, streamed
+from groups import NAMES, PORTAL, UNEVEN, group_here, joined_plan, plan_of, streamed
 from stand_in import DEVICE, watched
 from submodel_conformance import rows
 from tiny_models import built
 
+from device_agent.group.asking.reached import NOTHING_HANDED, Resumes
 from device_agent.group.formation.joining import Part, Refused
 from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.member import MemberConfig, device_of, serve
@@ -59,6 +60,34 @@ async def test_every_form_is_what_one_process_gives(form: str, device: torch.dev
             wanted = stack.forward(hidden[begin:end], [Span(cache, end - begin)])[-1:]
             torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
         session.close()
+
+
+@elsewhere
+@pytest.mark.parametrize("form", ["edgeformer", "mixed"])
+async def test_sessions_are_handed_over_there(form: str, device: torch.device, tiny_folder: Path) -> None:
+    """Keys and values go from member to member where one leaves, and where it comes back, among one that has the CPU
+    only; nothing is computed again."""
+    path, kept = built("llama", tiny_folder), dict[str, KeptLayers]()
+    checkpoint = Checkpoint.open(path)
+    stack = Stack.load(checkpoint, Slice(0, checkpoint.spec.num_layers), torch.float32)
+    hidden = rows(45, stack.spec.hidden_size, 7)
+    wanted = stack.forward(hidden, [Span(stack.new_cache(45), 45)])
+    plans = [plan_of(stack.spec, form, names) for names in (THREE, THREE[:2], THREE)]
+    group, session, resumes = None, None, NOTHING_HANDED
+    for at, plan in enumerate(plans):
+        following, before = plans[at + 1] if at < 2 else None, joined_plan(plan)
+        more: dict[str, Any] = {"submodel": group, "following": following, "resumes": resumes, "kept": kept}
+        with group_here(path, plan, devices=on(device), **more) as group:
+            life = group.life
+            assert life is not None
+            session = session or group.open(45)
+            found = await asyncio.wait_for(session.forward(hidden[15 * at : 15 * (at + 1)], 15), 60)
+            torch.testing.assert_close(found, wanted[15 * at : 15 * (at + 1)], atol=1e-5, rtol=0)
+            assert list(life.steps) == [(15, 15 * at)]
+        group.pause()
+        resumes = Resumes(life.handed, None if at == 0 else before)
+    assert session is not None
+    session.close()
 
 
 @elsewhere

@@ -217,6 +217,72 @@ async def test_what_prompts_take_is_measured_while_nobody_waits(calibration: Cal
             assert group.life.steps[0] == (8, 0)
 
 
+async def test_a_group_that_is_never_idle_is_measured_between_steps(
+    calibration: Calibration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sessions ask again as soon as they are answered. Passes go between their steps, and they go on between
+    passes, with the outputs that they have alone."""
+    monkeypatch.setattr("device_agent.chain.group_costs.PATIENCE_S", 0.05)
+    plan, group = plan_of(SPEC, "tensor", ("one", PORTAL), (1.0, 1.0)), submodel_for(CHECKPOINT)
+    rows = torch.randn((2, SPEC.hidden_size), generator=torch.Generator().manual_seed(1))
+    outputs: list[list[torch.Tensor]] = [[], []]
+    async with served(group, split=0) as model:
+        parts, lane = model.chain.parts, model.chain.compute.lane()
+        sets = (KeptHeads((), SPEC.num_heads, SPEC.heads_per_group),) * SPEC.num_layers
+        bare = PrunedLayers(sets, parts.front, None, parts.back, sets)
+
+        async def ask(number: int) -> None:
+            session = group.open(8)
+            while True:
+                outputs[number].append(await session.forward(rows[number : number + 1], 1))
+                session.truncate(0)
+
+        with group_here(DEMO, plan, submodel=group):
+            assert group.life is not None
+            asking = [asyncio.create_task(ask(number)) for number in range(2)]
+            found = await asyncio.wait_for(GroupCosts(parts, group, lane, 40).measured(group.life, bare), 60)
+            for each in asking:
+                each.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            steps = list(group.life.steps)
+    assert found is not None and list(found.rows) == [1, 16, 40]
+    assert {count for count, _ in steps} >= {1, 16, 40}
+    for said in outputs:
+        assert len(said) > 20
+        torch.testing.assert_close(torch.stack(said), said[0].expand(len(said), 1, -1), rtol=0, atol=1e-5)
+
+
+async def test_it_is_said_what_a_limit_of_time_does(calibration: Calibration) -> None:
+    """Nothing before a life has begun; that none is left out while it is measured, or where the plan cannot; then
+    which prompts lose heads, which is told at once."""
+    told: list[str] = []
+    measured = asyncio.Event()
+
+    async def costs(life: GroupLife, bare: PrunedLayers) -> PassCosts:
+        await measured.wait()
+        return ROWS_10_MS
+
+    group = submodel_for(CHECKPOINT)
+    plan = plan_of(SPEC, "tensor", ("one", PORTAL), (1.0, 1.0))
+    times = [planned_times(None, layer, GROUPS, 2) for layer in plan.layers]
+    async with served(group, split=0) as model:
+        parts, found = model.chain.parts, GroupOrder(calibration.order, None)
+        about = CHECKPOINT, parts, group, model.chain.compute, found, LIMIT_S, 1024, lambda: times, soon, costs
+        pruner = GroupPruner(*about, lambda: told.append(pruner.words))
+        assert pruner.words == ""
+        running = asyncio.create_task(pruner.run())
+        with group_here(DEMO, plan, submodel=group):
+            assert pruner.words == "no head is left out until it is measured what prompts take" and not told
+            measured.set()
+            await until(lambda: bool(told))
+        group.pause()
+        assert told[0].startswith("prompts of 81 tokens or more lose heads") and not pruner.words
+        with group_here(DEMO, plan_of(SPEC, "voltage", ("one", PORTAL)), submodel=group):
+            assert "leaves no heads out" in pruner.words
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 def test_an_order_is_found_with_all_layers_here_and_without(calibration: Calibration, tmp_path: Path) -> None:
     """What is kept is taken, whatever the memory; where nothing is and there is no room, the weights' sizes say it."""
     parts = DeviceParts.load(CHECKPOINT, 0, 0, torch.float32)

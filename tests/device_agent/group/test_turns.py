@@ -70,6 +70,27 @@ def test_rows_that_wait_for_a_step_go_together_in_the_next() -> None:
     assert 4 * SHORT_ROWS <= BATCH_ROWS < 5 * SHORT_ROWS
 
 
+def test_others_wait_for_one_session_while_it_has_all_to_itself() -> None:
+    """What was under way ends, and only it is asked, at once, until it no longer is the only one; nothing is lost."""
+    asking = Asking()
+    asking.put(row(1), row(2))
+    assert asking.next() == [(row(1), range(1)), (row(2), range(1))]
+    asking.turns.only = 3
+    asking.put(row(1, 1), OpenHead(3, 60), CloseHead(2))
+    assert asking.next() == [(OpenHead(3, 60), range(0))] and asking.next() == []
+    asking.put(row(3, 0, 50))
+    assert asking.next() == [(row(3, 0, 50), range(50))]
+    asking.answered(after_s=1.0)
+    asking.answered(short=False)
+    asking.put(row(3, 50))
+    turn = asking.turn()
+    assert [each.item for each in turn.portions] == [row(3, 50)], "it does not wait for those who may come back"
+    asking.turns.only = None
+    asking.answered()
+    asking.now += 1
+    assert [asking.next(), asking.next()] == [[(CloseHead(2), range(0))], [(row(1, 1), range(1))]]
+
+
 def test_sessions_that_leave_heads_out_take_steps_of_their_own() -> None:
     """And so do their forks; all others share one, however they came."""
     asking, steps = Asking(), list[set[int]]()

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from device_agent.planning.baselines import plan_by_efficiency, plan_local
+from device_agent.planning.block_ways import block_ways
 from device_agent.planning.describe import description
 from device_agent.planning.edgeformer import lent_plan, plan_blocks, plan_edgeformer
-from device_agent.planning.edgeshard import plan_edgeshard
+from device_agent.planning.edgeshard import layers_room, plan_edgeshard
 from device_agent.planning.facts import plan_facts
 from device_agent.planning.forms import Lent, Whole
 from device_agent.planning.lending_search import WAYS, Lending, LendingSearch
@@ -66,6 +67,39 @@ def test_no_other_form_is_faster(asked: Task) -> None:
             continue
     if found:
         assert found["edgeformer"] <= min(found.values()) * (1 + 1e-9)
+
+
+@given(tasks(layers=4, members=3, rows=(3, 60), new=5, least_memory=60_000))
+@settings(max_examples=15, deadline=None)
+def test_the_exact_blocks_are_never_slower_than_the_papers(asked: Task) -> None:
+    """Of a profile, hops counted; each way has all blocks, and none more than there is room for. Where there is none
+    for all together there is no way."""
+    ways = block_ways(asked)
+    if asked.shape.cross_layers:  # Not all blocks are alike.
+        assert not ways
+        return
+    rooms = {name: layers_room(asked, name, first=True) for name in asked.members}
+    assert bool(ways) == (sum(rooms.values()) >= asked.shape.layers)
+    for way in ways:
+        assert sum(count for _, count in way.runs) == asked.shape.layers
+        assert all(0 < count <= rooms[name] for name, count in way.runs)
+        assert ways[-1].seconds <= way.seconds * (1 + 1e-9)
+
+
+def test_a_plan_says_how_the_paper_would_allocate_blocks() -> None:
+    """A small device first, by f / s, though it is slow; and what that costs beside the least sum and the exact way, in
+    words and as data."""
+    of = layer_of(GPT2, 4)
+    measured = profile(of, [4e9, 2.5e9], 1e7, memory=[5e8, 3.5e7])
+    asked = task(of, measured, Work(100, 0, 100))
+    plan = plan_edgeformer(asked)
+    published, least, exact = block_ways(asked)
+    assert published.runs == (("b", 1), ("a", 3)) and least.runs == exact.runs == (("a", 4),)
+    assert published.seconds > 1.2 * exact.seconds
+    text, facts = description(asked, plan), plan_facts(asked, plan)
+    assert "blocks by Eq. 2 as published, most f / s first: 1 at b, 3 at a: " in text
+    assert "blocks by all ways, hops counted: 4 at a: " in text
+    assert [each["work_s"] for each in facts["blocks"]] == [way.seconds for way in (published, least, exact)]
 
 
 def test_attention_is_lent_where_processors_are_slow_and_texts_long() -> None:

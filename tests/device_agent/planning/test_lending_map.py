@@ -1,4 +1,4 @@
-"""Where lending pays, heads by time, and heads that are called home."""
+"""Where lending pays, and heads by time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from group_plans import BERT_LARGE, LLAMA_8B, OPT_1_3B, layer_of, profile, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_agent.planning.calling import called_home
 from device_agent.planning.forms import Lent
 from device_agent.planning.head_times import head_times
 from device_agent.planning.lending_map import least_rows, lending_map, nominal_profile, pays_from
@@ -75,15 +74,3 @@ def test_times_of_heads_are_those_of_the_timeline(own: int, rows: int, cached: i
     later = head_times(asked, home, rows, cached)
     assert later.seconds(groups) >= head_times(asked, home).seconds(groups) * (1 - 1e-9)
     assert later.floor_s == later.rest_s == head_times(asked, home).floor_s
-
-
-def test_heads_are_called_home_by_the_faster_way() -> None:
-    """On fast links their keys and values move, on slow ones they are made anew; where home has them, neither."""
-    lent = Lent(0, (20, 12), (8192, 0), True)
-    size = 24 * 2 * 12 * 64 * 500 * 2
-    for bytes_s, moves in ((1e9, True), (1e3, False)):
-        found = called_home(task(OPT, profile(OPT, [1e9, 1e9], bytes_s, rtt_s=0.0), Work(64)), 24, lent, 500)
-        assert found.moves == moves and found.moved_s == pytest.approx(size / bytes_s)
-    copied = replace(lent, projections=False, few_rows=1)
-    free = called_home(task(OPT, profile(OPT, [1e9, 1e9], 1e3), Work(64)), 24, copied, 500)
-    assert (free.moved_s, free.recomputed_s) == (0.0, 0.0)

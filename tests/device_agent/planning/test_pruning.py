@@ -48,6 +48,15 @@ def test_the_least_pruning_that_is_fast_enough(seed: int, rows: int, limit_s: fl
         assert COSTS.seconds(rows, work_share(less)) > limit_s
 
 
+def test_which_prompts_a_limit_touches_is_said() -> None:
+    """From how many tokens on heads are left out, and from how many on no limit is kept; both by hand."""
+    plan = PruningPlan(levels_of(some_order(0), LAYERS, HEADS, GROUP), COSTS)
+    assert plan.words(1.1, 150) == "prompts of 101 tokens or more lose heads to be read within 1.1 s"
+    assert plan.words(1.1, 300).endswith("within 1.1 s; those of 184 or more take longer without any")
+    assert plan.words(0.01, 9).startswith("prompts of 1 tokens or more lose heads")
+    assert plan.words(5.0, 300) == "no prompt takes longer than 5 s, so none loses heads"
+
+
 def test_a_kv_head_is_work_until_its_last_head_goes() -> None:
     """Two heads of one KV head, of four over two: a third of the work for one, half for both."""
     for kept, share in (((0, 1, 2, 3), 1.0), ((1, 2, 3), 5 / 6), ((2, 3), 1 / 2), ((0, 2), 4 / 6), ((), 0.0)):

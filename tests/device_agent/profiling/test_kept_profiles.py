@@ -198,13 +198,21 @@ def test_more_rows_and_wider_parts_take_longer(tiny_folder: Path) -> None:
     path = tiny_folder / "wide"
     if not path.exists():
         build_tiny("llama", path, hidden_size=256, intermediate_size=1024, max_position_embeddings=1024)
-    seconds = measured_seconds(Checkpoint.open(path), torch.float32, quick=True, clock=time.thread_time)
-    for part in ("query", "up", "down", "output"):
-        rows, widths = seconds[part].axes
-        assert seconds[part](rows[-1], widths[-1]) > seconds[part](rows[0], widths[-1]), part
-        assert seconds[part](rows[-1], widths[-1]) > seconds[part](rows[-1], widths[0]) * 0.9, part
-    rows, positions, groups = seconds["attend"].axes
-    assert seconds["attend"](rows[-1], positions[-1], groups[-1]) > seconds["attend"](rows[0], positions[0], groups[-1])
+    for left in (2, 1, 0):  # A page fault may take longer than the least of products.
+        seconds = measured_seconds(Checkpoint.open(path), torch.float32, quick=True, clock=time.thread_time)
+        wrong = []
+        for part in ("query", "up", "down", "output"):
+            rows, widths = seconds[part].axes
+            most = seconds[part](rows[-1], widths[-1])
+            if not most > max(seconds[part](rows[0], widths[-1]), seconds[part](rows[-1], widths[0]) * 0.9):
+                wrong.append(part)
+        rows, positions, groups = seconds["attend"].axes
+        attend = seconds["attend"]
+        if not attend(rows[-1], positions[-1], groups[-1]) > attend(rows[0], positions[0], groups[-1]):
+            wrong.append("attend")
+        if not wrong:
+            break
+        assert left, wrong
     sizes = list(product(*seconds["up"].axes))
     assert len(sizes) == len(seconds["up"].seconds)
 

@@ -1,0 +1,174 @@
+"""The form of an answer that may begin with thoughts, or is to call tools, as a grammar of llguidance. Pure.
+
+Where calls are forced the answer is nothing but calls, written as the model writes them. Where they are not, but a tool
+is ``strict``, calls of it are held to its schema and all else is free. Where a text has a form of its own, an answer is
+of that form or calls. Where the model thinks, thoughts may come before all of this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from device_agent.answering.dialect.dialect import Dialect
+from device_agent.answering.dialect.thoughts import CLOSE, OPEN, TAGS, begun_in
+from device_agent.answering.form import LENIENT, OPTIONS, Form, TokenOf, grammar_of, named, side_by_side
+from wire.request_messages import Generate, Grammar
+from wire.text_messages import Tool
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+MOST_FORCED: Final = 16
+"""Calls of an answer that has to have some: a small model might go on for ever."""
+
+NOTHING: Final = '{"type":"object","properties":{},"additionalProperties":false}'
+ANYTHING: Final = '{"type":"object"}'
+
+_ANY: Final = r"/(.|\n)*/"
+_BLANKS: Final = r"/[ \n]{0,4}/"
+_BARE_CALL: Final = r'/[ \n\r\t]*(<think>|\{[ \n\r\t]*("name"|"type"[ ]*:[ ]*"function"))(.|\n)*/'
+"""What free text does not begin with where a call stands by itself: a call, or thoughts that a call may follow."""
+_SIGN: Final = re.compile(r'"[^"]*"|[{}:,]')
+
+
+def answer_form(dialect: Dialect, request: Generate, ending: str) -> Form | None:
+    """Return the form of an answer to a request; None where it has none.
+
+    Args:
+        ending: the end of the prompt's text.
+    """
+    asked, tools = request.grammar, _held_tools(dialect, request)
+    thinks, forced = request.thoughts and dialect.thinks, request.calling is not None and request.calling.forced
+    if asked is None and not tools:
+        return None
+    if asked is not None and not tools and not thinks:
+        return Form.of(asked)
+    asked = None if forced else asked
+    parts = [
+        (Grammar("json", tool.parameters, tool.param), _options(tool))
+        for tool in tools
+        if tool.parameters and (forced or tool.strict)
+    ]
+    if asked is not None:
+        parts.append((asked, OPTIONS))
+    begun = begun_in(ending)
+
+    def made(token_of: TokenOf) -> str:
+        return _Words(dialect, request, tools, token_of).written(asked, thinks, begun)
+
+    param = "tool_choice" if forced else asked.param if asked is not None else "tools"
+    key = repr((dialect.format, request.calling, tools, asked, thinks and begun, thinks))
+    return Form(param, key, tuple(parts), made, may_be_left=not forced and asked is None)
+
+
+def _held_tools(dialect: Dialect, request: Generate) -> list[Tool]:
+    """The tools whose calls are part of the form; none where calls are free, or there are none."""
+    calling, tools = request.calling, request.rendering.tools
+    if calling is None:
+        return []
+    if calling.forced:
+        return [tool for tool in tools if calling.name in ("", tool.name)]
+    held = dialect.calls and (request.grammar is not None or any(tool.strict for tool in tools))
+    return list(tools) if held else []
+
+
+def _options(tool: Tool) -> JsonCompileOptions:
+    return OPTIONS if tool.strict else LENIENT
+
+
+class _Words:
+    """The grammar of one form.
+
+    Args:
+        tools: those that may be called.
+    """
+
+    def __init__(self, dialect: Dialect, request: Generate, tools: list[Tool], token_of: TokenOf) -> None:
+        self._format = dialect.format
+        self._calling = request.calling
+        self._tools = tools
+        self._token_of = token_of
+        self._marks = re.compile("(" + "|".join(map(re.escape, (*dialect.format.marks, *TAGS))) + ")")
+        self._rules = [f"ANY: {_ANY}"]
+
+    def written(self, asked: Grammar | None, thinks: bool, begun: bool) -> str:
+        """All of it; see ``answer_form``."""
+        forced = self._calling is not None and self._calling.forced
+        others = [named(f"args_{at}", self._arguments(tool, forced)) for at, tool in enumerate(self._tools)]
+        if asked is not None:
+            others.append(named("asked", grammar_of(asked.kind, asked.text)))
+        rest = "@asked"
+        if self._tools:
+            beside = asked is not None and self._format.bare
+            ways = map(self._call_beside if beside else self._call, range(len(self._tools)))
+            self._rules.append("call: " + " | ".join(ways))
+            rest = "call" if beside else self._calls(together=True)
+            if not forced and asked is not None:
+                rest = f"({rest} | @asked)"
+        if self._tools and not forced and asked is None:
+            rest = self._calls_in_text()
+        elif thinks:
+            rest = f"{_BLANKS} {rest}"
+        thoughts = self._thoughts(begun) if thinks else ""
+        return side_by_side("\n".join([f"start: {thoughts} {rest}", *self._rules]), others)
+
+    def _arguments(self, tool: Tool, forced: bool) -> str:
+        if not forced and not tool.strict:
+            return grammar_of("json", ANYTHING)
+        schema = json.loads(tool.parameters or NOTHING)
+        schema.setdefault("type", "object")
+        return grammar_of("json", json.dumps(schema), _options(tool))
+
+    def _call(self, at: int) -> str:
+        """A call of one tool, from its name on."""
+        format = self._format
+        return f"{self._text(self._tools[at].name + format.middle)} @args_{at} {self._text(format.end)}"
+
+    def _call_beside(self, at: int) -> str:
+        """A call that a JSON text may stand for: the same signs, each by itself, since llguidance takes the longest one
+        and does not come back."""
+        format = self._format
+        signs = _SIGN.findall(f"{format.lead}{self._tools[at].name}{format.middle}")
+        return f"{' '.join(map(json.dumps, signs))} @args_{at} {json.dumps(format.end)}"
+
+    def _calls(self, *, together: bool, behind: str = "") -> str:
+        """A call, or several that stand ``together``; what is ``behind`` us is not said again."""
+        format, calling, more = self._format, self._calling, ""
+        assert calling is not None
+        if together and calling.parallel and not calling.name and not format.single:
+            more = f"({self._text(format.between + format.lead)} call){{0,{MOST_FORCED - 1}}}"
+        return f"{self._text((format.first + format.lead).removeprefix(behind))} call {more} {self._text(format.last)}"
+
+    def _calls_in_text(self) -> str:
+        """Any text, with calls in it; the mark that they begin with does not come otherwise."""
+        format, opener, token = self._format, self._format.opener, self._token_of(self._format.opener)
+        if format.bare:
+            # Blanks belong to the sign behind them, since free text may begin with them too.
+            self._rules += [f"FREE: {_ANY} & ~{_BARE_CALL}", f"LEAD: {_BLANKS} {json.dumps(format.lead)}"]
+            marked = "" if token is None else f"| {_BLANKS} <[{token}]> {self._text(format.lead)} call"
+            return f"(FREE | LEAD call {marked})"
+        self._rules.append(f"FREE: {_ANY} & ~/(.|\\n)*{re.escape(opener)}(.|\\n)*/")
+        calls = self._calls(together=bool(format.first), behind=opener)
+        return f"({self._until(opener, 'opened', 'FREE')} {calls})* FREE"
+
+    def _thoughts(self, begun: bool) -> str:
+        """Thoughts and the tag behind them; at will, with the one before them, where the prompt has not begun them."""
+        inside = self._until(CLOSE, "thought", "ANY")
+        return inside if begun else f"({self._text(OPEN)} {inside})?"
+
+    def _until(self, mark: str, name: str, free: str) -> str:
+        """Free text, and the mark that ends it."""
+        if (token := self._token_of(mark)) is not None:
+            return f"{free} <[{token}]>"
+        self._rules.append(f"{name}[lazy]: {_ANY} {json.dumps(mark)}")
+        return name
+
+    def _text(self, text: str) -> str:
+        """A text, in which marks may be tokens of their own."""
+        terms = []
+        for each in filter(None, self._marks.split(text)):
+            token = self._token_of(each) if self._marks.fullmatch(each) else None
+            terms.append(json.dumps(each) if token is None else f"<[{token}]>")
+        return f"({' '.join(terms)})" if terms else ""

@@ -1,0 +1,91 @@
+"""A conversation as chat templates want it, with tools, calls and thoughts. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from device_agent.answering.dialect.call_formats import CallFormat
+from device_agent.answering.dialect.dialect import SHORT_ID, Dialect
+from wire.text_messages import ChatTurn, Tool, ToolCall
+
+_SHORT: Final = re.compile(rf"[A-Za-z0-9]{{{SHORT_ID}}}")
+
+RESULT: Final = "<tool_response>\n{}\n</tool_response>"
+"""What a tool gave, where a chat template does not know how to say it."""
+
+
+def template_turns(turns: Sequence[ChatTurn], dialect: Dialect, *, parsed: bool = True) -> list[dict[str, Any]]:
+    """Return the messages that a chat template is given.
+
+    Args:
+        parsed: arguments of calls are objects, as nearly all templates want them, not the texts that were sent. What is
+            no JSON object stays a text.
+    """
+    told: list[dict[str, Any]] = []
+    for at, turn in enumerate(turns):
+        message: dict[str, Any] = {"role": turn.role, "content": turn.content}
+        message |= {"name": turn.name} if turn.name else {}
+        message |= {"reasoning_content": turn.reasoning} if turn.reasoning else {}
+        if not dialect.tells and turn.role == "tool":  # Some templates refuse two messages of a user in a row.
+            before = told.pop()["content"] + "\n" if at and turns[at - 1].role == "tool" else ""
+            told.append({"role": "user", "content": before + RESULT.format(turn.content)})
+            continue
+        if not dialect.tells and turn.tool_calls:
+            told.append({"role": turn.role, "content": _as_text(turn, dialect.format)})
+            continue
+        if turn.tool_call_id:
+            message["tool_call_id"] = _id(turn.tool_call_id, dialect)
+        calls = [_call(call, dialect, parsed) for call in turn.tool_calls]
+        if not calls:
+            told.append(message)
+        elif dialect.format.single:  # Its templates refuse more than one.
+            told.append({**message, "tool_calls": calls[:1]})
+            told += ({"role": turn.role, "content": "", "tool_calls": [call]} for call in calls[1:])
+        else:
+            told.append({**message, "tool_calls": calls})
+    return told
+
+
+def template_tools(tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
+    """Return the tools that a chat template is told; None where there are none."""
+    return [_tool(tool) for tool in tools] or None
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    described = {"description": tool.description} if tool.description else {}
+    schema = {"parameters": json.loads(tool.parameters)} if tool.parameters else {}
+    return {"type": "function", "function": {"name": tool.name, **described, **schema}}
+
+
+def _call(call: ToolCall, dialect: Dialect, parsed: bool) -> dict[str, Any]:
+    arguments = _object(call.arguments) if parsed else call.arguments
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": _id(call.id, dialect), "type": "function", "function": function}
+
+
+def _object(text: str) -> Any:
+    try:
+        found = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        return text
+    return found if isinstance(found, dict) else text
+
+
+def _id(id: str, dialect: Dialect) -> str:
+    """The id of a call as templates accept it: the same for the call and for what it gave."""
+    if not dialect.format.short_ids or not id or _SHORT.fullmatch(id):
+        return id
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:SHORT_ID]
+
+
+def _as_text(turn: ChatTurn, format: CallFormat) -> str:
+    """What a turn with calls says, for a template that knows no calls: these as they are written here."""
+    calls = format.between.join(
+        f"{format.lead}{call.name}{format.middle}{call.arguments or '{}'}{format.end}" for call in turn.tool_calls
+    )
+    said = [turn.content] if turn.content else []
+    return "\n".join([*said, f"{format.first}{calls}{format.last}"])

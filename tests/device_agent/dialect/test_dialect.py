@@ -1,0 +1,226 @@
+"""Which way of writing calls a chat template means, and how conversations with calls are told to real templates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from checkpoints import DATA, DEMO
+from transformers import AutoTokenizer
+
+from device_agent.answering.answer_text import AnswerText
+from device_agent.answering.dialect.call_formats import HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, USUAL
+from device_agent.answering.dialect.dialect import Dialect
+from device_agent.answering.dialect.pieces import Argued, Begun, Piece, Said, Thought, joined
+from device_agent.answering.dialect.template_turns import template_turns
+from device_agent.answering.tokenizer import Tokenizer
+from wire.errors import SessionFailed
+from wire.request_messages import Calling, ChatTurn, Generate, Rendering, Tool, ToolCall
+
+TEMPLATES = {
+    "Qwen-Qwen2.5-7B-Instruct": (HERMES, True, True, False),
+    "Qwen-Qwen3-0.6B": (HERMES, True, True, True),
+    "meta-llama-Llama-3.1-8B-Instruct": (LLAMA3, True, True, False),
+    "meta-llama-Llama-3.3-70B-Instruct": (LLAMA3, True, True, False),
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": (USUAL, False, False, True),
+    "HuggingFaceTB-SmolLM3-3B": (USUAL, False, False, True),
+    "google-gemma-2-2b-it": (USUAL, False, False, False),
+    "microsoft-Phi-3.5-mini-instruct": (USUAL, False, False, False),
+}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = Tool("weather", "Says the wéather.", json.dumps(SCHEMA), False, "tools[0].function.parameters")
+TURNS = [
+    ChatTurn("user", "How is it in Oslo and in Rome?"),
+    ChatTurn(
+        "assistant",
+        "",
+        tool_calls=[ToolCall("call_1", "weather", '{"city":"Oslo"}'), ToolCall("call_2", "weather", '{"city": "Róm"}')],
+        reasoning="I have to look.",
+    ),
+    ChatTurn("tool", "cold", tool_call_id="call_1"),
+    ChatTurn("tool", "warm", tool_call_id="call_2"),
+]
+
+
+def template(name: str) -> str:
+    """A real chat template; the test is skipped where it is not at hand."""
+    path = DATA / "chat_templates" / f"{name}.jinja"
+    if not path.is_file():
+        pytest.skip(f"the chat template {name} is not at hand: the measured data is kept apart from the product")
+    return path.read_text(encoding="utf-8")
+
+
+def speaking(text: str, **how: str) -> Tokenizer:
+    """The demo model's tokenizer with another chat template."""
+    tokenizer = AutoTokenizer.from_pretrained(DEMO)
+    tokenizer.chat_template = text
+    return Tokenizer(tokenizer, frozenset([2]), **how)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_chat_template_says_how_its_model_calls_and_thinks(name: str) -> None:
+    """Of real templates; what is not known is called in the usual way, and only where it is forced."""
+    found = Dialect.of(template(name))
+    assert (found.format, found.calls, found.tells, found.thinks) == TEMPLATES[name]
+
+
+def test_a_setting_wins_over_the_template() -> None:
+    """By its name, or none at all; of Mistral's two ways the template still says which."""
+    qwen = "<tool_call> tools"
+    assert Dialect.of(qwen, "llama3_json").format is LLAMA3 and Dialect.of(qwen).format is HERMES
+    assert Dialect.of("plain", "hermes").calls and not Dialect.of("plain").calls
+    assert not Dialect.of(qwen, "none").tools and not Dialect.of(qwen, "none").calls
+    assert Dialect.of("[TOOL_CALLS] tools [ARGS]", "mistral").format is MISTRAL_NAMED
+    assert Dialect.of("[TOOL_CALLS] tools").format is MISTRAL and Dialect.of("", "mistral").format is MISTRAL
+    assert Dialect.of("", thoughts="think").thinks and not Dialect.of("</think>", thoughts="none").thinks
+    for other in ("<tool_call><function=x>", "<tool_call>{name}<arg_key>"):  # Between the same tags, and no JSON.
+        assert not Dialect.of(other).calls
+
+
+SAID: dict[str, list[str]] = {
+    "Qwen-Qwen2.5-7B-Instruct": [
+        '{"type": "function", "function": {"name": "weather", "description": "Says the wéather.", "parameters": '
+        + json.dumps(SCHEMA)
+        + "}}",
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>\n<tool_call>\n{"name": '
+        '"weather", "arguments": {"city": "Róm"}}\n</tool_call><|im_end|>',
+        "<|im_start|>user\n<tool_response>\ncold\n</tool_response>\n<tool_response>\nwarm\n</tool_response><|im_end|>",
+    ],
+    "Qwen-Qwen3-0.6B": [
+        "<|im_start|>assistant\n<think>\nI have to look.\n</think>\n\n<tool_call>",
+        '"arguments": {"city": "Róm"}}\n</tool_call><|im_end|>',
+    ],
+    "meta-llama-Llama-3.1-8B-Instruct": [
+        '"description": "Says the wéather."',
+        '{"name": "weather", "parameters": {"city": "Oslo"}}<|eot_id|>',
+        '{"name": "weather", "parameters": {"city": "Róm"}}<|eot_id|>',
+        '<|start_header_id|>ipython<|end_header_id|>\n\n"cold"<|eot_id|>',
+    ],
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": [
+        '<tool_call>\n{"name": "weather", "arguments": {"city":"Oslo"}}\n</tool_call>',
+        "<tool_response>\ncold\n</tool_response>\n<tool_response>\nwarm\n</tool_response>",
+    ],
+    "google-gemma-2-2b-it": [
+        '<start_of_turn>model\n<tool_call>\n{"name": "weather", "arguments": {"city":"Oslo"}}\n</tool_call>',
+        "<start_of_turn>user\n<tool_response>\ncold\n</tool_response>\n<tool_response>\nwarm\n</tool_response>",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_real_templates_tell_calls_and_what_they_gave(name: str) -> None:
+    """Arguments as objects, letters as they are; where a template knows no calls they are told as text."""
+    text = speaking(template(name)).render(TURNS, Rendering(tools=[WEATHER]))
+    for each in SAID[name]:
+        assert each in text
+
+
+WANTS_TEXTS = "tools {% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ '>' + c.function.arguments }}{% endfor %}{% endfor %}"  # noqa: E501
+WANTS_IDS = "[TOOL_CALLS] tools {% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}{{ m.tool_call_id or '' }} {% endfor %}"  # noqa: E501
+
+
+def test_templates_that_want_texts_get_them() -> None:
+    """Where objects make one fail; one that fails with both is a refusal."""
+    assert '>{"city":"Oslo"}>{"city": "Róm"}' in speaking(WANTS_TEXTS).render(TURNS)
+    with pytest.raises(SessionFailed, match="refuses"):
+        speaking("tools {{ raise_exception('no') }}").render(TURNS)
+
+
+def test_arguments_that_are_no_objects_stay_texts() -> None:
+    """What a client sends back may be broken, or as deep as it likes."""
+    for broken in ('{"a":', "[1]", "[" * 100_000, "x"):
+        turn = ChatTurn("assistant", "", tool_calls=[ToolCall("1", "f", broken)])
+        [message] = template_turns([turn], Dialect(tells=True))
+        assert message["tool_calls"][0]["function"]["arguments"] == broken
+    turn = ChatTurn("assistant", "", tool_calls=[ToolCall("1", "f", "")])
+    assert template_turns([turn], Dialect(tells=True))[0]["tool_calls"][0]["function"]["arguments"] == {}
+
+
+def test_mistrals_ids_are_short() -> None:
+    """Nine letters and digits, the same for the call and for what it gave; those that are so already stay."""
+    turns = [replace_id(turn, "abcDEF123") for turn in TURNS[1:3]]
+    one, other, answered = speaking(WANTS_IDS).render(TURNS[1:3]).split()[2:]
+    assert len(one) == 9 and one.isalnum() and answered == one != other
+    assert speaking(WANTS_IDS).render(turns).split()[2:] == ["abcDEF123", "abcDEF123"]
+    parser = Dialect(MISTRAL, calls=True)._parser(request())
+    assert parser is not None
+    [begun, _] = parser.feed('[TOOL_CALLS][{"name": "weather", "arguments": {')
+    assert isinstance(begun, Begun) and len(begun.id) == 9 and begun.id.isalnum()
+
+
+def replace_id(turn: ChatTurn, id: str) -> ChatTurn:
+    """A turn of one call, or its answer, under another id."""
+    calls = [ToolCall(id, call.name, call.arguments) for call in turn.tool_calls[:1]]
+    return ChatTurn(turn.role, turn.content, None, calls, id if turn.tool_call_id else "")
+
+
+def request(**changed: Any) -> Generate:
+    """A request that may call the weather."""
+    usual: dict[str, Any] = {"rendering": Rendering(tools=[WEATHER]), "calling": Calling(), "thoughts": True}
+    return Generate(1, "id", "m", TURNS[:1], **(usual | changed))
+
+
+def test_an_answer_is_read_where_that_is_asked_for() -> None:
+    """Calls where tools are offered and the model writes them, or has to; thoughts where it thinks; else it is text."""
+    knows, plain = Dialect(calls=True, thinks=True), Dialect()
+    text = 'Hm.</think><tool_call>{"name": "weather", "arguments": {}}</tool_call>'
+    reader = knows.reader(request(), "<think>\n")
+    assert reader is not None
+    thought, begun, argued = [*reader.feed(text), *reader.end()]
+    assert (thought, argued) == (Thought("Hm."), Argued("{}")) and isinstance(begun, Begun)
+    assert begun.id.startswith("call_") and reader.called and not reader.over
+    assert plain.reader(request(), "") is None and knows.reader(request(calling=None, thoughts=False), "") is None
+    forced = plain.reader(request(calling=Calling(forced=True, name="weather")), "<think>")
+    assert forced is not None and [type(each) for each in forced.feed(text[11:])] == [Begun, Argued] and forced.over
+    assert replace(knows, tools=False).reader(request(thoughts=False), "") is None
+    quiet = knows.reader(request(calling=None), "")
+    assert quiet is not None and [*quiet.feed(text), *quiet.end()] == [Said(text)]
+
+
+def test_marks_without_a_text_of_their_own_are_shown() -> None:
+    """Of an answer that is read, and only there; bytes of characters before and behind them stay whole."""
+    tokenizer = AutoTokenizer.from_pretrained(DEMO)
+    tokenizer.add_tokens(["[TOOL_CALLS]", "[ARGS]"], special_tokens=True)
+    tokenizer.chat_template = "[TOOL_CALLS] tools [ARGS]"
+    known = Tokenizer(tokenizer, frozenset([2]))
+    text = 'é🙂[TOOL_CALLS]weather[ARGS]{"city": "Róm"}'
+    ids = known.rendered(text)
+    assert known.decoding(known.dialect.marks(request()))(ids) == text
+    assert known.decoding(known.dialect.marks(request(calling=None)))(ids) == 'é🙂weather{"city": "Róm"}'
+
+
+def test_real_qwen_tokens_are_read() -> None:
+    """Token by token, as its tokenizer has them: thoughts, text, and two calls; a stop text ends none of them but the
+    text."""
+    path = DATA / "tokenizers" / "qwen"
+    if not path.is_dir():
+        pytest.skip("qwen is not at hand: the measured data is kept apart from the product")
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer.chat_template = template("Qwen-Qwen3-0.6B")
+    known = Tokenizer(tokenizer, frozenset([151645]))
+    calls = known.render(TURNS[:2], Rendering(add_generation_prompt=False)).rpartition("</think>\n\n")[2]
+    answer = f"<think>\nHm, Oslo.\n</think>\n\nSo, é 🙂:\n{calls.removesuffix('<|im_end|>' + chr(10))}"
+    told, stopped = answered(known, answer, ["Oslo", "tool"])
+    assert not stopped and [type(piece) for piece in told] == [Thought, Said, Begun, Argued, Begun, Argued]
+    assert told[:2] == [Thought("Hm, Oslo."), Said("So, é 🙂:")]
+    assert [json.loads(piece.text) for piece in told if isinstance(piece, Argued)] == [
+        {"city": "Oslo"},
+        {"city": "Róm"},
+    ]
+    assert answered(known, answer, [" é"]) == ([Thought("Hm, Oslo."), Said("So,")], True)
+
+
+def answered(known: Tokenizer, text: str, stops: list[str]) -> tuple[list[Piece], bool]:
+    """What an answer of these letters tells, and whether a stop text ends it."""
+    asked = request(stop=stops)
+    reading = AnswerText(asked, known.decoding(known.dialect.marks(asked)), known.dialect.reader(asked, ""), [])
+    told: list[Piece] = []
+    for token in known.rendered(text):
+        pieces, stopped = reading.feed(token)
+        told += pieces
+        if stopped:
+            return joined(told), True
+    pieces, stopped = reading.end()
+    return joined(told + pieces), stopped
