@@ -25,8 +25,14 @@ from wire.backoff import delay_s
 ANSWER_WITHIN_S: Final = 0.3
 """Of a round trip; redis takes a fraction of a millisecond. Who asks waits for the one under way and its own."""
 
+LOOK_EVERY_S: Final = 0.03
+"""A round trip is counted in waits of so long: that this process was too busy to look is not redis' fault."""
+
+AT_LONGEST_S: Final = 1.5
+"""By the clock, however busy this process is."""
+
 OWN_DELAY_S: Final = 0.1
-"""What an answer that is here already gets besides, where this process was busy for so long itself."""
+"""What giving up may take."""
 
 BATCH: Final = 512
 """Commands in one round trip."""
@@ -181,11 +187,14 @@ async def _hang_up(client: Any) -> None:
 
 
 async def _in_time(work: Coroutine[Any, Any, Any], within_s: float) -> Any:
-    """Raises ``asyncio.TimeoutError`` where redis does not answer in time."""
-    task = asyncio.ensure_future(work)
+    """Raises ``asyncio.TimeoutError`` where redis does not answer in time; only what was waited here counts."""
+    task, clock = asyncio.ensure_future(work), asyncio.get_running_loop().time
+    left_s, until = within_s, clock() + max(within_s, AT_LONGEST_S)
     try:
-        for time_s in (within_s, OWN_DELAY_S):
-            await asyncio.wait((task,), timeout=time_s)
+        while left_s > 0 and clock() < until:
+            wait_s = min(LOOK_EVERY_S, left_s)
+            left_s -= wait_s
+            await asyncio.wait((task,), timeout=wait_s)
             if task.done():
                 return task.result()
         raise asyncio.TimeoutError

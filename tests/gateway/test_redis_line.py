@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ import pytest
 from redis_here import RedisServer
 
 from gateway.registry import line as line_module
-from gateway.registry.line import MOST_WAITING, RedisLine
+from gateway.registry.line import ANSWER_WITHIN_S, MOST_WAITING, RedisLine
 
 SOON_S = 30.0
 
@@ -146,3 +147,24 @@ async def test_more_than_can_wait_is_not_kept() -> None:
         for _ in range(3 * MOST_WAITING):
             line.post("SET", "a", "b")
         assert len(line._waiting) <= MOST_WAITING
+
+
+async def test_a_process_that_is_busy_itself_does_not_blame_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn of its loop takes so long that a round trip, which takes several, is over the time that redis has."""
+    monkeypatch.setattr(line_module, "AT_LONGEST_S", SOON_S)
+    loop, told, busy = asyncio.get_running_loop(), list[bool](), True
+
+    def work() -> None:
+        if busy:
+            time.sleep(2 * ANSWER_WITHIN_S / 3)
+            loop.call_soon(work)
+
+    with RedisServer() as redis:
+        async with opened(redis.url, told) as line:
+            assert await line.ask("SET", "key", "value") is not None
+            loop.call_soon(work)
+            began = loop.time()
+            assert await line.ask("GET", "key") == b"value"
+            assert loop.time() - began > ANSWER_WITHIN_S
+            busy = False
+            assert line.up and line.losses == 0 and told == [True]
