@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Final
 
 from peers.board import PeerLost
-from peers.tiles import Tile
+from peers.tiles import Tile, joined
 
 DONE_WITHIN_S: Final = 120.0
 """A member that lives and does not send its part for so long is lost; it is more than one computes at once."""
@@ -36,6 +36,8 @@ class Exchange:
     """A collective, or one tensor on its way; made by ``Collectives``. It goes on by itself, whoever waits.
 
     for tile in exchange:      # as they come; each may be used at once
+        ...
+    for rows in exchange.runs():        # or so many at once as have come
         ...
     exchange.wait()            # all is there, and what was sent may be changed
 
@@ -83,15 +85,28 @@ class Exchange:
 
     def __iter__(self) -> Iterator[Tile]:
         """Tiles in the order in which they come, this member's own first; then it is done."""
+        for tiles in self._coming():
+            yield from tiles
+
+    def runs(self) -> Iterator[range]:
+        """Rows as they come, each once, in as few ranges as the tiles make that are there when it is asked: who is
+        late with his products makes them of more rows at once, and reads his weights less often."""
+        for tiles in self._coming():
+            yield from joined(tiles)
+
+    def _coming(self) -> Iterator[list[Tile]]:
+        """Whatever has come since it was asked last."""
         seen = 0
         while True:
             self._until(lambda seen=seen: self.done or len(self._tiles) > seen, DONE_WITHIN_S)  # type: ignore[misc]
-            if len(self._tiles) == seen:
+            tiles = self._tiles[seen:]
+            if not tiles:
                 return
+            seen += len(tiles)
             if self._landed is not None:
-                self._landed(self._tiles[seen])
-            yield self._tiles[seen]
-            seen += 1
+                for tile in tiles:
+                    self._landed(tile)
+            yield tiles
 
     def lands(self, landed: Callable[[Tile | None], None]) -> None:
         """On the thread that waits, ``landed`` is called with each tile before it is handed out; or with None, once,

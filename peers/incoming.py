@@ -26,7 +26,8 @@ LOOK_EVERY_S: Final = 0.1
 """A link that nobody reads is read by its own thread again after so long."""
 
 LONG_BYTES: Final = 64 * 1024
-"""From so many on, the link's thread reads at once: probably somebody computes meanwhile."""
+"""From so many on, in one frame or in all of a collective, the link's thread reads at once: probably somebody computes
+meanwhile, and tiles that he has not read go on to nobody."""
 
 _LOOK_AGAIN_S: Final = 0.002
 
@@ -79,7 +80,7 @@ class Incoming:
             here = self._inbox.begin(number, expected) if epoch == self._inbox.epoch else []
         for each in here:
             each.arrived()
-        if self._parked is not None or any(len(each.view) >= LONG_BYTES for each in expected.values()):
+        if self._parked is not None or sum(len(each.view) for each in expected.values()) >= LONG_BYTES:
             self.leave_to_thread()
 
     def ask(self, epoch: int, tag: int, expected: Expected) -> None:

@@ -6,6 +6,7 @@ what may be used, or given, before the rest is there. Members are counted by the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -41,6 +42,17 @@ def tiles_of(shares: tuple[int, ...], pieces: int = 1) -> list[Tile]:
         for piece, (begin, behind) in enumerate(pairwise(cuts)):
             if behind > begin:
                 found.append(Tile(place * pieces + piece, place, begin, behind))
+    return found
+
+
+def joined(tiles: Iterable[Tile]) -> list[range]:
+    """The rows of some tiles, in as few ranges as they make."""
+    found: list[range] = []
+    for tile in sorted(tiles, key=lambda tile: tile.begin):
+        if found and found[-1].stop == tile.begin:
+            found[-1] = range(found[-1].start, tile.end)
+        else:
+            found.append(range(tile.begin, tile.end))
     return found
 
 

@@ -229,6 +229,24 @@ def test_tensors_go_from_one_to_another(members: list[Fabric]) -> None:
     each(of(members, range(MOST), ONE_SHOT), run)
 
 
+def test_runs_give_each_row_once_and_what_has_come_together(members: list[Fabric]) -> None:
+    """Who asks when all is there gets one range; who asks as tiles come gets every row once."""
+    collectives = of(members, range(MOST), RING)
+    shares = [3] * MOST
+
+    def gathered(at: int, one: Collectives) -> list[range]:
+        whole = torch.zeros(sum(shares), COLUMNS)
+        whole[bounds(shares)[at]] = at
+        exchange = one.all_gather(whole, shares, pieces=2)
+        if at % 2:
+            exchange.wait()
+        return list(exchange.runs())
+
+    for at, runs in enumerate(each(collectives, gathered)):
+        assert sorted(row for rows in runs for row in rows) == list(range(sum(shares)))
+        assert len(runs) == 1 or not at % 2
+
+
 def test_several_go_on_at_once(members: list[Fabric]) -> None:
     """Collectives that began earlier may be waited for later, long and short ones mixed."""
 

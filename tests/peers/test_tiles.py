@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peers.tiles import Ring, evenly, tiles_of
+from peers.tiles import Ring, evenly, joined, tiles_of
 
 SHARES = st.lists(st.integers(0, 40), min_size=1, max_size=7).map(tuple)
 
@@ -22,6 +25,17 @@ def test_each_row_is_in_one_tile(shares: tuple[int, ...], pieces: int) -> None:
         sizes = [tile.end - tile.begin for tile in own]
         assert sum(sizes) == rows and len(own) == min(rows, pieces)
         assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+@given(SHARES, st.integers(1, 9), st.randoms(use_true_random=False))
+def test_tiles_that_are_there_are_joined(shares: tuple[int, ...], pieces: int, random: Random) -> None:
+    """Of any of the tiles, in any order, every row is in one range, and no two ranges touch."""
+    tiles = [tile for tile in tiles_of(shares, pieces) if random.random() < 0.7]
+    random.shuffle(tiles)
+    ranges = joined(tiles)
+    rows = [row for tile in sorted(tiles) for row in range(tile.begin, tile.end)]
+    assert [row for each in ranges for row in each] == rows
+    assert all(one.stop < other.start for one, other in pairwise(ranges))
 
 
 @given(st.integers(0, 1000), st.integers(1, 9))

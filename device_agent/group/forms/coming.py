@@ -6,6 +6,7 @@ while its last ones are in the MLP.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import torch
@@ -72,15 +73,20 @@ class ComingRows:
             self.give(rows, own[rows.start - self._mine.start : rows.stop - self._mine.start])
 
     def __iter__(self) -> Iterator[range]:
-        """Tiles as they come: own rows are there at once."""
+        """Rows as they come, as many at once as are there: own rows are at once."""
         if self._gathering is not None:
-            for tile in self._gathering.exchange:
-                yield range(tile.begin, tile.end)
+            yield from self._gathering.exchange.runs()
             return
         if self._mine:
             yield self._mine
-        for rows, exchange in self._exchanges:
+        coming = deque(self._exchanges)
+        while coming:
+            rows, exchange = coming.popleft()
             exchange.wait()
+            while coming and coming[0][1].done and coming[0][0].start == rows.stop:
+                following, exchange = coming.popleft()
+                exchange.wait()
+                rows = range(rows.start, following.stop)
             yield rows
 
     def together(self, seen: range) -> list[range]:

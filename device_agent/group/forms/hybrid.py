@@ -68,8 +68,8 @@ class _RowsAndSums:
             coming.wait()
             yield slice(0, self._on.rows), whole
             return
-        for tile in coming:
-            yield slice(tile.begin, tile.end), whole[tile.begin : tile.end]
+        for rows in coming.runs():
+            yield _slice(rows), whole[rows.start : rows.stop]
 
     def summed(self, product: Callable[[slice], torch.Tensor], like: torch.Tensor) -> torch.Tensor:
         """Of the sum of all members' products this member's rows."""

@@ -90,6 +90,7 @@ def words(plan: GroupPlan) -> str:
     for layer in plan.layers:
         kind = type(layer).__name__
         more = [name for name in ("mlp_by_rows", "keys_values", "prefix", "overlap") if getattr(layer, name, False)]
+        more += [f"in {pieces} pieces"] if (pieces := getattr(layer, "pieces", 1)) > 1 else []
         said = " ".join([kind, *more])
         kinds[said] = kinds.get(said, 0) + 1
     return ", ".join(f"{count} {kind}" for kind, count in kinds.items())

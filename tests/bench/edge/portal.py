@@ -98,17 +98,15 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
             await asyncio.to_thread(group.board.get, f"{LOADED}{rank}", WITHIN_S)
         say({"loaded": True})
         await asyncio.to_thread(sys.stdin.readline)
-        trial = ("", 0) if job.trial is None else await settled(life, job.trial, spec.hidden_size)
-        submodel = GroupSubmodel(spec.hidden_size, getattr(torch, job.dtype))
-        submodel.begin(life)
-        running = asyncio.create_task(run(submodel, spec, job))
+        running = asyncio.create_task(settled_and_run(life, spec, job))
         await asyncio.wait([running, lost], return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             running.cancel()
             raise PeerLost(str(lost.result()))
         await asyncio.to_thread(life.end)
         posted = [await asyncio.to_thread(group.board.get, f"{REPORT}{rank}", WITHIN_S) for rank in ranks]
-        return Result(*running.result(), [msgspec.json.decode(each, type=Report) for each in posted], "", *trial)
+        times, trial = running.result()
+        return Result(*times, [msgspec.json.decode(each, type=Report) for each in posted], "", *trial)
     except PeerLost as error:
         why = str(error)
         return Result([], [], 0.0, [], why)
@@ -116,9 +114,19 @@ async def do(rendezvous: Rendezvous, epoch: int, job: Job, names: list[str]) -> 
         group.end(why)
 
 
-async def settled(life: GroupLife, trial: Trial, hidden_size: int) -> tuple[str, int]:
+async def settled_and_run(life: GroupLife, spec: ModelSpec, job: Job) -> tuple[Times, tuple[str, int]]:
+    """A job on a life that has begun, and in which manner. Ends never where a member is lost meanwhile."""
+    submodel = GroupSubmodel(spec.hidden_size, getattr(torch, job.dtype))
+    trial = ("", 0)
+    if job.trial is not None:
+        trial = await settled(life, job.trial, torch.randn(job.trial.rows, spec.hidden_size).to(submodel.dtype))
+    submodel.begin(life)
+    return await run(submodel, spec, job), trial
+
+
+async def settled(life: GroupLife, trial: Trial, hidden: torch.Tensor) -> tuple[str, int]:
     """As a group that forms does it, but for keeping what was found: the manner, and how many forwards that took."""
-    seconds = await tried(life, trial, torch.randn(trial.rows, hidden_size))
+    seconds = await tried(life, trial, hidden)
     manner = trial.chosen(seconds)
     life.put(GroupAsk(MannerHead(manner)))
     return trial.words[trial.manners.index(manner)], sum(1 + len(runs) for runs in seconds.values())
