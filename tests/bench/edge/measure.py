@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -106,7 +106,7 @@ class Measurement:
         # This machine is faster now and slower then: the same products say by how much, for all methods alike.
         self._devices.set_quotas(environment.cores)
         now = self._devices.trial(DEVICES[: len(environment.cores)])
-        drift = [after / before for after, before in zip(now, known.trial, strict=False)]
+        drift = by_kind([after / before for after, before in zip(now, known.trial, strict=False)], environment.cores)
         if cell.method == ACCELERATE:
             return self._accelerate(cell, one) | beside(one, drift[0])
         slower = [each / cores for each, cores in zip(drift, environment.cores, strict=True)]
@@ -188,17 +188,27 @@ class Measurement:
         return found
 
     def _known(self, cell: Cell) -> Products:
-        """Of each device, measured once for each shape, its prompts' length and kind of devices."""
-        environment, stretched = cell.reference().environment, ENVIRONMENTS[cell.environment].stretched
-        longer = f"_{stretched:g}" if stretched != 1 else ""
-        file = self._folder / f"{environment}_{cell.shape}{longer}_{cell.dtype}.profile"
+        """Of each device, measured once for each shape in each environment: the smaller a quota, the more CPU seconds
+        the same products take, by a third at a seventh of a core, since others use the caches in between."""
+        cores = ENVIRONMENTS[cell.environment].cores
+        file = self._folder / f"{cell.environment}_{cell.shape}_{cell.dtype}.profile"
         if not file.is_file():
-            cores = ENVIRONMENTS[environment].cores
             self._devices.set_quotas(cores)
             job = ProductsJob(cell.shape, max(cell.model.rows, SHAPES[cell.shape].rows), cell.dtype)
             names = DEVICES[: len(cores)]
-            file.write_bytes(msgspec.json.encode((self._devices.trial(names), self._devices.products(names, job))))
+            before = self._devices.trial(names)
+            products = self._devices.products(names, job)
+            around = zip(before, self._devices.trial(names), strict=True)
+            trial = [(one + other) / 2 for one, other in around]  # The machine is another a minute later.
+            file.write_bytes(msgspec.json.encode((trial, products)))
         return Products(*msgspec.json.decode(file.read_bytes(), type=tuple[list[float], list[Tables]]))
+
+
+def by_kind(drift: Sequence[float], cores: Sequence[float]) -> list[float]:
+    """Of each device the median of those with the same quota: on the same cores it is by chance that they differ."""
+    return [
+        statistics.median(each for each, other in zip(drift, cores, strict=True) if other == own) for own in cores
+    ]
 
 
 def said(record: Record) -> str:
