@@ -31,7 +31,9 @@ class CloudWelcome(Message, frozen=True, tag=11):
     ``window_rows``: rows a session may have sent and not yet had answered (its credit); every forward is answered by
     exactly one result or failure, which gives its rows back. ``max_rows``: rows in one forward. ``max_positions``:
     positions of one session. ``max_sessions``: sessions this device may have open. ``resume_token``: what a ``Resume``
-XX
+    on a later connection must show; the sessions of this one are kept for ``resume_s`` seconds after it ends.
+    ``version``: the release of the cloud server; empty: one that does not say.
+    """
 
     name: Name
     window_rows: Count

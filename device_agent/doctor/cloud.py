@@ -79,7 +79,7 @@ def bandwidth_of(about: str, speeds: Speeds, hello: DeviceHello) -> Finding:
     figures = {"up_bytes_s": speeds.up_bytes_s, "down_bytes_s": speeds.down_bytes_s, "bytes": speeds.length}
     least = "at least " if speeds.at_least else ""
     seen = f"up {least}{_rate(speeds.up_bytes_s)}, down {least}{_rate(speeds.down_bytes_s)}"
-    seen += f" ({speeds.length / 1e6:.2g} MB at once); a prompt of {PROMPT} tokens takes {prompt_s:.2g} s up"
+    seen += f" ({speeds.length / 1e6:.2g} MB at once); a prompt of {PROMPT} tokens takes {prompt_s:.{1 if prompt_s < 10 else 0}f} s up"
     if prompt_s <= LONG_S:
         return Finding("bandwidth", "ok", seen, about=about, figures=figures)
     todo = "Say --dtype bfloat16 on both sides where it is float32 (half the bytes), or take a faster link."

@@ -33,7 +33,7 @@ async def look_at_gateway(place: Place, config: DoctorConfig, say: Say) -> None:
         say(Finding("token", "ok", _accepted(token), about=about))  # Of another release, which lets it in.
     except ConnectionFailed as failure:
         say(_token(about, token, failure))
-        if not times:
+        if failure.code not in (Code.INVALID_REQUEST, Code.UNAUTHORIZED):
             return
     say(round_trip(about, times))
     say(Finding("bandwidth", "ok", NO_BANDWIDTH, about=about))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from service.addresses import host_port, is_loopback
+from service.addresses import host_port
 
 _SECURE: Final = {"ws": False, "http": False, "wss": True, "https": True}
 _USUAL_PORTS: Final = {False: 80, True: 443}
@@ -37,11 +37,6 @@ class Place:
     def http(self) -> str:
         """The same for HTTP."""
         return self.websocket.replace("ws", "http", 1)
-
-    @property
-    def is_here(self) -> bool:
-        """Whether only this machine can mean itself by it."""
-        return is_loopback(self.host)
 
 
 def place_of(flag: str, url: str) -> Place:

@@ -44,7 +44,8 @@ async def reached(place: Place, context: ssl.SSLContext | None) -> Finding:
         try:
             await _dial(address, place.port)
         except (OSError, asyncio.TimeoutError) as error:
-            failed = error
+            # Of several reasons the one that says most: a name may have addresses of a family that is not here.
+            failed = failed if isinstance(failed, ConnectionRefusedError) else error
             continue
         took_s = time.perf_counter() - began
         seen = f"{address} takes connections, within {took_s * 1e3:.1f} ms"
