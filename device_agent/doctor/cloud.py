@@ -79,7 +79,7 @@ def bandwidth_of(about: str, speeds: Speeds, hello: DeviceHello) -> Finding:
     figures = {"up_bytes_s": speeds.up_bytes_s, "down_bytes_s": speeds.down_bytes_s, "bytes": speeds.length}
     least = "at least " if speeds.at_least else ""
     seen = f"up {least}{_rate(speeds.up_bytes_s)}, down {least}{_rate(speeds.down_bytes_s)}"
-    seen += f" ({speeds.length / 1e6:.2g} MB at once); a prompt of {PROMPT} tokens takes {prompt_s:.{1 if prompt_s < 10 else 0}f} s up"
+    seen += f" ({speeds.length / 1e6:.2g} MB at once); a prompt of {PROMPT} tokens takes {_time(prompt_s)} up"
     if prompt_s <= LONG_S:
         return Finding("bandwidth", "ok", seen, about=about, figures=figures)
     todo = "Say --dtype bfloat16 on both sides where it is float32 (half the bytes), or take a faster link."
@@ -88,6 +88,10 @@ def bandwidth_of(about: str, speeds: Speeds, hello: DeviceHello) -> Finding:
 
 def _rate(bytes_s: float) -> str:
     return f"{bytes_s / 1e6:.1f} MB/s" if bytes_s >= 1e6 else f"{bytes_s / 1e3:.0f} kB/s"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def _accepted(about: str, token: str) -> Finding:

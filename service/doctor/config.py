@@ -10,7 +10,7 @@ from service.api_server import ApiSettings
 from service.doctor.place import Place, place_of
 from service.link_settings import JoinSettings, MemberSettings, ServersSettings
 from service.modes import MODES
-from service.settings import changed, setting, settle
+from service.settings import changed, setting, settle, tuning
 from service.shared_settings import (
     CloudTokenSettings,
     DeviceTokenSettings,
@@ -35,7 +35,7 @@ class CheckedLinks:
     gateway: str = changed(ServersSettings, "gateway", "")
     cloud: tuple[str, ...] = changed(ServersSettings, "cloud", ())
     join: str = changed(JoinSettings, "join", "")
-    bandwidth: bool = setting(
+    bandwidth: bool = tuning(
         True,
         "send rows to each cloud and take the time, with --model: up to 3 MB each way, for up to 5 s",
         variable="doctor_bandwidth",
@@ -58,13 +58,13 @@ class CheckedModel:
     """What is to run."""
 
     model: str = changed(ModelSettings, "model", "")
-    served_model_name: tuple[str, ...] = changed(ModelSettings, "served_model_name", ())
+    served_model_name: tuple[str, ...] = changed(ModelSettings, "served_model_name", (), tunes=True)
     mode: str = changed(SplitSettings, "mode", "hat")
     split: int = changed(SplitSettings, "split", None)
-    tail: int = changed(SplitSettings, "tail", 0)
+    tail: int = changed(SplitSettings, "tail", 0, tunes=True)
     dtype: Literal["float32", "bfloat16"] = changed(ModelSettings, "dtype", "float32")
     device: str = changed(ModelSettings, "device", "auto")
-    max_model_len: int = changed(ModelSettings, "max_model_len", 0)
+    max_model_len: int = changed(ModelSettings, "max_model_len", 0, tunes=True)
     memory: str = changed(MemorySettings, "memory", "")
 
 

@@ -53,7 +53,7 @@ MOST = {
     "bench": 12,
     "profile": 7,
     "plan": 8,
-    "doctor": 18,
+    "doctor": 14,
 }
 """Beside those for help itself."""
 HELP = {"--help", "--help-all"}
