@@ -66,12 +66,12 @@ def checks(config: DoctorConfig) -> Iterator[Check]:
     yield Check("memory", QUICK_S, machine.memory)
     yield Check("disk", QUICK_S, machine.disk)
     yield Check("clock", QUICK_S, machine.clock)
-    for who, named in ((GATEWAY, config.gateways), (CLOUD, config.clouds)):
-        if not named:
-            port = USUAL_PORTS[who]
+    links = [*((GATEWAY, place) for place in config.gateways), *((CLOUD, place) for place in config.clouds)]
+    if not links and not config.join:
+        for who, port in USUAL_PORTS.items():
             yield Check(f"port {port}", LINK_S, partial(port_of, who, port, current(config.api_key)))
-        for place in named:
-            yield Check(who, LINK_S, partial(_link, config, place, who), place.websocket)
+    for who, place in links:
+        yield Check(who, LINK_S, partial(_link, config, place, who), place.websocket)
 
 
 def _link(config: DoctorConfig, place: Place, who: str, say: Say) -> None:
