@@ -11,11 +11,12 @@ import pytest
 
 from device_agent.doctor import model as module
 from device_agent.doctor.model import ModelHere, opened, room
-from device_agent.doctor.need import GROWS, Need, need_of, said
+from device_agent.doctor.need import Need, need_of, said
 from service.doctor.config import DoctorConfig
 from service.doctor.finding import Finding, Status
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
+from split_model.offload.budget import GROWS
 from split_model.slices import held_bytes, input_slice, output_slice, whole
 
 
