@@ -15,7 +15,7 @@ from typing import Final
 from wire.frames import Tensor
 from wire.limits import CLOUD_LINK, ITEM_BYTES
 from wire.message import Drain, Failed
-from wire.session_messages import CloudWelcome, Close, DeviceHello, Forward, Open, Result, Truncate
+from wire.session_messages import Close, CloudWelcome, DeviceHello, Forward, Open, Result, Truncate
 from wire.stream import Stream
 
 WITHIN_S: Final = 5.0

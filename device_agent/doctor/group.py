@@ -37,7 +37,9 @@ async def look_at_group(place: Place, config: DoctorConfig, say: Say) -> None:
         config.check_equals(current(config.group_key), "the group's key (TRILBY_GROUP_KEY)")
         check_secret(current(config.group_key) or BY_CERTIFICATE)
     except (BadTlsFile, ValueError) as error:
-        todo = "Give what the portal has: TRILBY_GROUP_KEY, or --group-key-file FILE, or --tls-cert, --tls-key, --tls-ca."
+        todo = (
+            "Give what the portal has: TRILBY_GROUP_KEY, or --group-key-file FILE, or --tls-cert, --tls-key, --tls-ca."
+        )
         say(Finding("key", "fail", str(error), todo, about))
         return
     context = None if tls is None else tls.dialling()

@@ -79,7 +79,9 @@ def round_trip(about: str, times: Sequence[float]) -> Finding:
     figures = {"median_s": middle, "least_s": least, "most_s": most, "pings": len(times)}
     if middle < LONG_S:
         return Finding("round trip", "ok", seen, about=about, figures=figures)
-    todo = "Choose a nearer server where there is one; each round of tokens waits for it, which drafts (--draft) make up."
+    todo = (
+        "Choose a nearer server where there is one; each round of tokens waits for it, which drafts (--draft) make up."
+    )
     return Finding("round trip", "warn", seen, todo, about, figures)
 
 

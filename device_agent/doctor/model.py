@@ -96,7 +96,7 @@ def _cut(seen: str, spec: ModelSpec, middle: Slice, *, may_show_all: bool) -> Fi
 def _where(model: str) -> str:
     if Path(model).exists() or Path(model).is_absolute() or model.startswith((".", "~")):
         return "Name the folder of a Hugging Face model, with its config.json."
-    return "Name a folder that is here; or, if that is a model of the hub, let trilby device fetch it at its first start."
+    return "Name a folder that is here; or, where it is one of the hub, let trilby device fetch it at its first start."
 
 
 def room(config: DoctorConfig, here: ModelHere, say: Say) -> None:

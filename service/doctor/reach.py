@@ -67,9 +67,7 @@ def _unreached(place: Place, error: Exception) -> Finding:
     return _fail(place, f"it cannot be dialled: {reason}", "Check this machine's network, and the address.")
 
 
-async def _shaken(
-    place: Place, address: str, context: ssl.SSLContext, seen: str, figures: dict[str, float]
-) -> Finding:
+async def _shaken(place: Place, address: str, context: ssl.SSLContext, seen: str, figures: dict[str, float]) -> Finding:
     """The same with TLS."""
     try:
         certificate, version = await _dial(address, place.port, ssl=context, server_hostname=place.host)

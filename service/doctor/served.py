@@ -116,7 +116,9 @@ def _devices(about: str, ready: bool, agents: list[Any] | None) -> Finding:
     if ready:
         return Finding("devices", "ok", named or "one can answer", about=about, figures=figures)
     if agents is not None and not known:
-        todo = "Start one, trilby device --gateway with this address; where one runs, its log says why it is not let in."
+        todo = (
+            "Start one: trilby device --gateway with this address; of one that runs its log says why it is not let in."
+        )
         return Finding("devices", "warn", "no device is connected, so requests are refused", todo, about, figures)
     todo = "Look at that device's log, and run trilby doctor on its machine with its --cloud or --join."
     return Finding("devices", "warn", f"none can answer: {named or 'why is not told'}", todo, about, figures)

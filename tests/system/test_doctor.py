@@ -25,8 +25,8 @@ def doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
 
 
 def test_a_served_model_and_what_is_wrong_with_it(tmp_path: Path) -> None:
-    """Where all is well it says so, and ends well; a wrong token, a cloud that is not there and a model that is none are
-    each a line with what to do, and the others are told all the same. No secret is shown."""
+    """Where all is well it says so, and ends well; a wrong token, a cloud that is not there and a model that is none
+    are each a line with what to do, and the others are told all the same. No secret is shown."""
     with Serving(tmp_path / "log", "--device-token-file", str(_file(tmp_path)), forked=True) as serving:
         gateway = f"ws://127.0.0.1:{serving.port}"
         well = doctor("--gateway", gateway, "--model", str(DEMO), "--split", "2", TRILBY_DEVICE_TOKEN=SECRET)

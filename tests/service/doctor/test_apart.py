@@ -13,7 +13,7 @@ from service.doctor.apart import examined
 from service.doctor.config import DoctorConfig
 from service.doctor.finding import Finding
 
-FINE = "import sys; print('{\"check\": \"a\", \"status\": \"ok\", \"seen\": \"b\"}', flush=True); "
+FINE = 'import sys; print(\'{"check": "a", "status": "ok", "seen": "b"}\', flush=True); '
 
 
 def told(script: str, config: DoctorConfig | None = None) -> tuple[list[Finding], list[str]]:
@@ -49,7 +49,7 @@ def test_a_process_that_dies(end: str, word: str) -> None:
 def test_a_process_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is given up, and is gone behind it."""
     monkeypatch.setattr(apart, "SILENT_WITHIN_S", 3.0)
-    script = FINE + "import os, time; print('{\"doing\": \"%d\"}' % os.getpid(), flush=True); time.sleep(60)"
+    script = FINE + 'import os, time; print(\'{"doing": "%d"}\' % os.getpid(), flush=True); time.sleep(60)'
     found, [pid] = told(script)
     assert found[-1].status == "fail" and "nothing was heard" in found[-1].seen
     with pytest.raises(ProcessLookupError):

@@ -34,7 +34,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 async def listening(context: ssl.SSLContext | None, host: str = "127.0.0.1") -> AsyncIterator[int]:
     """What takes connections and says nothing; its port."""
 
+    open_ones: list[tuple[asyncio.Task[None] | None, asyncio.StreamWriter]] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ones.append((asyncio.current_task(), writer))
         with suppress(OSError):
             await reader.read()
         writer.transport.abort()
@@ -44,6 +47,9 @@ async def listening(context: ssl.SSLContext | None, host: str = "127.0.0.1") -> 
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for _, writer in open_ones:
+            writer.transport.abort()
+        await asyncio.gather(*(task for task, _ in open_ones if task is not None))
         await server.wait_closed()
 
 
