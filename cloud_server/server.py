@@ -21,6 +21,7 @@ from service.secret_files import current
 from service.sparing_log import SparingLog
 from service.tls_server import certified
 from service.traces import NO_TRACES, Traces
+from service.version import VERSION
 from wire.connection import Role
 from wire.doorstep import Doorstep
 from wire.errors import Code, ConnectionFailed
@@ -134,6 +135,7 @@ class CloudServer:
             max_sessions=limits.device_sessions,
             resume_token=token,
             resume_s=limits.resume_s,
+            version=VERSION,
         )
 
     async def keep_looking(self) -> None:

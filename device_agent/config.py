@@ -7,6 +7,7 @@ from typing import Literal
 
 from peers.secret import BY_CERTIFICATE, check_secret
 from service.addresses import ANY, host_and_port
+from service.link_settings import JoinSettings, MemberSettings, ServersSettings
 from service.modes import MODES
 from service.settings import changed, setting, tuning
 from service.shared_settings import (
@@ -16,26 +17,15 @@ from service.shared_settings import (
     ModelSettings,
     ProcessSettings,
     SplitSettings,
-    words,
 )
 from service.tls_settings import TlsSettings
 from service.trace_settings import TraceSettings
 
 
 @dataclass(frozen=True)
-class ConnectionSettings:
+class ConnectionSettings(ServersSettings):
     """Whom it works with."""
 
-    gateway: str = setting(
-        "ws://127.0.0.1:8000",
-        "gateway to serve; several, by commas: where one is lost the next is dialled",
-        variable="gateway_url",
-    )
-    cloud: tuple[str, ...] = setting(
-        ("ws://127.0.0.1:8001",),
-        "cloud server with the middle layers; several times: the first is preferred",
-        variable="cloud_url",
-    )
     name: str = setting(
         "", "name of this device, shown to operators; empty: device- and a random number", variable="device_name"
     )
@@ -43,11 +33,6 @@ class ConnectionSettings:
         60.0, "seconds to wait for the cloud's answer to one chunk, and for room in it", minimum=0.1
     )
     recover_within_s: float = tuning(30.0, "seconds in which an answer must go on after its cloud is lost", minimum=0)
-
-    @property
-    def gateways(self) -> tuple[str, ...]:
-        """The gateways, one by one."""
-        return words(self.gateway)
 
 
 @dataclass(frozen=True)
@@ -64,25 +49,13 @@ class AnswerSettings:
 
 
 @dataclass(frozen=True)
-class MemberSettings:
-    """Its part in a group."""
-
-    group_key: str = setting("", "secret that the members of a group share, 16 characters or more", secret=True)
-
-
-@dataclass(frozen=True)
 class GroupSettings(MemberSettings):
     """Its group."""
 
     group: str = setting("home", "name of the group")
     group_listen: str = setting("127.0.0.1:8003", "where the other devices of its group join, as ADDRESS:PORT")
     announce: bool = tuning(False, "tell the local network where that is, by mDNS; needs the extra lan")
-    join: str = setting(
-        "",
-        "be a member of another device's group, whose --group-listen is HOST:PORT; auto: ask the gateway where, or the "
-        "local network, which needs the extra lan",
-        variable="group_join",
-    )
+    join: str = changed(JoinSettings, "join", "")
 
 
 @dataclass(frozen=True)

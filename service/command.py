@@ -21,6 +21,7 @@ Examples:
   trilby serve --model Qwen/Qwen3-0.6B --split 2    any Llama-family checkpoint
   trilby serve --mode galaxy --devices 3            no cloud: several processes share the layers
   trilby distill --model DIR --split 2 --text FILE  train a drafter for a model, so that it answers faster
+  trilby doctor                                     what is wrong here, and what to do about it
 
 \b
 On several machines (the same --model, --split and --tail on cloud and device):
@@ -72,6 +73,7 @@ _process("cloud", "Run the middle layers for many devices.", "service.begin", "c
 _process("stage", "Run some of a cloud's layers on another machine.", "service.begin", "cloud_server.stages.stage")
 _process("device", "Run a device agent: tokenizer, first layers, head.", "service.begin", "device_agent")
 _process("bench", "Load an OpenAI-compatible server; say how fast it answers.", "service.bench")
+_process("doctor", "Say what is wrong here, and what to do about it.", "service.doctor")
 _process("profile", "Measure this device for a model.", "device_agent.profiling")
 _process("plan", "Say who would compute what in a group, and how fast.", "device_agent.plan")
 _process("distill", "Train a drafter for a model, so that it answers faster.", "drafting.distill")

@@ -78,21 +78,27 @@ def most_rows() -> int:
     return _MOST_BY_THREADS.get(torch.get_num_threads(), 0)
 
 
-@lru_cache(maxsize=1)
 def can_run() -> bool:
     """Whether this CPU has the instructions, and the system lets a process run what it has written itself."""
+    return not why_not()
+
+
+@lru_cache(maxsize=1)
+def why_not() -> str:
+    """Why that is not so, in words; empty where it is."""
     if platform.machine() != "x86_64" or platform.system() != "Linux":
-        return False
+        return "only Linux on x86-64 has them"
     if not all(hasattr(torch.ops.mkldnn, name) for name in ("data_ptr", "_nbytes")):
-        return False
+        return "this PyTorch does not tell where its packed matrices lie"
     try:
         flags = [line.split() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
         if not flags or not all(_FLAGS.issubset(each) for each in flags):
-            return False
+            lacking = sorted(_FLAGS.difference(*flags[:1]))
+            return f"this processor has no {', '.join(lacking)}"
         _program(1, DEEP, COLUMNS, False)
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return f"this system does not run what a process has written ({error.strerror})"
+    return ""
 
 
 def _is_blocked(packed: torch.Tensor, weight: torch.Tensor) -> bool:

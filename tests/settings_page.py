@@ -15,6 +15,7 @@ from device_agent.profiling.config import ProfileConfig
 from gateway.config import GatewayConfig
 from service.bench.config import BenchConfig
 from service.chat import ChatConfig
+from service.doctor.config import DoctorConfig
 from service.secret_files import file_help
 from service.serve import DEMO, ServeConfig
 from service.setting_names import ENDING, flag_of, variable_of
@@ -77,6 +78,7 @@ def page() -> str:
         "trilby plan": PlanConfig,
         "trilby chat": ChatConfig,
         "trilby bench": BenchConfig,
+        "trilby doctor": DoctorConfig,
     }
     parts = [HEAD]
     for command, config in commands.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from typing import Literal
 
-from device_agent.config import MemberSettings
+from service.link_settings import MemberSettings
 from service.settings import changed, setting
 from service.shared_settings import DevicesSettings, MemorySettings, ModelSettings
 

@@ -25,6 +25,8 @@ from service.bench.__main__ import main as bench
 from service.bench.config import BenchConfig
 from service.chat import ChatConfig
 from service.chat import command as chat
+from service.doctor.__main__ import main as doctor
+from service.doctor.config import DoctorConfig
 from service.serve import ServeConfig
 from service.serve import command as serve
 from service.setting_names import flag_of, variable_of
@@ -39,6 +41,7 @@ COMMANDS: dict[str, Any] = {
     "bench": bench,
     "profile": profile,
     "plan": plan,
+    "doctor": doctor,
 }
 MOST = {
     "serve": 14,
@@ -50,12 +53,14 @@ MOST = {
     "bench": 12,
     "profile": 7,
     "plan": 8,
+    "doctor": 14,
 }
 """Beside those for help itself."""
 HELP = {"--help", "--help-all"}
 CONFIGS: dict[str, Any] = {
     "serve": ServeConfig, "device": DeviceConfig, "cloud": CloudConfig, "stage": StageConfig,
     "gateway": GatewayConfig, "chat": ChatConfig, "bench": BenchConfig, "profile": ProfileConfig, "plan": PlanConfig,
+    "doctor": DoctorConfig,
 }  # fmt: skip
 
 
