@@ -126,7 +126,7 @@ MANNERS = {
     "nothing": (QWEN3_CODER, QWEN.format("<parameter=maybe>\nnull\n</parameter>\n"), {"maybe": None}),
     "no number": (QWEN3_CODER, QWEN.format("<parameter=n>\nmany\n</parameter>\n"), {"n": "many"}),
     "not a number": (QWEN3_CODER, QWEN.format("<parameter=n>\nNaN\n</parameter>\n"), {"n": "NaN"}),
-    "very deep": (QWEN3_CODER, QWEN.format("<parameter=list>\n" + "[" * 100_000 + "\n</parameter>\n"), None),
+    "very deep": (QWEN3_CODER, QWEN.format("<parameter=list>\n" + "[" * 20_000 + "\n</parameter>\n"), None),
     "no such argument": (QWEN3_CODER, QWEN.format("<parameter=new>\n[1]\n</parameter>\n"), {"new": [1]}),
     "twice": (QWEN3_CODER, QWEN.format("<parameter=q>a</parameter><parameter=q>b</parameter>"), {"q": "a"}),
     "text between": (QWEN3_CODER, QWEN.format("so <b> <parameter=n>\n1\n</parameter> and"), {"n": 1}),
@@ -137,7 +137,7 @@ MANNERS = {
     "blanks in a text": (GLM45, "<tool_call>find<arg_key>q</arg_key><arg_value> x\n</arg_value></tool_call>", {"q": " x\n"}),
     "JSON": (GLM45, '<tool_call>find\n<arg_key>list</arg_key>\n<arg_value>[{"a": "<"}]</arg_value>\n</tool_call>', {"list": [{"a": "<"}]}),
     "the next one begins": (GLM45, "<tool_call>find\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<tool_call>nobody", {"n": 1}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("format", "text", "arguments"), MANNERS.values(), ids=MANNERS.keys())
@@ -146,7 +146,7 @@ def test_models_do_not_write_as_they_were_told(format: CallFormat, text: str, ar
     told = read(format, [text])
     assert read(format, list(text)) == told
     [(name, found)] = called(told)
-    assert name == "find" and (found == arguments or (arguments is None and found == {"list": "[" * 100_000}))
+    assert name == "find" and (found == arguments or (arguments is None and found == {"list": "[" * 20_000}))
 
 
 NO_CALLS = {
