@@ -40,6 +40,11 @@ def spent(usage: Any) -> int:
     return int(total)
 
 
+def limiter(gateway: Any) -> Any:
+    """What its limits are counted by."""
+    return gateway.app.state.desk.reception._limiter
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 async def test_a_stream_ends_where_the_limit_does(serving: Any, connected: Any, chat: Any, path: str) -> None:
     """As though its length were reached; its agent is told to stop, and the next request comes too early."""
@@ -53,7 +58,7 @@ async def test_a_stream_ends_where_the_limit_does(serving: Any, connected: Any, 
         assert chunks[-1]["choices"][0]["finish_reason"] == "length"
         said = [chunk["choices"][0].get("text") or chunk["choices"][0].get("delta", {}).get("content") for chunk in chunks]
         assert len("".join(filter(None, said))) == total - PROMPT
-        await gateway.until(lambda: agent.cancelled)
+        await gateway.until(lambda: agent.cancelled and not limiter(gateway).open)
         refused = await gateway.http.post(path, json=body)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
         assert refused.headers["x-ratelimit-remaining-tokens"] == str(LIMIT - total)
@@ -75,5 +80,6 @@ async def test_an_answer_within_what_was_reserved_is_whole(serving: Any, connect
     async with serving(GatewayConfig(tokens_a_minute=LIMIT)) as gateway, connected(gateway, talk):
         reply = (await gateway.http.post("/v1/chat/completions", json={**chat, "max_tokens": 580})).json()
         assert reply["choices"][0]["finish_reason"] == "stop" and reply["usage"]["total_tokens"] == 585
+        await gateway.until(lambda: not limiter(gateway).open)
         refused = await gateway.http.post("/v1/chat/completions", json={**chat, "max_tokens": 16})
         assert refused.status_code == 429 and refused.headers["x-ratelimit-remaining-tokens"] == "15"
