@@ -74,3 +74,19 @@ def _with_nulls(schema: Any) -> Any:
         return schema
     made = {name: _with_nulls(each) for name, each in schema.items() if name != "nullable" or each is not True}
     return {"anyOf": [made, {"type": "null"}]} if schema.get("nullable") is True else made
+
+
+def members_in_document(schema: str) -> set[str]:
+    """The members that an object of this schema may have."""
+    schemas = document()["components"]["schemas"]
+
+    def found(part: Any) -> Iterator[str]:
+        if not isinstance(part, dict):
+            return
+        if (pointer := part.get("$ref", "")).startswith("#/components/schemas/"):
+            yield from found(schemas[pointer.rpartition("/")[2]])
+        yield from part.get("properties", ())
+        for each in part.get("allOf", ()):
+            yield from found(each)
+
+    return set(found(schemas[schema]))

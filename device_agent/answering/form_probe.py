@@ -1,4 +1,4 @@
-"""Whether answers in a form can be held to it for long: a few are tried before one is begun. Pure.
+"""Whether answers in a form can be held to it for long: a few are tried before one is begun.
 
 An expression may need a state for nearly every text, and a grammar that has a text in many ways takes longer with each
 token; either breaks off at one of llguidance's limits, in the middle of an answer. What is tried here is neither every
@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy
 from llguidance import LLMatcher
+from numpy.typing import NDArray
 
 TOKENS: Final = 512
 """Of each text that is tried."""
@@ -52,7 +53,7 @@ def breaks_off(form: LLMatcher, ends: Collection[int], tokens: int = TOKENS) -> 
     return None
 
 
-def _any_of(may: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]], random: Random) -> int | None:
+def _any_of(may: NDArray[numpy.uint8], random: Random) -> int | None:
     """A token whose bit is set; None where there is none."""
     some = numpy.flatnonzero(may)
     if not len(some):

@@ -146,7 +146,7 @@ async def spoken(grants: list[Grant]) -> int:
 async def test_answers_that_go_on_take_all_there_is_and_no_more(kind: str, request: pytest.FixtureRequest) -> None:
     """Over two gateways where there are two; what they leave is there for the next."""
     async with limiters(kind, request) as all_of_them:
-        limits, grants = Limits(tokens=1500), []
+        limits, grants = Limits(tokens=1500), list[Grant]()
         for at in range(4):
             grant = await all_of_them[at % len(all_of_them)].admit("tenant", limits, 256, unsaid=True)
             assert grant is not None

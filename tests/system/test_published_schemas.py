@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from checkpoints import ROOT
 from installation import Installation
 from openai.types import Completion, CreateEmbeddingResponse, Decision, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
 from openai.types.shared import ErrorObject
-from openai_judges import unknown_members, wrong_by_document
+from openai_judges import members_in_document, unknown_members, wrong_by_document
 
 pytestmark = pytest.mark.system
 
@@ -178,3 +179,11 @@ def test_the_judges_see_what_is_wrong(installation: Installation) -> None:
             unknown_members(ChatCompletion, wrong)
     silent = {**good, "choices": [{name: each for name, each in good["choices"][0].items() if name != "logprobs"}]}
     assert wrong_by_document("CreateChatCompletionResponse", silent) != []
+
+
+@pytest.mark.parametrize("schema", ["CreateChatCompletionRequest", "CreateCompletionRequest", "CreateEmbeddingRequest"])
+def test_every_member_of_a_request_is_spoken_of(schema: str) -> None:
+    """What OpenAI's document lets a client send is in our page of the API: done, ignored or refused."""
+    said = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    silent = {name for name in members_in_document(schema) if f"`{name}`" not in said and f"`{name}." not in said}
+    assert silent == set()
