@@ -125,6 +125,7 @@ async def test_all_or_nothing(kind: str, request: pytest.FixtureRequest) -> None
         assert await tried(all_of_them[-1], limits, 60) is None
         assert await tried(all_of_them[-1], limits, 50) is not None
 
+
 async def spoken(grants: list[Grant]) -> int:
     """The tokens that come of answers of unsaid length until each is ended by the limit, one after the other; each is
     closed then."""
@@ -134,8 +135,8 @@ async def spoken(grants: list[Grant]) -> int:
             costs[at] += 1
             if not grants[at].spend(costs[at]):
                 open_.remove(at)
-            while grants[at]._asking is not None:
-                await asyncio.sleep(0.001)
+            if (asking := grants[at]._asking) is not None:
+                await asking
     for grant, cost in zip(grants, costs, strict=True):
         grant.tokens = cost
         grant.close()
@@ -193,7 +194,6 @@ async def test_an_answer_that_said_its_length_is_not_ended_before_it() -> None:
     assert grant.spend(101)
     await asyncio.sleep(0)
     assert [grant.spend(cost) for cost in (110, 120, 121)] == [True, True, False]
-
 
 
 async def test_one_that_has_died_holds_nothing_open(request: pytest.FixtureRequest, server: RedisServer) -> None:

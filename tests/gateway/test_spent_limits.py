@@ -56,7 +56,9 @@ async def test_a_stream_ends_where_the_limit_does(serving: Any, connected: Any, 
         *chunks, last = map(json.loads, events[:-1])
         total = spent(last["usage"])
         assert chunks[-1]["choices"][0]["finish_reason"] == "length"
-        said = [chunk["choices"][0].get("text") or chunk["choices"][0].get("delta", {}).get("content") for chunk in chunks]
+        said = [
+            chunk["choices"][0].get("text") or chunk["choices"][0].get("delta", {}).get("content") for chunk in chunks
+        ]
         assert len("".join(filter(None, said))) == total - PROMPT
         await gateway.until(lambda: agent.cancelled and not limiter(gateway).open)
         refused = await gateway.http.post(path, json=body)

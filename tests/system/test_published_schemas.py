@@ -44,6 +44,8 @@ def chat(**body: Any) -> Case:
 
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 RESPONSE_TOOL = {"type": "function", "name": "weather", "parameters": SCHEMA, "strict": False}
+COMPLETION = (Completion, "CreateCompletionResponse")
+EVENTS = (ResponseStreamEvent, "ResponseStreamEvent")
 CASES = {
     "chat": chat(**SHORT),
     "choices and log-probabilities": chat(n=2, logprobs=True, top_logprobs=2, **SHORT),
@@ -52,20 +54,28 @@ CASES = {
     "stream": chat(stream=True, **SHORT),
     "stream with all": chat(**USAGE, n=2, logprobs=True, top_logprobs=1, **SHORT),
     "streamed call": chat(**USAGE, tools=[TOOL], tool_choice="required", **LONG),
-    "text": Case("completions", {"prompt": "Once", **SHORT}, Completion, "CreateCompletionResponse"),
+    "text": Case("completions", {"prompt": "Once", **SHORT}, *COMPLETION),
     "texts with log-probabilities": Case(
-        "completions", {"prompt": ["Once", "Twice"], "logprobs": 2, "n": 2, **SHORT}, Completion, "CreateCompletionResponse"
+        "completions",
+        {"prompt": ["Once", "Twice"], "logprobs": 2, "n": 2, **SHORT},
+        Completion,
+        "CreateCompletionResponse",
     ),
     "scores": Case(
-        "completions", {"prompt": "Once", "logprobs": 1, "echo": True, "max_tokens": 0}, Completion, "CreateCompletionResponse"
+        "completions",
+        {"prompt": "Once", "logprobs": 1, "echo": True, "max_tokens": 0},
+        Completion,
+        "CreateCompletionResponse",
     ),
-    "streamed text": Case("completions", {"prompt": "Once", **USAGE, **SHORT}, Completion, "CreateCompletionResponse"),
+    "streamed text": Case("completions", {"prompt": "Once", **USAGE, **SHORT}, *COMPLETION),
     "response": Case("responses", {"input": "Hi", "max_output_tokens": 16}, Response, "Response"),
     "response that calls": Case(
         "responses", {"input": ASKED, "tools": [RESPONSE_TOOL], "tool_choice": "required"}, Response, "Response"
     ),
     "streamed response": Case(
-        "responses", {"input": "Hi", "stream": True, "max_output_tokens": 16}, ResponseStreamEvent, "ResponseStreamEvent"
+        "responses",
+        {"input": "Hi", "stream": True, "max_output_tokens": 16},
+        *EVENTS,
     ),
     "streamed response that calls": Case(
         "responses",
@@ -110,7 +120,10 @@ def test_replies_are_of_the_types_of_openais_own_package(installation: Installat
         assert unknown_members(case.kind, reply) <= OURS
 
 
-@pytest.mark.parametrize("case", [each for each in CASES.values() if each.schema], ids=[name for name, each in CASES.items() if each.schema])  # fmt: skip
+DOCUMENTED = {name: case for name, case in CASES.items() if case.schema}
+
+
+@pytest.mark.parametrize("case", DOCUMENTED.values(), ids=DOCUMENTED.keys())
 def test_replies_obey_openais_document(installation: Installation, case: Case) -> None:
     """With all members that it requires, null where there is nothing."""
     for reply in replies(installation, case):
@@ -155,9 +168,7 @@ def test_refusals_are_errors_as_openai_has_them(
     """With all four members, and nothing else; by the document too, where it is at hand."""
     sent: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
     headers = {"content-type": "application/json"}
-    reply = httpx.request(
-        verb, f"{installation.base}/{path}", **sent, headers=headers, timeout=60, trust_env=False
-    )
+    reply = httpx.request(verb, f"{installation.base}/{path}", **sent, headers=headers, timeout=60, trust_env=False)
     assert reply.status_code == status
     told = reply.json()
     assert told.keys() == {"error"} and told["error"].keys() == {"message", "type", "param", "code"}

@@ -157,8 +157,9 @@ class _Words:
 
     def _calls_in_text(self) -> str:
         """Any text, with calls in it; the mark that they begin with does not come otherwise."""
-        format, opener, token = self._format, self._format.opener, self._token_of(self._format.opener)
+        format = self._format
         if format.bare:
+            token = self._token_of(format.opener)
             # Blanks belong to the sign behind them, since free text may begin with them too.
             self._rules += [f"FREE: {_ANY} & ~{_BARE_CALL}", f"LEAD: {_BLANKS} {json.dumps(format.lead)}"]
             marked = "" if token is None else f"| {_BLANKS} <[{token}]> {self._text(format.lead)} call"

@@ -1,6 +1,6 @@
 """Which kinds of JSON values an argument may be, by its tool's schema, and a written value as one of them. Pure.
 
-Where arguments stand between tags a text is written as it is, so that ``12`` may be a text or a number: the schema says.
+Where arguments stand between tags a text is written as it is, so ``12`` may be a text or a number: the schema says.
 """
 
 from __future__ import annotations

@@ -135,7 +135,6 @@ MISTRAL_NAMED: Final = CallFormat(
 """Mistral from version 11 on: each call behind a mark of its own."""
 
 
-
 def _token(words: str) -> str:
     """One of DeepSeek's own tokens: between wide bars, with low blocks for blanks."""
     return f"<\uff5c{words.replace(' ', chr(0x2581))}\uff5c>"
@@ -208,9 +207,7 @@ GLM45: Final = CallFormat(
 USUAL: Final = HERMES
 """Calls that are forced are written so where a model has no way of its own that is known here."""
 
-BY_NAME: Final = {
-    each.name: each for each in (HERMES, LLAMA3, MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, QWEN3_CODER, GLM45)
-}
+BY_NAME: Final = {each.name: each for each in (HERMES, LLAMA3, MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, QWEN3_CODER, GLM45)}
 """What a setting may name."""
 
 _TOOLS: Final = re.compile(r"\btools\b")

@@ -1,8 +1,8 @@
 """The arguments of one tool that stand between tags, in llguidance's words. Pure.
 
 Arguments come in the order of the schema, those that are not required at will. A value that has to be JSON is held to
-its schema as JSON; one of a few texts is one of them; any other text goes as far as the closing tag, whatever its schema
-says beside: where the tool is strict, a schema that says more is refused.
+its schema as JSON; one of a few texts is one of them; any other text goes as far as the closing tag, whatever its
+schema says beside: where the tool is strict, a schema that says more is refused.
 """
 
 from __future__ import annotations

@@ -195,7 +195,11 @@ PROPERTIES: dict[str, Any] = {
     "deep": {"type": "boolean"},
     "list": {"type": "array", "items": {"$ref": "#/$defs/count"}},
 }
-VALUED = {"type": "object", "properties": PROPERTIES, "$defs": {"count": {"type": "integer", "minimum": 3, "maximum": 5}}}
+VALUED = {
+    "type": "object",
+    "properties": PROPERTIES,
+    "$defs": {"count": {"type": "integer", "minimum": 3, "maximum": 5}},
+}
 HELD: dict[str, tuple[dict[str, Any], bool]] = {
     "none": ({}, True),
     "texts": ({"text": 'Anything <b> "here"\n\n\\ é', "word": "ab"}, True),
@@ -238,8 +242,9 @@ def test_a_tool_without_a_schema_takes_any_argument(known: Any, format: CallForm
 @pytest.mark.parametrize("format", TAGGED, ids=lambda format: format.name)
 async def test_what_cannot_be_held_between_tags_is_refused_where_it_is_strict(known: Any, format: CallFormat) -> None:
     """Texts of a pattern or length, which are free otherwise; names and values that have the tags themselves, always."""
+    assert format.tags is not None
     limited = {"properties": {"a": {"type": "string", "maxLength": 3}}}
-    named: Any = [{"properties": {"a>b": {}}}, {"properties": {"a": {"enum": [f"x{format.tags.close}"]}}}]  # type: ignore[union-attr]
+    valued = {"properties": {"a": {"enum": [f"x{format.tags.close}"]}}}
 
     async def refusal(schema: Any, strict: bool) -> str | None:
         form = answer_form(Dialect(format, calls=True), ask(Calling(forced=True), None, tool(schema, 0, strict)), "")
@@ -253,7 +258,7 @@ async def test_what_cannot_be_held_between_tags_is_refused_where_it_is_strict(kn
 
     assert await refusal(limited, False) is None
     assert "'strict'" in (await refusal(limited, True) or "")
-    for schema in named:
+    for schema in ({"properties": {"a>b": {}}}, valued):
         assert "cannot write" in (await refusal(schema, False) or "")
 
 

@@ -37,8 +37,8 @@ WORDS = [
     *("<tool_call>", "</tool_call>", "<function=", "find", "say-it", "nobody", ">", "</function>", "<parameter=q>"),
     *("<parameter=n>", "<parameter=", "</parameter>", "<arg_key>q</arg_key>", "<arg_key>n</arg_key>", "<arg_key>"),
     *("</arg_key>", "<arg_value>", "</arg_value>", "\n", " ", "12", "null", "x", '"', "\\", "é🙂", "<", "</", "{}"),
-    *("<tool_call>\n<function=find>\n<parameter=q>\nOslo\n</parameter>\n</function>\n</tool_call>", "<think>", "</think>"),
-    *("<tool_call>find\n<arg_key>q</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>", "<function=find>"),
+    *("<tool_call>\n<function=find>\n<parameter=q>\nOslo\n</parameter>\n</function>\n</tool_call>", "<think>"),
+    *("<tool_call>find\n<arg_key>q</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>", "<function=find>", "</think>"),
 ]  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_a_text_without_calls_is_said_as_it_is(pieces: list[str], format: CallFo
         assert "".join(piece.text for piece in told if isinstance(piece, Said)) == "".join(pieces)
 
 
-TEXTS = st.text(st.sampled_from("ab\n <>/\\\"{}é🙂1"), max_size=12)
+TEXTS = st.text(st.sampled_from('ab\n <>/\\"{}é🙂1'), max_size=12)
 VALUES = {
     "q": TEXTS,
     "n": st.integers(-(10**20), 10**20),
@@ -97,7 +97,9 @@ VALUES = {
 }
 
 
-@given(st.lists(st.fixed_dictionaries({}, optional=VALUES), min_size=1, max_size=3), st.sampled_from(FORMATS), st.data())
+@given(
+    st.lists(st.fixed_dictionaries({}, optional=VALUES), min_size=1, max_size=3), st.sampled_from(FORMATS), st.data()
+)
 def test_what_is_written_is_read(calls: list[dict[str, Any]], format: CallFormat, data: st.DataObject) -> None:
     """Whatever the values are, by their schemas, however it comes; texts with their blanks and line ends."""
     text = written_calls(format, (("find", json.dumps(each)) for each in calls))
@@ -118,7 +120,11 @@ def test_calls_stand_beside_text_and_behind_thoughts(format: CallFormat) -> None
 
 QWEN = "<tool_call>\n<function=find>\n{}</function>\n</tool_call>"
 MANNERS = {
-    "no first tag": (QWEN3_CODER, "<function=find>\n<parameter=q>\nx\n</parameter>\n</function>\n</tool_call>", {"q": "x"}),
+    "no first tag": (
+        QWEN3_CODER,
+        "<function=find>\n<parameter=q>\nx\n</parameter>\n</function>\n</tool_call>",
+        {"q": "x"},
+    ),
     "in one line": (QWEN3_CODER, QWEN.format("<parameter=q>x</parameter>"), {"q": "x"}),
     "Python's words": (QWEN3_CODER, QWEN.format("<parameter=deep>\nTrue\n</parameter>\n"), {"deep": True}),
     "a text of digits": (QWEN3_CODER, QWEN.format("<parameter=q>\n12\n</parameter>\n"), {"q": "12"}),
@@ -134,9 +140,21 @@ MANNERS = {
     "one tag too few": (QWEN3_CODER, QWEN.format("<parameter=n>1</parameter>").replace("</function>", ""), {"n": 1}),
     "never closed": (QWEN3_CODER, "<function=find><parameter=n>1</parameter><function=nobody>", {"n": 1}),
     "blanks": (GLM45, "<tool_call>find <arg_key>n</arg_key> <arg_value> 2 </arg_value> </tool_call>", {"n": 2}),
-    "blanks in a text": (GLM45, "<tool_call>find<arg_key>q</arg_key><arg_value> x\n</arg_value></tool_call>", {"q": " x\n"}),
-    "JSON": (GLM45, '<tool_call>find\n<arg_key>list</arg_key>\n<arg_value>[{"a": "<"}]</arg_value>\n</tool_call>', {"list": [{"a": "<"}]}),
-    "the next one begins": (GLM45, "<tool_call>find\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<tool_call>nobody", {"n": 1}),
+    "blanks in a text": (
+        GLM45,
+        "<tool_call>find<arg_key>q</arg_key><arg_value> x\n</arg_value></tool_call>",
+        {"q": " x\n"},
+    ),
+    "JSON": (
+        GLM45,
+        '<tool_call>find\n<arg_key>list</arg_key>\n<arg_value>[{"a": "<"}]</arg_value>\n</tool_call>',
+        {"list": [{"a": "<"}]},
+    ),
+    "the next one begins": (
+        GLM45,
+        "<tool_call>find\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<tool_call>nobody",
+        {"n": 1},
+    ),
 }
 
 
@@ -218,12 +236,12 @@ KINDS: dict[str, tuple[Any, set[str]]] = {
 }
 DEFS: dict[str, Any] = {"a": {"type": "string"}, "c": {"anyOf": [{"$ref": "#/$defs/c"}] * 3}}
 DEFS |= {f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 9} for at in range(9)}
+assert MOST_LOOKS < 9**9
 
 
 @pytest.mark.parametrize(("part", "wanted"), KINDS.values(), ids=KINDS.keys())
 def test_a_schema_says_what_a_value_may_be(part: Any, wanted: set[str]) -> None:
     """By type, value, alternative and reference; anything where it does not say, or nobody can tell soon."""
-    assert 9**9 > MOST_LOOKS
     assert kinds_of(part, {"$defs": DEFS}) == wanted
 
 
