@@ -7,7 +7,7 @@ gathered. What waits is bounded: a client that reads too slowly ends its request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Union
 
 import msgspec
@@ -68,6 +68,7 @@ class Answer:
         total: tokens of the prompts accepted and the answers completed so far.
         over: it is complete or has failed.
         generated: tokens of the answers that have come so far.
+        charge: told what it has cost each time that more has come; None: nobody has to know.
     """
 
     def __init__(self, model: str, parts: int, meter: RequestMeter, *, whole: bool = False) -> None:
@@ -78,6 +79,8 @@ class Answer:
         self.total = Complete(0, 0)
         self.over = False
         self.generated = 0
+        self.charge: Callable[[int], None] | None = None
+        self._finished: set[int] = set()
         self._parts_left = parts
         self.meter = meter
         self._events: list[Event] = []
@@ -119,6 +122,8 @@ class Answer:
         if not self._whole and self._held > MAX_UNREAD:
             return self.fail(RequestError(408, "the answer was not read fast enough", code="slow_client"))
         self._put(delta)
+        if self.charge is not None:
+            self.charge(self.cost)
 
     def scored(self, scored: Scored) -> None:
         """Take in scores of a prompt's tokens. They come as fast as a prompt is computed, so how many wait here is
@@ -153,6 +158,7 @@ class Answer:
     def finished(self, finished: Finished) -> None:
         """Note that a choice is complete."""
         if not self.over:
+            self._finished.add(finished.index)
             self.meter.finished(finished.reason, finished.index)
             self._put(finished)
 
@@ -171,9 +177,23 @@ class Answer:
         self.meter.part_done(done)
         self._parts_left -= 1
         if not self._parts_left:
-            self.over = True
-            self.meter.done()
-            self._put(self.total)
+            self._complete()
+
+    def cut(self, choices: int) -> None:
+        """End it here: those of so many choices that are not complete have come to their length."""
+        if self.over:
+            return
+        for index in range(choices):
+            if index not in self._finished:
+                self.finished(Finished(0, index, "length"))
+        told = max(self.total.completion_tokens, self.generated)
+        self.total = replace(self.total, completion_tokens=told)
+        self._complete()
+
+    def _complete(self) -> None:
+        self.over = True
+        self.meter.done()
+        self._put(self.total)
 
     def fail(self, error: RequestError) -> None:
         """End the answer with an error; what was put before is still delivered. The first end counts."""

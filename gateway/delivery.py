@@ -27,7 +27,7 @@ from gateway.errors import ClientGone, ErrorReply, RequestError
 from gateway.limits.limiter import Grant
 from gateway.meter import RequestMeter
 from gateway.metrics import GatewayMetrics
-from gateway.reception import Reception, over
+from gateway.reception import Reception, charge, over
 from gateway.replies import ChatShape, CompletionShape, Shape
 from gateway.reply_schema import Heading, Reply
 from gateway.reporting import report
@@ -171,6 +171,7 @@ class Delivery(Response):
         answering = self._desk.dispatcher.answering
         async with answering(self._request, self.meter, self.kept) as answer:
             self._answer = answer
+            charge(self.grant, answer, self._request)
             if self._request.stream:
                 return await self._stream(answer, outlet)
             events: list[Event] = []

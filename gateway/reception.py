@@ -9,7 +9,7 @@ from gateway.errors import model_not_found
 from gateway.key_book import KeyBook, KeyRecord
 from gateway.limits.estimate import expected_tokens
 from gateway.limits.limiter import Grant, Limiter
-from gateway.request import AnyAsk
+from gateway.request import AnyAsk, Ask
 from gateway.roster import Roster
 
 
@@ -39,7 +39,22 @@ class Reception:
             raise refused
         self.check_model(ask, key)
         limits = self._book.limits(key)
-        return await self._limiter.admit(ask.tenant, limits, expected_tokens(ask)) if limits.some else None
+        if not limits.some:
+            return None
+        unsaid = isinstance(ask, Ask) and ask.terms.max_tokens is None
+        return await self._limiter.admit(ask.tenant, limits, expected_tokens(ask), unsaid=unsaid)
+
+
+def charge(grant: Grant | None, answer: Answer, ask: AnyAsk) -> None:
+    """Have an answer take of its key's limit as it comes, and end where there is nothing left."""
+    if grant is None or not isinstance(ask, Ask):
+        return
+
+    def spend(cost: int) -> None:
+        if not grant.spend(cost):
+            answer.cut(ask.choices)
+
+    answer.charge = spend
 
 
 def over(grant: Grant | None, answer: Answer | None) -> None:

@@ -16,9 +16,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from gateway.answer import Answer, Complete
 from gateway.delivery import Desk, Outlet, attended
 from gateway.errors import ClientGone, RequestError, too_many
+from gateway.limits.limiter import Grant
 from gateway.meter import RequestMeter
 from gateway.parsing import parse
-from gateway.reception import over
+from gateway.reception import charge, over
 from gateway.reporting import report
 from gateway.request import Ask
 from gateway.token_messages import AcceptedReply, DoneReply, ErrorMessage, SocketReply, read_message, told
@@ -103,7 +104,7 @@ class TokenSocket:
         grant = None
         try:
             grant = await self._desk.reception.admit(ask, self._websocket.state.key)
-            work = self._work(ask, request_id, meter)
+            work = self._work(ask, request_id, meter, grant)
             answered = await attended(self._desk, work, self._cancelled(), self._outlet)
             outcome = "answered" if answered else "cancelled"
             # Told when nothing else reads here any more: the next message may follow at once.
@@ -119,9 +120,10 @@ class TokenSocket:
             report(ask, meter, self._answer, outcome)
             span.end()
 
-    async def _work(self, ask: Ask, request_id: str, meter: RequestMeter) -> None:
+    async def _work(self, ask: Ask, request_id: str, meter: RequestMeter, grant: Grant | None) -> None:
         async with self._desk.dispatcher.answering(ask, meter) as answer:
             self._answer = answer
+            charge(grant, answer, ask)
             fingerprint, ids = answer.fingerprint or UNSET, answer.prompt_ids.get(0, UNSET)
             await self._tell(AcceptedReply(request_id, answer.model, answer.total.prompt_tokens, fingerprint, ids))
             while True:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 from service.children import AFTER_DRAINING_S
+from service.dialect_settings import DialectSettings
 from service.draft_settings import HAT_PAPER, DraftSettings
 from service.modes import MODES, NO_DRAFT
 from service.secret_files import current
@@ -213,22 +214,6 @@ class PruningSettings:
         "effect",
         "which heads go first: those whose absence was measured to change least; or by EdgeFormer's score of the "
         "prompt, mended or literally; or the smallest; or any, the last three for comparison",
-    )
-
-
-@dataclass(frozen=True)
-class DialectSettings:
-    """How the model writes what is not text."""
-
-    tool_call_parser: Literal["auto", "hermes", "llama3_json", "mistral", "none"] = tuning(
-        "auto",
-        "calls of tools: hermes: Qwen 2.5 and 3, Hermes; llama3_json: Llama 3.1 to 3.3; mistral; auto: as the chat "
-        "template says; none: requests with tools are refused",
-    )
-    reasoning_parser: Literal["auto", "think", "none"] = tuning(
-        "auto",
-        "what it thinks before it answers: think: between <think> and </think>; auto: as the chat template says; none: "
-        "all is answer",
     )
 
 

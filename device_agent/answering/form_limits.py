@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
-from urllib.parse import unquote
 
 from device_agent.answering.form import Form
+from device_agent.answering.schema_parts import pointed_at
 from wire.errors import Code, SessionFailed
 from wire.request_messages import Grammar
 
@@ -134,7 +134,7 @@ class _Together:
             others = sum(map(self.of, listed)) if isinstance(listed, list) else self.of(listed)
             others += self.of(part.get("anyOf")) + self.of(part.get("oneOf"))
             self._known[id(part)] = (
-                max(self._own(part), inside) + others + self.of(_pointed_at(self._root, part.get("$ref")))
+                max(self._own(part), inside) + others + self.of(pointed_at(self._root, part.get("$ref")))
             )
         return self._known[id(part)]
 
@@ -158,21 +158,6 @@ def _multiple(part: dict[str, Any]) -> float:
 def _digits(part: dict[str, Any]) -> float:
     """Of these their logarithm: products are sums of them."""
     return math.log10(max(1.0, _multiple(part)))
-
-
-def _pointed_at(root: Any, pointer: Any) -> Any:
-    """What a ``$ref`` means, within the schema."""
-    if not isinstance(pointer, str) or not pointer.startswith("#"):
-        return None
-    for name in unquote(pointer[1:]).split("/")[1:]:
-        key = name.replace("~1", "/").replace("~0", "~")
-        if isinstance(root, dict):
-            root = root.get(key)
-        elif isinstance(root, list) and key.isdecimal() and len(key) < 6 and int(key) < len(root):
-            root = root[int(key)]
-        else:
-            return None
-    return root
 
 
 def read_schema(grammar: Grammar) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from device_agent.answering.faulty_part import faulty_part
 from device_agent.answering.form import Form
 from device_agent.answering.form_limits import check_form
+from device_agent.answering.form_probe import breaks_off
 from device_agent.answering.grammar_masks import GrammarMasks
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.sharing.compute import FairThreads
@@ -35,6 +36,8 @@ COMPILE_S: Final = 5.0
 MOST_KEPT: Final = 32
 """Compiled forms that are kept, of all tenants."""
 
+BREAKS_OFF: Final = "an answer in it would break off, since it has a text in too many ways or needs too many states"
+
 MAX_REASON: Final = 300
 """Characters of llguidance's reason that a client is shown."""
 
@@ -45,6 +48,7 @@ COMPILERS, LOOKERS = 2, 2
 """Threads that compile; that look masks up beforehand."""
 
 LIMITS: Final = LLParserLimits(
+    max_items_in_row=1000,
     initial_lexer_fuel=500_000,
     step_lexer_fuel=100_000,
     step_max_items=50_000,
@@ -52,7 +56,8 @@ LIMITS: Final = LLParserLimits(
     max_grammar_size=100_000,
     verbose_errors=False,
 )
-"""What compiling, and each mask, may take: tens of milliseconds, and tens of MB of an answer."""
+"""What compiling, and each mask, may take: tens of milliseconds, and tens of MB of an answer. A grammar that has a text
+in many ways has as many items in a row as the text has places, and more; reading one token takes their square."""
 
 
 class Grammars:
@@ -61,10 +66,12 @@ class Grammars:
     Args:
         tokens: the model's tokenizer as llguidance knows it.
         vocabulary: logits of a token.
+        ends: tokens that end an answer.
     """
 
-    def __init__(self, tokens: LLTokenizer, vocabulary: int) -> None:
+    def __init__(self, tokens: LLTokenizer, vocabulary: int, ends: Collection[int]) -> None:
         self._tokens = tokens
+        self._ends = ends
         self._vocabulary = vocabulary
         self._compilers = FairThreads(COMPILERS, "grammar")
         self._lookers = FairThreads(LOOKERS, "mask")
@@ -80,7 +87,7 @@ class Grammars:
         for count in (vocabulary, None):  # Embeddings are padded; or there are ids that the model has none for.
             with suppress(ValueError, AttributeError, OverflowError):
                 tokens = LLTokenizer(tokenizer.definition(), n_vocab=count, eos_token=sorted(tokenizer.end_ids))
-                return cls(tokens, vocabulary)
+                return cls(tokens, vocabulary, tokenizer.end_ids)
         return None
 
     async def compiled(self, form: Form, tenant: str) -> Callable[[], GrammarMasks]:
@@ -146,7 +153,7 @@ class Grammars:
         return form.param, reason
 
     def _matcher(self, form: Form) -> LLMatcher | str:
-        """Compiled, and seen to have a first mask; or why not."""
+        """Compiled, and seen to have a first mask, and where a stranger wrote its words, more of them; or why not."""
         try:
             made = form.made(self._token_of)
         except (ValueError, RecursionError) as error:
@@ -158,6 +165,9 @@ class Grammars:
             return matcher.get_error() or "it is no valid form"
         if matcher.is_stopped():
             return "nothing can be said in it"
+        if any(part.kind in ("regex", "grammar") for part, _ in form.parts):
+            why = breaks_off(matcher, self._ends)
+            return matcher if why is None else f"{BREAKS_OFF}: {why}"
         return matcher
 
     def _token_of(self, text: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 _BY_NAME: Final = ("properties", "patternProperties", "$defs", "definitions")
 _LISTED: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -49,3 +50,18 @@ def closed(schema: dict[str, Any]) -> None:
     for each in named:
         if not any(name in each for name in _MORE):
             each["additionalProperties"] = False
+
+
+def pointed_at(root: Any, pointer: Any) -> Any:
+    """What a ``$ref`` means, within the schema; None where it is not there."""
+    if not isinstance(pointer, str) or not pointer.startswith("#"):
+        return None
+    for name in unquote(pointer[1:]).split("/")[1:]:
+        key = name.replace("~1", "/").replace("~0", "~")
+        if isinstance(root, dict):
+            root = root.get(key)
+        elif isinstance(root, list) and key.isdecimal() and len(key) < 6 and int(key) < len(root):
+            root = root[int(key)]
+        else:
+            return None
+    return root

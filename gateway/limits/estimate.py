@@ -13,7 +13,7 @@ CHARACTERS: Final = 4
 """Of a token, about, as OpenAI counts at its door."""
 
 UNSAID: Final = 256
-"""Tokens of an answer whose request does not say how long it may be. What comes beyond them counts once it is there."""
+"""Tokens of an answer whose request does not say how long it may be. What comes beyond them is taken as it comes."""
 
 
 def expected_tokens(ask: AnyAsk) -> int:

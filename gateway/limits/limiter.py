@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
@@ -13,6 +14,18 @@ from gateway.limits.limits import Limits, Standing
 
 MOST_TENANTS: Final = 10_000
 """Whose last minute is remembered; who has asked nothing for longest is forgotten first."""
+
+STEP: Final = 256
+"""Tokens that are taken at once for an answer that goes on beyond what was reserved for it."""
+
+AHEAD: Final = 64
+"""Tokens that an answer of unsaid length has left when more are asked for, so that it needs not wait."""
+
+AT_ONCE: Final = 32
+"""Tokens of an answer that may come together: a draft. Where no more are to be had it ends while so many are left."""
+
+MOST_TRIES: Final = 3
+"""Of taking what is left of a limit: somebody else may have taken it meanwhile."""
 
 
 class Taken(NamedTuple):
@@ -87,16 +100,49 @@ class MemoryStore:
 class Grant:
     """Leave for one request; whoever has it closes it.
 
+    Args:
+        end: told, once, by how many tokens the request has missed those reserved.
+        more: takes up to so many tokens beside, and returns how many; None: tokens are not limited.
+        unsaid: the request does not say how long its answer may be.
+
     Attributes:
         headers: what the response says of the limits.
-        tokens: those reserved; whoever answers sets what it came to.
+        tokens: those reserved at the door; whoever answers sets what it came to.
     """
 
-    def __init__(self, headers: dict[str, str], tokens: int, end: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        headers: dict[str, str],
+        tokens: int,
+        end: Callable[[int], None],
+        more: Callable[[int], Awaitable[int]] | None = None,
+        *,
+        unsaid: bool = False,
+    ) -> None:
         self.headers = headers
         self.tokens = tokens
         self._reserved = tokens
         self._end: Callable[[int], None] | None = end
+        self._more = more
+        self._ahead, self._left_over = (AHEAD, AT_ONCE) if unsaid else (0, 0)
+        self._asking: asyncio.Task[None] | None = None
+        self._exhausted = False
+
+    def spend(self, cost: int) -> bool:
+        """Note what the request has cost so far, and take more in good time. Returns at once whether its answer may go
+        on; while a store that all gateways share is asked, it may."""
+        if self._more is None:
+            return True
+        left = self._reserved - cost
+        if left < self._ahead and self._asking is None and not self._exhausted:
+            self._asking = asyncio.ensure_future(self._take(self._more, STEP - min(left, 0)))
+        return left >= self._left_over or not self._exhausted
+
+    async def _take(self, more: Callable[[int], Awaitable[int]], tokens: int) -> None:
+        taken = await more(tokens)
+        self._reserved += taken
+        self._exhausted = taken < tokens
+        self._asking = None
 
     def close(self) -> None:
         """The request is over. Safe to call twice."""
@@ -116,8 +162,8 @@ class Limiter:
         self._store = store
         self.open: Counter[str] = Counter()
 
-    async def admit(self, tenant: str, limits: Limits, tokens: int) -> Grant | None:
-        """Return leave for a request of so many tokens; None where nothing is limited.
+    async def admit(self, tenant: str, limits: Limits, tokens: int, *, unsaid: bool = False) -> Grant | None:
+        """Return leave for a request of so many tokens, or ``unsaid`` how many; None where nothing is limited.
 
         Raises:
             RequestError: it is over a limit; the error says which, and when to come back.
@@ -133,11 +179,41 @@ class Limiter:
             self._left(tenant)
             raise
 
-        def end(more: int) -> None:
-            self._left(tenant)
-            self._store.settle(tenant, taken, more if limits.tokens else 0, self.open[tenant])
+        steps, over = [(taken, tokens)], False
 
-        return Grant(taken.standing.headers(limits), tokens, end)
+        def end(missed: int) -> None:
+            nonlocal over
+            over = True
+            self._left(tenant)
+            for step, amount in reversed(steps):  # What was taken last is the first to go back.
+                change = max(missed, -amount) if limits.tokens else 0
+                missed -= change
+                self._store.settle(tenant, step, change, self.open[tenant])
+                if not missed:
+                    break
+
+        async def more(wanted: int) -> int:
+            found = await self._part(tenant, limits.tokens, wanted)
+            if found is None:
+                return 0
+            if over:  # Meanwhile.
+                self._store.settle(tenant, found[0], -found[1], self.open[tenant])
+                return 0
+            steps.append(found)
+            return found[1]
+
+        return Grant(taken.standing.headers(limits), tokens, end, more if limits.tokens else None, unsaid=unsaid)
+
+    async def _part(self, tenant: str, limit: int, wanted: int) -> tuple[Taken, int] | None:
+        """Take so many tokens, or as many as are left; None where there are none."""
+        for _ in range(MOST_TRIES):
+            taken = await self._store.take(tenant, Limits(tokens=limit), wanted, self.open[tenant])
+            if taken.granted:
+                return taken, wanted
+            wanted = min(wanted, limit - taken.standing.tokens.used(taken.standing.now))
+            if wanted <= 0:
+                break
+        return None
 
     def _left(self, tenant: str) -> None:
         self.open[tenant] -= 1

@@ -13,6 +13,7 @@ from clouds import local_middle
 from served_chains import served
 
 from device_agent.answering.answer import ServedChain, answer
+from device_agent.answering.dialect.dialect import Dialect
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.drafters import Drafters
 from wire.errors import SessionFailed
@@ -135,3 +136,17 @@ async def test_without_a_tokenizer_that_is_known_calls_cannot_be_forced(model: S
         await ask(blind, NAMED)
     assert caught.value.param == "tool_choice"
     assert (await ask(blind, Calling(), max_tokens=4))[1] == ["length"]
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v31", "qwen3_coder", "glm45"])
+async def test_calls_are_forced_in_every_way_of_writing_them(
+    model: ServedChain, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whole and as drafts have them; arguments that stand between tags are told as JSON all the same."""
+    monkeypatch.setattr(model.tokenizer, "dialect", Dialect.of("", name))
+    plain, reasons = await ask(model, NAMED)
+    check(plain[0])
+    assert reasons == ["tool_calls"] and plain[0][0][0] == "weather"
+    assert await ask(model, NAMED, draft="itself") == (plain, reasons)
+    [calls], _ = await ask(model, Calling(forced=True, parallel=False), sampling=SAMPLED)
+    check(calls)

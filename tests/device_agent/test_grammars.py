@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Any
@@ -21,7 +22,7 @@ from oracle import oracle_model
 from served_chains import served
 from transformers import AutoTokenizer, LogitsProcessor, LogitsProcessorList
 
-from device_agent.answering import grammar_masks
+from device_agent.answering import form_probe, grammar_masks, grammars
 from device_agent.answering.answer import ServedChain, answer
 from device_agent.answering.form import Form, grammar_of
 from device_agent.answering.grammar_masks import GrammarMasks
@@ -261,6 +262,7 @@ async def test_what_explodes_ends_and_others_go_on(form: tuple[Any, str], drafte
 async def test_a_form_that_takes_too_long_ends_the_answer(drafters: Drafters, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has a text in many ways takes longer with each token: its answer ends with an error that says so, before
     the time of all its tokens is spent; the next one is answered."""
+    monkeypatch.setattr(grammars, "breaks_off", lambda form, ends: None)
     monkeypatch.setattr(grammar_masks, "FIRST_S", 0.02)
     monkeypatch.setattr(grammar_masks, "EACH_S", 0.0002)
     async with served_by(drafters) as model:
@@ -271,6 +273,66 @@ async def test_a_form_that_takes_too_long_ends_the_answer(drafters: Drafters, mo
         monkeypatch.undo()
         texts, _, _ = await ask(model, FORMS["choice"])
         assert texts[0] in json.loads(FORMS["choice"].text)
+
+
+BREAK_OFF = {
+    "a text in many ways": ("grammar", 'root ::= root root | "a" |'),
+    "a part of one": ("grammar", 'root ::= "x" root | many\nmany ::= many many | "a" | "b"'),
+    "many states": ("regex", "(a|b)*a(a|b){400}"),
+}
+
+
+@pytest.mark.parametrize("form", BREAK_OFF.values(), ids=BREAK_OFF.keys())
+async def test_a_form_that_would_break_off_is_refused_at_the_door(form: tuple[Any, str], drafters: Drafters) -> None:
+    """Before anything is said, with the member that has it; and those that can be held are let in."""
+    async with served_by(drafters) as model:
+        with pytest.raises(SessionFailed, match="break off") as failure:
+            await ask(model, Grammar(*form, "guided"), max_tokens=4)
+        assert (failure.value.code, failure.value.param) == (Code.INVALID_REQUEST, "guided")
+        for good in (*GOOD_GRAMMARS, FORMS["regex"]):
+            texts, _, _ = await ask(model, good, max_tokens=4)
+            assert texts[0]
+
+
+JSON_GRAMMAR = r"""
+root ::= value
+value ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" (pair ("," pair)*)? "}"
+pair ::= string ":" value
+array ::= "[" (value ("," value)*)? "]"
+string ::= "\"" [a-z ]* "\""
+number ::= "-"? [0-9]+
+"""
+GOOD_GRAMMARS = [
+    Grammar("grammar", JSON_GRAMMAR, "g"),
+    Grammar("grammar", 'root ::= sum\nsum ::= part (("+" | "-") part)*\npart ::= [0-9]+ | "(" sum ")"', "g"),
+    Grammar("grammar", "root ::= " + " | ".join(f'"word{at}" root' for at in range(200)) + ' | "."', "g"),
+]
+
+
+def test_no_mask_holds_others_up() -> None:
+    """Of a grammar that has each text in many ways, to where it breaks off: neither reading a token nor looking up what
+    may follow takes long, and all of it no more than an answer may take."""
+    matcher = LLMatcher(tokens_known()[1], grammar_of("grammar", 'root ::= root root | "a" |'), limits=grammars.LIMITS)
+    a, times = tokens_known()[1].tokenize_str("a")[0], []
+    while not matcher.is_error() and len(times) < 2000:
+        began = time.thread_time()
+        matcher.consume_token(a)
+        matcher.compute_bitmask()
+        times.append(time.thread_time() - began)
+    assert matcher.is_error() and max(times) < 0.1 and sum(times) < grammar_masks.FIRST_S
+
+
+def test_what_is_tried_leaves_the_form_as_it_is_and_takes_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The form begins where it did; an end is never tried; it gives up where time is up."""
+    tokenizer, tokens = tokens_known()
+    form = LLMatcher(tokens, grammar_of("grammar", 'root ::= "a"* "b"'), limits=grammars.LIMITS)
+    before = form.compute_bitmask()
+    assert form_probe.breaks_off(form, [tokenizer.eos_token_id]) is None and form.compute_bitmask() == before
+    many = LLMatcher(tokens, grammar_of("grammar", 'root ::= root root | "a" |'), limits=grammars.LIMITS)
+    assert form_probe.breaks_off(many, [tokenizer.eos_token_id], 4) is None
+    monkeypatch.setattr(form_probe, "PROBE_S", 0.0)
+    assert form_probe.breaks_off(many, [tokenizer.eos_token_id]) is None
 
 
 async def test_compiled_forms_are_kept_by_tenant_and_bounded(

@@ -13,7 +13,7 @@ from redis_here import RedisServer
 
 from gateway.errors import RequestError
 from gateway.limits.bucket import PERIOD_S, Bucket
-from gateway.limits.limiter import Grant, Limiter, MemoryStore
+from gateway.limits.limiter import AT_ONCE, Grant, Limiter, MemoryStore
 from gateway.limits.limits import Limits, Standing
 from gateway.limits.redis_limits import KEPT_S, SETTLE, TAKE, RedisStore, read_taken
 from gateway.registry import line as line_module
@@ -124,6 +124,76 @@ async def test_all_or_nothing(kind: str, request: pytest.FixtureRequest) -> None
         assert await tried(all_of_them[0], limits, 50) is not None
         assert await tried(all_of_them[-1], limits, 60) is None
         assert await tried(all_of_them[-1], limits, 50) is not None
+
+
+async def spoken(grants: list[Grant]) -> int:
+    """The tokens that come of answers of unsaid length until each is ended by the limit, one after the other; each is
+    closed then."""
+    costs, open_ = [0] * len(grants), set(range(len(grants)))
+    while open_:
+        for at in list(open_):
+            costs[at] += 1
+            if not grants[at].spend(costs[at]):
+                open_.remove(at)
+            if (asking := grants[at]._asking) is not None:
+                await asking
+    for grant, cost in zip(grants, costs, strict=True):
+        grant.tokens = cost
+        grant.close()
+    return sum(costs)
+
+
+@KINDS
+async def test_answers_that_go_on_take_all_there_is_and_no_more(kind: str, request: pytest.FixtureRequest) -> None:
+    """Over two gateways where there are two; what they leave is there for the next."""
+    async with limiters(kind, request) as all_of_them:
+        limits, grants = Limits(tokens=1500), list[Grant]()
+        for at in range(4):
+            grant = await all_of_them[at % len(all_of_them)].admit("tenant", limits, 256, unsaid=True)
+            assert grant is not None
+            grants.append(grant)
+        came = await spoken(grants)
+        assert 1500 - 4 * AT_ONCE <= came <= 1500
+        left = 1500 - came
+        assert await _granted_soon(all_of_them[-1], limits, left) is not None
+        assert await tried(all_of_them[0], limits, 1) is None
+
+
+@KINDS
+async def test_what_was_taken_beside_goes_back(kind: str, request: pytest.FixtureRequest) -> None:
+    """All that an answer did not use; also where it ended while more was being asked for."""
+    async with limiters(kind, request) as all_of_them:
+        first, limits = all_of_them[0], Limits(tokens=1000)
+        for waits in (True, False):
+            grant = await first.admit("tenant", limits, 256, unsaid=True)
+            assert grant is not None and grant.spend(250) and grant._asking is not None
+            asking = grant._asking
+            if waits:
+                await asking
+                assert await tried(all_of_them[-1], limits, 1000 - 2 * 256 + 1) is None
+            grant.tokens = 250 if waits else 50
+            grant.close()
+            await asking
+        assert not first.open
+        await _granted_soon(all_of_them[-1], limits, 700)
+        assert await tried(first, limits, 1) is None
+
+
+async def test_what_is_not_limited_is_not_asked_for() -> None:
+    """An answer under other limits goes on for as long as it likes."""
+    grant = await Limiter(MemoryStore()).admit("tenant", Limits(requests=1), 256, unsaid=True)
+    assert grant is not None and grant.spend(10**6) and grant._asking is None
+
+
+async def test_an_answer_that_said_its_length_is_not_ended_before_it() -> None:
+    """Of what it has reserved it uses all; beyond that it takes what there is."""
+    limiter = Limiter(MemoryStore())
+    grant = await limiter.admit("tenant", Limits(tokens=120), 100)
+    assert grant is not None
+    assert grant.spend(100) and grant._asking is None
+    assert grant.spend(101)
+    await asyncio.sleep(0)
+    assert [grant.spend(cost) for cost in (110, 120, 121)] == [True, True, False]
 
 
 async def test_one_that_has_died_holds_nothing_open(request: pytest.FixtureRequest, server: RedisServer) -> None:

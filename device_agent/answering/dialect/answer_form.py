@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from device_agent.answering.dialect.dialect import Dialect
+from device_agent.answering.dialect.tagged_form import TaggedForm
 from device_agent.answering.dialect.thoughts import CLOSE, OPEN, TAGS, begun_in
 from device_agent.answering.form import LENIENT, OPTIONS, Form, TokenOf, grammar_of, named, side_by_side
 from wire.request_messages import Generate, Grammar
@@ -92,11 +93,13 @@ class _Words:
         self._token_of = token_of
         self._marks = re.compile("(" + "|".join(map(re.escape, (*dialect.format.marks, *TAGS))) + ")")
         self._rules = [f"ANY: {_ANY}"]
+        self._inside: list[str] = []
+        """Of each tool the terms of its arguments."""
 
     def written(self, asked: Grammar | None, thinks: bool, begun: bool) -> str:
         """All of it; see ``answer_form``."""
         forced = self._calling is not None and self._calling.forced
-        others = [named(f"args_{at}", self._arguments(tool, forced)) for at, tool in enumerate(self._tools)]
+        others = [each for at, tool in enumerate(self._tools) for each in self._arguments(at, tool, forced)]
         if asked is not None:
             others.append(named("asked", grammar_of(asked.kind, asked.text)))
         rest = "@asked"
@@ -114,44 +117,60 @@ class _Words:
         thoughts = self._thoughts(begun) if thinks else ""
         return side_by_side("\n".join([f"start: {thoughts} {rest}", *self._rules]), others)
 
-    def _arguments(self, tool: Tool, forced: bool) -> str:
-        if not forced and not tool.strict:
-            return grammar_of("json", ANYTHING)
-        schema = json.loads(tool.parameters or NOTHING)
+    def _arguments(self, at: int, tool: Tool, forced: bool) -> list[dict[str, Any]]:
+        """The grammars of a tool's arguments, and into ``_inside`` the terms that they make."""
+        free, tags = not forced and not tool.strict, self._format.tags
+        schema: dict[str, Any] = json.loads(ANYTHING if free else tool.parameters or NOTHING)
         schema.setdefault("type", "object")
-        return grammar_of("json", json.dumps(schema), _options(tool))
+        options = OPTIONS if free else _options(tool)
+        if tags is None:
+            self._inside.append(f"@args_{at}")
+            return [named(f"args_{at}", grammar_of("json", json.dumps(schema), options))]
+        freely = self._until(tags.close, "value", "ANY")
+        written = TaggedForm(
+            tags, f"value_{at}", schema, strict=tool.strict, options=options, said=self._text, freely=freely
+        )
+        self._inside.append(written.terms())
+        return written.others
 
     def _call(self, at: int) -> str:
         """A call of one tool, from its name on."""
         format = self._format
-        return f"{self._text(self._tools[at].name + format.middle)} @args_{at} {self._text(format.end)}"
+        return f"{self._text(self._tools[at].name + format.middle)} {self._inside[at]} {self._text(format.end)}"
 
     def _call_beside(self, at: int) -> str:
         """A call that a JSON text may stand for: the same signs, each by itself, since llguidance takes the longest one
         and does not come back."""
         format = self._format
         signs = _SIGN.findall(f"{format.lead}{self._tools[at].name}{format.middle}")
-        return f"{' '.join(map(json.dumps, signs))} @args_{at} {json.dumps(format.end)}"
+        return f"{' '.join(map(json.dumps, signs))} {self._inside[at]} {json.dumps(format.end)}"
 
     def _calls(self, *, together: bool, behind: str = "") -> str:
-        """A call, or several that stand ``together``; what is ``behind`` us is not said again."""
+        """A call, or several that stand ``together``; what goes up to ``behind`` is not said again."""
         format, calling, more = self._format, self._calling, ""
         assert calling is not None
         if together and calling.parallel and not calling.name and not format.single:
             more = f"({self._text(format.between + format.lead)} call){{0,{MOST_FORCED - 1}}}"
-        return f"{self._text((format.first + format.lead).removeprefix(behind))} call {more} {self._text(format.last)}"
+        before = format.first + format.lead
+        before = before.partition(behind)[2] if behind else before
+        return f"{self._text(before)} call {more} {self._text(format.last)}"
 
     def _calls_in_text(self) -> str:
         """Any text, with calls in it; the mark that they begin with does not come otherwise."""
-        format, opener, token = self._format, self._format.opener, self._token_of(self._format.opener)
+        format = self._format
         if format.bare:
+            token = self._token_of(format.opener)
             # Blanks belong to the sign behind them, since free text may begin with them too.
             self._rules += [f"FREE: {_ANY} & ~{_BARE_CALL}", f"LEAD: {_BLANKS} {json.dumps(format.lead)}"]
             marked = "" if token is None else f"| {_BLANKS} <[{token}]> {self._text(format.lead)} call"
             return f"(FREE | LEAD call {marked})"
-        self._rules.append(f"FREE: {_ANY} & ~/(.|\\n)*{re.escape(opener)}(.|\\n)*/")
-        calls = self._calls(together=bool(format.first), behind=opener)
-        return f"({self._until(opener, 'opened', 'FREE')} {calls})* FREE"
+        openers = "|".join(map(re.escape, format.openers))
+        self._rules.append(f"FREE: {_ANY} & ~/(.|\\n)*({openers})(.|\\n)*/")
+        ways = [
+            f"{self._until(each, f'opened_{at}', 'FREE')} {self._calls(together=bool(format.first), behind=each)}"
+            for at, each in enumerate(format.openers)
+        ]
+        return f"({' | '.join(ways)})* FREE"
 
     def _thoughts(self, begun: bool) -> str:
         """Thoughts and the tag behind them; at will, with the one before them, where the prompt has not begun them."""
@@ -162,7 +181,8 @@ class _Words:
         """Free text, and the mark that ends it."""
         if (token := self._token_of(mark)) is not None:
             return f"{free} <[{token}]>"
-        self._rules.append(f"{name}[lazy]: {_ANY} {json.dumps(mark)}")
+        rule = f"{name}[lazy]: {_ANY} {json.dumps(mark)}"
+        self._rules += [] if rule in self._rules else [rule]
         return name
 
     def _text(self, text: str) -> str:

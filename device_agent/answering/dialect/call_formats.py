@@ -6,6 +6,28 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+_B: Final = r"\s{0,16}"
+_NAME: Final = r"([A-Za-z0-9_-]{1,64})"
+
+
+@dataclass(frozen=True)
+class Tags:
+    """How arguments are written one by one: texts as they are, all else as JSON, each between tags.
+
+    Attributes:
+        key: before an argument's name. value: between it and its value. close: behind the value.
+        ends: what the arguments of a call end with.
+        padded: a line end stands before the value, and one behind it, which are no part of it.
+        after: behind an argument.
+    """
+
+    key: str
+    value: str
+    close: str
+    ends: tuple[str, ...]
+    padded: bool = False
+    after: str = "\n"
+
 
 @dataclass(frozen=True)
 class CallFormat:
@@ -15,11 +37,14 @@ class CallFormat:
     Attributes:
         opener: what calls begin with in a text, wherever it is; it stands at the beginning of ``first`` or ``lead``, if
             an answer cannot begin without it.
-        closer: what ends a call that is written between tags; empty: none does.
+        also: what stands behind the opener, and begins a call too where a model leaves the opener out; empty: nothing.
+        closers: what may stand behind a call, in this order.
         bare: an answer that is nothing but calls may begin without the opener.
         separator: between calls; empty: none.
         lists: calls may stand in a list.
-        named: a name may stand outside of the JSON, before it.
+        head: a call from its beginning on, its name as the first group, up to its arguments; None: the name stands in
+            the JSON.
+        tags: how arguments are written; None: as a JSON object.
         single: chat templates know one call a message.
         short_ids: ids have nine letters and digits.
         marks: texts that may be tokens of their own.
@@ -33,14 +58,21 @@ class CallFormat:
     first: str = ""
     between: str = ""
     last: str = ""
-    closer: str = ""
+    also: str = ""
+    closers: tuple[str, ...] = ()
     bare: bool = False
     separator: str = ""
     lists: bool = False
-    named: bool = False
+    head: re.Pattern[str] | None = None
+    tags: Tags | None = None
     single: bool = False
     short_ids: bool = False
     marks: tuple[str, ...] = ()
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        """All that a call may begin with in a text."""
+        return (self.opener, self.also) if self.also else (self.opener,)
 
 
 HERMES: Final = CallFormat(
@@ -50,7 +82,7 @@ HERMES: Final = CallFormat(
     middle='", "arguments": ',
     end="}\n</tool_call>",
     between="\n",
-    closer="</tool_call>",
+    closers=("</tool_call>",),
     marks=("<tool_call>", "</tool_call>"),
 )
 """Nous' Hermes, Qwen 2.5 and 3."""
@@ -69,6 +101,8 @@ LLAMA3: Final = CallFormat(
 )
 """Llama 3.1 to 3.3."""
 
+_MISTRAL_HEAD: Final = re.compile(rf"{_NAME}{_B}(?:\[CALL_ID\]{_B}\w{{1,64}}{_B})?(?:\[ARGS\])?{_B}(?=\{{)")
+
 MISTRAL: Final = CallFormat(
     name="mistral",
     opener="[TOOL_CALLS]",
@@ -80,7 +114,7 @@ MISTRAL: Final = CallFormat(
     last="]",
     separator=",",
     lists=True,
-    named=True,
+    head=_MISTRAL_HEAD,
     short_ids=True,
     marks=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
 )
@@ -94,20 +128,87 @@ MISTRAL_NAMED: Final = CallFormat(
     end="",
     lists=True,
     separator=",",
-    named=True,
+    head=_MISTRAL_HEAD,
     short_ids=True,
     marks=MISTRAL.marks,
 )
 """Mistral from version 11 on: each call behind a mark of its own."""
 
+
+def _token(words: str) -> str:
+    """One of DeepSeek's own tokens: between wide bars, with low blocks for blanks."""
+    return f"<\uff5c{words.replace(' ', chr(0x2581))}\uff5c>"
+
+
+_CALLS, _ALL_CALLED = _token("tool calls begin"), _token("tool calls end")
+_CALL, _SEP, _CALLED = _token("tool call begin"), _token("tool sep"), _token("tool call end")
+
+DEEPSEEK_V3: Final = CallFormat(
+    name="deepseek_v3",
+    opener=_CALLS,
+    also=_CALL,
+    first=_CALLS,
+    lead=f"{_CALL}function{_SEP}",
+    middle="\n```json\n",
+    end=f"\n```{_CALLED}",
+    between="\n",
+    last=_ALL_CALLED,
+    closers=("```", _CALLED, _ALL_CALLED),
+    head=re.compile(
+        rf"(?:{_CALL}{_B})?(?:function{_B}{_SEP}{_B})?{_NAME}{_B}(?:{_SEP}{_B})?(?:```(?:json)?)?{_B}(?=\{{)"
+    ),
+    marks=(_CALLS, _CALL, _SEP, _CALLED, _ALL_CALLED),
+)
+"""DeepSeek V3 and R1: a kind, which is always the same, a name, and the arguments in a fence."""
+
+DEEPSEEK_V31: Final = CallFormat(
+    name="deepseek_v31",
+    opener=_CALLS,
+    also=_CALL,
+    first=_CALLS,
+    lead=_CALL,
+    middle=_SEP,
+    end=_CALLED,
+    last=_ALL_CALLED,
+    closers=DEEPSEEK_V3.closers,
+    head=DEEPSEEK_V3.head,
+    marks=DEEPSEEK_V3.marks,
+)
+"""DeepSeek V3.1."""
+
+QWEN3_CODER: Final = CallFormat(
+    name="qwen3_coder",
+    opener="<tool_call>",
+    also="<function=",
+    lead="<tool_call>\n<function=",
+    middle=">\n",
+    end="</function>\n</tool_call>",
+    between="\n",
+    closers=("</tool_call>",),
+    head=re.compile(rf"(?:<tool_call>{_B})?<function={_B}{_NAME}{_B}>"),
+    tags=Tags("<parameter=", ">\n", "</parameter>", ends=("</function>", "</tool_call>"), padded=True),
+    marks=("<tool_call>", "</tool_call>"),
+)
+"""Qwen3-Coder."""
+
+GLM45: Final = CallFormat(
+    name="glm45",
+    opener="<tool_call>",
+    lead="<tool_call>",
+    middle="\n",
+    end="</tool_call>",
+    between="\n",
+    head=re.compile(rf"<tool_call>{_B}{_NAME}{_B}(?=<arg_key>|</tool_call>)"),
+    tags=Tags("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>", ends=("</tool_call>",)),
+    marks=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+)
+"""GLM 4.5 and 4.6."""
+
 USUAL: Final = HERMES
 """Calls that are forced are written so where a model has no way of its own that is known here."""
 
-BY_NAME: Final = {each.name: each for each in (HERMES, LLAMA3, MISTRAL)}
+BY_NAME: Final = {each.name: each for each in (HERMES, LLAMA3, MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, QWEN3_CODER, GLM45)}
 """What a setting may name."""
-
-_OTHERS: Final = ("<function=", "<arg_key>")
-"""What stands between Hermes' tags where it is no JSON: Qwen3-Coder's way, and GLM's."""
 
 _TOOLS: Final = re.compile(r"\btools\b")
 
@@ -116,8 +217,10 @@ def format_in(template: str) -> CallFormat | None:
     """Return how a chat template has calls written; None where it does not say, or in a way that is not known here."""
     if "[TOOL_CALLS]" in template:
         return MISTRAL_NAMED if "[ARGS]" in template else MISTRAL
-    if "<tool_call>" in template:
-        return None if any(each in template for each in _OTHERS) else HERMES
+    if _CALL in template:
+        return DEEPSEEK_V3 if "```json" in template else DEEPSEEK_V31
+    if "<tool_call>" in template:  # Between the same tags each has its own.
+        return QWEN3_CODER if "<function=" in template else GLM45 if "<arg_key>" in template else HERMES
     if "<|python_tag|>" in template or ("<|start_header_id|>" in template and "ipython" in template):
         return LLAMA3
     return None

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from device_agent.answering.dialect.call_formats import BY_NAME, USUAL, CallFormat, format_in, tells_tools
-from device_agent.answering.dialect.call_parser import MOST_CALLS, CallParser
+from device_agent.answering.dialect.call_parser import CallParser
+from device_agent.answering.dialect.calls_in_text import MOST_CALLS, CallsInText
 from device_agent.answering.dialect.reader import AnswerReader
+from device_agent.answering.dialect.tagged_parser import TaggedParser
 from device_agent.answering.dialect.thoughts import TAGS, Thoughts, begun_in, thinks_in
 from wire.request_messages import Generate
 
@@ -72,13 +74,15 @@ class Dialect:
         calling = request.calling
         return calling is not None and self.tools and (self.calls or calling.forced)
 
-    def _parser(self, request: Generate) -> CallParser | None:
+    def _parser(self, request: Generate) -> CallsInText | None:
         calling = request.calling
         if calling is None or not self._reads_calls(request):
             return None
-        names = frozenset([calling.name] if calling.name else [tool.name for tool in request.rendering.tools])
+        tools = {tool.name: tool.parameters for tool in request.rendering.tools if calling.name in ("", tool.name)}
         most = MOST_CALLS if calling.parallel and not calling.name else 1
-        return CallParser(self.format, names, self._new_id, most)
+        if self.format.tags is not None:
+            return TaggedParser(self.format, tools, self._new_id, most)
+        return CallParser(self.format, tools.keys(), self._new_id, most)
 
     def _new_id(self) -> str:
         if self.format.short_ids:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from device_agent.answering.dialect.call_parser import CallParser
+from device_agent.answering.dialect.calls_in_text import CallsInText
 from device_agent.answering.dialect.pieces import Piece, Said
 from device_agent.answering.dialect.thoughts import Thoughts
 
@@ -15,7 +15,7 @@ class AnswerReader:
         calls: tells calls apart from what is said.
     """
 
-    def __init__(self, thoughts: Thoughts | None, calls: CallParser | None) -> None:
+    def __init__(self, thoughts: Thoughts | None, calls: CallsInText | None) -> None:
         self._thoughts = thoughts
         self._calls = calls
 

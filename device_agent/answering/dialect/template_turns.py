@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from device_agent.answering.dialect.call_formats import CallFormat
 from device_agent.answering.dialect.dialect import SHORT_ID, Dialect
+from device_agent.answering.dialect.written_calls import written_calls
 from wire.text_messages import ChatTurn, Tool, ToolCall
 
 _SHORT: Final = re.compile(rf"[A-Za-z0-9]{{{SHORT_ID}}}")
@@ -84,8 +85,5 @@ def _id(id: str, dialect: Dialect) -> str:
 
 def _as_text(turn: ChatTurn, format: CallFormat) -> str:
     """What a turn with calls says, for a template that knows no calls: these as they are written here."""
-    calls = format.between.join(
-        f"{format.lead}{call.name}{format.middle}{call.arguments or '{}'}{format.end}" for call in turn.tool_calls
-    )
-    said = [turn.content] if turn.content else []
-    return "\n".join([*said, f"{format.first}{calls}{format.last}"])
+    calls = written_calls(format, ((call.name, call.arguments) for call in turn.tool_calls))
+    return "\n".join([*([turn.content] if turn.content else []), calls])

@@ -12,15 +12,26 @@ from llguidance import LLMatcher
 from transformers import AutoTokenizer
 
 from device_agent.answering.dialect.answer_form import answer_form
-from device_agent.answering.dialect.call_formats import HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, CallFormat
+from device_agent.answering.dialect.call_formats import (
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    GLM45,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    MISTRAL_NAMED,
+    QWEN3_CODER,
+    CallFormat,
+)
 from device_agent.answering.dialect.dialect import Dialect
+from device_agent.answering.dialect.written_calls import written_calls
 from device_agent.answering.form_limits import BESIDE, MOST
 from device_agent.answering.grammars import Grammars
 from device_agent.answering.tokenizer import Tokenizer
 from wire.errors import Code, SessionFailed
 from wire.request_messages import Calling, ChatTurn, Generate, Grammar, Rendering, Tool
 
-FORMATS = [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED]
+FORMATS = [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, DEEPSEEK_V3, DEEPSEEK_V31, QWEN3_CODER, GLM45]
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
@@ -30,7 +41,7 @@ STRICT = Tool("weather", "", json.dumps(SCHEMA), True, "tools[0].function.parame
 LOOSE = Tool("time", "", "", False, "tools[1].function.parameters")
 ASKED = Grammar("json", '{"properties":{"answer":{"type":"integer"}},"required":["answer"]}', "response_format")
 ANSWER, GOOD, BAD = '{"answer":3}', '{"city":"Oslo","days":2}', '{"days":2}'
-SPECIAL = ["<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"]
+SPECIAL = sorted({"<think>", "</think>"}.union(*(format.marks for format in FORMATS)))
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["letters", "tokens"])
@@ -68,12 +79,11 @@ def sayable(
 
 def written(format: CallFormat, *calls: tuple[str, str]) -> str:
     """Calls as the format has them."""
-    each = (f"{format.lead}{name}{format.middle}{arguments}{format.end}" for name, arguments in calls)
-    return f"{format.first}{format.between.join(each)}{format.last}"
+    return written_calls(format, calls)
 
 
 @pytest.mark.parametrize("thinks", [False, True], ids=["", "thinks"])
-@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.lead.strip())
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name + format.lead[:1])
 def test_forced_calls_are_all_that_is_said(known: Any, format: CallFormat, thinks: bool) -> None:
     """Of tools that there are, with arguments that their schemas have; as many as may be; behind thoughts, if any."""
     dialect = Dialect(format, calls=True, tells=True, thinks=thinks)
@@ -97,7 +107,7 @@ def test_forced_calls_are_all_that_is_said(known: Any, format: CallFormat, think
 
 
 @pytest.mark.parametrize("thinks", [False, True], ids=["", "thinks"])
-@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.lead.strip())
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name + format.lead[:1])
 def test_strict_tools_are_held_to_their_schemas_and_text_is_free(known: Any, format: CallFormat, thinks: bool) -> None:
     """Where the model calls as it likes: any text, and no call that a strict tool's schema does not have."""
     dialect, auto = Dialect(format, calls=True, tells=True, thinks=thinks), ask(Calling())
@@ -113,7 +123,7 @@ def test_strict_tools_are_held_to_their_schemas_and_text_is_free(known: Any, for
         )
 
 
-@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.lead.strip())
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name + format.lead[:1])
 def test_a_text_in_a_form_or_calls(known: Any, format: CallFormat) -> None:
     """Where both may be: the text is of its form, or there are calls; where the model cannot call it is the text."""
     dialect, auto = Dialect(format, calls=True, tells=True), ask(Calling(), ASKED)
@@ -173,3 +183,90 @@ async def test_schemas_that_explode_are_refused(known: Any) -> None:
     assert await refused(grammars, *many) == "tool_choice"
     usual = [tool({"properties": {f"p{n}": {"type": "string"} for n in range(8)}}, at) for at in range(128)]
     assert await refused(grammars, *usual) is None and await refused(grammars, tool(large)) is None
+
+
+TAGGED = [QWEN3_CODER, GLM45]
+PROPERTIES: dict[str, Any] = {
+    "text": {"type": "string", "description": "Any."},
+    "word": {"enum": ["a", "ab", "c\nd"]},
+    "maybe": {"anyOf": [{"const": "x"}, {"type": "null"}]},
+    "count": {"$ref": "#/$defs/count"},
+    "plain": {"type": "integer"},
+    "deep": {"type": "boolean"},
+    "list": {"type": "array", "items": {"$ref": "#/$defs/count"}},
+}
+VALUED = {
+    "type": "object",
+    "properties": PROPERTIES,
+    "$defs": {"count": {"type": "integer", "minimum": 3, "maximum": 5}},
+}
+HELD: dict[str, tuple[dict[str, Any], bool]] = {
+    "none": ({}, True),
+    "texts": ({"text": 'Anything <b> "here"\n\n\\ é', "word": "ab"}, True),
+    "another word": ({"word": "abc"}, False),
+    "a word of two lines": ({"word": "c\nd"}, True),
+    "nothing": ({"maybe": None}, True),
+    "no other text": ({"maybe": "y"}, False),
+    "numbers": ({"count": 4, "plain": -120, "deep": True}, True),
+    "a number out of bounds": ({"count": 6}, False),
+    "a number too many": ({"list": [7]}, False),
+    "a list": ({"list": [3, 4]}, True),
+    "no such argument": ({"other": 1}, False),
+    "another order": ({"plain": 1, "text": "x"}, False),
+    "no integer": ({"plain": 1.5}, False),
+}
+
+
+@pytest.mark.parametrize("format", TAGGED, ids=lambda format: format.name)
+@pytest.mark.parametrize(("arguments", "wanted"), HELD.values(), ids=HELD.keys())
+def test_values_between_tags_are_held_to_their_schemas(
+    known: Any, format: CallFormat, arguments: dict[str, Any], wanted: bool
+) -> None:
+    """Texts, the few that there may be, and JSON; in the schema's order; all of them at will here."""
+    asked = ask(Calling(forced=True), None, tool(VALUED, strict=True))
+    text = written(format, ("t0", json.dumps(arguments, separators=(",", ":"))))
+    text = text.replace("[3, 4]", "[3,4]")
+    assert sayable(known, Dialect(format, calls=True, tells=True), asked, text) is wanted
+
+
+@pytest.mark.parametrize("format", TAGGED, ids=lambda format: format.name)
+def test_a_tool_without_a_schema_takes_any_argument(known: Any, format: CallFormat) -> None:
+    """As texts, a few of them; one that says that it takes none has none."""
+    dialect = Dialect(format, calls=True, tells=True)
+    asked = ask(Calling(forced=True), None, tool({}), LOOSE)
+    assert sayable(known, dialect, asked, written(format, ("t0", '{"a":"x\\ny","b_2":"[1]"}')))
+    assert not sayable(known, dialect, asked, written(format, ("time", '{"a":"x"}')))
+    assert not sayable(known, dialect, asked, written(format, ("t0", json.dumps({f"k{at}": "" for at in range(17)}))))
+
+
+@pytest.mark.parametrize("format", TAGGED, ids=lambda format: format.name)
+async def test_what_cannot_be_held_between_tags_is_refused_where_it_is_strict(known: Any, format: CallFormat) -> None:
+    """Texts of a pattern or length, which are free otherwise; names and values that have the tags themselves, always."""
+    assert format.tags is not None
+    limited = {"properties": {"a": {"type": "string", "maxLength": 3}}}
+    valued = {"properties": {"a": {"enum": [f"x{format.tags.close}"]}}}
+
+    async def refusal(schema: Any, strict: bool) -> str | None:
+        form = answer_form(Dialect(format, calls=True), ask(Calling(forced=True), None, tool(schema, 0, strict)), "")
+        assert form is not None
+        try:
+            await known[1].compiled(form, "")
+        except SessionFailed as failure:
+            assert (failure.code, failure.param) == (Code.INVALID_REQUEST, "tool_choice")
+            return str(failure)
+        return None
+
+    assert await refusal(limited, False) is None
+    assert "'strict'" in (await refusal(limited, True) or "")
+    for schema in ({"properties": {"a>b": {}}}, valued):
+        assert "cannot write" in (await refusal(schema, False) or "")
+
+
+@pytest.mark.parametrize("format", [QWEN3_CODER, DEEPSEEK_V3, DEEPSEEK_V31], ids=lambda format: format.name)
+def test_a_call_whose_first_mark_is_forgotten_is_held_too(known: Any, format: CallFormat) -> None:
+    """It would be read as a call, so a strict tool's schema holds in it."""
+    dialect, auto = Dialect(format, calls=True, tells=True), ask(Calling())
+    for arguments, wanted in ((GOOD, True), (BAD, False)):
+        text = written(format, ("weather", arguments))
+        begun = text[text.index(format.also) :]
+        assert sayable(known, dialect, auto, f"Well: {begun}") is wanted

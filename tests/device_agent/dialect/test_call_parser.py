@@ -10,18 +10,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent.answering.dialect.call_formats import HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, CallFormat
-from device_agent.answering.dialect.call_parser import MOST_CALLS, CallParser
+from device_agent.answering.dialect.call_formats import (
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    MISTRAL_NAMED,
+    CallFormat,
+)
+from device_agent.answering.dialect.call_parser import CallParser
+from device_agent.answering.dialect.calls_in_text import MOST_CALLS
 from device_agent.answering.dialect.pieces import Argued, Begun, Piece, Said, Thought, joined
 from device_agent.answering.dialect.reader import AnswerReader
 from device_agent.answering.dialect.thoughts import Thoughts
+from device_agent.answering.dialect.written_calls import written_calls
 
-FORMATS = [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED]
+FORMATS = [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, DEEPSEEK_V3, DEEPSEEK_V31]
+CALLS, CALL, SEP, CALLED, ALL_CALLED = DEEPSEEK_V3.marks
 NAMES = {"find", "say-it"}
 WORDS = [
     *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]a1", "<|python_tag|>", "<think>", "</think>"),
     *("\n", " ", "{", "}", "}}", "[", "]", ", ", ";", '"', "\\", "<", "<tool", "hello", "find", '{"a": 1}', "{}"),
     *('{"name": "find", "arguments": ', '{"name": "find", "parameters": ', '{"name":"nobody", "arguments": '),
+    *(CALLS, CALL, SEP, CALLED, ALL_CALLED, "function", "```json\n", "```"),
     *('{"arguments": {"q": 2}, "name": "find"}', '{"name": "say-it"}', '{"type": "function", "name": "find", '),
     *('"parameters": ', '{"a": "} </tool_call> \\" {"}', ', "id": "x1"}', '{"foo": 1}'),
 ]  # fmt: skip
@@ -65,8 +77,7 @@ def test_a_text_without_calls_is_said_as_it_is(pieces: list[str], format: CallFo
 
 def written(format: CallFormat, *calls: tuple[str, str]) -> str:
     """Calls as the format has them."""
-    each = (f"{format.lead}{name}{format.middle}{arguments}{format.end}" for name, arguments in calls)
-    return f"{format.first}{format.between.join(each)}{format.last}"
+    return written_calls(format, calls)
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.first + format.lead)
@@ -99,6 +110,13 @@ MANNERS = {
     "no list": (MISTRAL, '[TOOL_CALLS]{"name": "find", "arguments": {"a": 1}}', '{"a": 1}'),
     "a name before": (MISTRAL, '[TOOL_CALLS]find{"a": 1}', '{"a": 1}'),
     "an id before": (MISTRAL_NAMED, '[TOOL_CALLS]find[CALL_ID]abcdefghi[ARGS]{"a": 1}', '{"a": 1}'),
+    "the first mark forgotten": (DEEPSEEK_V3, f'{CALL}function{SEP}find\n```json\n{{"a": 1}}\n```{CALLED}', '{"a": 1}'),
+    "another mark forgotten": (DEEPSEEK_V3, f'{CALLS}find{SEP}{{"a": 1}}{CALLED}{ALL_CALLED}', '{"a": 1}'),
+    "no fence": (DEEPSEEK_V3, f'{CALLS}{CALL}function{SEP}find\n{{"a": 1}}{CALLED}{ALL_CALLED}', '{"a": 1}'),
+    "another fence": (DEEPSEEK_V3, f'{CALLS}{CALL}function{SEP}find\n```\n{{"a": 1}}\n```{CALLED}', '{"a": 1}'),
+    "as its older one": (DEEPSEEK_V31, f'{CALLS}{CALL}function{SEP}find\n```json\n{{"a": 1}}\n```{CALLED}', '{"a": 1}'),
+    "cut in its arguments": (DEEPSEEK_V3, f'{CALLS}{CALL}function{SEP}find\n```json\n{{"a": "x', '{"a": "x'),
+    "cut behind them": (DEEPSEEK_V31, f'{CALLS}{CALL}find{SEP}{{"a": 1}}<', '{"a": 1}'),
 }
 
 
@@ -121,6 +139,11 @@ NO_CALLS = {
     "Python": (LLAMA3, '<|python_tag|>find.call(query="x")'),
     "an empty list": (MISTRAL, "[TOOL_CALLS] []"),
     "no name": (MISTRAL, "[TOOL_CALLS] " + "find" * 100),
+    "an unknown function": (DEEPSEEK_V3, f"{CALLS}{CALL}function{SEP}nobody\n```json\n{{}}\n```{CALLED}{ALL_CALLED}"),
+    "no arguments at all": (DEEPSEEK_V3, f"{CALLS}{CALL}function{SEP}find{CALLED}{ALL_CALLED}"),
+    "a list of them": (DEEPSEEK_V31, f"{CALLS}{CALL}find{SEP}[1]{CALLED}{ALL_CALLED}"),
+    "a name that goes on": (DEEPSEEK_V31, f"{CALLS}{CALL}" + "find" * 100),
+    "its tokens alone": (DEEPSEEK_V31, f"{CALLS}{ALL_CALLED}{SEP}"),
 }
 
 

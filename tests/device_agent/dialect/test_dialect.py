@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from checkpoints import DATA, DEMO
 from transformers import AutoTokenizer
 
 from device_agent.answering.answer_text import AnswerText
-from device_agent.answering.dialect.call_formats import HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, USUAL
+from device_agent.answering.dialect.call_formats import (
+    BY_NAME,
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    GLM45,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    MISTRAL_NAMED,
+    QWEN3_CODER,
+    USUAL,
+    CallFormat,
+)
 from device_agent.answering.dialect.dialect import Dialect
 from device_agent.answering.dialect.pieces import Argued, Begun, Piece, Said, Thought, joined
 from device_agent.answering.dialect.template_turns import template_turns
+from device_agent.answering.dialect.written_calls import written_calls
 from device_agent.answering.tokenizer import Tokenizer
+from service.dialect_settings import DialectSettings
 from wire.errors import SessionFailed
 from wire.request_messages import Calling, ChatTurn, Generate, Rendering, Tool, ToolCall
 
@@ -24,11 +38,12 @@ TEMPLATES = {
     "Qwen-Qwen3-0.6B": (HERMES, True, True, True),
     "meta-llama-Llama-3.1-8B-Instruct": (LLAMA3, True, True, False),
     "meta-llama-Llama-3.3-70B-Instruct": (LLAMA3, True, True, False),
-    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": (USUAL, False, False, True),
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": (DEEPSEEK_V3, True, False, True),
     "HuggingFaceTB-SmolLM3-3B": (USUAL, False, False, True),
     "google-gemma-2-2b-it": (USUAL, False, False, False),
     "microsoft-Phi-3.5-mini-instruct": (USUAL, False, False, False),
 }
+CALLS, CALL, SEP, CALLED, ALL_CALLED = DEEPSEEK_V3.marks
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Tool("weather", "Says the wéather.", json.dumps(SCHEMA), False, "tools[0].function.parameters")
 TURNS = [
@@ -75,8 +90,10 @@ def test_a_setting_wins_over_the_template() -> None:
     assert Dialect.of("[TOOL_CALLS] tools [ARGS]", "mistral").format is MISTRAL_NAMED
     assert Dialect.of("[TOOL_CALLS] tools").format is MISTRAL and Dialect.of("", "mistral").format is MISTRAL
     assert Dialect.of("", thoughts="think").thinks and not Dialect.of("</think>", thoughts="none").thinks
-    for other in ("<tool_call><function=x>", "<tool_call>{name}<arg_key>"):  # Between the same tags, and no JSON.
-        assert not Dialect.of(other).calls
+    for name, format in BY_NAME.items():
+        assert Dialect.of("", name).format is format and Dialect.of("", name).calls
+    offered = get_args(get_type_hints(DialectSettings)["tool_call_parser"])
+    assert set(offered) == {"auto", "none", *BY_NAME}
 
 
 SAID: dict[str, list[str]] = {
@@ -99,7 +116,7 @@ SAID: dict[str, list[str]] = {
         '<|start_header_id|>ipython<|end_header_id|>\n\n"cold"<|eot_id|>',
     ],
     "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": [
-        '<tool_call>\n{"name": "weather", "arguments": {"city":"Oslo"}}\n</tool_call>',
+        "".join([CALLS, CALL, "function", SEP, 'weather\n```json\n{"city":"Oslo"}\n```', CALLED, "\n", CALL]),
         "<tool_response>\ncold\n</tool_response>\n<tool_response>\nwarm\n</tool_response>",
     ],
     "google-gemma-2-2b-it": [
@@ -115,6 +132,61 @@ def test_real_templates_tell_calls_and_what_they_gave(name: str) -> None:
     text = speaking(template(name)).render(TURNS, Rendering(tools=[WEATHER]))
     for each in SAID[name]:
         assert each in text
+
+
+BEGIN = "{# tools #}{% for m in messages %}{% for c in m.tool_calls or [] %}{% set f = c.function %}"
+LINE = "{{ '' if loop.first else '\\n' }}"
+EACH = "{% for name, value in f.arguments.items() %}"
+VALUE = "{{ value if value is string else value | tojson }}"
+END = "{% endfor %}"
+AS_TEMPLATES_SAY: dict[str, tuple[CallFormat, list[str]]] = {
+    "DeepSeek V3": (
+        DEEPSEEK_V3,
+        [
+            *(BEGIN, LINE, "{{ '", CALLS, "' if loop.first else '' }}", CALL, "{{ c.type }}", SEP),
+            *("{{ f.name }}\n```json\n{{ '' + f.arguments }}\n```", CALLED, END, ALL_CALLED, END),
+        ],
+    ),
+    "DeepSeek V3.1": (
+        DEEPSEEK_V31,
+        [
+            *(BEGIN, "{{ '", CALLS, "' if loop.first else '' }}", CALL, "{{ f.name }}", SEP),
+            *("{{ '' + f.arguments }}", CALLED, END, ALL_CALLED, END),
+        ],
+    ),
+    "Qwen3-Coder": (
+        QWEN3_CODER,
+        [
+            *(BEGIN, LINE, "<tool_call>\n<function={{ f.name }}>\n", EACH, "<parameter={{ name }}>\n", VALUE),
+            *("\n</parameter>\n", END, "</function>\n</tool_call>", END, END),
+        ],
+    ),
+    "GLM 4.5": (
+        GLM45,
+        [
+            *(BEGIN, LINE, "<tool_call>{{ f.name }}\n", EACH, "<arg_key>{{ name }}</arg_key>\n<arg_value>", VALUE),
+            *("</arg_value>\n", END, "</tool_call>", END, END),
+        ],
+    ),
+}
+"""Templates that say calls as those of these models do, and nothing else."""
+
+
+@pytest.mark.parametrize("name", AS_TEMPLATES_SAY)
+def test_calls_are_written_as_templates_say_them(name: str) -> None:
+    """What a template makes of calls that are sent back is what is written of them here, and is read as these calls."""
+    format, said = AS_TEMPLATES_SAY[name]
+    known = speaking("".join(said))
+    assert (known.dialect.format, known.dialect.calls, known.dialect.tells) == (format, True, True)
+    calls = [("weather", json.dumps({"city": "Oslo\nor", "days": 2})), ("weather", json.dumps({"city": "Rome"}))]
+    turn = ChatTurn("assistant", "", tool_calls=[ToolCall("1", *each) for each in calls])
+    text = known.render([turn], Rendering(add_generation_prompt=False))
+    assert text == written_calls(format, calls)
+    reader = known.dialect.reader(request(), "")
+    assert reader is not None
+    told = [piece for letter in text for piece in reader.feed(letter)] + reader.end()
+    arguments = [json.loads(piece.text) for piece in joined(told) if isinstance(piece, Argued)]
+    assert arguments == [json.loads(each) for _, each in calls]
 
 
 WANTS_TEXTS = "tools {% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ '>' + c.function.arguments }}{% endfor %}{% endfor %}"  # noqa: E501

@@ -1,0 +1,92 @@
+"""Who says whether a reply is as OpenAI publishes it: the types of its own package, and its OpenAPI document.
+
+The document is not part of this repository: https://github.com/openai/openai-openapi has it. Where it lies the variable
+``OPENAI_DOCUMENT`` says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from checkpoints import DATA
+from pydantic import BaseModel, TypeAdapter
+
+DOCUMENT = Path(os.environ.get("OPENAI_DOCUMENT", DATA / "openapi" / "openai.yaml"))
+
+
+@lru_cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def unknown_members(kind: Any, reply: Any) -> set[str]:
+    """Members of a reply that OpenAI's package does not know.
+
+    Raises:
+        pydantic.ValidationError: it is none of this kind, every value of its exact type.
+    """
+    return set(_unknown(_adapter(kind).validate_python(reply, strict=True)))
+
+
+def _unknown(value: Any) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        yield from value.model_extra or ()
+        for name in type(value).model_fields:
+            yield from _unknown(getattr(value, name))
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _unknown(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _unknown(each)
+
+
+@lru_cache
+def document() -> dict[str, Any]:
+    """The published schemas by name; the test is skipped where the document is not at hand."""
+    if not DOCUMENT.is_file():
+        pytest.skip("OpenAI's OpenAPI document is not at hand: OPENAI_DOCUMENT says where it is")
+    with DOCUMENT.open("rb") as file:
+        found: dict[str, Any] = yaml.load(file, Loader=yaml.CSafeLoader)
+    return {"components": {"schemas": _with_nulls(found["components"]["schemas"])}}
+
+
+def wrong_by_document(schema: str, reply: Any) -> list[str]:
+    """What of a reply is not as the schema of this name has it, and where."""
+    root = document()
+    assert schema in root["components"]["schemas"], f"the document has no schema {schema}"
+    judge = jsonschema.Draft202012Validator({"$ref": f"#/components/schemas/{schema}", **root})
+    return [f"{error.json_path}: {error.message[:300]}" for error in judge.iter_errors(reply)]
+
+
+def _with_nulls(schema: Any) -> Any:
+    """OpenAPI's older way to say that a value may be null, as JSON Schema says it."""
+    if isinstance(schema, list):
+        return [_with_nulls(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _with_nulls(each) for name, each in schema.items() if name != "nullable" or each is not True}
+    return {"anyOf": [made, {"type": "null"}]} if schema.get("nullable") is True else made
+
+
+def members_in_document(schema: str) -> set[str]:
+    """The members that an object of this schema may have."""
+    schemas = document()["components"]["schemas"]
+
+    def found(part: Any) -> Iterator[str]:
+        if not isinstance(part, dict):
+            return
+        if (pointer := part.get("$ref", "")).startswith("#/components/schemas/"):
+            yield from found(schemas[pointer.rpartition("/")[2]])
+        yield from part.get("properties", ())
+        for each in part.get("allOf", ()):
+            yield from found(each)
+
+    return set(found(schemas[schema]))
