@@ -65,6 +65,11 @@ class FleetSettings:
         "", "secret that the gateways share, 16 characters or more; needed with --redis", secret=True
     )
     advertise: str = tuning("", "where the other gateways reach this one: http://HOST:PORT; empty: --host and --port")
+    peer_name: str = tuning(
+        "",
+        "name in the certificates of all gateways, by which they are checked where --advertise is an address; empty: "
+        "what is dialled",
+    )
 
 
 @dataclass(frozen=True)
