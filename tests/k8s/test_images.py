@@ -22,6 +22,7 @@ from device_agent.config import DeviceConfig
 from gateway.config import GatewayConfig
 from service.alive import FILE_VARIABLE, PORTS
 from service.setting_names import ENDING, variable_of
+from service.stopping import DRAIN_S, LAST_BYTES_S
 from service.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,6 +121,8 @@ def test_compose_names_images_and_files_that_exist() -> None:
         assert service["image"] == f"trilby/{Path(built['dockerfile']).stem}:{VERSION}"
         assert service["read_only"] and service["cap_drop"] == ["ALL"]
         assert ("user" in service) is (name == "secrets")
+        grace_s = float(service.get("stop_grace_period", "40s").removesuffix("s"))
+        assert grace_s > DRAIN_S + LAST_BYTES_S
 
 
 def test_compose_makes_its_secrets_with_the_rights_it_has(tmp_path: Path) -> None:
@@ -142,7 +145,10 @@ def test_compose_makes_its_secrets_with_the_rights_it_has(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("unit", sorted((ROOT / "docker" / "systemd").iterdir()), ids=lambda path: path.name)
 def test_units(unit: Path) -> None:
-    """systemd finds nothing wrong with a unit but that the program is not installed here."""
+    """systemd finds nothing wrong with a unit but that the program is not installed here. It has time to drain, by
+    one signal to the process that is its command."""
+    stops = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] != "#")
+    assert float(stops["TimeoutStopSec"]) > DRAIN_S + LAST_BYTES_S and stops["KillMode"] == "mixed"
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60)
