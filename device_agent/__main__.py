@@ -80,7 +80,7 @@ def run_device(config: DeviceConfig, load: LoadDrafters) -> None:
         elif MODES[config.mode].has_cloud and config.split == 0:
             structlog.get_logger().warning("with --split 0 the cloud could read the tokens off the rows it gets")
         try:
-            async with alive_in(config.alive_file):
+            async with alive_in(config.alive_path):
                 await device.run()
         except GroupEnded as ended:
             raise SystemExit(f"The group has ended: {ended}") from None

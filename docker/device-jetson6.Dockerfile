@@ -36,7 +36,7 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json \
-    TRILBY_ALIVE_FILE=/tmp/alive \
+    TRILBY_ALIVE_PATH=/tmp/alive \
     TRILBY_DEVICE=auto
 # A new volume takes its owner from here.
 RUN install --directory --owner=10001 --group=10001 /cache

@@ -22,7 +22,7 @@ from service.addresses import reachable
 PORTS: Final = {"gateway": 8000, "cloud": 8001}
 """Who is asked at a port, and where nothing else is said."""
 
-FILE_VARIABLE: Final = "TRILBY_ALIVE_FILE"
+FILE_VARIABLE: Final = "TRILBY_ALIVE_PATH"
 
 BEAT_EVERY_S: Final = 5.0
 

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 class AliveSettings:
     """Whether it is alive."""
 
-    alive_file: str = tuning(
+    alive_path: str = tuning(
         "",
         f"file that is touched every {BEAT_EVERY_S:g} s while this process is alive, for health checks (python -m "
         "service.alive device); empty: none",
@@ -49,7 +49,7 @@ async def _beat(path: Path) -> None:
             path.touch()
         except OSError as error:
             if not said:
-                log.error("--alive-file cannot be touched", why=f"{path}: {error.strerror}")
+                log.error("--alive-path cannot be touched", why=f"{path}: {error.strerror}")
             said = True
         else:
             said = False

@@ -83,7 +83,7 @@ class MemberConfig(TlsSettings):
     redial: bool = setting(True, "wait for the next plan when a group has ended", tunes=True)
     log_level: Literal["debug", "info", "warning", "error"] = changed(ProcessSettings, "log_level", "info")
     log_form: Literal["text", "json"] = changed(ProcessSettings, "log_form", "text")
-    alive_file: str = changed(AliveSettings, "alive_file", "")
+    alive_path: str = changed(AliveSettings, "alive_path", "")
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` where it could not show that it belongs."""
@@ -258,7 +258,7 @@ def run(config: MemberConfig) -> None:
         torch.set_num_threads(config.threads)
 
     async def alive() -> None:
-        async with alive_in(config.alive_file):
+        async with alive_in(config.alive_path):
             await serve(config)
 
     try:

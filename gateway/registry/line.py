@@ -186,7 +186,7 @@ class RedisLine:
         if up == self._told:
             return
         self._told = up
-        where = urlsplit(self._url)
+        where = urlsplit(current(self._url))
         if up:
             log.info("redis connected", host=where.hostname, port=where.port)
         else:

@@ -66,7 +66,10 @@ async def test_certificates_for_servers_are_enough_and_may_be_renewed(
 
 
 async def test_a_name_of_all_gateways_is_enough(tmp_path: Path) -> None:
-    """Where they advertise addresses, as pods do, which no certificate has: it is checked by the name, and no other."""
+    """Where they advertise addresses, as pods do, which no certificate has: it is checked by the name, and no other.
+    What is none is refused when a gateway starts."""
+    with pytest.raises(ValueError, match="--peer-name"):
+        GatewayConfig(redis="redis://r", gateway_token="k" * 16, peer_name="a name")
     Authority(tmp_path).issue(["gateway"], "server")
     tls = shown(tmp_path, "gateway").listening()
     server = await asyncio.start_server(_answer, "127.0.0.2", 0, ssl=tls)

@@ -160,7 +160,7 @@ def test_stages_say_that_they_are_alive(folder: Path) -> None:
     """They have no port that could be asked: the probe looks at a file that they can write, in a scratch volume."""
     stage = of(with_components(folder, "pipeline"), "stage")
     assert stage["livenessProbe"]["exec"]["command"] == ["/venv/bin/python", "-m", "service.alive", "stage"]
-    path = Path(values(stage)["TRILBY_ALIVE_FILE"])
+    path = Path(values(stage)["TRILBY_ALIVE_PATH"])
     (mount,) = (each for each in stage["volumeMounts"] if each["mountPath"] == str(path.parent))
     assert mount["name"] == "tmp"
 

@@ -86,7 +86,7 @@ async def test_a_file_that_cannot_be_written_costs_nothing_else(
             await asyncio.sleep(0.1)
         async with alive_in(""):
             await asyncio.sleep(0.01)
-    assert [each["event"] for each in lines] == ["--alive-file cannot be touched"]
+    assert [each["event"] for each in lines] == ["--alive-path cannot be touched"]
     assert FILE_VARIABLE in why_not("device", {})
 
 
