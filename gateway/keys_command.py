@@ -45,7 +45,7 @@ Examples:
 @click.option("--tls-ca", envvar="TRILBY_TLS_CA", default="", show_envvar=True, help="CAs trusted of rediss://")
 @click.pass_context
 def main(
-    context: click.Context, key_store: str, url: str, redis_file: str, token: str, token_file: str, **tls: str
+    context: click.Context, /, key_store: str, url: str, redis_file: str, token: str, token_file: str, **tls: str
 ) -> None:
     """Make, show and revoke API keys. Gateways that run notice within seconds."""
     try:

@@ -45,12 +45,17 @@ async def alive_in(path: str) -> AsyncIterator[None]:
 async def _beat(path: Path) -> None:
     said = False
     while True:
-        try:
-            path.touch()
-        except OSError as error:
-            if not said:
-                log.error("--alive-path cannot be touched", why=f"{path}: {error.strerror}")
-            said = True
-        else:
-            said = False
+        wrong = _touch(path)
+        if wrong and not said:
+            log.error("--alive-path cannot be touched", why=f"{path}: {wrong}")
+        said = bool(wrong)
         await asyncio.sleep(BEAT_EVERY_S)
+
+
+def _touch(path: Path) -> str:
+    """Why it cannot be touched; empty where it was. Its folder is in memory, or as fast."""
+    try:
+        path.touch()
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return ""

@@ -82,7 +82,7 @@ class RedisLine:
         self,
         url: str,
         changed: Callable[[bool], None] = lambda up: None,
-        options: Mapping[str, str] = MappingProxyType({}),
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._url = url
         self._options = options

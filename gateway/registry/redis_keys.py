@@ -34,7 +34,7 @@ class RedisKeys:
         ValueError: the URL is none.
     """
 
-    def __init__(self, url: str, token: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, url: str, token: str, options: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._client: Any = redis.Redis.from_url(
             url, protocol=2, socket_timeout=WITHIN_S, socket_connect_timeout=WITHIN_S, **options
         )

@@ -63,8 +63,8 @@ def test_weights_can_be_kept(dockerfile: Path) -> None:
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
 def test_each_image_is_small_and_unprivileged(dockerfile: Path) -> None:
-    """Its base is an argument and pinned, its tag this version, what builds it stays behind, nobody in it is root, and what it copies exists
-    and is sent to the builder."""
+    """Its base is an argument and pinned, its tag this version, what builds it stays behind, nobody in it is root, and
+    what it copies exists and is sent to the builder."""
     text = dockerfile.read_text()
     assert PINNED.search(text)
     assert f" -t trilby/{dockerfile.stem}:{VERSION} .\n" in text
