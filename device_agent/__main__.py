@@ -17,6 +17,7 @@ from device_agent.group.member import run as compute_for_a_group
 from device_agent.group_address import group_address
 from device_agent.speculative.drafters import load_drafters
 from drafting.errors import BadDrafter
+from service.alive_file import alive_in
 from service.logs import configure_logs
 from service.modes import MODES
 from service.settings import settings_command
@@ -79,7 +80,8 @@ def run_device(config: DeviceConfig, load: LoadDrafters) -> None:
         elif MODES[config.mode].has_cloud and config.split == 0:
             structlog.get_logger().warning("with --split 0 the cloud could read the tokens off the rows it gets")
         try:
-            await device.run()
+            async with alive_in(config.alive_path):
+                await device.run()
         except GroupEnded as ended:
             raise SystemExit(f"The group has ended: {ended}") from None
 

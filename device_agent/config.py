@@ -7,6 +7,7 @@ from typing import Literal
 
 from peers.secret import BY_CERTIFICATE, check_secret
 from service.addresses import ANY, host_and_port
+from service.alive_file import AliveSettings
 from service.link_settings import JoinSettings, MemberSettings, ServersSettings
 from service.modes import MODES
 from service.settings import changed, setting, tuning
@@ -61,6 +62,7 @@ class GroupSettings(MemberSettings):
 @dataclass(frozen=True)
 class DeviceConfig(
     ProcessSettings,
+    AliveSettings,
     TraceSettings,
     TlsSettings,
     AnswerSettings,

@@ -41,12 +41,14 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json \
     TRILBY_CLOUD_HOST=0.0.0.0
+# A new volume takes its owner from here.
+RUN install --directory --owner=10001 --group=10001 /cache
 COPY docker/sbom.py ./
 RUN /venv/bin/python sbom.py trilby/cloud-cuda > sbom.cdx.json
 USER 10001:10001
 EXPOSE 8001
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s --start-period=600s \
-    CMD ["/venv/bin/python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8001/live', timeout=3)"]
+HEALTHCHECK --interval=10s --timeout=10s --start-period=600s \
+    CMD ["/venv/bin/python", "-m", "service.alive", "cloud"]
 ENTRYPOINT ["/venv/bin/python", "-m", "service.command"]
 CMD ["cloud"]

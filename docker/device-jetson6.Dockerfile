@@ -36,10 +36,15 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1 \
     HF_HOME=/cache \
     TRILBY_LOG_FORM=json \
+    TRILBY_ALIVE_PATH=/tmp/alive \
     TRILBY_DEVICE=auto
+# A new volume takes its owner from here.
+RUN install --directory --owner=10001 --group=10001 /cache
 COPY docker/sbom.py ./
 RUN /venv/bin/python sbom.py trilby/device-jetson6 > sbom.cdx.json
 USER 10001:10001
 STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=10s --start-period=600s \
+    CMD ["/venv/bin/python", "-m", "service.alive", "device"]
 ENTRYPOINT ["/venv/bin/python", "-m", "service.command"]
 CMD ["device"]

@@ -27,6 +27,6 @@ RUN /venv/bin/python sbom.py trilby/gateway > sbom.cdx.json
 USER 10001:10001
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
-    CMD ["/venv/bin/python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/live', timeout=3)"]
+HEALTHCHECK --interval=10s --timeout=10s --start-period=30s \
+    CMD ["/venv/bin/python", "-m", "service.alive", "gateway"]
 ENTRYPOINT ["/venv/bin/python", "-m", "service.begin", "gateway"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ from service.tls_settings import TlsSettings
 from service.trace_settings import TraceSettings
 
 REDIS_SCHEMES: Final = ("redis://", "rediss://", "unix://")
+
+HOST_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*")
 
 LEAST_TOKEN: Final = 16
 """Characters of a gateway token: whoever reads redis may try to guess it."""
@@ -65,6 +68,11 @@ class FleetSettings:
         "", "secret that the gateways share, 16 characters or more; needed with --redis", secret=True
     )
     advertise: str = tuning("", "where the other gateways reach this one: http://HOST:PORT; empty: --host and --port")
+    peer_name: str = tuning(
+        "",
+        "name in the certificates of all gateways, by which they are checked where --advertise is an address; empty: "
+        "what is dialled",
+    )
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,8 @@ class GatewayConfig(
             self.advertise.startswith(("http://", "https://")) and _has_good_port(unbracketed(self.advertise))
         ):
             raise ValueError("--advertise is http://HOST:PORT or https://HOST:PORT")
+        if self.peer_name and not HOST_NAME.fullmatch(self.peer_name):
+            raise ValueError("--peer-name is a host name, as it stands in the certificates of all gateways")
         if not self.advertise and (self.host in ANY or not self.port):
             raise ValueError("--redis needs --advertise http://HOST:PORT, where the other gateways reach this one")
 

@@ -23,6 +23,7 @@ from gateway.policy import Reason, pick_model
 from gateway.registry.line import RedisLine
 from gateway.registry.redis import RedisRegistry
 from gateway.registry.redis_keys import records_in
+from gateway.registry.redis_tls import tls_options
 from gateway.registry.registry import Peer
 from gateway.request import AnyAsk
 from gateway.responses.kept_in_redis import RedisResponses
@@ -52,7 +53,11 @@ class Fleet:
         self._shunned: dict[str, float] = {}
         self._sent: Counter[str] = Counter()
         self._sent_by = 0
-        self._line = RedisLine(config.redis, self._redis_changed)
+        self._line = RedisLine(
+            config.redis,
+            self._redis_changed,
+            tls_options(config.redis, config.tls_cert, config.tls_key, config.tls_ca),
+        )
         self._store = RedisStore(self._line, self.id, MemoryStore())
         self.limiter = Limiter(self._store)
         self.registry = RedisRegistry(

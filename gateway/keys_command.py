@@ -40,15 +40,20 @@ Examples:
     "--gateway-token-file", "token_file", envvar="TRILBY_GATEWAY_TOKEN_FILE", default="", show_envvar=True,
     help="file to read it from",
 )  # fmt: skip
+@click.option("--tls-cert", envvar="TRILBY_TLS_CERT", default="", show_envvar=True, help="shown to a redis that asks")
+@click.option("--tls-key", envvar="TRILBY_TLS_KEY", default="", show_envvar=True, help="key of --tls-cert")
+@click.option("--tls-ca", envvar="TRILBY_TLS_CA", default="", show_envvar=True, help="CAs trusted of rediss://")
 @click.pass_context
-def main(context: click.Context, key_store: str, url: str, redis_file: str, token: str, token_file: str) -> None:
+def main(
+    context: click.Context, /, key_store: str, url: str, redis_file: str, token: str, token_file: str, **tls: str
+) -> None:
     """Make, show and revoke API keys. Gateways that run notice within seconds."""
     try:
         url = read_secret(redis_file, many=False) if redis_file else url
         token = read_secret(token_file, many=False) if token_file else token
     except BadSecretFile as error:
         raise click.UsageError(str(error)) from error
-    context.obj = _store(key_store, url, token)
+    context.obj = _store(key_store, url, token, **tls)
 
 
 @main.command()
@@ -110,7 +115,7 @@ def _until(expires: float) -> str:
     return f"{'expired' if expires <= time.time() else 'until'} {day}"
 
 
-def _store(key_store: str, url: str, token: str) -> KeyStore:
+def _store(key_store: str, url: str, token: str, tls_cert: str, tls_key: str, tls_ca: str) -> KeyStore:
     if key_store != IN_REDIS:
         return KeyFile(key_store)
     if not url or not token:
@@ -118,9 +123,10 @@ def _store(key_store: str, url: str, token: str) -> KeyStore:
             "keys in redis need --redis (TRILBY_REDIS) and --gateway-token (TRILBY_GATEWAY_TOKEN), as the gateways have"
         )
     from gateway.registry.redis_keys import RedisKeys  # With redis' client, which a file does without.
+    from gateway.registry.redis_tls import tls_options
 
     try:
-        return RedisKeys(url, token)
+        return RedisKeys(url, token, tls_options(url, tls_cert, tls_key, tls_ca))
     except ValueError as error:
         raise click.UsageError("--redis is redis://HOST:PORT, rediss://… or unix://PATH") from error
 

@@ -37,6 +37,7 @@ class PeerClient:
 
     def __init__(self, config: GatewayConfig) -> None:
         self._token = config.gateway_token
+        self._checked_by = {"sni_hostname": config.peer_name} if config.peer_name else None
         self._tls = Tls(ca=config.tls_ca)
         silent_s = config.wait_within_s + config.request_within_s + config.accept_within_s + SILENT_S
         options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
@@ -91,7 +92,8 @@ class PeerClient:
         }
         async with self._newest() as http:
             try:
-                request = http.build_request("POST", peer.url + path, content=body, headers=headers)
+                url = peer.url + path
+                request = http.build_request("POST", url, content=body, headers=headers, extensions=self._checked_by)
                 reply = await http.send(request, stream=True)
             except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
                 raise PeerFailed(type(error).__name__, lost=not isinstance(error, httpx.PoolTimeout)) from None

@@ -17,11 +17,16 @@ NEEDS = "redis-server is not installed (apt-get install redis-server)"
 
 
 class RedisServer:
-    """A server that can be killed and started again, empty; a context manager that ends it."""
+    """A server that can be killed and started again, empty; a context manager that ends it.
 
-    def __init__(self) -> None:
+    Args:
+        options: further ones of its command line.
+    """
+
+    def __init__(self, *options: str) -> None:
         if shutil.which("redis-server") is None:
             pytest.skip(NEEDS)
+        self._options = options
         self._folder = tempfile.TemporaryDirectory(prefix="redis")  # A socket's path must be short.
         self.path = Path(self._folder.name) / "socket"
         self.url = f"unix://{self.path}"
@@ -30,7 +35,7 @@ class RedisServer:
 
     def start(self) -> RedisServer:
         """Start it, and wait until it answers."""
-        options = ["--port", "0", "--unixsocket", str(self.path), "--save", "", "--appendonly", "no"]
+        options = ["--port", "0", "--unixsocket", str(self.path), "--save", "", "--appendonly", "no", *self._options]
         self._process = subprocess.Popen(
             ["redis-server", *options], cwd=self._folder.name, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
         )

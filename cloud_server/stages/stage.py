@@ -29,6 +29,7 @@ from cloud_server.stages.step_wire import BadHead, StepHead
 from peers.membership import Membership, join
 from peers.secret import BY_CERTIFICATE
 from peers.staying import stay
+from service.alive_file import AliveSettings, alive_in
 from service.logs import configure_logs
 from service.secret_files import current
 from service.settings import changed, setting, settings_command
@@ -72,6 +73,7 @@ class StageConfig(TlsSettings):
     redial: bool = setting(True, "wait for the next pipeline when one has ended", tunes=True)
     log_level: Literal["debug", "info", "warning", "error"] = changed(ProcessSettings, "log_level", "info")
     log_form: Literal["text", "json"] = changed(ProcessSettings, "log_form", "text")
+    alive_path: str = changed(AliveSettings, "alive_path", "")
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` where it could not show that it belongs."""
@@ -216,8 +218,13 @@ def run(config: StageConfig) -> None:
     configure_logs(f"stage {config.seat or ''}".strip(), config.log_level, config.log_form)
     if config.threads:
         torch.set_num_threads(config.threads)
+
+    async def alive() -> None:
+        async with alive_in(config.alive_path):
+            await serve(config)
+
     try:
-        asyncio.run(serve(config))
+        asyncio.run(alive())
     except (ConnectionFailed, ValueError) as error:
         status = str(error) if config.redial or isinstance(error, CannotLoad | ValueError) else 1
         raise SystemExit(status) from None

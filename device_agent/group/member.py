@@ -30,6 +30,7 @@ from peers.fabric import Fabric
 from peers.membership import Attendance, Membership, attend
 from peers.secret import BY_CERTIFICATE
 from peers.staying import stay
+from service.alive_file import AliveSettings, alive_in
 from service.logs import configure_logs
 from service.secret_files import current
 from service.settings import changed, setting, settings_command
@@ -82,6 +83,7 @@ class MemberConfig(TlsSettings):
     redial: bool = setting(True, "wait for the next plan when a group has ended", tunes=True)
     log_level: Literal["debug", "info", "warning", "error"] = changed(ProcessSettings, "log_level", "info")
     log_form: Literal["text", "json"] = changed(ProcessSettings, "log_form", "text")
+    alive_path: str = changed(AliveSettings, "alive_path", "")
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` where it could not show that it belongs."""
@@ -254,8 +256,13 @@ def run(config: MemberConfig) -> None:
     configure_logs(f"member {config.name}".strip(), config.log_level, config.log_form)
     if config.threads:
         torch.set_num_threads(config.threads)
+
+    async def alive() -> None:
+        async with alive_in(config.alive_path):
+            await serve(config)
+
     try:
-        asyncio.run(serve(config))
+        asyncio.run(alive())
     except (ConnectionFailed, ValueError) as error:
         raise SystemExit(str(error)) from None
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,7 +20,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError
 
+from service.secret_files import current
 from service.sparing_log import SparingLog
+from tls.why import cause
+from tls.why import why as why_no_tls
 from wire.backoff import delay_s
 
 ANSWER_WITHIN_S: Final = 0.3
@@ -64,16 +68,24 @@ class RedisLine:
     """A connection that is kept.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://``; it may hold a password and is never shown.
+        url: ``redis://``, ``rediss://`` or ``unix://``; it may hold a password and is never shown. Where it came from
+            a file, what is in that when it dials.
         changed: called with ``up`` whenever that has changed.
+        options: further ones of redis' client: those of ``redis_tls.py``.
 
     Attributes:
         up: whether redis answers.
         losses: how often it was lost, or could not be reached at first.
     """
 
-    def __init__(self, url: str, changed: Callable[[bool], None] = lambda up: None) -> None:
+    def __init__(
+        self,
+        url: str,
+        changed: Callable[[bool], None] = lambda up: None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self._url = url
+        self._options = options
         self._changed = changed
         self._waiting: list[_Asked] = []
         self._some = asyncio.Event()
@@ -115,12 +127,13 @@ class RedisLine:
         attempt = 0
         while True:
             client: Any = redis_asyncio.Redis.from_url(
-                self._url,
+                current(self._url),
                 single_connection_client=True,
                 retry=Retry(NoBackoff(), 0),
                 socket_timeout=CONNECT_WITHIN_S,
                 socket_connect_timeout=CONNECT_WITHIN_S,
                 protocol=2,
+                **self._options,
             )
             try:
                 await _in_time(client.execute_command(*PROBE), CONNECT_WITHIN_S)
@@ -129,8 +142,9 @@ class RedisLine:
                 _settle(first, None)
                 await self._serve(client)
             except Exception as error:  # Whatever a parser makes of nonsense: there is no redis, and it may come back.
-                # A message may quote the URL, which may hold a password.
-                self._now(False, type(error).__name__)
+                # A message may quote the URL, which may hold a password; one of TLS is in words of ours.
+                no_tls = cause(error)
+                self._now(False, type(error).__name__ if no_tls is None else why_no_tls(no_tls, dialled=True))
             finally:
                 self.up = False
                 waiting, self._waiting = self._waiting, []
@@ -172,7 +186,7 @@ class RedisLine:
         if up == self._told:
             return
         self._told = up
-        where = urlsplit(self._url)
+        where = urlsplit(current(self._url))
         if up:
             log.info("redis connected", host=where.hostname, port=where.port)
         else:

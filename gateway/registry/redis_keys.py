@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from gateway.key_book import KeyRecord
 from gateway.key_stores import MOST_KEYS, BadKeyStore
 from gateway.registry.names import KEYS, KEYS_VERSION
 from gateway.registry.seal import opened, sealed
+from tls.why import cause, why
 
 WITHIN_S: Final = 5.0
 MOST_RECORD_BYTES: Final = 64 * 2**10
@@ -26,14 +28,15 @@ class RedisKeys:
 
     Args:
         token: the gateways' token, which seals them.
+        options: further ones of redis' client: those of ``redis_tls.py``.
 
     Raises:
         ValueError: the URL is none.
     """
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, options: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._client: Any = redis.Redis.from_url(
-            url, protocol=2, socket_timeout=WITHIN_S, socket_connect_timeout=WITHIN_S
+            url, protocol=2, socket_timeout=WITHIN_S, socket_connect_timeout=WITHIN_S, **options
         )
         self._token = token
 
@@ -64,7 +67,9 @@ class RedisKeys:
         try:
             return ask(self._client)
         except (RedisError, OSError) as error:
-            raise BadKeyStore(f"redis cannot be used: {type(error).__name__}") from error
+            no_tls = cause(error)
+            reason = type(error).__name__ if no_tls is None else why(no_tls, dialled=True)
+            raise BadKeyStore(f"redis cannot be used: {reason}") from error
 
 
 def records_in(values: Iterable[object], token: str) -> list[KeyRecord]:

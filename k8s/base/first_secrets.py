@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-NAMES = ("device-token", "cloud-token", "gateway-token", "operator-token", "stage-token", "api-keys")
+NAMES = ("device-token", "cloud-token", "gateway-token", "operator-token", "stage-token", "redis-password", "api-keys")
 WITHIN_S = 30.0
 
 
@@ -28,7 +28,8 @@ def main(account: Path = ACCOUNT) -> None:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": "trilby", "labels": {"app.kubernetes.io/part-of": "trilby"}},
-        "stringData": {name: secrets.token_urlsafe(32) for name in NAMES},
+        # No character of these means something on a command line or in a URL.
+        "stringData": {name: secrets.token_hex(32) for name in NAMES},
     }
     where = f"[{host}]" if ":" in host else host
     request = urllib.request.Request(

@@ -27,8 +27,8 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-async def _asked(client: PeerClient, port: int) -> int:
-    peer = Peer("other", f"https://127.0.0.1:{port}", (), 0)
+async def _asked(client: PeerClient, port: int, host: str = "127.0.0.1") -> int:
+    peer = Peer("other", f"https://{host}:{port}", (), 0)
     async with client.asking(peer, "/v1/completions", b"", "id", "tenant") as reply:
         return reply.status_code
 
@@ -63,3 +63,27 @@ async def test_certificates_for_servers_are_enough_and_may_be_renewed(
         await client.close()
         for each in servers:
             each.close()
+
+
+async def test_a_name_of_all_gateways_is_enough(tmp_path: Path) -> None:
+    """Where they advertise addresses, as pods do, which no certificate has: it is checked by the name, and no other.
+    What is none is refused when a gateway starts."""
+    with pytest.raises(ValueError, match="--peer-name"):
+        GatewayConfig(redis="redis://r", gateway_token="k" * 16, peer_name="a name")
+    Authority(tmp_path).issue(["gateway"], "server")
+    tls = shown(tmp_path, "gateway").listening()
+    server = await asyncio.start_server(_answer, "127.0.0.2", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        for name, lets_in in (("gateway", True), ("", False), ("somebody", False)):
+            client = PeerClient(GatewayConfig(tls_ca=str(tmp_path / "ca.crt"), peer_name=name))
+            try:
+                if lets_in:
+                    assert await _asked(client, port, "127.0.0.2") == 429
+                else:
+                    with pytest.raises(PeerFailed):
+                        await _asked(client, port, "127.0.0.2")
+            finally:
+                await client.close()
+    finally:
+        server.close()

@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,9 +32,29 @@ BASE: Final = "localhost/trilby-base:bookworm"
 BASE_PYTHON: Final = "3.11.2"
 """Bookworm's."""
 
+ARM: Final = {
+    "3.10.12": ("requirements.lock", "docker/traces.lock"),
+    "3.12.12": ("requirements.lock", "docker/traces.lock", "docker/gateway.lock"),
+}
+"""The Pythons of a Jetson with JetPack 6, and of all other images on ARM, with the locks that are installed there."""
+
+ARM_GLIBC: Final = ("2014", "_2_17", "_2_24", "_2_27", "_2_28", "_2_31", "_2_34", "_2_35")
+"""What wheels ask for that JetPack 6 has, whose glibc is the oldest."""
+
 LARGEST_MB: Final = {"gateway": 200, "cloud": 1500, "device": 1500}
 REAL_BASE_MB: Final = 130
 """What python:3.12-slim takes; the stand-in is larger."""
+
+READ_ONLY: Final = """
+mount --make-rprivate /
+mount --bind "$0" "$0"
+mount -o remount,bind,ro "$0"
+mount -t tmpfs tmpfs "$0/tmp"
+mount -t proc proc "$0/proc"
+mount --rbind /dev "$0/dev"
+exec "$@"
+"""
+"""Makes the root of a container read-only, its /tmp aside, and runs a command."""
 
 LISTED: Final = (
     "import importlib.metadata as found; "
@@ -57,6 +78,7 @@ def main() -> None:
     KEPT.mkdir(parents=True, exist_ok=True)
     make_base()
     download()
+    download_for_arm()
     for name, most in LARGEST_MB.items():
         began = time.monotonic()
         build(name)
@@ -106,7 +128,7 @@ def download() -> None:
     wheels, wanted = KEPT / "wheels", KEPT / "wanted.txt"
     for lock in ("docker/gateway.lock", "docker/traces.lock", "requirements.lock", "requirements-torch.lock"):
         print(f"downloading {lock} …", flush=True)
-        wanted.write_text("\n".join(for_the_base((ROOT / lock).read_text())))
+        wanted.write_text("\n".join(that_hold((ROOT / lock).read_text())))
         words: list[str | Path] = [
             "download",
             "--quiet",
@@ -123,9 +145,22 @@ def download() -> None:
     (KEPT / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
 
 
-def for_the_base(lock: str) -> Iterator[str]:
-    """The requirements of a lock file that hold for the base's Python. pip would ask the one that runs it."""
-    there = {"python_version": ".".join(BASE_PYTHON.split(".")[:2]), "python_full_version": BASE_PYTHON}
+def download_for_arm() -> None:
+    """The same for the images that no machine here builds: of all that is pinned, PyTorch aside, there is a wheel."""
+    wanted, platforms = KEPT / "wanted.txt", [f"--platform=manylinux{each}_aarch64" for each in ARM_GLIBC]
+    for python, locks in ARM.items():
+        for lock in locks:
+            there = that_hold((ROOT / lock).read_text(), python, platform_machine="aarch64")
+            wanted.write_text("\n".join(there))
+            words = ["--quiet", "--no-deps", "--only-binary=:all:", f"--python-version={python}", *platforms]
+            into = f"--dest={KEPT}/wheels-for-arm"
+            said(sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *words, into, "-r", wanted)
+        print(f"all wheels are there for ARM and Python {python}", flush=True)
+
+
+def that_hold(lock: str, python: str = BASE_PYTHON, **machine: str) -> Iterator[str]:
+    """The requirements of a lock file that hold for a Python, the base's. pip would ask the one that runs it."""
+    there = {"python_version": ".".join(python.split(".")[:2]), "python_full_version": python, **machine}
     for line in lock.replace("\\\n", " ").splitlines():
         requirement, _, hashes = line.partition(" --hash")
         name, _, marker = requirement.partition(";")
@@ -160,28 +195,17 @@ def check_sbom(name: str, container: str) -> None:
 
 
 def chat() -> None:
-    """Start the three in this process's own network, and ask."""
+    """Start the three in this process's own network, each with a root that cannot be written, and ask."""
     said("ip", "link", "set", "lo", "up")
     token, key, cloud = (secrets.token_urlsafe(24) for _ in range(3))
     demo = {"TRILBY_MODEL": "/srv/trilby/models/demo", "TRILBY_CLOUD_TOKEN": cloud}
     settings = {
         "gateway": {"TRILBY_DEVICE_TOKEN": token, "TRILBY_API_KEYS": key},
         "cloud": demo,
-        "device": {**demo, "TRILBY_DEVICE_TOKEN": token, "HOME": "/tmp"},
+        "device": {**demo, "TRILBY_DEVICE_TOKEN": token},
     }
     with ExitStack() as stack:
-        for name, values in settings.items():
-            container = said("buildah", "from", "--pull-never", image(name))
-            stack.callback(said, "buildah", "rm", container)
-            about = json.loads(said("buildah", "inspect", "--type", "image", image(name)))["Docker"]["config"]
-            entry = [*(about.get("Entrypoint") or ()), *(about.get("Cmd") or ())]
-            if about["User"] != "10001:10001" or (name != "device" and not about.get("Healthcheck")):
-                sys.exit(f"the image of {name} has lost its user or its health check")
-            check_sbom(name, container)
-            given = [f"--env={variable}={value}" for variable, value in values.items()]
-            words = ["buildah", "run", "--isolation=chroot", *given, container, "--", *entry]
-            process = stack.enter_context(subprocess.Popen(words))
-            stack.callback(process.terminate)
+        running = [stack.enter_context(started(name, values)) for name, values in settings.items()]
         with httpx.Client(base_url="http://127.0.0.1:8000", timeout=30, trust_env=False) as client:
             _await_ready(client)
             asked = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "max_tokens": 16}
@@ -190,6 +214,56 @@ def chat() -> None:
             print("answered:", answer.json()["choices"][0]["message"]["content"], flush=True)
             if client.post("/v1/chat/completions", json=asked).status_code != 401:
                 sys.exit("a request without a key was answered")
+        for each in running:
+            each.check()
+
+
+@dataclass
+class Running:
+    """A container that runs: its process, its files, how to run something else beside it, and its health check."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    root: Path
+    inside: list[str]
+    health: list[str]
+
+    def check(self) -> None:
+        """It says that it is alive, as docker would ask it; nothing of its root can be written, even by root."""
+        beside = ["nsenter", "--mount", f"--target={self.process.pid}"]
+        done = subprocess.run([*beside, *self.inside, *self.health], timeout=ANSWER_WITHIN_S)
+        touch = [*beside, "touch", str(self.root / "srv/trilby/written")]
+        wrote = subprocess.run(touch, capture_output=True, text=True, timeout=ANSWER_WITHIN_S)
+        if done.returncode or "Read-only" not in wrote.stderr:
+            sys.exit(f"{self.name} does not say that it is alive, or its root can be written")
+        print(f"{self.name}: alive, its root read-only", flush=True)
+
+
+@contextmanager
+def started(name: str, values: dict[str, str]) -> Iterator[Running]:
+    """An image as docker would run it with ``--read-only --tmpfs /tmp``: its own user, variables and command."""
+    container = said("buildah", "from", "--pull-never", image(name))
+    try:
+        about = json.loads(said("buildah", "inspect", "--type", "image", image(name)))["Docker"]["config"]
+        health = (about.get("Healthcheck") or {}).get("Test", [])
+        if about["User"] != "10001:10001" or health[:1] != ["CMD"]:
+            sys.exit(f"the image of {name} has lost its user or its health check")
+        check_sbom(name, container)
+        root = Path(said("buildah", "mount", container))
+        if name != "gateway" and (root / "cache").stat().st_uid != 10001:
+            sys.exit(f"weights could not be kept in the image of {name}: its folder for them is another's")
+        variables = ["HOME=/", *about["Env"], *(f"{variable}={value}" for variable, value in values.items())]
+        within = ["env", "-i", f"--chdir={about['WorkingDir']}", *variables]
+        inside = ["chroot", "--userspec=10001:10001", "--groups=", str(root), *within]
+        entry = [*(about.get("Entrypoint") or ()), *(about.get("Cmd") or ())]
+        words = ["unshare", "--mount", "sh", "-ec", READ_ONLY, str(root), *inside, *entry]
+        with subprocess.Popen(words) as process:
+            try:
+                yield Running(name, process, root, inside, health[1:])
+            finally:
+                process.terminate()
+    finally:
+        said("buildah", "rm", container)
 
 
 def _await_ready(client: httpx.Client) -> None:

@@ -118,6 +118,7 @@ SPECS: Final[dict[tuple[str, str], Schema]] = {
                 interval=DURATION,
                 scrapeTimeout=DURATION,
                 honorLabels=FLAG,
+                tlsConfig=thing(insecureSkipVerify=FLAG, serverName=TEXT),
             )
         ),
     ),

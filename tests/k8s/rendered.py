@@ -16,6 +16,13 @@ ROOT = Path(__file__).resolve().parents[2] / "k8s"
 OVERLAYS = sorted(path.name for path in (ROOT / "overlays").iterdir())
 COMPONENTS = sorted(path.name for path in (ROOT / "components").iterdir())
 
+TOGETHER = (
+    "gpu+pipeline+model-cache+traces+prometheus+tls+outside-redis",
+    "prod+http-route+prometheus+grafana+traces+inference-pool",
+    "prod+tls+traces+prometheus",
+)
+"""Components that patch the same resources, in the order in which they say that they come."""
+
 Resource = dict[str, Any]
 
 
@@ -26,16 +33,17 @@ def overlay(name: str) -> tuple[Resource, ...]:
 
 
 @cache
-def with_component(name: str, folder: Path) -> tuple[Resource, ...]:
-    """All resources of the gpu overlay with one component, put together in ``folder``."""
+def with_components(folder: Path, *names: str, on: str = "gpu") -> tuple[Resource, ...]:
+    """All resources of an overlay with components, put together in ``folder``."""
     for part in ("base", "overlays", "components"):
         if not (folder / part).exists():
             shutil.copytree(ROOT / part, folder / part)
-    made = folder / "overlays" / f"gpu-{name}"
-    made.mkdir()
+    made = folder / "overlays" / "+".join((on, *names))
+    made.mkdir(exist_ok=True)
+    listed = ", ".join(f"../../components/{name}" for name in names)
     (made / "kustomization.yaml").write_text(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
-        f"resources: [../gpu]\ncomponents: [../../components/{name}]\n"
+        f"resources: [../{on}]\ncomponents: [{listed}]\n"
     )
     return _built(made)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -19,7 +20,10 @@ import yaml
 from cloud_server.config import CloudConfig
 from device_agent.config import DeviceConfig
 from gateway.config import GatewayConfig
+from service.alive import FILE_VARIABLE, PORTS
 from service.setting_names import ENDING, variable_of
+from service.stopping import DRAIN_S, LAST_BYTES_S
+from service.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
@@ -37,11 +41,33 @@ def test_each_file_lints(dockerfile: Path) -> None:
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_each_image_says_whether_it_is_alive(dockerfile: Path) -> None:
+    """By what runs in it, wherever its variables say that it listens; who listens nowhere touches a file."""
+    text = dockerfile.read_text()
+    (asked,) = re.findall(r"^HEALTHCHECK [^\n]*\\\n +CMD (\[.*\])$", text, re.MULTILINE)
+    part = dockerfile.stem.partition("-")[0]
+    assert json.loads(asked) == ["/venv/bin/python", "-m", "service.alive", part]
+    assert (FILE_VARIABLE in text) is (part not in PORTS)
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_weights_can_be_kept(dockerfile: Path) -> None:
+    """Where they are downloaded to belongs to who runs; a volume that is new takes its owner from there."""
+    text = dockerfile.read_text()
+    found = re.search(r"^ +HF_HOME=(\S+)", text, re.MULTILINE)
+    assert (found is None) is (dockerfile.stem == "gateway")
+    if found is not None:
+        final = text.rpartition("\nFROM ")[2]
+        assert f"\nRUN install --directory --owner=10001 --group=10001 {found[1]}\n" in final.partition("\nUSER ")[0]
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
 def test_each_image_is_small_and_unprivileged(dockerfile: Path) -> None:
-    """Its base is an argument and pinned, what builds it stays behind, nobody in it is root, and what it copies exists
-    and is sent to the builder."""
+    """Its base is an argument and pinned, its tag this version, what builds it stays behind, nobody in it is root, and
+    what it copies exists and is sent to the builder."""
     text = dockerfile.read_text()
     assert PINNED.search(text)
+    assert f" -t trilby/{dockerfile.stem}:{VERSION} .\n" in text
     assert len(re.findall(r"^FROM ", text, re.MULTILINE)) == 2
     final = text.rpartition("\nFROM ")[2]
     assert re.search(r"^USER 10001:10001$", final, re.MULTILINE)
@@ -86,14 +112,17 @@ def _is_type_checking(test: ast.expr) -> bool:
 
 
 def test_compose_names_images_and_files_that_exist() -> None:
-    """One machine: each service's file is there, nobody but the maker of secrets is root, roots are read-only."""
+    """One machine: each service's file is there, and its tag is this version; nobody but the maker of secrets is root,
+    roots are read-only."""
     services = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]
     for name, service in services.items():
         built = service["build"]
         assert (ROOT / built["dockerfile"]).is_file()
-        assert service["image"].startswith(f"trilby/{Path(built['dockerfile']).stem}:")
+        assert service["image"] == f"trilby/{Path(built['dockerfile']).stem}:{VERSION}"
         assert service["read_only"] and service["cap_drop"] == ["ALL"]
         assert ("user" in service) is (name == "secrets")
+        grace_s = float(service.get("stop_grace_period", "40s").removesuffix("s"))
+        assert grace_s > DRAIN_S + LAST_BYTES_S
 
 
 def test_compose_makes_its_secrets_with_the_rights_it_has(tmp_path: Path) -> None:
@@ -116,7 +145,10 @@ def test_compose_makes_its_secrets_with_the_rights_it_has(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("unit", sorted((ROOT / "docker" / "systemd").iterdir()), ids=lambda path: path.name)
 def test_units(unit: Path) -> None:
-    """systemd finds nothing wrong with a unit but that the program is not installed here."""
+    """systemd finds nothing wrong with a unit but that the program is not installed here. It has time to drain, by
+    one signal to the process that is its command."""
+    stops = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] != "#")
+    assert float(stops["TimeoutStopSec"]) > DRAIN_S + LAST_BYTES_S and stops["KillMode"] == "mixed"
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60)

@@ -67,7 +67,7 @@ def test_sessions_of_a_cloud_that_goes_pause_shortly(how: signal.Signals, tmp_pa
         usual = sorted(pause_s(each, each.times[10]) for each in undisturbed)
         pauses = sorted(pause_s(each, went) for each in found if each.times[-1] > went)
         worst = pauses[int(0.95 * (len(pauses) - 1))]
-        print(f"{len(pauses)} sessions: median {statistics.median(pauses):.2f} s, p95 {worst:.2f} s, "
+        print(f"{how.name}, {len(pauses)} sessions: median {statistics.median(pauses):.2f} s, p95 {worst:.2f} s, "
               f"longest {pauses[-1]:.2f} s; undisturbed, the longest of each: median {statistics.median(usual):.2f} s, "
               f"p95 {usual[int(0.95 * (SESSIONS - 1))]:.2f} s; rows sent anew: {anew:.0f} sessions")  # fmt: skip
         assert anew >= SESSIONS // 4
