@@ -30,6 +30,8 @@ from split_model.checkpoint import Checkpoint
 from split_model.hub import identity, resolve
 from split_model.names import model_name
 from split_model.packed_rows import shortest
+from wire.limits import CLOUD_LINK
+from wire.padding import Padding
 
 MOST_PAIRS = 20_000
 """Rows that those who have the first layers learn from."""
@@ -61,6 +63,7 @@ def audit(config: AuditConfig, bars: Bars) -> AuditFigures:
         hidden_size=spec.hidden_size,
         dtype=config.dtype,
         tail=config.tail,
+        padded=config.pad_frames,
         text=config.path.name,
         text_sha256=hashlib.sha256(config.path.read_bytes()).hexdigest(),
         texts=len(texts.attacked),
@@ -78,7 +81,8 @@ def _split(config: AuditConfig, split: int, texts: Passages, checkpoint: Checkpo
                 return await recorded(device, tap, texts.attacked, config.new, told), device.parts
 
     sent, parts = asyncio.run(record())
-    rows = [_transcript(each) for each in sent]
+    padding = Padding.of(CLOUD_LINK, checkpoint.spec.hidden_size, config.dtype) if config.pad_frames else None
+    rows = [_transcript(each, padding) for each in sent]
     counted = [rows_that_count(*both, texts.begins) for both in zip(sent, rows, strict=True)]
     known = _known(config, split, texts, parts, bars)
     readings, found = dict[str, list[Reading]](), [by_frequency(known.ids, counted)]
@@ -95,8 +99,8 @@ def _split(config: AuditConfig, split: int, texts: Passages, checkpoint: Checkpo
     )
 
 
-def _transcript(passage: Recorded) -> Transcript:
-    [found] = transcripts(passage.passed).values()
+def _transcript(passage: Recorded, padding: Padding | None) -> Transcript:
+    [found] = transcripts(passage.passed, padding).values()
     return found
 
 

@@ -10,7 +10,7 @@ from device_agent.auditing.texts import LEAST_TOKENS
 from service.draft_settings import DraftSettings
 from service.serve import DEMO
 from service.settings import changed, setting, tuning
-from service.shared_settings import ModelSettings, PromptSettings, SplitSettings, words
+from service.shared_settings import ModelSettings, PaddingSettings, PromptSettings, SplitSettings, words
 
 SAMPLE: Final = DEMO / "heldout.jsonl"
 """What is said in the demo model's held-out conversations: the text where none is named."""
@@ -35,6 +35,7 @@ class AuditedSettings:
     threads: int = changed(ModelSettings, "threads", 0)
     draft: tuple[str, ...] = changed(DraftSettings, "draft", ())
     pack_rows: Literal["auto", "off"] = changed(PromptSettings, "pack_rows", "auto")
+    pad_frames: bool = changed(PaddingSettings, "pad_frames", False, tunes=False)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ class AuditFigures:
         digest: of the model.
         text: the file's name; ``text_sha256`` says which it was.
         known_tokens: of the text that attackers learned from, which is none of what was attacked.
+        padded: whether frames were.
         candidates: that vocabulary matching tried at most.
     """
 
@@ -97,6 +98,7 @@ class AuditFigures:
     hidden_size: int
     dtype: str
     tail: int
+    padded: bool
     text: str
     text_sha256: str
     texts: int

@@ -39,9 +39,10 @@ async def device_on_tap(config: AuditConfig, split: int, spec: ModelSpec) -> Asy
     position_bytes = 2 * 4 * spec.num_layers * spec.num_kv_heads * spec.head_dim
     more = {"split": split, "threads": config.threads, "kv_mb": 64 + positions * position_bytes // 10**6}
     async with cloud_process(command_line(**both, **more), token) as url, Tap(url) as tap:
-        drafting = {"draft": config.draft, "pack_rows": config.pack_rows, **STEADY}
+        drafting = {"draft": config.draft, **STEADY}
+        sending = {"pack_rows": config.pack_rows, "pad_frames": config.pad_frames}
         settings = {"cloud": (tap.url,), "cloud_token": token, "device": "cpu", "conversations": 0, "name": "audited"}
-        device = build(DeviceConfig(split=split, **both, **drafting, **settings))  # type: ignore[arg-type]
+        device = build(DeviceConfig(split=split, **both, **drafting, **sending, **settings))  # type: ignore[arg-type]
         assert device.remote is not None
         running = asyncio.create_task(device.remote.run())
         try:

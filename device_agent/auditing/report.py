@@ -16,7 +16,7 @@ def tables(found: AuditFigures) -> str:
     """What was tried, and the tables, as Markdown."""
     about = (
         f"{found.model}: {found.layers} layers, hidden size {found.hidden_size}, {found.vocabulary:,} tokens, "
-        f"{found.dtype}, --tail {found.tail}. {found.texts} passages of {found.text} were sent; attackers learned from "
+        f"{found.dtype}, --tail {found.tail}{", frames padded" if found.padded else ""}. {found.texts} passages of {found.text} were sent; attackers learned from "
         f"the other {found.known_tokens:,} tokens of it. Vocabulary matching tried {found.candidates:,} tokens at a "
         "position at most."
     )

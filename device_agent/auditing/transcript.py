@@ -12,6 +12,7 @@ from split_model.packed_rows import unpack
 from split_model.tensor_bytes import from_bytes
 from wire.frames import Frame, Tensor, decode, read_prefix
 from wire.limits import CLOUD_LINK
+from wire.padding import Padding
 from wire.parts import CUT_OFF, FIRST, Assembly
 from wire.session_messages import Fork, Forward, Keep, Open, Result, Resume, Truncate
 
@@ -79,8 +80,10 @@ class Transcript:
         return found
 
 
-def transcripts(passed: Iterable[Passed]) -> dict[int, Transcript]:
+def transcripts(passed: Iterable[Passed], padding: Padding | None = None) -> dict[int, Transcript]:
     """The sessions that were opened in what passed on one connection, by their numbers.
+
+    padding: how its frames are padded, where they are.
 
     Raises:
         ConnectionFailed: what passed is no frame.
@@ -89,18 +92,18 @@ def transcripts(passed: Iterable[Passed]) -> dict[int, Transcript]:
     halves = {up: Assembly(CLOUD_LINK) for up in (True, False)}
     found: dict[int, Transcript] = {}
     for each in passed:
-        frame = _frame(halves[each.up], each)
+        frame = _frame(halves[each.up], each, padding)
         if frame is not None:
             _take(found, frame)
     return found
 
 
-def _frame(half: Assembly, passed: Passed) -> Frame | None:
+def _frame(half: Assembly, passed: Passed, padding: Padding | None) -> Frame | None:
     kind, number, _ = read_prefix(passed.data)
     if not FIRST <= kind <= CUT_OFF:
-        return decode(passed.data, CLOUD_LINK)
+        return decode(passed.data, CLOUD_LINK, padding=padding)
     whole = half.take(kind, number, passed.data, passed.at_s)
-    return None if whole is None else decode(whole, CLOUD_LINK)
+    return None if whole is None else decode(whole, CLOUD_LINK, padding=padding)
 
 
 def _take(found: dict[int, Transcript], frame: Frame) -> None:

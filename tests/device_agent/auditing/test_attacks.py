@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_models import built
 
-from device_agent.auditing.attack import UNTRIED, Sent, standing
+from device_agent.auditing.attack import UNTRIED, Attack, Sent, standing
 from device_agent.auditing.inversion import LinearInversion
 from device_agent.auditing.known import Pairs, known_pairs, rows_of, table_of
 from device_agent.auditing.known_tokens import KnownTokens
@@ -56,7 +57,7 @@ def share(guesses: torch.Tensor, ids: list[int]) -> float:
 def test_without_layers_every_attack_reads_everything(tiny: Path) -> None:
     """The rows are the embedding's own."""
     victim = Victim(tiny, 0)
-    attacks = [
+    attacks: list[Attack] = [
         NearestEmbedding(victim.table, victim.known),
         LinearInversion(victim.table, victim.known),
         victim.matching(),
@@ -84,7 +85,7 @@ def test_matching_reads_every_family(name: str, tiny_folder: Path) -> None:
 
 def test_with_other_weights_matching_reads_nothing(tiny: Path, tiny_folder: Path) -> None:
     """The first layers of another model of the same size are of no use, and no row fits."""
-    victim, other = Victim(tiny, 2), Victim(built("mistral", tiny_folder), 2)
+    victim, other = Victim(tiny, 2), Victim(built("llama-no-gqa", tiny_folder), 2)
     reading = other.matching().read(victim.sent)
     assert share(reading.guesses, victim.ids) < 0.2
     assert reading.misfit is not None and float(reading.misfit.median()) > 10 * SAME[torch.float32]
@@ -133,11 +134,12 @@ def test_without_weights_only_known_tokens_are_guessed(tiny: Path) -> None:
 def test_attacks_are_repeatable(tiny: Path) -> None:
     """Made and asked twice they say the same."""
     victim = Victim(tiny, 3)
-    for make in (
+    made: list[Callable[[], Attack]] = [
         lambda: LinearInversion(victim.table, victim.known),
         lambda: KnownTokens(victim.known),
         victim.matching,
-    ):
+    ]
+    for make in made:
         assert torch.equal(make().read(victim.sent).guesses, make().read(victim.sent).guesses)
 
 
