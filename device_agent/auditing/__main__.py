@@ -1,4 +1,4 @@
-"""`python -m device_agent.auditing`, which is `trilby audit`: how much of the text is read off what crosses the wire."""
+"""`python -m device_agent.auditing`, which is `trilby audit`: how much of a text is read off what crosses the wire."""
 
 from __future__ import annotations
 

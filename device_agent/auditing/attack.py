@@ -1,6 +1,6 @@
 """What every attack is: rows that crossed the wire go in, guesses at their tokens come out. Pure but for the time.
 
-Who attacks sees what a cloud server sees: rows and positions. What else he knows (weights, other texts) he is made with.
+Who attacks sees what a cloud server sees: rows and positions. What else he knows (weights, texts) he is made with.
 """
 
 from __future__ import annotations

@@ -50,9 +50,10 @@ def audit(config: AuditConfig, bars: Bars) -> AuditFigures:
     splits = config.splits(spec.num_layers)
     if config.threads:
         torch.set_num_threads(config.threads)
-    length = min(config.prompt, spec.max_positions - config.new)
+    length = min(config.prompt_tokens, spec.max_positions - config.new_tokens)
     if length < 2 * LEAST_TOKENS:
-        raise ValueError(f"--new {config.new} leaves prompts no room: the model has {spec.max_positions} positions")
+        most = f"the model has {spec.max_positions} positions"
+        raise ValueError(f"--new-tokens {config.new_tokens} leaves prompts no room: {most}")
     tokenizer = Tokenizer.load(checkpoint.path, spec.eos_token_ids)
     texts = passages(config.path, tokenizer, config.texts, length, config.seed)
     return AuditFigures(
@@ -78,7 +79,7 @@ def _split(config: AuditConfig, split: int, texts: Passages, checkpoint: Checkpo
     async def record() -> tuple[list[Recorded], DeviceParts]:
         async with device_on_tap(config, split, checkpoint.spec) as (device, tap):
             with bars.bar(f"split {split}", len(texts.attacked), "passages sent") as told:
-                return await recorded(device, tap, texts.attacked, config.new, told), device.parts
+                return await recorded(device, tap, texts.attacked, config.new_tokens, told), device.parts
 
     sent, parts = asyncio.run(record())
     padding = Padding.of(CLOUD_LINK, checkpoint.spec.hidden_size, config.dtype) if config.pad_frames else None
@@ -95,7 +96,7 @@ def _split(config: AuditConfig, split: int, texts: Passages, checkpoint: Checkpo
         attacks=tuple(found),
         output=output(sent, rows, [_answers(parts, each) for each in rows]),
         drafts=drafted(readings[VocabularyMatching.name], rows, SAME[parts.front.dtype]),
-        onlooker=onlooker(sent, _row_size(parts, texts)),
+        onlooker=onlooker(sent, rows, _row_size(parts, texts)),
     )
 
 

@@ -48,10 +48,12 @@ class TextSettings:
         variable="audit_text",
     )
     texts: int = setting(8, "passages that are sent and attacked", minimum=1, maximum=1000, variable="audit_texts")
-    prompt: int = setting(
-        64, "tokens of each passage at most", minimum=2 * LEAST_TOKENS, maximum=4096, variable="audit_prompt"
+    prompt_tokens: int = setting(
+        64, "tokens of each passage at most", minimum=2 * LEAST_TOKENS, maximum=4096, variable="audit_prompt_tokens"
     )
-    new: int = setting(32, "tokens of each answer", minimum=2, maximum=4096, variable="audit_new")
+    new_tokens: int = setting(
+        32, "tokens of each answer at most", minimum=2, maximum=4096, variable="audit_new_tokens"
+    )
     seed: int = tuning(0, "which passages are drawn", minimum=0, variable="audit_seed")
 
 
@@ -61,8 +63,8 @@ class AttackSettings:
 
     pairs: str = setting(
         "1000,10000",
-        "rows whose tokens an attacker without the weights knows, several numbers by commas; more than the text has: as "
-        "many as it has",
+        "rows whose tokens an attacker without the weights knows, several numbers by commas; more than the text has: "
+        "as many as it has",
         variable="audit_pairs",
     )
     candidates: int = tuning(

@@ -50,6 +50,7 @@ class Onlooker:
         prompt_error: mean distance of the others and these from the truth, as a share of it.
         rounds: whose number of tokens was found exactly.
         answer_error: mean distance of the answers' lengths from the truth, as a share of it.
+        prompt_bytes: of all messages up before the first row came back.
         up_bytes, down_bytes: of all messages.
         round_ms: median time from one round to the next.
     """
@@ -58,6 +59,7 @@ class Onlooker:
     prompt_error: float
     rounds: Share
     answer_error: float
+    prompt_bytes: int
     up_bytes: int
     down_bytes: int
     round_ms: float

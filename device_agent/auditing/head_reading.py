@@ -1,7 +1,7 @@
 """The output side: the cloud computes the last hidden states itself, and the head of a public model is public.
 
-The row that it returns for a position says which token comes next. Where the device keeps layers at the end (``--tail``)
-the rows are not the last ones, and the head is asked all the same.
+The row that it returns for a position says which token comes next. Where the device keeps layers at the end
+(``--tail``) the rows are not the last ones, and the head is asked all the same.
 """
 
 from __future__ import annotations

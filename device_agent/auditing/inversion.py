@@ -1,5 +1,7 @@
-"""Trained inversion: a linear map from rows back to embeddings, learned from a public text. Needs the embedding, and the
-first layers, by which anybody who has them makes pairs of any text. Pure."""
+"""Trained inversion: a linear map from rows back to embeddings, learned from a public text. Pure.
+
+It needs the embedding, and the first layers, by which anybody who has them makes pairs of any text.
+"""
 
 from __future__ import annotations
 

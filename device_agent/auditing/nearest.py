@@ -1,4 +1,4 @@
-"""The simplest attack: each row is taken for the token whose embedding it is most like. It needs the embedding alone."""
+"""The simplest attack: each row is taken for the token whose embedding it is most like. Pure."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def device_on_tap(config: AuditConfig, split: int, spec: ModelSpec) -> Asy
     Raises ``AuditFailed``, and what ``build`` does.
     """
     token, both = secrets.token_hex(16), {"model": config.model, "dtype": config.dtype, "tail": config.tail}
-    positions = 2 * (config.prompt + config.new)
+    positions = 2 * (config.prompt_tokens + config.new_tokens)
     position_bytes = 2 * 4 * spec.num_layers * spec.num_kv_heads * spec.head_dim
     more = {"split": split, "threads": config.threads, "kv_mb": 64 + positions * position_bytes // 10**6}
     async with cloud_process(command_line(**both, **more), token) as url, Tap(url) as tap:

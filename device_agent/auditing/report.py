@@ -11,14 +11,18 @@ from service.line_plot import line_plot
 
 OUTPUT = "answers, by the head"
 
+LEGEND = {"vocabulary matching": "matching", "the commonest token": "commonest token", OUTPUT: "answers, head"}
+"""What a plot calls what has a longer name in tables."""
+
 
 def tables(found: AuditFigures) -> str:
     """What was tried, and the tables, as Markdown."""
+    padded = ", frames padded" if found.padded else ""
     about = (
         f"{found.model}: {found.layers} layers, hidden size {found.hidden_size}, {found.vocabulary:,} tokens, "
-        f"{found.dtype}, --tail {found.tail}{", frames padded" if found.padded else ""}. {found.texts} passages of {found.text} were sent; attackers learned from "
-        f"the other {found.known_tokens:,} tokens of it. Vocabulary matching tried {found.candidates:,} tokens at a "
-        "position at most."
+        f"{found.dtype}, --tail {found.tail}{padded}. {found.texts} passages of {found.text} were sent; attackers "
+        f"learned from the other {found.known_tokens:,} tokens of it. Vocabulary matching tried {found.candidates:,} "
+        "tokens at a position at most."
     )
     return "\n\n".join([about, attack_table(found), onlooker_table(found)]) + "\n"
 
@@ -35,7 +39,7 @@ def attack_table(found: AuditFigures) -> str:
 def onlooker_table(found: AuditFigures) -> str:
     """What drafts, lengths and times said, by split."""
     head = ["split", "rows sent", "of rejected drafts", "of those read", "prompts measured exactly", "off by"]
-    head += ["rounds measured exactly", "answers off by", "bytes up", "bytes down"]
+    head += ["rounds measured exactly", "answers off by", "bytes up: prompts", "answers", "bytes down"]
     return _table(head, [_seen(each) for each in found.splits])
 
 
@@ -45,15 +49,19 @@ def plot(found: AuditFigures) -> str:
     for each in found.splits:
         for attack in each.attacks:
             if (share := attack.tokens.value) is not None:
-                lines.setdefault(attack.name, []).append((float(each.split), share))
+                lines.setdefault(_legend(attack.name), []).append((float(each.split), share))
         if (share := each.output.value) is not None:
-            lines.setdefault(OUTPUT, []).append((float(each.split), share))
+            lines.setdefault(_legend(OUTPUT), []).append((float(each.split), share))
     return line_plot(f"{found.model}: tokens recovered", "layers on the device", "share", lines, up_to=1.0)
 
 
 def data(found: AuditFigures) -> str:
     """All figures as JSON, shares as what was right and what was tried."""
     return json.dumps(asdict(found), indent=1) + "\n"
+
+
+def _legend(name: str) -> str:
+    return LEGEND.get(name, name.removesuffix(" pairs"))
 
 
 def _shares(each: SplitFigures) -> list[str]:
@@ -71,7 +79,8 @@ def _seen(each: SplitFigures) -> list[str]:
         f"{100 * seen.prompt_error:.1f} %",
         str(seen.rounds),
         f"{100 * seen.answer_error:.1f} %",
-        f"{seen.up_bytes:,}",
+        f"{seen.prompt_bytes:,}",
+        f"{seen.up_bytes - seen.prompt_bytes:,}",
         f"{seen.down_bytes:,}",
     ]
 

@@ -65,7 +65,7 @@ def output(
     return Share(right, tried)
 
 
-def onlooker(recorded: Sequence[Recorded], row: RowSize) -> Onlooker:
+def onlooker(recorded: Sequence[Recorded], transcripts: Sequence[Transcript], row: RowSize) -> Onlooker:
     """What lengths and times said of all passages."""
     prompts = rounds = of_rounds = 0
     prompt_errors, answer_errors, times = list[float](), list[float](), list[float]()
@@ -83,6 +83,7 @@ def onlooker(recorded: Sequence[Recorded], row: RowSize) -> Onlooker:
         prompt_error=statistics.mean(prompt_errors),
         rounds=Share(rounds, of_rounds),
         answer_error=statistics.mean(answer_errors),
+        prompt_bytes=sum(each.prompt_bytes or 0 for each in transcripts),
         up_bytes=sum(len(one.data) for one in passed if one.up),
         down_bytes=sum(len(one.data) for one in passed if not one.up),
         round_ms=1000 * statistics.median(times) if times else 0.0,

@@ -61,12 +61,14 @@ class Transcript:
         wants: of each, how many of the last rows were to come back.
         returned: of each that was answered, the rows ``[want, hidden_size]`` that came back; None for none.
         end: where the next row would go.
+        prompt_bytes: of all messages up before the first row came back.
     """
 
     sent: list[Sent] = field(default_factory=list)
     wants: list[int] = field(default_factory=list)
     returned: list[torch.Tensor | None] = field(default_factory=list)
     end: int = 0
+    prompt_bytes: int | None = None
 
     @property
     def answers(self) -> dict[int, torch.Tensor]:
@@ -91,10 +93,12 @@ def transcripts(passed: Iterable[Passed], padding: Padding | None = None) -> dic
     """
     halves = {up: Assembly(CLOUD_LINK) for up in (True, False)}
     found: dict[int, Transcript] = {}
+    up_bytes = 0
     for each in passed:
+        up_bytes += len(each.data) if each.up else 0
         frame = _frame(halves[each.up], each, padding)
         if frame is not None:
-            _take(found, frame)
+            _take(found, frame, up_bytes)
     return found
 
 
@@ -106,7 +110,7 @@ def _frame(half: Assembly, passed: Passed, padding: Padding | None) -> Frame | N
     return None if whole is None else decode(whole, CLOUD_LINK, padding=padding)
 
 
-def _take(found: dict[int, Transcript], frame: Frame) -> None:
+def _take(found: dict[int, Transcript], frame: Frame, up_bytes: int) -> None:
     match frame.message:
         case Open(session=session):
             found[session] = Transcript()
@@ -119,6 +123,8 @@ def _take(found: dict[int, Transcript], frame: Frame) -> None:
             found[session].end = min(found[session].end, position)
         case Result(session=session) if session in found:
             found[session].returned.append(_rows(frame.tensors[0]) if frame.tensors else None)
+            if frame.tensors and found[session].prompt_bytes is None:
+                found[session].prompt_bytes = up_bytes
         case Forward() | Keep() | Fork() | Resume():
             raise ValueError(f"a session of an audit does not {type(frame.message).__name__}")
 

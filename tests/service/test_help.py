@@ -14,6 +14,8 @@ from cloud_server.config import CloudConfig
 from cloud_server.stages.stage import StageConfig
 from cloud_server.stages.stage import main as stage
 from device_agent.__main__ import main as device
+from device_agent.auditing.__main__ import main as audit
+from device_agent.auditing.config import AuditConfig
 from device_agent.config import DeviceConfig
 from device_agent.plan import PlanConfig
 from device_agent.plan import main as plan
@@ -39,6 +41,7 @@ COMMANDS: dict[str, Any] = {
     "bench": bench,
     "profile": profile,
     "plan": plan,
+    "audit": audit,
 }
 MOST = {
     "serve": 14,
@@ -50,12 +53,14 @@ MOST = {
     "bench": 12,
     "profile": 7,
     "plan": 8,
+    "audit": 14,
 }
 """Beside those for help itself."""
 HELP = {"--help", "--help-all"}
 CONFIGS: dict[str, Any] = {
     "serve": ServeConfig, "device": DeviceConfig, "cloud": CloudConfig, "stage": StageConfig,
     "gateway": GatewayConfig, "chat": ChatConfig, "bench": BenchConfig, "profile": ProfileConfig, "plan": PlanConfig,
+    "audit": AuditConfig,
 }  # fmt: skip
 
 
@@ -104,6 +109,9 @@ def test_no_setting_has_two_variables() -> None:
         "mode",
         "port",
         "model",
+        "out",
+        "seed",
+        "split",
     }
 
 

@@ -18,7 +18,7 @@ def test_the_demo_model_is_audited(tmp_path: Path) -> None:
     """Whoever has the weights reads everything; the head reads the answers; lengths say how long prompts are; table,
     plot and data are written."""
     text = Path(__file__).parents[2] / "models" / "demo" / "heldout.jsonl"
-    few = ("--texts", "2", "--prompt", "24", "--new", "12", "--pairs", "200", "--pack-rows", "off")
+    few = ("--texts", "2", "--prompt-tokens", "24", "--new-tokens", "12", "--pairs", "200", "--pack-rows", "off")
     shown, bars = printed_by(
         *("service.command", "audit", "--split", "2", *few, "--text", str(text), "--out", str(tmp_path)), within_s=150
     )
@@ -43,7 +43,7 @@ def test_what_cannot_be_audited(tmp_path: Path) -> None:
         (["--text", str(short)], "has 0 passages"),
         (["--split", "12"], "leaves the cloud no layer"),
         (["--model", "/nowhere/at/all"], "nowhere"),
-        (["--new", "4000"], "leaves prompts no room"),
+        (["--new-tokens", "4000"], "leaves prompts no room"),
     ):
         refused = CliRunner().invoke(main, arguments)
         assert refused.exit_code == 1 and says in refused.output, refused.output
