@@ -43,11 +43,11 @@ class LinearInversion:
         return Reading(self.ranked(all_rows(sent), 1)[:, 0])
 
     def _fitted(self, table: torch.Tensor, known: Pairs, ridge: float) -> torch.Tensor:
-        rows, wanted = self._scaling(known.rows).double(), table[known.ids].double()
+        rows, wanted = self._scaling(known.rows), table[known.ids]
         wanted = wanted - wanted.mean(dim=0)
-        spread = rows.T @ rows / len(rows) + ridge * torch.eye(rows.shape[1], dtype=torch.float64)
-        return torch.linalg.solve(spread, rows.T @ wanted / len(rows)).float()
+        spread = (rows.T @ rows).double() / len(rows) + ridge * torch.eye(rows.shape[1], dtype=torch.float64)
+        return torch.linalg.solve(spread, (rows.T @ wanted).double() / len(rows)).float()
 
-    def _share(self, map: torch.Tensor, known: Pairs) -> float:
-        found = self._ranking.nearest(self._scaling(known.rows) @ map)[:, 0]
+    def _share(self, fitted: torch.Tensor, known: Pairs) -> float:
+        found = self._ranking.nearest(self._scaling(known.rows) @ fitted)[:, 0]
         return float((found == known.ids).float().mean())

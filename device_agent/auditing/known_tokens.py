@@ -40,12 +40,11 @@ class KnownTokens:
         return self._tokens[(self._scaling(rows) @ self._weights + self._offsets).argmax(dim=1)]
 
     def _fit(self, known: Pairs, shrink: float) -> None:
-        rows = self._scaling(known.rows).double()
+        rows = self._scaling(known.rows)
         self._tokens, which = known.ids.unique(return_inverse=True)
-        counts = torch.bincount(which, minlength=len(self._tokens)).double()
+        counts = torch.bincount(which, minlength=len(self._tokens)).float()
         means = rows.new_zeros((len(self._tokens), rows.shape[1])).index_add_(0, which, rows) / counts[:, None]
         within = rows - means[which]
-        spread = within.T @ within / len(rows) + shrink * torch.eye(rows.shape[1], dtype=torch.float64)
-        weights = torch.linalg.solve(spread, means.T)
-        self._offsets = ((counts / len(rows)).log() - (means * weights.T).sum(dim=1) / 2).float()
-        self._weights = weights.float()
+        spread = (within.T @ within).double() / len(rows) + shrink * torch.eye(rows.shape[1], dtype=torch.float64)
+        self._weights = torch.linalg.solve(spread, means.T.double()).float()
+        self._offsets = (counts / len(rows)).log() - (means * self._weights.T).sum(dim=1) / 2

@@ -32,7 +32,7 @@ class Passages:
     Attributes:
         begins: how many tokens of each passage are there whatever the text is.
         attacked: those that are sent.
-        known: the others, in the order of the text.
+        known: the others, in an order by chance: the first of them say as much as any.
     """
 
     begins: int
@@ -41,7 +41,7 @@ class Passages:
 
 
 def passages(path: Path, tokenizer: Tokenizer, attacked: int, length: int, seed: int) -> Passages:
-    """Cut a text file into passages of ``length`` tokens at most, and draw those that are attacked.
+    """Cut a text file into passages of ``length`` tokens at most, and draw those that are attacked by ``seed``.
 
     Raises ``BadText`` where it cannot be read or has too few.
     """
@@ -57,9 +57,8 @@ def passages(path: Path, tokenizer: Tokenizer, attacked: int, length: int, seed:
             break
     if len(found) < attacked + 2:
         raise BadText(f"{path} has {len(found)} passages; {attacked} to attack and 2 to learn from are needed")
-    chosen = set(random.Random(seed).sample(range(len(found)), attacked))
-    drawn = tuple(each for number, each in enumerate(found) if number in chosen)
-    return Passages(len(begin), drawn, tuple(each for number, each in enumerate(found) if number not in chosen))
+    random.Random(seed).shuffle(found)
+    return Passages(len(begin), tuple(found[:attacked]), tuple(found[attacked:]))
 
 
 def paragraphs(path: Path) -> Iterator[str]:

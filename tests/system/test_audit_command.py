@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from processes import printed_by
-
-from device_agent.auditing.__main__ import main
 
 pytestmark = pytest.mark.system
 
@@ -33,18 +30,3 @@ def test_the_demo_model_is_audited(tmp_path: Path) -> None:
     assert split["output"]["right"] == split["output"]["tried"] > 0
     assert split["onlooker"]["prompts"] == {"right": 2, "tried": 2}
     assert "--tail 0. 2 passages of heldout.jsonl were sent" in shown
-
-
-def test_what_cannot_be_audited(tmp_path: Path) -> None:
-    """One line that says why, and nothing is begun."""
-    short = tmp_path / "short.txt"
-    short.write_text("Too short.")
-    for arguments, says in (
-        (["--text", str(short)], "has 0 passages"),
-        (["--split", "12"], "leaves the cloud no layer"),
-        (["--model", "/nowhere/at/all"], "nowhere"),
-        (["--new-tokens", "4000"], "leaves prompts no room"),
-    ):
-        refused = CliRunner().invoke(main, arguments)
-        assert refused.exit_code == 1 and says in refused.output, refused.output
-        assert refused.output.startswith("Cannot audit ") and refused.output.count("\n") == 1

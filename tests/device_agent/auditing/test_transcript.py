@@ -42,17 +42,19 @@ def test_rows_come_out_as_they_went_in() -> None:
         passed(False, Heartbeat(1)),
         *(Passed(True, 0.0, bytes(part)) for part in parts[1:]),
         passed(False, Result(3, 0, 1, 1, 1), rows(1, 1)),
-        passed(True, Forward(3, 1, len(long), 2), rows(3, 2), packed=True),
+        passed(True, Forward(3, 1, len(long), 2), rows(64, 2), packed=True),
         passed(False, Result(3, 1, 1, 1, 1), rows(2, 3)),
         passed(True, Truncate(3, len(long) + 1)),
         passed(True, Close(3)),
     ]
     [found] = transcripts(talk).values()
     assert [each.position for each in found.sent] == [0, len(long)] and found.end == len(long) + 1
-    assert torch.equal(found.sent[0].rows, long) and torch.equal(found.sent[1].rows, rows(3, 2))
+    assert torch.equal(found.sent[0].rows, long) and torch.equal(found.sent[1].rows, rows(64, 2))
     answers = found.answers
-    assert list(answers) == [len(long) - 1, len(long) + 1, len(long) + 2]
-    assert torch.equal(torch.stack([answers[len(long) + 1], answers[len(long) + 2]]), rows(2, 3))
+    last = len(long) + 64
+    assert list(answers) == [len(long) - 1, last - 2, last - 1]
+    assert torch.equal(torch.stack([answers[last - 2], answers[last - 1]]), rows(2, 3))
+    assert found.prompt_bytes == sum(len(each.data) for each in talk[:5] if each.up)
 
 
 def test_trees_are_not_read() -> None:
