@@ -58,7 +58,11 @@ class Tap:
     async def quiet(self) -> None:
         """Wait until nothing passes any more, or for ``QUIET_WITHIN_S``."""
         until_s = self._clock() + QUIET_WITHIN_S
-        while (left_s := self._last_s + QUIET_S - self._clock()) > 0 and self._clock() < until_s:
+        while True:
+            now = self._clock()
+            left_s = min(self._last_s + QUIET_S, until_s) - now
+            if left_s <= 0:
+                return
             await asyncio.sleep(left_s)
 
     async def _serve(self, near: ServerConnection) -> None:
