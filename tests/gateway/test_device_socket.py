@@ -139,7 +139,7 @@ async def test_an_agent_that_asks_for_it_is_padded_both_ways(gateway: Any) -> No
         assert frame is not None and isinstance(frame.message, Generate) and frame.message.prompt == "Hi"
         number = frame.message.request
         await socket.send(_said(agent, Failed("internal", "no more", number)))
-        assert (await asked).status_code == 500
+        assert (await asked).status_code >= 500
 
 
 def _said(agent: Connection, message: AnyMessage) -> bytes:
