@@ -25,7 +25,8 @@ TEXT = 40
 def drawn(count: int, seed: int) -> list[int]:
     """Random tokens."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, VOCABULARY, (count,), generator=generator).tolist()
+    found: list[int] = torch.randint(0, VOCABULARY, (count,), generator=generator).tolist()
+    return found
 
 
 class Victim:
