@@ -22,6 +22,7 @@
 #                     way (ARGS=--quick, --list, "--minutes N")
 #   make test-images  build the images for gateway, cloud and device (CPU) on a stand-in base, without a network, and answer a chat;
 #                     as root, with buildah and debootstrap
+#   make bench-privacy   trilby audit of the demo model, and of small real models where they are at hand, into docs/results/privacy.md
 #   make settings     write docs/settings.md from the code
 #   make lock         renew the locks, with hashes, from pyproject.toml and what ends in .in
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
@@ -37,7 +38,7 @@ DEV_READY := $(VENV)/.dev-ready
 CLIENTS := .venv-clients
 CLIENTS_READY := $(CLIENTS)/.ready
 
-BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-decisions bench-api bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy bench-cold-start
+BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-decisions bench-api bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy bench-cold-start bench-privacy
 
 # One thread each; what is left out here chooses its threads itself, as `trilby` does.
 test test-slow test-random test-upgrade test-clients bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1

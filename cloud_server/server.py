@@ -82,7 +82,7 @@ class CloudServer:
                     hello = replace(hello, name=certificate, credential="")
                 token = secrets.token_urlsafe(16)
                 self._tokens[token] = connection
-                stream.post(self._welcome(token))
+                stream.post(self._welcome(token, hello.pads))
                 errands = Errands(self._traces)
                 link = DeviceLink(connection, hello, stream, self.engine, self._tokens, errands)
                 self.links[connection] = link
@@ -125,7 +125,7 @@ class CloudServer:
             return ConnectionFailed(Code.OVERLOADED, text, retry_after_s=RETRY_AFTER_S)
         return None
 
-    def _welcome(self, token: str) -> CloudWelcome:
+    def _welcome(self, token: str, pads: bool) -> CloudWelcome:
         limits = self.engine.ledger.limits
         return CloudWelcome(
             name="cloud",
@@ -136,6 +136,7 @@ class CloudServer:
             resume_token=token,
             resume_s=limits.resume_s,
             version=VERSION,
+            pads=pads,
         )
 
     async def keep_looking(self) -> None:

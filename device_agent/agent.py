@@ -26,6 +26,7 @@ from wire.connection import Role
 from wire.decision_messages import QUESTIONS_AT_ONCE, Decide, Decided
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.group_messages import GroupReport
+from wire.hello import check_padding
 from wire.limits import GATEWAY_LINK
 from wire.message import Drain, Failed
 from wire.messages import AnyMessage
@@ -123,6 +124,7 @@ class Agent:
             stream.post(replace(self._hello, credential=credential, cloud_connected=self._cloud_connected()))
             welcome = (await stream.receive()).message
             assert isinstance(welcome, GatewayWelcome)
+            check_padding(self._hello.pads, welcome.pads)
             self._stream = stream
             log.info("gateway connected", url=self._url)
             self.report()

@@ -183,7 +183,13 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         pruner=pruner,
         reader=chain_reader(path, chain, tokenizer, positions, permits, readers),
     )
-    served = AgentHello(name, config.device_token, _served(config, path, checkpoint, model), config.max_num_seqs)
+    served = AgentHello(
+        name,
+        config.device_token,
+        _served(config, path, checkpoint, model),
+        config.max_num_seqs,
+        pads=config.pad_frames,
+    )
     reported = group.report if group is not None else (lambda: None)
     agent = Agent(
         config.gateways, served, model, lambda: None if remote is None else remote.connected, reported, config.tls()
@@ -239,6 +245,7 @@ def _hello(config: DeviceConfig, name: str, checkpoint: Checkpoint, middle: Slic
         last_layer=middle.last_layer,
         hidden_size=checkpoint.spec.hidden_size,
         dtype=config.dtype,
+        pads=config.pad_frames,
     )
 
 

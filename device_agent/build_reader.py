@@ -119,7 +119,8 @@ def build_reader(config: DeviceConfig, opened: ExitStack) -> Device:
         permits=Permits(config.max_num_seqs),
         readers=FairThreads(READERS, "input"),
     )
-    hello = AgentHello(name, config.device_token, _served(config, path, model), config.max_num_seqs)
+    served = _served(config, path, model)
+    hello = AgentHello(name, config.device_token, served, config.max_num_seqs, pads=config.pad_frames)
     reported = group.report if group is not None else (lambda: None)
     agent = Agent(
         config.gateways, hello, model, lambda: None if group is None else group.connected, reported, config.tls()

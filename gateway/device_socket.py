@@ -90,7 +90,7 @@ class DeviceSocket:
                     name, hello = certificate, replace(hello, name=certificate)
                 if self._desk.dispatcher.draining:
                     raise ConnectionFailed(Code.DRAINING, "this gateway is stopping")
-                stream.post(GatewayWelcome(NAME))
+                stream.post(GatewayWelcome(NAME, hello.pads))
                 link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, roster.changed)
                 roster.join(link)
                 self._often.info("agent connected", agent=name, models=[model.id for model in hello.models],

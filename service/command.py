@@ -22,6 +22,7 @@ Examples:
   trilby serve --mode galaxy --devices 3            no cloud: several processes share the layers
   trilby distill --model DIR --split 2 --text FILE  train a drafter for a model, so that it answers faster
   trilby doctor                                     what is wrong here, and what to do about it
+  trilby audit --model DIR --split 2                how much of a text is read off what the cloud gets
 
 \b
 On several machines (the same --model, --split and --tail on cloud and device):
@@ -76,6 +77,7 @@ _process("bench", "Load an OpenAI-compatible server; say how fast it answers.", 
 _process("doctor", "Say what is wrong here, and what to do about it.", "service.doctor")
 _process("profile", "Measure this device for a model.", "device_agent.profiling")
 _process("plan", "Say who would compute what in a group, and how fast.", "device_agent.plan")
+_process("audit", "Attack what crosses the wire, and say what is read off it.", "device_agent.auditing")
 _process("distill", "Train a drafter for a model, so that it answers faster.", "drafting.distill")
 
 if __name__ == "__main__":

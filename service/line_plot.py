@@ -7,7 +7,7 @@ from html import escape
 
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 36, 48
-COLOURS = ("#1f6feb", "#d1495b", "#2e8b57", "#8a5cd6", "#c9820a", "#555555")
+COLOURS = ("#1f6feb", "#d1495b", "#2e8b57", "#8a5cd6", "#c9820a", "#555555", "#0b8a8f")
 
 Points = Sequence[tuple[float, float]]
 

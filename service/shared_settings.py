@@ -108,6 +108,17 @@ class PromptSettings:
 
 
 @dataclass(frozen=True)
+class PaddingSettings:
+    """What lengths say."""
+
+    pad_frames: bool = tuning(
+        False,
+        "make messages to and from cloud and gateway as long as one of a few sizes, so that their lengths say less of "
+        "prompts and answers; both must be of a release that can",
+    )
+
+
+@dataclass(frozen=True)
 class StepSettings:
     """Steps of the cloud."""
 
@@ -219,6 +230,7 @@ class PruningSettings:
 
 @dataclass(frozen=True)
 class DeviceSide(
+    PaddingSettings,
     PromptSettings,
     DraftSettings,
     DevicesSettings,

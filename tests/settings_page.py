@@ -8,6 +8,7 @@ from typing import Any
 
 from cloud_server.config import CloudConfig
 from cloud_server.stages.stage import StageConfig
+from device_agent.auditing.config import AuditConfig
 from device_agent.config import DeviceConfig
 from device_agent.group.member import MemberConfig
 from device_agent.plan import PlanConfig
@@ -76,6 +77,7 @@ def page() -> str:
         "python -m device_agent.group.member": MemberConfig,
         "trilby profile": ProfileConfig,
         "trilby plan": PlanConfig,
+        "trilby audit": AuditConfig,
         "trilby chat": ChatConfig,
         "trilby bench": BenchConfig,
         "trilby doctor": DoctorConfig,

@@ -27,6 +27,7 @@ from wire.limits import (
 )
 from wire.message import Drain, Failed, Heartbeat
 from wire.messages import HELLOS, AnyMessage, tags_of
+from wire.padding import Padding
 from wire.parts import CUT_OFF, FIRST, Assembly
 from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.request_messages import AgentHello, FromAgent, FromGateway, GatewayWelcome
@@ -94,6 +95,7 @@ class Connection:
         rtt_s: the last round trip measured by heartbeats, less the time the peer kept them; before the first, on the
             side that dialled, how long the peer took to answer its hello, else None. A link that is never idle has no
             heartbeats.
+        padding: how frames are padded, once both sides have said that they are; else None.
     """
 
     def __init__(self, role: Role, limits: LinkLimits, now: float) -> None:
@@ -101,6 +103,7 @@ class Connection:
         self.state = State.GREETING
         self.failure: ConnectionFailed | None = None
         self.rtt_s: float | None = None
+        self.padding: Padding | None = None
         self._limits = limits
         self._began = now
         self._received_at = now
@@ -112,6 +115,8 @@ class Connection:
         self._sent_frames = 0
         self._received_frames = 0
         self._half = Assembly(limits)
+        self._asked: Padding | None = None
+        """How they would be, as the side that dialled has asked."""
 
     def frame(self, message: AnyMessage, tensors: Sequence[Tensor], now: float) -> bytearray:
         """The bytes that carry ``message``, to be cut where they are long, and numbered as they leave.
@@ -138,7 +143,10 @@ class Connection:
             raise LocalMistake(f"a frame of {len(data)} bytes is more than this link carries")
         if greeting:
             self._said_hello_at = now
+            self._agree(message)
             self._open_when_greeted()
+        elif self.padding is not None:
+            self.padding.pad(data)
         self._sent_at = now
         return data
 
@@ -162,8 +170,9 @@ class Connection:
             self._check_number(number)
             if FIRST <= kind <= CUT_OFF and not greeting:
                 whole = self._half.take(kind, value, data, now)
-                return None if whole is None else self._accept(decode(whole, self._limits), now)
-            return self._accept(decode(data, self._limits, _BEFORE[self.role] if greeting else None), now)
+                return None if whole is None else self._accept(decode(whole, self._limits, padding=self.padding), now)
+            only = _BEFORE[self.role] if greeting else None
+            return self._accept(decode(data, self._limits, only, self.padding), now)
         except ConnectionFailed as failure:
             self.fail(failure)
             return None
@@ -240,10 +249,20 @@ class Connection:
             raise ConnectionFailed(Code.BAD_FRAME, f"{type(message).__name__} came with {len(frame.tensors)} tensors")
         if isinstance(message, HELLOS):
             self._heard_hello = True
+            self._agree(message)
             if self._said_hello_at is not None:
                 self.rtt_s = max(0.0, now - self._said_hello_at)
             self._open_when_greeted()
         return frame
+
+    def _agree(self, message: AnyMessage) -> None:
+        """Both hellos in their order: who dials asks for padding, who accepts grants it, and it holds from then on."""
+        if isinstance(message, DeviceHello):
+            self._asked = Padding.of(self._limits, message.hidden_size, message.dtype) if message.pads else None
+        elif isinstance(message, AgentHello):
+            self._asked = Padding.of(self._limits) if message.pads else None
+        elif isinstance(message, CloudWelcome | GatewayWelcome) and message.pads:
+            self.padding = self._asked
 
     def _open_when_greeted(self) -> None:
         # The side that accepted is open once it has welcomed, the side that dialled once it is welcomed: until then

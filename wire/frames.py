@@ -11,7 +11,8 @@
                   bit of dtype is set the tensor is packed, and its bytes' number (4, little-endian) follows
     then          tensor bytes, little-endian, row-major, one after the other, and nothing more
 
-A longer frame travels in parts, see ``parts.py``; its own number is 0 then, since each part has one.
+A longer frame travels in parts, see ``parts.py``; its own number is 0 then, since each part has one. Where both sides
+have agreed on it, frames are padded, see ``padding.py``.
 
 Everything is checked against the limits and against the bytes that are really there before anything is allocated; a
 decoded tensor is a view into the received bytes.
@@ -30,6 +31,7 @@ import msgspec
 from wire.errors import Code, ConnectionFailed
 from wire.limits import ITEM_BYTES, MAX_DIMENSIONS, MAX_TENSORS, PROTOCOL_VERSION, LinkLimits
 from wire.messages import AnyMessage
+from wire.padding import PADDED, Padding
 
 MAGIC: Final = b"TL"
 PREFIX: Final = struct.Struct("<2sBBII")
@@ -112,11 +114,17 @@ def read_prefix(data: bytes | bytearray) -> tuple[int, int, int]:
     return kind, value, number
 
 
-def decode(data: bytes | bytearray, limits: LinkLimits, only: Container[int] | None = None) -> Frame:
+def decode(
+    data: bytes | bytearray,
+    limits: LinkLimits,
+    only: Container[int] | None = None,
+    padding: Padding | None = None,
+) -> Frame:
     """The frame in ``data``.
 
     Args:
         only: tags of the messages that may come now, others are not even decoded; None: all of them.
+        padding: how frames may be padded here; None: none is.
 
     Raises:
         ConnectionFailed: ``version_mismatch``, ``too_large``, ``unexpected_message``, or ``bad_frame`` with what is
@@ -125,13 +133,15 @@ def decode(data: bytes | bytearray, limits: LinkLimits, only: Container[int] | N
     if len(data) > limits.frame_bytes:
         raise ConnectionFailed(Code.TOO_LARGE, f"a frame of {len(data)} bytes, the limit is {limits.frame_bytes}")
     count, header_size, number = read_prefix(data)
+    view = memoryview(data)
+    if padding is not None and count & PADDED:
+        count, view = count & ~PADDED, view[: _whole(data, padding)]
     if header_size > limits.header_bytes:
         raise ConnectionFailed(Code.TOO_LARGE, f"a header of {header_size} bytes, the limit is {limits.header_bytes}")
     if count > MAX_TENSORS:
         raise bad_frame(f"it says it has {count} tensors, the limit is {MAX_TENSORS}")
-    view = memoryview(data)
     end = PREFIX.size + header_size
-    if end > len(data):
+    if end > len(view):
         raise bad_frame("its header is cut off")
     if only is not None and _tag(view[PREFIX.size : end]) not in only:
         raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "this message does not come before the hello is over")
@@ -139,7 +149,7 @@ def decode(data: bytes | bytearray, limits: LinkLimits, only: Container[int] | N
         message = _DECODER.decode(view[PREFIX.size : end])
     except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
         raise bad_frame("its header is no message of this protocol") from None
-    descriptions, end = _descriptions(data, count, end)
+    descriptions, end = _descriptions(view, count, end)
     tensors = []
     for dtype, shape, packed in descriptions:
         size = prod(shape) * ITEM_BYTES[dtype]
@@ -148,19 +158,27 @@ def decode(data: bytes | bytearray, limits: LinkLimits, only: Container[int] | N
                 raise bad_frame(f"a tensor of shape {list(shape)} is packed to {packed} bytes")
             size = packed
         begin, end = end, end + size
-        if end > len(data):
+        if end > len(view):
             raise bad_frame(f"a tensor of shape {list(shape)} is longer than the frame")
         tensors.append(Tensor(dtype, shape, view[begin:end], packed is not None))
-    if end != len(data):
-        raise bad_frame(f"{len(data) - end} bytes follow its last tensor")
+    if end != len(view):
+        raise bad_frame(f"{len(view) - end} bytes follow its last tensor")
     return Frame(message, tuple(tensors), number)
+
+
+def _whole(data: bytes | bytearray, padding: Padding) -> int:
+    """Bytes of a padded frame without its padding."""
+    try:
+        return padding.whole(data)
+    except ValueError as error:
+        raise bad_frame(str(error)) from None
 
 
 _Description = tuple[str, tuple[int, ...], "int | None"]
 """Dtype, shape, and the bytes of one that is packed."""
 
 
-def _descriptions(data: bytes | bytearray, count: int, offset: int) -> tuple[list[_Description], int]:
+def _descriptions(data: memoryview, count: int, offset: int) -> tuple[list[_Description], int]:
     found: list[_Description] = []
     for _ in range(count):
         if offset + 2 > len(data):

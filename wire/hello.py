@@ -91,5 +91,15 @@ def check_device(cloud: CloudIdentity, device: DeviceHello, certificate: str | N
     return None
 
 
+def check_padding(asked: bool, granted: bool) -> None:
+    """Raises ``ConnectionFailed`` where this side has asked for padded frames and the other does not know them: what
+    was to be hidden would show."""
+    if asked and not granted:
+        raise ConnectionFailed(
+            Code.VERSION_MISMATCH,
+            "the peer cannot pad frames: install the same release there, or leave --pad-frames out",
+        )
+
+
 def _short(digest: str) -> str:
     return digest[:19] + "…" if len(digest) > 20 else digest

@@ -97,6 +97,9 @@ faster and save less."""
 FRAME_MARGIN_BYTES: Final = 256
 """What a session message takes in a frame beside its rows, at most."""
 
+LEAST_BUCKET_BYTES: Final = 1024
+"""Padded frames are that long at least, and ``FRAME_MARGIN_BYTES``: words of control, tokens and heartbeats."""
+
 SHORT_FRAME_BYTES: Final = 32 * 2**10 + FRAME_MARGIN_BYTES
 """A frame that is no longer goes ahead of long ones: a token, a word of control, a row of size 8192 in float32."""
 

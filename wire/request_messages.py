@@ -48,19 +48,22 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
 
 class AgentHello(Message, frozen=True, tag=30):
     """An agent introduces itself: the models it serves, the answers it generates at once, and ``cloud_connected`` as in
-    ``AgentState``: nobody asks it before its cloud or group is there."""
+    ``AgentState``: nobody asks it before its cloud or group is there. ``pads``: it wants frames padded, both ways
+    (``padding.py``)."""
 
     name: Name
     credential: Name
     models: Annotated[list[ServedModel], msgspec.Meta(min_length=1, max_length=64)]
     capacity: Count
     cloud_connected: bool | None = None
+    pads: bool = False
 
 
 class GatewayWelcome(Message, frozen=True, tag=31):
-    """The gateway accepts an agent."""
+    """The gateway accepts an agent. ``pads``: frames are padded from here on, as the agent asked."""
 
     name: Name
+    pads: bool = False
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):

@@ -13,7 +13,8 @@ from wire.message import Count, Message, Name, Nodes, Number, Size, Times
 
 class DeviceHello(Message, frozen=True, tag=10):
     """A device introduces itself: it will send hidden states ``[rows, hidden_size]`` that enter layer ``first_layer``
-    and wants them back as they leave layer ``last_layer - 1``."""
+    and wants them back as they leave layer ``last_layer - 1``. ``pads``: it wants frames padded, both ways
+    (``padding.py``)."""
 
     name: Name
     credential: Name
@@ -23,6 +24,7 @@ class DeviceHello(Message, frozen=True, tag=10):
     last_layer: Count
     hidden_size: Count
     dtype: Name
+    pads: bool = False
 
 
 class CloudWelcome(Message, frozen=True, tag=11):
@@ -33,6 +35,7 @@ class CloudWelcome(Message, frozen=True, tag=11):
     positions of one session. ``max_sessions``: sessions this device may have open. ``resume_token``: what a ``Resume``
     on a later connection must show; the sessions of this one are kept for ``resume_s`` seconds after it ends.
     ``version``: the release of the cloud server; empty: one that does not say.
+    ``pads``: frames are padded from here on, as the device asked.
     """
 
     name: Name
@@ -43,6 +46,7 @@ class CloudWelcome(Message, frozen=True, tag=11):
     resume_token: Name = ""
     resume_s: float = 0.0
     version: Name = ""
+    pads: bool = False
 
 
 class Open(Message, frozen=True, tag=12):

@@ -15,6 +15,7 @@ from service.sparing_log import SparingLog
 from tls.contexts import Tls
 from wire.connection import Role
 from wire.errors import REFUSALS, Code, ConnectionFailed
+from wire.hello import check_padding
 from wire.limits import CLOUD_LINK
 from wire.session_messages import CloudWelcome, Timing
 from wire.stream import dial
@@ -64,6 +65,7 @@ async def connection(link: CloudLink, tls: Tls | None = None) -> None:
         assert isinstance(welcome, CloudWelcome)
         if not (welcome.max_rows and welcome.window_rows):
             raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, "the cloud server says that it takes no rows at all")
+        check_padding(link.hello.pads, welcome.pads)
         link.begin(stream, welcome)
         tasks = [asyncio.create_task(work) for work in (link.read(stream), _look(link), _make_room(link))]
         try:

@@ -13,12 +13,16 @@ from websockets.protocol import State
 from websockets.typing import Origin
 
 from gateway.config import GatewayConfig
-from gateway.device_socket import check_agent
+from gateway.device_socket import NAME, check_agent
+from wire.connection import Connection, Role
 from wire.doorstep import MAX_GREETING
 from wire.errors import Code, ConnectionFailed
 from wire.frames import decode, encode
 from wire.limits import GATEWAY_LINK
-from wire.request_messages import AgentHello, GatewayWelcome, Generate, ServedModel
+from wire.message import Failed
+from wire.messages import AnyMessage
+from wire.padding import Padding
+from wire.request_messages import AgentHello, AgentState, GatewayWelcome, Generate, ServedModel
 
 MODEL = ServedModel("m", 10, 1)
 
@@ -116,6 +120,32 @@ async def test_an_agent_that_is_slow_to_speak_keeps_its_place_beside_a_crowd(gat
         await slow.send(encode(AgentHello("slow", "", [MODEL], 1)))
         assert isinstance(decode(await slow.recv(decode=False), GATEWAY_LINK).message, GatewayWelcome)
         await asyncio.gather(*(socket.close() for socket in crowd))
+
+
+async def test_an_agent_that_asks_for_it_is_padded_both_ways(gateway: Any) -> None:
+    """All that either side says after its hello is of one length, and is heard as it was said."""
+    size = Padding.of(GATEWAY_LINK).size(1)
+    async with connect(f"{gateway.ws_url}/device", proxy=None) as socket:
+        agent = Connection(Role.AGENT, GATEWAY_LINK, 0.0)
+        await socket.send(_said(agent, AgentHello("padded", "", [MODEL], 1, pads=True)))
+        frame = agent.receive(await socket.recv(decode=False), 0.0)
+        assert frame is not None and frame.message == GatewayWelcome(NAME, True)
+        state = _said(agent, AgentState(0))
+        await socket.send(state)
+        asked = asyncio.create_task(gateway.http.post("/v1/completions", json={"model": "m", "prompt": "Hi"}))
+        request = await socket.recv(decode=False)
+        assert len(state) == len(request) == size
+        frame = agent.receive(request, 0.0)
+        assert frame is not None and isinstance(frame.message, Generate) and frame.message.prompt == "Hi"
+        number = frame.message.request
+        await socket.send(_said(agent, Failed("internal", "no more", number)))
+        assert (await asked).status_code >= 500
+
+
+def _said(agent: Connection, message: AnyMessage) -> bytes:
+    data = agent.frame(message, (), 0.0)
+    agent.leaves(data, 0.0)
+    return bytes(data)
 
 
 @pytest.mark.parametrize("whole", [True, False])

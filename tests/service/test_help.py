@@ -14,6 +14,8 @@ from cloud_server.config import CloudConfig
 from cloud_server.stages.stage import StageConfig
 from cloud_server.stages.stage import main as stage
 from device_agent.__main__ import main as device
+from device_agent.auditing.__main__ import main as audit
+from device_agent.auditing.config import AuditConfig
 from device_agent.config import DeviceConfig
 from device_agent.plan import PlanConfig
 from device_agent.plan import main as plan
@@ -42,6 +44,7 @@ COMMANDS: dict[str, Any] = {
     "profile": profile,
     "plan": plan,
     "doctor": doctor,
+    "audit": audit,
 }
 MOST = {
     "serve": 14,
@@ -54,6 +57,7 @@ MOST = {
     "profile": 7,
     "plan": 8,
     "doctor": 14,
+    "audit": 14,
 }
 """Beside those for help itself."""
 HELP = {"--help", "--help-all"}
@@ -61,6 +65,7 @@ CONFIGS: dict[str, Any] = {
     "serve": ServeConfig, "device": DeviceConfig, "cloud": CloudConfig, "stage": StageConfig,
     "gateway": GatewayConfig, "chat": ChatConfig, "bench": BenchConfig, "profile": ProfileConfig, "plan": PlanConfig,
     "doctor": DoctorConfig,
+    "audit": AuditConfig,
 }  # fmt: skip
 
 
@@ -109,6 +114,9 @@ def test_no_setting_has_two_variables() -> None:
         "mode",
         "port",
         "model",
+        "out",
+        "seed",
+        "split",
     }
 
 
