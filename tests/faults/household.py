@@ -118,7 +118,7 @@ class Household:
             return []
 
     def _start(self, name: str) -> None:
-        secrets = {"TRILBY_GROUP_KEY": KEY, "XDG_CACHE_HOME": str(self._folder)}
+        secrets = {"TRILBY_GROUP_KEY": KEY, "XDG_CACHE_HOME": str(self._folder.parent / "cache")}
         module, words, port = "device_agent.group.member", [*MODEL, "--join", self._join, "--name", name], 0
         if name == "gateway":
             module, words, port = "gateway", ["--port", str(self._port), *JSON], self._port
