@@ -20,6 +20,8 @@ TOKENS: Final = 160
 AT: Final = 20
 """After so many pieces of text of every answer something happens."""
 
+MODEL: Final = "trilby-demo"
+
 Turn = tuple[str, str]
 """Role and text."""
 
@@ -70,7 +72,7 @@ def wanted(turns: tuple[Turn, ...], tokens: int) -> str:
 def body_of(turns: tuple[Turn, ...], tokens: int = TOKENS, draft: str = "none") -> dict[str, Any]:
     """The request for a chat answer of so many tokens, greedy."""
     messages = [{"role": role, "content": text} for role, text in turns]
-    body = {"messages": messages, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    body = {"model": MODEL, "messages": messages, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
     return {**body, "draft": draft} if draft else body
 
 

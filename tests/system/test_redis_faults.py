@@ -21,7 +21,10 @@ from faults.split import SETTINGS
 from forked import ForkedProcess
 from installation import Installation, wait_until
 from processes import free_port
+from redis import RedisError
 from redis_here import RedisServer
+
+from gateway.registry.names import GATEWAY
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -53,8 +56,8 @@ class Site:
     def kept(self) -> bool:
         """Whether redis has what both gateways say of themselves."""
         try:
-            return len(list(self.redis.client.scan_iter("*gateway*"))) >= 2
-        except Exception:
+            return len(list(self.redis.client.scan_iter(f"{GATEWAY}*"))) >= 2
+        except RedisError:
             return False
 
 

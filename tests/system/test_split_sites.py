@@ -76,25 +76,28 @@ def test_there_are_too_few_pages(tmp_path: Path) -> None:
 def test_clocks_jump(tmp_path: Path) -> None:
     """In the middle of the answers the cloud's clock goes an hour back and the gateway's an hour on, and both go right
     again: nothing ends early, nobody is taken for dead, and no row is sent twice."""
-    with jumping(tmp_path / "cloud-clock") as cloud, jumping(tmp_path / "gateway-clock") as gateway:
-        with split_site(
+    with (
+        jumping(tmp_path / "cloud-clock") as cloud,
+        jumping(tmp_path / "gateway-clock") as gateway,
+        split_site(
             tmp_path, forked=False, cloud_environment=cloud.environment, gateway_environment=gateway.environment
-        ) as site:
-            jumped: list[float] = []
+        ) as site,
+    ):
+        jumped: list[float] = []
 
-            def jump() -> None:
-                jumped.append(time.monotonic())
-                cloud.set(-JUMP_S)
-                gateway.set(JUMP_S)
+        def jump() -> None:
+            jumped.append(time.monotonic())
+            cloud.set(-JUMP_S)
+            gateway.set(JUMP_S)
 
-            asked = Asked(site.base, do=jump)
-            asked.begin()
-            judge(asked, asked.answers(), jumped[0], "the cloud's clock an hour back, the gateway's an hour on")
-            time.sleep(2 * cloud.SEEN_WITHIN_S)
-            for clock in (cloud, gateway):
-                clock.set(0.0)
-            for name, answer in asked.answers().items():
-                assert answer.text == asked.expected(name), name
-            for port in site.installation.cloud_ports:
-                assert site.installation.cloud_metric("num_replays_total", port) == 0
-            assert "no cloud" not in site.process("device").output and "agent disconnected" not in site.process("gateway").output
+        asked = Asked(site.base, do=jump)
+        asked.begin()
+        judge(asked, asked.answers(), jumped[0], "the cloud's clock an hour back, the gateway's an hour on")
+        time.sleep(2 * cloud.SEEN_WITHIN_S)
+        for clock in (cloud, gateway):
+            clock.set(0.0)
+        for name, answer in asked.answers().items():
+            assert answer.text == asked.expected(name), name
+        for port in site.installation.cloud_ports:
+            assert site.installation.cloud_metric("num_replays_total", port) == 0
+        assert "no cloud" not in site.process("device").output and "agent disconnected" not in site.process("gateway").output
