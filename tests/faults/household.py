@@ -121,7 +121,7 @@ class Household:
         secrets = {"TRILBY_GROUP_KEY": KEY, "XDG_CACHE_HOME": str(self._folder.parent / "cache")}
         module, words, port = "device_agent.group.member", [*MODEL, "--join", self._join, "--name", name], 0
         if name == "gateway":
-            module, words, port = "gateway", ["--port", str(self._port), *JSON], self._port
+            module, words, port = "gateway", ["--port", str(self._port), "--client-within-s", "5", *JSON], self._port
         elif name == "portal":
             group = ["--mode", self._mode, "--devices", str(1 + len(MEMBERS)), "--shares", "even"]
             links = ["--group-listen", self._join, "--gateway", f"ws://127.0.0.1:{self._port}", "--name", name]

@@ -20,6 +20,7 @@ from faults.household import MEMBERS, Household, household
 from faults.judging import judge
 from faults.notes import note
 from faults.shapes import AT, SHAPES, Asked, body_of
+from faults.slow_reader import check_slow_reader
 from installation import wait_until
 from streamed import stream_answer
 
@@ -34,6 +35,7 @@ CLOSED_WITHIN_S: Final = 3.0
 ASLEEP_S: Final = 20.0
 FREED_WITHIN_S: Final = 15.0
 LOST: Final = ("portal", "the group is lost")
+every_mode: Final = pytest.mark.parametrize("house", GROUPS, indirect=True, scope="module")
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ FAULTS: Final = {
 }
 
 
-@pytest.fixture(scope="module", params=GROUPS)
+@pytest.fixture(scope="module")
 def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Household]]:
     """A gateway, a portal and two members of one mode; whoever breaks one of them mends it."""
     mode: str = request.param
@@ -81,6 +83,7 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("row", FAULTS)
+@every_mode
 def test_a_fault(row: str, house: tuple[str, Household]) -> None:
     """The answers go on with transformers' tokens, or end with an error where whoever had the text is gone; it is
     noticed in time; afterwards all compute again, and the same is answered as ever."""
@@ -107,6 +110,7 @@ class Left(Exception):
     """The client hangs up."""
 
 
+@every_mode
 def test_clients_that_leave(house: tuple[str, Household]) -> None:
     """In the middle of their answers: the work ends, and who comes next is answered as ever."""
     mode, here = house
@@ -133,3 +137,11 @@ def test_clients_that_leave(house: tuple[str, Household]) -> None:
          recovered_s=time.monotonic() - began)  # fmt: skip
     for name, answer in asked.answers().items():
         assert answer.text == asked.expected(name), name
+
+
+@every_mode
+def test_a_client_that_reads_nothing(house: tuple[str, Household]) -> None:
+    """It is given up; who is answered beside it has the same tokens."""
+    mode, here = house
+    here.mend()
+    check_slow_reader(here.base, here.running, mode)
