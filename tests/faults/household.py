@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 from checkpoints import DEMO
+from faults.clocks import Clock
 from faults.split import JSON, THREAD
+from faults.slow_log import Unread
 from faults.times import noticed_s
 from forked import ForkedProcess
 from installation import wait_until
@@ -20,6 +22,7 @@ from processes import Process, free_port, stop_all_threads
 MODEL: Final = ("--model", str(DEMO), *THREAD, *JSON)
 KEY: Final = "a key of these faults alone"
 MEMBERS: Final = ("two", "three")
+PARTS: Final = ("gateway", "portal", *MEMBERS)
 
 
 class Household:
@@ -27,15 +30,20 @@ class Household:
 
     Args:
         mode: how the members share the layers.
-        folder: for the logs, and for what members measure of themselves.
+        folder: for the logs; what members measure of themselves is kept beside it.
+        log: where all of them log to, instead; then they talk much.
+        clocks: what the processes of a program see as the time of day.
 
     Attributes:
         broken_at: when something was broken last, by ``time.time`` and by ``time.monotonic``.
     """
 
-    def __init__(self, mode: str, folder: Path) -> None:
+    def __init__(
+        self, mode: str, folder: Path, log: Path | None = None, clocks: Mapping[str, Clock] | None = None
+    ) -> None:
         self.broken_at = (0.0, 0.0)
-        self._mode, self._folder = mode, folder
+        self._mode, self._folder, self._log, self._clocks = mode, folder, log, clocks or {}
+        self._started = 0
         self._port, self._join = free_port(), f"127.0.0.1:{free_port()}"
         self._running: dict[str, Process] = {}
 
@@ -80,17 +88,26 @@ class Household:
         agents = self._agents()
         return sum(each["running"] for each in agents) if agents else -1
 
+    def revive(self) -> None:
+        """Start what is dead, without waiting."""
+        there = self.pids()
+        for name in PARTS:
+            if name not in there:
+                self._start(name)
+
     def mend(self) -> float:
         """Start what is dead, wake what stands still, and wait until all compute again; seconds that it took."""
         began = time.monotonic()
-        for name in ("gateway", "portal", *MEMBERS):
-            process = self._running[name].process if name in self._running else None
-            if process is not None and process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-            else:
-                self._start(name)
+        for name in self._running:
+            self.send(name, signal.SIGCONT)
+        self.revive()
         wait_until(lambda: self.working() == 1 + len(MEMBERS))
         return time.monotonic() - began
+
+    def pids(self) -> dict[str, int]:
+        """Of the processes that run now, by name."""
+        running = {name: each.process for name, each in self._running.items()}
+        return {name: each.pid for name, each in running.items() if each is not None and each.poll() is None}
 
     def end(self) -> None:
         """End all of them at once."""
@@ -119,15 +136,22 @@ class Household:
 
     def _start(self, name: str) -> None:
         secrets = {"TRILBY_GROUP_KEY": KEY, "XDG_CACHE_HOME": str(self._folder.parent / "cache")}
-        module, words, port = "device_agent.group.member", [*MODEL, "--join", self._join, "--name", name], 0
+        self._started += 1
+        # Who has failed its group again and again has to wait before it comes back; somebody new has not.
+        called = f"{name}-{self._started}" if self._log is not None else name
+        module, words, port = "device_agent.group.member", [*MODEL, "--join", self._join, "--name", called], 0
         if name == "gateway":
             module, words, port = "gateway", ["--port", str(self._port), "--client-within-s", "5", *JSON], self._port
         elif name == "portal":
             group = ["--mode", self._mode, "--devices", str(1 + len(MEMBERS)), "--shares", "even"]
             links = ["--group-listen", self._join, "--gateway", f"ws://127.0.0.1:{self._port}", "--name", name]
             module, words = "device_agent", [*MODEL, *group, *links]
-        log = self._folder / f"{name}.log"
-        self._running[name] = ForkedProcess(module, *words, log=log, port=port, environment=secrets).start()
+        if self._log is not None:
+            words += ["--log-level", "debug"]
+        if module in self._clocks:
+            secrets |= self._clocks[module].environment
+        kind, log = (ForkedProcess, self._folder / f"{name}.log") if self._log is None else (Unread, self._log)
+        self._running[name] = kind(module, *words, log=log, port=port, environment=secrets).start()
 
 
 @contextmanager

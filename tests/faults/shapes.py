@@ -64,9 +64,9 @@ def wanted_ids(turns: tuple[Turn, ...], tokens: int) -> tuple[int, ...]:
     return tuple(oracle_tokens(DEMO, tuple(prompt), tokens))
 
 
-def wanted(turns: tuple[Turn, ...], tokens: int) -> str:
-    """The same as text."""
-    return Tokenizer.load(DEMO, ()).decode(list(wanted_ids(turns, tokens)))
+def wanted(turns: tuple[Turn, ...], tokens: int, first: int | None = None) -> str:
+    """The same as text; ``first``: of the first so many of them alone."""
+    return Tokenizer.load(DEMO, ()).decode(list(wanted_ids(turns, tokens)[:first]))
 
 
 def body_of(turns: tuple[Turn, ...], tokens: int = TOKENS, draft: str = "none") -> dict[str, Any]:

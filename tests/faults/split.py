@@ -18,6 +18,7 @@ from freezing_proxy import FreezingProxy
 from installation import Installation, wait_until
 from processes import Process, free_port, stop_all_threads
 
+PARTS: Final = ("gateway", "cloud", "standby", "device")
 JSON: Final = ("--log-form", "json")
 THREAD: Final = ("--threads", "1")
 SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -106,18 +107,26 @@ class Split:
             return -1
         return sum(each["running"] for each in agents)
 
+    def pids(self) -> dict[str, int]:
+        """Of the processes that run now, by name."""
+        running = {name: self.process(name).process for name in PARTS}
+        return {name: each.pid for name, each in running.items() if each is not None and each.poll() is None}
+
+    def revive(self) -> None:
+        """Start what is dead, without waiting."""
+        for name in PARTS:
+            process = self.process(name).process
+            if process is not None and process.poll() is not None:
+                getattr(self.installation, f"start_{name}")()
+
     def mend(self) -> float:
         """Start what is dead, wake what stands still, and wait until the device is connected to both clouds; seconds
         that it took."""
         began = time.monotonic()
         self.way.thaw()
-        for name in ("gateway", "cloud", "standby", "device"):
-            process = self.process(name).process
-            assert process is not None
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-            else:
-                getattr(self.installation, f"start_{name}")()
+        for name in PARTS:
+            self.send(name, signal.SIGCONT)
+        self.revive()
         wait_until(self.installation.all_connected)
         return time.monotonic() - began
 
