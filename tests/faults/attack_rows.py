@@ -82,6 +82,7 @@ ATTACKS: Final = (
         "401 or 4401; no start",
         door(
             _closed("S7"),
+            "system/test_hindrances.py::test_a_cloud_that_cannot_be_trusted",
             "system/test_bad_input.py::test_keys_that_are_worth_nothing",
             "wire/test_hello.py::test_secrets_compare",
             "gateway/test_config.py::test_a_token_is_needed_beyond_loopback",

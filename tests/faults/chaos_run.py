@@ -93,9 +93,11 @@ def run_seed(broken: Broken, plan: Plan) -> dict[str, Any]:
         pool.submit(_client, broken.site.base, each, ask, began) for each, ask in zip(asked, plan.asks, strict=True)
     ]
     breaking.start()
-    seen = _judged(plan, asked, clients, began)
-    breaking.join()
-    pool.shutdown()
+    try:
+        seen = _judged(plan, asked, clients, began)
+    finally:
+        breaking.join()
+        pool.shutdown(wait=False)
     seen["mended_s"] = round(broken.site.mend(), 2)
     _after(broken, seen)
     return seen

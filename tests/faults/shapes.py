@@ -56,17 +56,22 @@ SHAPES: Final[Mapping[str, Shape]] = {
 """By the names that settings of ``rows`` have."""
 
 
+@lru_cache(maxsize=1)
+def tokenizer() -> Tokenizer:
+    """The demo model's."""
+    return Tokenizer.load(DEMO, ())
+
+
 @lru_cache(maxsize=256)
 def wanted_ids(turns: tuple[Turn, ...], tokens: int) -> tuple[int, ...]:
     """The tokens that transformers answers a conversation with, greedily."""
-    tokenizer = Tokenizer.load(DEMO, ())
-    prompt = tokenizer.chat([ChatTurn(role, text) for role, text in turns])
+    prompt = tokenizer().chat([ChatTurn(role, text) for role, text in turns])
     return tuple(oracle_tokens(DEMO, tuple(prompt), tokens))
 
 
 def wanted(turns: tuple[Turn, ...], tokens: int, first: int | None = None) -> str:
     """The same as text; ``first``: of the first so many of them alone."""
-    return Tokenizer.load(DEMO, ()).decode(list(wanted_ids(turns, tokens)[:first]))
+    return tokenizer().decode(list(wanted_ids(turns, tokens)[:first]))
 
 
 def body_of(turns: tuple[Turn, ...], tokens: int = TOKENS, draft: str = "none") -> dict[str, Any]:

@@ -105,7 +105,7 @@ ATTACKS: Final[dict[tuple[str, str], tuple[tuple[str, ...], Frames, tuple[int, .
     ("S5", "a message too large"): (DOORS, lambda _: [bytes(MESSAGE_BYTES + 1)], (1009, 1006)),
     ("S5", "very many empty messages"): (DOORS, lambda _: [b""] * 10_000, (1007,)),
     ("S6", "work before the hello"): (DOORS, lambda _: [bytes(encode(Open(1, 9)))], (1002,)),
-    ("S7", "a wrong token"): (DOORS, lambda d: [bytes(encode(hello(d, credential="guess")))], (4401,)),
+    ("S7", "a wrong token"): (("gateway",), lambda d: [bytes(encode(hello(d, credential="guess")))], (4401,)),
     ("S9", "a frame twice"): (("cloud",), opened(forward((1, HIDDEN), 4 * HIDDEN, 1)), (1007,)),
     ("S9", "a gap"): (("cloud",), opened(forward((1, HIDDEN), 4 * HIDDEN, 3)), (1007,)),
 }
