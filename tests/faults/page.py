@@ -13,7 +13,7 @@ from faults.attack_rows import ATTACKS
 from faults.fault_rows import FAULTS
 from faults.records import CHAOS, FRAMES, HERE, MENDING, PUBLISHED, SOAK, latest, read
 from faults.row import DOOR, GROUPS, SPLIT, Row
-from faults.rows import matches
+from faults.rows import matches, served_by
 from faults.tried import chaos_table, frames_table, mendings_table, soak_table
 from processes import ROOT
 
@@ -21,6 +21,9 @@ PAGE: Final = ROOT / "docs" / "results" / "faults.md"
 COPY: Final = HERE.parent / "faults.md"
 REAL: Final = ("system/", "testbed/")
 """Where tests start real processes; others run the real parts in their own."""
+
+SILENT: Final = frozenset({"F6", "F18"})
+"""Rows where nobody is told that somebody is gone."""
 
 Tests = Mapping[str, Mapping[str, Any]]
 """The last record of each test, by its id."""
@@ -82,22 +85,22 @@ def counted(tests: Tests) -> str:
 
 def goals(tests: Tests) -> str:
     """Each goal with what was measured."""
-    found = [(row, note) for row in FAULTS for note in notes_of(of(row, tests))]
-    silent = [note["detected_s"] for row, note in found if row.id in ("F6", "F18") and note["detected_s"] is not None]
-    closed = [
-        note["detected_s"]
-        for row, note in found
-        if row.id not in ("F6", "F18") and note["detected_s"] is not None
-    ]  # fmt: skip
-    again = [note["recovered_s"] for row, note in found if note["detected_s"] is not None and note["recovered_s"] is not None]
+    silent, closed, again, wrong, lost = list[float](), list[float](), list[float](), 0, 0
+    for test, record in tests.items():
+        rows_of = {row.id for row, _ in served_by(test)}
+        for note in record["notes"]:
+            wrong, lost = wrong + note["wrong"], lost + note["lost"]
+            if note["detected_s"] is None:
+                continue
+            (silent if rows_of & SILENT else closed).append(note["detected_s"])
+            if note["recovered_s"] is not None:
+                again.append(note["recovered_s"])
     rows = [
         ["noticed where nobody is told, s", "15", _worst(silent), _met(silent, 15.0)],
         ["noticed where a connection ends, s", "1", _worst(closed), _met(closed, 1.0)],
         ["goes on after that, 95 in 100, s", "2", _p95(again), _met([_quantile(again)] if again else [], 2.0)],
-        *(
-            [what, "0", str(sum(note[member] for _, note in found)), _met([sum(note[member] for _, note in found)], 0)]
-            for what, member in (("wrong tokens", "wrong"), ("lost without a word", "lost"))
-        ),
+        ["wrong tokens", "0", str(wrong), _met([wrong], 0)],
+        ["lost without a word", "0", str(lost), _met([lost], 0)],
     ]
     return table("goal | at most | measured | met", rows)
 
@@ -113,8 +116,9 @@ def faults_table(tests: Tests) -> str:
     """What was injected, what clients saw, and how long it took."""
     rows = []
     for row in FAULTS:
+        own = [record for record in of(row, tests) if next(served_by(record["test"]))[0] is row]
         grouped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        for note in notes_of(of(row, tests)):
+        for note in notes_of(own):
             grouped.setdefault((note["injected"], note["saw"]), []).append(note)
         for (injected, saw), notes in grouped.items():
             detected = [note["detected_s"] for note in notes if note["detected_s"] is not None]
@@ -141,10 +145,11 @@ def _cell(row: Row, setting: str, tests: Tests) -> str:
     records = of(row, tests, setting)
     notes = notes_of(records, setting)
     outcome = _outcome(records)
-    if outcome != "passed" or not notes:
-        return outcome
+    missing = "°" * any(not any(matches(said, test) for test in tests) for said in row.tests[setting])
+    if not records or outcome != "passed" or not notes:
+        return outcome + missing * bool(records)
     wrong = sum(note["wrong"] + note["lost"] for note in notes)
-    return f"**{wrong} wrong**" if wrong else str(sum(note["compared"] for note in notes)) or "passed"
+    return (f"**{wrong} wrong**" if wrong else str(sum(note["compared"] for note in notes))) + missing
 
 
 def _outcome(records: Sequence[Mapping[str, Any]]) -> str:

@@ -176,7 +176,7 @@ async def test_who_says_nothing_goes(door: str, installation: Installation) -> N
         ("S8", "a guessed session", Resume(2, "guess", 1, 0), None, Code.UNKNOWN_SESSION),
         ("S9", "a stale position", Forward(1, 0, 7, 1), rows(2, HIDDEN), Code.BAD_POSITION),
     ],
-    ids=lambda each: each.replace(" ", "-") if isinstance(each, str) else "",
+    ids=lambda each: each.replace(" ", "-") if isinstance(each, str) else None,
 )
 async def test_a_session_ends_alone(
     row: str, name: str, message: AnyMessage, tensor: Tensor | None, code: Code, installation: Installation

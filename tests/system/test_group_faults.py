@@ -41,7 +41,7 @@ every_mode: Final = pytest.mark.parametrize("house", GROUPS, indirect=True, scop
 @dataclass(frozen=True)
 class Fault:
     """What is done, how people would say it, who notices by which line of its log and within what time; whether the
-    answers end with an error; how many devices go on."""
+    answers end with an error."""
 
     do: Callable[[Household], None]
     injected: str

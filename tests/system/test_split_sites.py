@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 from fault_proxy import KINDS, Faults
 from faults.clocks import jumping
 from faults.judging import judge
 from faults.proxied import proxied
-from faults.shapes import Asked
+from faults.shapes import Asked, body_of
 from faults.slow_reader import check_slow_reader
 from faults.split import JSON, THREAD, split_site
 from installation import Installation, wait_until
@@ -93,6 +94,8 @@ def test_clocks_jump(tmp_path: Path) -> None:
         asked = Asked(site.base, do=jump)
         asked.begin()
         judge(asked, asked.answers(), jumped[0], "the cloud's clock an hour back, the gateway's an hour on")
+        reply = httpx.post(f"{site.base}/chat/completions", json=body_of((("user", "Hello"),), 1), trust_env=False)
+        assert abs(reply.json()["created"] - time.time() - JUMP_S) < 600, "its clock has not jumped"
         time.sleep(2 * cloud.SEEN_WITHIN_S)
         for clock in (cloud, gateway):
             clock.set(0.0)
