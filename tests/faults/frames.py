@@ -106,10 +106,16 @@ def check_stages(staged: int, port: int, folder: Path) -> None:
     )
     try:
         stage.start()
-        health = f"http://127.0.0.1:{port}/health"
-        wait_until(lambda: httpx.get(health, timeout=10, trust_env=False).status_code == 200)
+        wait_until(lambda: _healthy(port))
     finally:
         stage.end()
+
+
+def _healthy(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=10, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def _listens(rendezvous: Rendezvous) -> bool:
