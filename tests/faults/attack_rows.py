@@ -49,7 +49,9 @@ ATTACKS: Final = (
         "rows that are not finite",
         "NaN and infinity in one session of a step",
         "that session ends alone",
-        door(_alone("S4"), "cloud_server/test_engine.py::test_nan_ends_its_session_only", "cloud_server/test_unclean.py"),
+        door(
+            _alone("S4"), "cloud_server/test_engine.py::test_nan_ends_its_session_only", "cloud_server/test_unclean.py"
+        ),
     ),
     Row(
         "S5",
@@ -217,4 +219,3 @@ ATTACKS: Final = (
         door("service/test_locks.py", "k8s/test_images.py", "k8s/test_sbom.py"),
     ),
 )
-

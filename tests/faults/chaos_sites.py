@@ -128,4 +128,3 @@ def broken_site(kind: str, folder: Path) -> Iterator[Broken]:
         here = stack.enter_context(Unheard(folder, forked=True, log=log.path, clocks=clocks, **links, **dict(SETTINGS)))
         split = Split(here, way)
         yield Broken(split, log, clocks, split.pids, split.running, split.open_sessions, way)
-

@@ -262,7 +262,9 @@ FAULTS: Final = (
         },
         {
             **without(("second turn", "drafted"), "as a plain answer: logs know no sessions"),
-            **without(tuple(each for each in GROUPS if each != "lime"), "logs as above; no weights are read from disks"),
+            **without(
+                tuple(each for each in GROUPS if each != "lime"), "logs as above; no weights are read from disks"
+            ),
         },
     ),
     Row(
@@ -274,4 +276,3 @@ FAULTS: Final = (
         without(SPLIT, "there is no group"),
     ),
 )
-

@@ -1,4 +1,4 @@
-"""Wrong bytes by the million against everything that listens, in real processes: each goes on serving, and stays as it was.
+"""Wrong bytes by the million against everything that listens, in real processes: each serves on, and stays as it was.
 
     make test-frames [ARGS="--count 1000000 --publish"]
     make test-frames ARGS="--listener cloud --batch 17"        one connection again
@@ -205,7 +205,8 @@ def main() -> None:
     records = run(options.count, options.seed, options.listener)
     for each in records:
         append(HERE, each)
-        print(f"{each['listener']}: {each['frames']} frames, {each['seconds']:.0f} s{': ' * bool(each['why'])}{each['why']}")
+        said = f"{each['listener']}: {each['frames']} frames, {each['seconds']:.0f} s {each['why']}"
+        print(said.rstrip())
     print(f"The table is in {write(options.publish)}.")
     raise SystemExit(any(each["why"] for each in records))
 

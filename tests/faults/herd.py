@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+
+from quick_server import eventually
 
 from device_agent.redial import stay_connected
 from wire.connection import Role
 from wire.limits import LinkLimits
 from wire.messages import AnyMessage
 from wire.stream import dial
-
-WITHIN_S: Final = 120.0
 
 
 @dataclass
@@ -32,12 +31,13 @@ class Herd:
     came: list[float] = field(default_factory=list)
     refused: int = 0
 
+    async def all_gone(self) -> None:
+        """Wait until all have noticed that their server is gone."""
+        await eventually(lambda: not self.connected)
+
     async def all_there(self) -> list[float]:
         """Wait until all are welcome; when each came since this was asked last."""
-        deadline = asyncio.get_running_loop().time() + WITHIN_S
-        while len(self.connected) < self.size:
-            assert asyncio.get_running_loop().time() < deadline, f"{len(self.connected)} of {self.size} came"
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(self.connected) == self.size)
         came, self.came = self.came, []
         return came
 

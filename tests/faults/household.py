@@ -12,8 +12,8 @@ from typing import Any, Final
 import httpx
 from checkpoints import DEMO
 from faults.clocks import Clock
-from faults.split import JSON, THREAD
 from faults.slow_log import Unread
+from faults.split import JSON, THREAD
 from faults.times import noticed_s
 from forked import ForkedProcess
 from installation import wait_until

@@ -1,4 +1,4 @@
-"""Everything of Trilby that listens, and how it is spoken to wrongly: by strangers, and by those who have been let in."""
+"""Everything of Trilby that listens, and how it is spoken to wrongly: by strangers, and by those who were let in."""
 
 from __future__ import annotations
 

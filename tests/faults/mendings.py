@@ -277,8 +277,8 @@ MENDINGS: Final = (
         "nobody resumes where the session never was",
         "cloud_server/engine/ledger.py",
         "        if not 0 <= position <= entry.position:\n            raise SessionFailed(\n"
-        "                Code.BAD_POSITION, f\"cannot resume",
-        "        if False:\n            raise SessionFailed(\n                Code.BAD_POSITION, f\"cannot resume",
+        '                Code.BAD_POSITION, f"cannot resume',
+        '        if False:\n            raise SessionFailed(\n                Code.BAD_POSITION, f"cannot resume',
         "cloud_server/test_ledger.py::test_resuming_an_orphan",
     ),
     Mending(
@@ -309,7 +309,8 @@ MENDINGS: Final = (
         "S12",
         "a body has a largest size",
         "gateway/body.py",
-        "        if size > self._max_bytes:\n            raise _too_large(self._max_bytes)\n        return bytes(body)\n",
+        "        if size > self._max_bytes:\n            raise _too_large(self._max_bytes)\n"
+        "        return bytes(body)\n",
         "        return bytes(body)\n",
         "gateway/test_body.py::test_a_body_over_the_limit_is_413",
     ),
@@ -325,8 +326,8 @@ MENDINGS: Final = (
         "S14",
         "an image's address is not fetched, and that is said",
         "device_agent/answering/images.py",
-        "        raise _refused(name, \"is an address, and nothing is fetched: send the image itself, as a data URL\")\n",
-        "        return __import__(\"urllib.request\").request.urlopen(url).read()\n",
+        '        raise _refused(name, "is an address, and nothing is fetched: send the image itself, as a data URL")\n',
+        '        return __import__("urllib.request").request.urlopen(url).read()\n',
         "gateway/test_classify.py::test_what_is_no_image_is_refused",
     ),
     Mending(
@@ -335,14 +336,14 @@ MENDINGS: Final = (
         "service/addresses.py",
         "def is_foreign(host: str | None, *, on_loopback: bool, allowed: Collection[str] = ()) -> bool:\n",
         "def is_foreign(host: str | None, *, on_loopback: bool, allowed: Collection[str] = ()) -> bool:\n"
-        "    return False\n\n\ndef _is_foreign(host: str | None, *, on_loopback: bool, allowed: Collection[str] = ()) -> bool:\n",
+        "    return False\n",
         "gateway/test_origins.py::test_refusals",
     ),
     Mending(
         "S16",
         "a mistake of ours is told without its text",
         "gateway/door.py",
-        "                told = response_to(scope[\"path\"], errors.internal(), state[\"request_id\"])\n"
+        '                told = response_to(scope["path"], errors.internal(), state["request_id"])\n'
         "                await told(scope, receive, stamped)\n",
         "                raise\n",
         "gateway/test_door.py::test_a_bug_is_500_without_details",

@@ -1,4 +1,4 @@
-"""What a test of a fault has seen, for the table of faults: noted by the test, taken by who writes records (``plugin``).
+"""What a test of a fault has seen, for the table of faults: noted by the test, taken by whoever writes records.
 
     note("plain", "kill -9 of the cloud that serves", "the stream went on", compared=160, recovered_s=0.4)
 

@@ -76,8 +76,9 @@ def counted(tests: Tests) -> str:
     notes = notes_of(list(tests.values()))
     told = ", ".join(f"{outcomes.count(each)} {each}" for each in ("passed", "failed", "skipped") if each in outcomes)
     commits = sorted({record["commit"] for record in tests.values()})
+    compared = sum(note["compared"] for note in notes)
     return (
-        f"{len(outcomes)} tests: {told}; {sum(note['compared'] for note in notes)} tokens compared with transformers', "
+        f"{len(outcomes)} tests: {told}; {compared} tokens compared with transformers', "
         f"**{sum(note['wrong'] for note in notes)}** wrong, **{sum(note['lost'] for note in notes)}** lost. Measured on "
         f"{machine()}, at {', '.join(commits)}."
     )
@@ -165,7 +166,9 @@ def _quantile(values: Sequence[float]) -> float:
 
 
 def _worst(values: Sequence[float]) -> str:
-    return f"{max(values):.2f} (median {statistics.median(values):.2f}, {len(values)} times)" if values else "not measured"
+    return (
+        f"{max(values):.2f} (median {statistics.median(values):.2f}, {len(values)} times)" if values else "not measured"
+    )
 
 
 def _p95(values: Sequence[float]) -> str:

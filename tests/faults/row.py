@@ -23,6 +23,7 @@ Tests = Mapping[str, tuple[str, ...]]
 """By setting: ids of tests, below ``tests/``; one without parameters stands for all of its parameters,
 one that ends with a hyphen for all that go on so."""
 
+
 @dataclass(frozen=True)
 class Row:
     """One fault, or one attack.

@@ -1,4 +1,4 @@
-"""What clients ask while something breaks: plain answers, second turns, drafted ones; and transformers' answers to it."""
+"""What clients ask while something breaks: plain answers, second turns, drafted ones; what transformers answers."""
 
 from __future__ import annotations
 

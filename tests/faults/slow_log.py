@@ -1,8 +1,8 @@
 """A disk for logs that stands still now and then: a pipe that is read into a file, or for a while is not.
 
-    with SlowLog(folder) as log:
-        ...  # processes write to log.path
-        log.stands_still(2.0)
+with SlowLog(folder) as log:
+    ...  # processes write to log.path
+    log.stands_still(2.0)
 """
 
 from __future__ import annotations

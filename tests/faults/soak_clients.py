@@ -79,7 +79,9 @@ def scored(base: str, rng: random.Random) -> None:
 
 def refused(base: str, rng: random.Random) -> None:
     """Requests that are none."""
-    body = rng.choice([{"messages": []}, {"messages": "x"}, {"messages": [{"role": "user", "content": "x"}], "n": 10**9}])
+    body = rng.choice(
+        [{"messages": []}, {"messages": "x"}, {"messages": [{"role": "user", "content": "x"}], "n": 10**9}]
+    )
     assert _asked(base, "chat/completions", body, 400)["error"]["message"]
 
 

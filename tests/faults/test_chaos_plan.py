@@ -23,7 +23,7 @@ PLANS = [plan_of(seed) for seed in range(1000)]
 
 def test_a_seed_is_a_plan_for_ever() -> None:
     """The same each time, and another one for another seed."""
-    assert PLANS == [plan_of(seed) for seed in range(1000)]
+    assert [plan_of(seed) for seed in range(1000)] == PLANS
     assert len({(plan.asks, plan.events) for plan in PLANS}) == len(PLANS)
 
 

@@ -10,7 +10,18 @@ import pytest
 from processes import ROOT
 
 PACKAGES = (
-    *("cloud_server", "device_agent", "drafting", "gateway", "models", "peers", "service", "split_model", "tls", "wire"),
+    *(
+        "cloud_server",
+        "device_agent",
+        "drafting",
+        "gateway",
+        "models",
+        "peers",
+        "service",
+        "split_model",
+        "tls",
+        "wire",
+    ),
 )
 MODULES = frozenset({"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"})
 CALLS = frozenset({"eval", "exec", "compile", "torch.load", "np.load", "numpy.load", "yaml.load", "yaml.unsafe_load"})

@@ -20,7 +20,15 @@ def note(setting: str, **more: Any) -> dict[str, Any]:
 
 def record(test: str, *notes: dict[str, Any], outcome: str = "passed") -> dict[str, Any]:
     """Of a test."""
-    return {"kind": TEST, "test": test, "commit": "abc", "outcome": outcome, "seconds": 1.0, "why": "", "notes": [*notes]}
+    return {
+        "kind": TEST,
+        "test": test,
+        "commit": "abc",
+        "outcome": outcome,
+        "seconds": 1.0,
+        "why": "",
+        "notes": [*notes],
+    }
 
 
 def test_every_figure_is_known() -> None:
@@ -28,8 +36,8 @@ def test_every_figure_is_known() -> None:
     text = PAGE.read_text(encoding="utf-8")
     records = [
         record(F3, note("plain"), note("drafted", recovered_s=3.0)),
-        {"kind": CHAOS, "seed": 1, "site": "split", "events": ["cut"], "answers": 2, "compared": 9, "wrong": 0, "lost": 0,
-         "ended": 0, "mended_s": 1.0, "seconds": 3.0, "why": ""},
+        {"kind": CHAOS, "seed": 1, "site": "split", "events": ["cut"], "answers": 2, "compared": 9, "wrong": 0,
+         "lost": 0, "ended": 0, "mended_s": 1.0, "seconds": 3.0, "why": ""},
         {"kind": FRAMES, "listener": "cloud", "frames": 7, "batches": 2, "normal": 2, "memory_mb": [1.0, 2.0],
          "files": [3, 4], "why": ""},
         {"kind": SOAK, "minutes": 1.0, "counts": {"chat": 3, "wrong": 0},

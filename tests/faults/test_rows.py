@@ -51,7 +51,9 @@ def test_each_setting_has_a_test_or_a_reason(row: object) -> None:
 def test_ids_mean_tests() -> None:
     """A file, a test, one of its cases, or those whose cases begin so."""
     assert matches("a.py", "a.py::test_x[1]") and matches("a.py::test_x", "a.py::test_x[1]")
-    assert matches("a.py::test_x[S1-", "a.py::test_x[S1-pickle]") and not matches("a.py::test_x[S1-", "a.py::test_x[S11]")
+    assert matches("a.py::test_x[S1-", "a.py::test_x[S1-pickle]") and not matches(
+        "a.py::test_x[S1-", "a.py::test_x[S11]"
+    )
     assert not matches("a.py::test_x", "a.py::test_xy") and not matches("a.py", "aa.py::test_x")
     row, setting = next(served_by("system/test_group_faults.py::test_a_fault[galaxy-F3]"))
     assert (row.id, setting) == ("F3", "galaxy")

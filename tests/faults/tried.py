@@ -27,7 +27,9 @@ def chaos_table(records: Records) -> str | None:
         took = f"{statistics.median(mended):.1f} ({max(mended):.1f})" if mended else ""
         rows.append([site, str(len(found)), f"**{failed}**", *map(str, sums), took])
     kinds = Counter(kind for each in seeds.values() for kind in each["events"])
-    head = "site | seeds | failed | answers | tokens | wrong | lost | ended with an error | whole again, s: median (worst)"
+    head = (
+        "site | seeds | failed | answers | tokens | wrong | lost | ended with an error | whole again, s: median (worst)"
+    )
     minutes = sum(each["seconds"] for each in seeds.values()) / 60
     said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     return f"{len(seeds)} seeds, {minutes:.0f} minutes; {said}.\n\n{table(head, rows)}"

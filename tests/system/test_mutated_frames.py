@@ -1,4 +1,4 @@
-"""Some hundreds of wrong frames at every door of an installation; ``make test-frames`` sends a million at all there are."""
+"""Some hundreds of wrong frames at each door of an installation; ``make test-frames`` sends a million at all doors."""
 
 from __future__ import annotations
 

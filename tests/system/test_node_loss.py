@@ -132,7 +132,13 @@ def test_a_cloud_is_scaled_down_and_another_is_lost(tmp_path: Path) -> None:
     pauses = [[_pause(each, *span) for each in found] for span in ((0.0, drained), (drained, lost), (lost, lost + 1e9))]
     for what, each in zip(("before", "drained", "lost"), pauses, strict=True):
         print(f"{what}: the longest wait of each answer {min(each):.2f} to {max(each):.2f} s")
-    note("plain", "SIGTERM to a cloud, its successor's network gone", GOES_ON, compared=CLIENTS * TOKENS, recovered_s=max(pauses[2]))
+    note(
+        "plain",
+        "SIGTERM to a cloud, its successor's network gone",
+        GOES_ON,
+        compared=CLIENTS * TOKENS,
+        recovered_s=max(pauses[2]),
+    )
     assert max(pauses[1]) < SILENT_S / 2 and SILENT_S / 2 < max(pauses[2]) < MOST_S
 
 

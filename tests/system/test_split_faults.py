@@ -1,5 +1,5 @@
-"""Device and cloud while parts of them die, hang, drain or are cut off: a plain answer, a conversation's second turn and
-a drafted answer at once, each compared with transformers'.
+"""Device and cloud while parts of them die, hang, drain or are cut off: a plain answer, a second turn and a
+drafted answer at once, each compared with transformers'.
 
 One installation for all of them; the rows are those of ``docs/results/faults.md``.
 """
@@ -122,7 +122,9 @@ class Fault:
 
 
 FAULTS: Final = {
-    "F1": Fault(lambda site: site.kill("device"), "kill -9 of the device", ("gateway", "agent disconnected"), ends=True),
+    "F1": Fault(
+        lambda site: site.kill("device"), "kill -9 of the device", ("gateway", "agent disconnected"), ends=True
+    ),
     "F2": Fault(cut, "its connection to the cloud ended, the cloud's address reachable at once"),
     "F3": Fault(kill_serving, "kill -9 of the cloud that serves, another there"),
     "F4": Fault(kill_all, "kill -9 of both clouds; one started again once clients were refused"),

@@ -1,6 +1,6 @@
-"""Device and cloud where what is wrong is there from the beginning: a network that harms messages, too few pages, clocks
-that jump; and a client that never reads. A plain answer, a second turn and a drafted answer at once, each compared with
-transformers'.
+"""Device and cloud where what is wrong is there from the beginning: a network that harms messages, too few pages,
+clocks that jump; and a client that never reads. A plain answer, a second turn and a drafted one at once, each compared
+with transformers'.
 
 Rows F8, F10, F12 and F13 of ``docs/results/faults.md``.
 """
