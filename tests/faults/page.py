@@ -78,8 +78,8 @@ def counted(tests: Tests) -> str:
     commits = sorted({record["commit"] for record in tests.values()})
     compared = sum(note["compared"] for note in notes)
     return (
-        f"{len(outcomes)} tests: {told}; {compared} tokens compared with transformers', "
-        f"**{sum(note['wrong'] for note in notes)}** wrong, **{sum(note['lost'] for note in notes)}** lost. Measured on "
+        f"{len(outcomes)} tests: {told}; {compared} tokens compared with "
+        f"transformers', **{sum(note['wrong'] for note in notes)}** wrong, **{sum(note['lost'] for note in notes)}** lost. Measured on "
         f"{machine()}, at {', '.join(commits)}."
     )
 
