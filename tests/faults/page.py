@@ -76,11 +76,10 @@ def counted(tests: Tests) -> str:
     notes = notes_of(list(tests.values()))
     told = ", ".join(f"{outcomes.count(each)} {each}" for each in ("passed", "failed", "skipped") if each in outcomes)
     commits = sorted({record["commit"] for record in tests.values()})
-    compared = sum(note["compared"] for note in notes)
+    sums = {name: sum(note[name] for note in notes) for name in ("compared", "wrong", "lost")}
     return (
-        f"{len(outcomes)} tests: {told}; {compared} tokens compared with "
-        f"transformers', **{sum(note['wrong'] for note in notes)}** wrong, **{sum(note['lost'] for note in notes)}** lost. Measured on "
-        f"{machine()}, at {', '.join(commits)}."
+        f"{len(outcomes)} tests: {told}; {sums['compared']} tokens compared with transformers', **{sums['wrong']}** wrong, "
+        f"**{sums['lost']}** lost. Measured on {machine()}, at {', '.join(commits)}."
     )
 
 

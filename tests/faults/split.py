@@ -91,9 +91,9 @@ class Split:
         self.way.swallows = True
         self.way.freeze_after(1)
 
-    def noticed(self, name: str, *events: str) -> float | None:
-        """Seconds until a process said that it had noticed what was broken last."""
-        return noticed_s(self.process(name).log, self.broken_at[0], *events)
+    def noticed(self, name: str, *events: str, about: str = "") -> float | None:
+        """Seconds until a process said that it had noticed what was broken last; see ``noticed_s``."""
+        return noticed_s(self.process(name).log, self.broken_at[0], *events, about=about)
 
     def open_sessions(self) -> int:
         """Those that run in all clouds."""

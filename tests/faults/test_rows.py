@@ -19,7 +19,7 @@ TESTS = ROOT / "tests"
 
 
 @lru_cache(maxsize=64)
-def tests_in(file: Path) -> frozenset[str]:
+def names_in(file: Path) -> frozenset[str]:
     """The names of a file's tests."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     functions = (each for each in tree.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)))
@@ -30,7 +30,7 @@ def check_there(test: str) -> None:
     """A test of this id exists, as far as that is known without collecting it."""
     file, _, name = test.partition("::")
     assert (TESTS / file).is_file(), test
-    assert not name or name.split("[")[0] in tests_in(TESTS / file), test
+    assert not name or name.split("[")[0] in names_in(TESTS / file), test
 
 
 def test_all_rows_are_there_in_their_order() -> None:

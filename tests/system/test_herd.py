@@ -85,9 +85,7 @@ async def test_a_gateway_is_lost_by_five_hundred_devices(tmp_path: Path) -> None
                 asked = Asked(base, ["plain"])
                 answers = await asyncio.to_thread(asked.answers)
                 middle_s, whole_s = spread(came)
-                print(
-                    f"{DEVICES} devices: all back {all_s:.1f} s after the start, the middle of them within {middle_s:.1f} s"
-                )
+                print(f"{DEVICES} devices: all back {all_s:.1f} s after its start, most within {middle_s:.1f} s")
                 print(f"{whole_s:.1f} s from the first to the last; {devices.refused} tries in vain")
                 assert answers["plain"].text == asked.expected("plain")
                 saw = f"503 until it was back; all devices came within {whole_s:.1f} s of one another"
