@@ -124,7 +124,8 @@ def broken_site(kind: str, folder: Path) -> Iterator[Broken]:
             return
         port = free_port()
         way = stack.enter_context(FreezingProxy(port))
-        links: dict[str, Any] = {"cloud_port": port, "cloud_url": f"ws://127.0.0.1:{way.port}", "with_standby": True}
-        here = stack.enter_context(Unheard(folder, forked=True, log=log.path, clocks=clocks, **links, **dict(SETTINGS)))
+        more: dict[str, Any] = {"cloud_port": port, "cloud_url": f"ws://127.0.0.1:{way.port}", "with_standby": True}
+        more |= SETTINGS
+        here = stack.enter_context(Unheard(folder, forked=True, log=log.path, clocks=clocks, **more))
         split = Split(here, way)
         yield Broken(split, log, clocks, split.pids, split.running, split.open_sessions, way)

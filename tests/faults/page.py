@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ def figure(name: str, records: list[dict[str, Any]]) -> str | None:
     """One of the page's figures; None where nothing was tried that it shows."""
     tests = latest(records)
     kinds = {kind: [each for each in records if each["kind"] == kind] for kind in (CHAOS, FRAMES, SOAK, MENDING)}
-    made = {
+    made: dict[str, Callable[[], str | None]] = {
         "counted": lambda: counted(tests),
         "goals": lambda: goals(tests),
         "settings": lambda: settings_table(tests),
@@ -78,8 +78,8 @@ def counted(tests: Tests) -> str:
     commits = sorted({record["commit"] for record in tests.values()})
     sums = {name: sum(note[name] for note in notes) for name in ("compared", "wrong", "lost")}
     return (
-        f"{len(outcomes)} tests: {told}; {sums['compared']} tokens compared with transformers', **{sums['wrong']}** wrong, "
-        f"**{sums['lost']}** lost. Measured on {machine()}, at {', '.join(commits)}."
+        f"{len(outcomes)} tests: {told}; {sums['compared']} tokens compared with transformers', "
+        f"**{sums['wrong']}** wrong, **{sums['lost']}** lost. Measured on {machine()}, at {', '.join(commits)}."
     )
 
 

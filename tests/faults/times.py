@@ -24,8 +24,8 @@ def lines_of(log: Path) -> Iterable[dict[str, Any]]:
 
 
 def noticed_s(log: Path, since: float, *events: str, about: str = "") -> float | None:
-    """Seconds from ``since`` (``time.time``) until a process said one of these events first, of a URL that has ``about``
-    in it; None where it has not."""
+    """Seconds from ``since`` (``time.time``) until a process said one of these events first, of a URL with ``about`` in
+    it; None where it has not."""
     for line in lines_of(log):
         if line.get("event") in events and about in line.get("url", ""):
             at = datetime.fromisoformat(line["timestamp"].replace("Z", "+00:00")).timestamp()

@@ -59,9 +59,7 @@ def archive() -> bytes:
 def objects() -> bytes:
     """The beginning of a file of numpy's that holds objects."""
     buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        buffer, {"descr": "|O", "fortran_order": False, "shape": (1,)}  # type: ignore[arg-type]
-    )  # fmt: skip
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "|O", "fortran_order": False, "shape": (1,)})
     return buffer.getvalue()
 
 
