@@ -5,6 +5,11 @@
 #   make demo-model   make the embedded demo model again (one to two hours on a CPU)
 #   make test-slow    what takes minutes: full matrices, benchmarks, hundreds of fault seeds, long kills
 #   make test-upgrade replace each part by another version's while clients stream (UPGRADE_FROM=COMMIT; the last tag)
+#   make test-faults  the fault matrix and the attacks with real processes, into docs/results/faults.md (ARGS="--rows F3,F6 --settings
+#                     plain,galaxy", --list, --publish); as root, with iproute2, util-linux, redis-server and faketime all of it runs
+#   make test-chaos   kills, stops, partitions, slow logs, clocks that jump, by seeds (ARGS="--seeds 1000 --minutes 60", "--seed 123")
+#   make test-frames  a million wrong frames at everything that listens (ARGS="--count 1000000"); make test-soak: everything at
+#                     once for half an hour; make test-mendings: each mending taken out of a copy, whose test must fail then
 #   make test-clients clients of others (openai-node, LangChain, litellm, instructor, the Vercel AI SDK, llm, lm-evaluation-harness)
 #                     against a real installation; it installs them into .venv-clients (a gigabyte)
 #   make test-random  the property tests again, with other examples each time
@@ -40,11 +45,13 @@ CLIENTS_READY := $(CLIENTS)/.ready
 
 BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine bench-interference bench-second-turn bench-structured bench-decisions bench-api bench-failure bench-soak bench-drafting bench-drafting-speed bench-hat bench-voltage bench-galaxy bench-lime bench-edgeformer bench-offload bench-pruning bench-accuracy bench-cold-start bench-privacy
 
+FAULTS := test-faults test-chaos test-frames test-soak test-mendings
+
 # One thread each; what is left out here chooses its threads itself, as `trilby` does.
-test test-slow test-random test-upgrade test-clients bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
+test test-slow test-random test-upgrade test-clients $(FAULTS) bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
 
 # Each process that a test starts would compile all that it imports.
-test test-slow test-random test-upgrade test-clients: export PYTHONDONTWRITEBYTECODE :=
+test test-slow test-random test-upgrade test-clients $(FAULTS): export PYTHONDONTWRITEBYTECODE :=
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-package setuptools --generate-hashes
 # PyTorch has a file of its own (it says why). It names its own CUDA packages where its build has any; pinning them here would
@@ -60,7 +67,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -y -q --no-install-recommends
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy bench-edgeformer: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: serve test test-slow test-random test-upgrade test-clients test-images check demo-model bench $(BENCHES) bench-gpu settings lock clean
+.PHONY: serve test $(FAULTS) test-slow test-random test-upgrade test-clients test-images check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
 serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
@@ -77,6 +84,19 @@ test-slow: $(DEV_READY)
 test-upgrade: $(DEV_READY)
 	@echo "Replacing each part by another version's under load (minutes) …"
 	@UPGRADE_FROM=$(UPGRADE_FROM) $(BIN)/python -m pytest -q -s -m slow --timeout 1800 tests/system/test_upgrade.py $(ARGS)
+
+test-faults: $(DEV_READY)
+	@$(REDIS)
+	@echo "Breaking things (an hour or two for all of them) …"
+	@PYTHONPATH=tests $(BIN)/python -m faults $(ARGS)
+
+test-chaos test-frames test-soak: $(DEV_READY)
+	@$(REDIS)
+	@PYTHONPATH=tests $(BIN)/python -m faults.$(@:test-%=%) $(ARGS)
+
+test-mendings: $(DEV_READY)
+	@$(REDIS)
+	@PYTHONPATH=tests $(BIN)/python -m faults.mend $(ARGS)
 
 test-clients: $(CLIENTS_READY)
 	@echo "Letting clients of others ask a real installation (several minutes) …"

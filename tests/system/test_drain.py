@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults.judging import GOES_ON
+from faults.notes import note
 from installation import Installation, wait_until
 from streamed import Answer, stream_answer
 
@@ -72,4 +74,11 @@ def test_sessions_of_a_cloud_that_goes_pause_shortly(how: signal.Signals, tmp_pa
               f"p95 {usual[int(0.95 * (SESSIONS - 1))]:.2f} s; rows sent anew: {anew:.0f} sessions")  # fmt: skip
         assert anew >= SESSIONS // 4
         assert len(pauses) >= SESSIONS // 2
+        note(
+            "plain",
+            f"{how.name} to a cloud with {SESSIONS} answers",
+            GOES_ON,
+            compared=SESSIONS * TOKENS,
+            recovered_s=worst,
+        )
         assert worst <= MOST_S

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, until
 from fault_proxy import KINDS, FaultProxy, Faults
+from faults.judging import GOES_ON
+from faults.notes import note
 from oracle import oracle_tokens, prompt_for
 from tiny_models import build_tiny
 from websockets.asyncio.client import connect
@@ -105,6 +107,8 @@ async def check_empty(cloud: Cloud) -> None:
 def check_counts(happened: Counter[str], seeds: int, answered: float = 0.99) -> None:
     """Faults of every kind did happen, and nearly everything was answered all the same: this share of it."""
     print(dict(happened))
+    said = ", ".join(f"{count} {kind}" for kind, count in sorted(happened.items()) if kind in KINDS)
+    note("plain", f"{seeds} networks: {said}", GOES_ON, compared=happened["answered"] * TOKENS)
     assert all(happened[kind] for kind in KINDS), happened
     assert happened["answered"] >= answered * seeds * len(LENGTHS), happened
 

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from checkpoints import DEMO
 from fault_proxy import FaultProxy
+from faults.judging import GOES_ON
+from faults.notes import note
 from freezing_proxy import FreezingProxy
 from installation import Installation, wait_until
 from oracle import oracle_tokens
@@ -159,6 +161,7 @@ def test_killed_while_decoding(position: int, pair: Pair, unbroken: Callable[[di
     answer = stream_answer(pair.installation.base, LONGER, seen)
     assert len(killed) == 1
     assert answer.outcome == expected.outcome
+    noted(f"kill -9 of the cloud that serves, at token {position}", answer)
 
 
 @pytest.mark.parametrize("killed", [0, 1])
@@ -175,6 +178,7 @@ def test_killed_at_position_0(killed: int, pair: Pair, unbroken: Callable[[dict[
         pair.kill(ports[killed])
         pair.signal(ports[1 - killed], signal.SIGCONT)
         assert answer.result().outcome == expected.outcome
+        noted("kill -9 with rows received and none computed", answer.result())
 
 
 def test_killed_in_the_middle_of_a_prefill(pair: Pair) -> None:
@@ -189,6 +193,7 @@ def test_killed_in_the_middle_of_a_prefill(pair: Pair) -> None:
         pair.kill(installation.cloud_port)
         pair.way.cut()
         assert answer.result().done and answer.result().text == expected
+        noted("kill -9 in the middle of a prompt", answer.result())
 
 
 @pytest.mark.slow
@@ -217,6 +222,7 @@ def test_killed_behind_a_network_that_stands_still(goes_on: str, pair: Pair) -> 
             way.swallows = False
         assert answer.result().done and answer.result().text == expected
         assert time.monotonic() - began < 2 * DEAD_AFTER_S + (2 * HELLO_WITHIN_S if goes_on == "there, later" else 0)
+        noted("kill -9 behind a network that stands still, in the middle of a prompt", answer.result())
     way.swallows = False
 
 
@@ -225,6 +231,11 @@ def answer_of(body: dict[str, Any]) -> str:
     tokenizer = Tokenizer.load(DEMO, ())
     prompt = tokenizer.chat([ChatTurn("user", body["messages"][0]["content"])])
     return tokenizer.decode(oracle_tokens(DEMO, tuple(prompt), body["max_tokens"]))
+
+
+def noted(injected: str, answer: Answer) -> None:
+    """For the table of faults: what has been found to be the same as ever."""
+    note("plain", injected, GOES_ON, compared=answer.tokens)
 
 
 def position_in(installation: Installation, port: int) -> int:
@@ -243,7 +254,9 @@ def test_killed_and_no_standby(pair: Pair, unbroken: Callable[[dict[str, Any]], 
             pair.kill(pair.installation.cloud_port)
             pair.installation.start_cloud()
 
-    assert stream_answer(pair.installation.base, ASK, seen).outcome == expected.outcome
+    answer = stream_answer(pair.installation.base, ASK, seen)
+    assert answer.outcome == expected.outcome
+    noted("kill -9 of the only cloud, another started", answer)
 
 
 @pytest.mark.slow
@@ -274,6 +287,7 @@ def test_a_zombie_changes_nothing(asleep_s: float, pair: Pair, unbroken: Callabl
         finally:
             pair.signal(zombie, signal.SIGCONT)
         assert answer.result().outcome == expected.outcome
+        noted(f"SIGSTOP of the cloud that serves, SIGCONT later ({asleep_s:g} s)", answer.result())
     wait_until(lambda: not installation.open_sessions(zombie))
 
 
@@ -291,6 +305,7 @@ def test_a_drained_cloud_hands_over(pair: Pair, unbroken: Callable[[dict[str, An
         assert pair.installation.cloud_at(drained).end() == 0
         for answer in answers:
             assert answer.result().outcome == expected.outcome
+            noted("POST /drain", answer.result())
 
 
 @pytest.mark.slow
@@ -332,6 +347,7 @@ async def test_a_cut_connection_is_resumed_not_replayed(tmp_path: Path) -> None:
 
         answer = await asyncio.to_thread(stream_answer, installation.base, LONGER, seen)
         assert answer.outcome == expected.outcome and answer.done
+        noted("its connection ended three times", answer)
         resumed = await asyncio.to_thread(installation.cloud_metric, "num_resumes_total")
         replayed = await asyncio.to_thread(installation.cloud_metric, "num_replays_total")
         assert (resumed, replayed) == (3, 0)
@@ -356,6 +372,7 @@ async def test_a_frozen_network_is_resumed(tmp_path: Path) -> None:
         await asyncio.sleep(20)
         proxy.thaw()
         assert (await answer).outcome == expected.outcome
+        noted("nothing forwarded for 20 s", answer.result())
         wait = asyncio.to_thread(wait_until, lambda: not installation.open_sessions(installation.cloud_port))
         await asyncio.wait_for(wait, 120)
 

@@ -17,6 +17,8 @@ from bench.testbed.iproute import run
 from bench.testbed.possible import obstacle
 from bench.testbed.scenario import load
 from checkpoints import DEMO
+from faults.judging import GOES_ON
+from faults.notes import note
 from installation import wait_until
 from oracle import oracle_answer
 from streamed import Answer, stream_answer
@@ -130,6 +132,13 @@ def test_a_cloud_is_scaled_down_and_another_is_lost(tmp_path: Path) -> None:
     pauses = [[_pause(each, *span) for each in found] for span in ((0.0, drained), (drained, lost), (lost, lost + 1e9))]
     for what, each in zip(("before", "drained", "lost"), pauses, strict=True):
         print(f"{what}: the longest wait of each answer {min(each):.2f} to {max(each):.2f} s")
+    note(
+        "plain",
+        "SIGTERM to a cloud, its successor's network gone",
+        GOES_ON,
+        compared=CLIENTS * TOKENS,
+        recovered_s=max(pauses[2]),
+    )
     assert max(pauses[1]) < SILENT_S / 2 and SILENT_S / 2 < max(pauses[2]) < MOST_S
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from checkpoints import DEMO
+from faults.notes import note
 from forked import ForkedProcess
 from installation import wait_until
 from oracle import oracle_answer
@@ -79,6 +80,8 @@ def test_a_gateway_is_killed(tmp_path: Path) -> None:
                 rest = list(lines)
             assert json.loads(rest[-1][6:])["error"]["code"] == "upstream_lost"
             wait_until(lambda: asked(two).status_code == 200)
+            note("plain", "kill -9 of one of two gateways", "an error that says so; the next answer is right",
+                 compared=ASK["max_tokens"], recovered_s=time.monotonic() - killed)  # fmt: skip
             print(f"answered again {time.monotonic() - killed:.2f} s after the kill")
             assert agents(two) == ["home"]
             assert asked(two).json()["choices"][0]["message"]["content"] == text

@@ -1,0 +1,139 @@
+"""What clients ask while something breaks: plain answers, second turns, drafted ones; what transformers answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Final
+
+from checkpoints import DEMO
+from oracle import oracle_tokens
+from streamed import Answer, stream_answer
+
+from device_agent.answering.tokenizer import Tokenizer
+from wire.request_messages import ChatTurn
+
+TOKENS: Final = 160
+AT: Final = 20
+"""After so many pieces of text of every answer something happens."""
+
+MODEL: Final = "trilby-demo"
+
+Turn = tuple[str, str]
+"""Role and text."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One way to ask.
+
+    Attributes:
+        questions: the last one is asked while something breaks; those before it were answered in peace.
+        draft: the drafter that the request names, "" for the device's own choice.
+    """
+
+    questions: tuple[str, ...]
+    draft: str = "none"
+
+    def turns(self) -> tuple[Turn, ...]:
+        """The conversation up to the last question, with transformers' answers in it."""
+        said: tuple[Turn, ...] = ()
+        for question in self.questions:
+            said += (("user", question),)
+            if question is not self.questions[-1]:
+                said += (("assistant", wanted(said, TOKENS)),)
+        return said
+
+
+SHAPES: Final[Mapping[str, Shape]] = {
+    "plain": Shape(("Tell me a story about a fox.",)),
+    "second turn": Shape(("Who found the key?", "And where was it?")),
+    "drafted": Shape(("Tell me a story about a river.",), ""),
+}
+"""By the names that settings of ``rows`` have."""
+
+
+@lru_cache(maxsize=1)
+def tokenizer() -> Tokenizer:
+    """The demo model's."""
+    return Tokenizer.load(DEMO, ())
+
+
+@lru_cache(maxsize=256)
+def wanted_ids(turns: tuple[Turn, ...], tokens: int) -> tuple[int, ...]:
+    """The tokens that transformers answers a conversation with, greedily."""
+    prompt = tokenizer().chat([ChatTurn(role, text) for role, text in turns])
+    return tuple(oracle_tokens(DEMO, tuple(prompt), tokens))
+
+
+def wanted(turns: tuple[Turn, ...], tokens: int, first: int | None = None) -> str:
+    """The same as text; ``first``: of the first so many of them alone."""
+    return tokenizer().decode(list(wanted_ids(turns, tokens)[:first]))
+
+
+def body_of(turns: tuple[Turn, ...], tokens: int = TOKENS, draft: str = "none") -> dict[str, Any]:
+    """The request for a chat answer of so many tokens, greedy."""
+    messages = [{"role": role, "content": text} for role, text in turns]
+    body = {"model": MODEL, "messages": messages, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    return {**body, "draft": draft} if draft else body
+
+
+def wrong_pieces(answer: Answer, expected: str) -> int:
+    """Of the pieces of an answer those from the first character on that is another than expected."""
+    length = wrong = 0
+    for piece in answer.pieces:
+        wrong += expected[length : length + len(piece)] != piece or bool(wrong)
+        length += len(piece)
+    return wrong
+
+
+class Asked:
+    """All shapes, asked at once.
+
+    Args:
+        names: of the shapes.
+        do: called once, on a client's thread, when each answer has come to ``at`` pieces.
+    """
+
+    def __init__(
+        self, base: str, names: Iterable[str] = SHAPES, at: int = AT, do: Callable[[], object] = lambda: None
+    ) -> None:
+        self._base, self._at, self._do = base, at, do
+        self._names = tuple(names)
+        self._lock = threading.Lock()
+        self._there: set[str] = set()
+        self.turns = {name: SHAPES[name].turns() for name in self._names}
+
+    def begin(self) -> None:
+        """Have the turns before the last ones answered; raises AssertionError where one is not transformers'."""
+        for name in self._names:
+            for count in range(1, len(self.turns[name]), 2):
+                before = self.turns[name][:count]
+                answer = stream_answer(self._base, body_of(before))
+                assert answer.done and answer.text == self.turns[name][count][1], (name, answer.error)
+
+    def answers(self) -> dict[str, Answer]:
+        """What comes of it, by shape."""
+        with ThreadPoolExecutor(len(self._names)) as pool:
+            asked = {name: pool.submit(self._ask, name) for name in self._names}
+            return {name: each.result() for name, each in asked.items()}
+
+    def expected(self, name: str) -> str:
+        """What transformers says."""
+        return wanted(self.turns[name], TOKENS)
+
+    def _ask(self, name: str) -> Answer:
+        body = body_of(self.turns[name], draft=SHAPES[name].draft)
+        return stream_answer(self._base, body, partial(self._seen, name))
+
+    def _seen(self, name: str, count: int) -> None:
+        if count != self._at:
+            return
+        with self._lock:
+            self._there.add(name)
+            all_there = len(self._there) == len(self._names)
+        if all_there:
+            self._do()

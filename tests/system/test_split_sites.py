@@ -1,0 +1,114 @@
+"""Device and cloud where what is wrong is there from the beginning: a network that harms messages, too few pages,
+clocks that jump; and a client that never reads. A plain answer, a second turn and a drafted one at once, each compared
+with transformers'.
+
+Rows F8, F10, F12 and F13 of ``docs/results/faults.md``.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+from fault_proxy import KINDS, Faults
+from faults.clocks import jumping
+from faults.judging import judge
+from faults.proxied import proxied
+from faults.shapes import Asked, body_of
+from faults.slow_reader import check_slow_reader
+from faults.split import JSON, THREAD, split_site
+from installation import Installation, wait_until
+from processes import free_port
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
+
+FEW_MB: Final = "5"
+"""Of keys and values: some 500 positions of the demo model's ten layers in the cloud, where 770 are asked for."""
+SEEDS: Final = 3
+HARMFUL: Final = Faults(rate=0.02, most=25)
+JUMP_S: Final = 3600.0
+
+
+def test_a_client_that_reads_nothing(tmp_path: Path) -> None:
+    """It is given up; who is answered beside it has the same tokens."""
+    with split_site(tmp_path, gateway_settings=(*JSON, "--client-within-s", "5")) as site:
+        check_slow_reader(site.base, site.running)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_messages_are_harmed(seed: int, tmp_path: Path) -> None:
+    """Replayed, doubled, swapped, cut, lost, late messages, connections that end on one side or on both: the tokens are
+    the same."""
+    port = free_port()
+    with proxied(f"ws://127.0.0.1:{port}", HARMFUL, seed) as network:
+        settings = (*THREAD, *JSON, "--draft-length", "fixed", "--chunk", "32", "--recover-within-s", "60")
+        with Installation(
+            tmp_path, cloud_port=port, cloud_url=network.url, forked=True, device_settings=settings,
+            cloud_settings=(*THREAD, *JSON),
+        ) as site:  # fmt: skip
+            asked, began = Asked(site.base), time.monotonic()
+            asked.begin()
+            answers = asked.answers()
+            happened = network.happened.total() - network.happened["delay"]
+            said = ", ".join(f"{count} {kind}" for kind, count in sorted(network.happened.items()))
+            judge(asked, answers, began, f"messages to and from the cloud: {said}")
+            assert happened > 0 and set(network.happened) <= set(KINDS)
+
+
+def test_there_are_too_few_pages(tmp_path: Path) -> None:
+    """Sessions end for others' sake and begin again: the tokens are the same, and nobody waits for ever."""
+    with split_site(tmp_path, cloud_settings=(*THREAD, *JSON, "--kv-mb", FEW_MB)) as site:
+        asked, began = Asked(site.base), time.monotonic()
+        asked.begin()
+        judge(asked, asked.answers(), began, f"{FEW_MB} MB of pages for sessions that want 8")
+        clouds = site.installation.cloud_ports
+        given_up = sum(
+            site.installation.cloud_metric(name, port)
+            for name in ("num_preemptions_total", "num_evictions_total")
+            for port in clouds
+        )
+        assert given_up > 0, "there was room for all"
+        wait_until(lambda: site.open_sessions() == 0, 60)
+
+
+def test_clocks_jump(tmp_path: Path) -> None:
+    """In the middle of the answers the cloud's clock goes an hour back and the gateway's an hour on, and both go right
+    again: nothing ends early, nobody is taken for dead, and no row is sent twice."""
+    with (
+        jumping(tmp_path / "cloud-clock") as cloud,
+        jumping(tmp_path / "gateway-clock") as gateway,
+        split_site(
+            tmp_path, forked=False, cloud_environment=cloud.environment, gateway_environment=gateway.environment
+        ) as site,
+    ):
+
+        def lost() -> tuple[int, int]:
+            """How often the device has lost a cloud, and the gateway the device."""
+            return (
+                site.process("device").output.count("no cloud"),
+                site.process("gateway").output.count("agent disconnected"),
+            )
+
+        jumped, before = list[float](), lost()
+
+        def jump() -> None:
+            jumped.append(time.monotonic())
+            cloud.set(-JUMP_S)
+            gateway.set(JUMP_S)
+
+        asked = Asked(site.base, do=jump)
+        asked.begin()
+        judge(asked, asked.answers(), jumped[0], "the cloud's clock an hour back, the gateway's an hour on")
+        reply = httpx.post(f"{site.base}/chat/completions", json=body_of((("user", "Hello"),), 1), trust_env=False)
+        assert abs(reply.json()["created"] - time.time() - JUMP_S) < 600, "its clock has not jumped"
+        time.sleep(2 * cloud.SEEN_WITHIN_S)
+        for clock in (cloud, gateway):
+            clock.set(0.0)
+        for name, answer in asked.answers().items():
+            assert answer.text == asked.expected(name), name
+        for port in site.installation.cloud_ports:
+            assert site.installation.cloud_metric("num_replays_total", port) == 0
+        assert lost() == before
