@@ -9,11 +9,12 @@ import msgspec
 from wire.errand import Errand
 from wire.limits import MAX_CHUNKS
 from wire.message import Count, Message, Name, Nodes, Number, Size, Times
+from wire.observed_messages import CloudState
 
 
 class DeviceHello(Message, frozen=True, tag=10):
     """A device introduces itself: it will send hidden states ``[rows, hidden_size]`` that enter layer ``first_layer``
-    and wants them back as they leave layer ``last_layer - 1``."""
+    and wants them back as they leave layer ``last_layer - 1``. ``takes_state``: it knows ``CloudState``."""
 
     name: Name
     credential: Name
@@ -23,6 +24,7 @@ class DeviceHello(Message, frozen=True, tag=10):
     last_layer: Count
     hidden_size: Count
     dtype: Name
+    takes_state: bool = False
 
 
 class CloudWelcome(Message, frozen=True, tag=11):
@@ -170,7 +172,7 @@ class Advice(Message, frozen=True, tag=20):
 
 
 FromDevice = Union[Open, Forward, Truncate, Keep, Close, Resume, Fork, Park, LinkState, Timing]
-FromCloud = Union[Result, Advice]
+FromCloud = Union[Result, Advice, CloudState]
 """What each side may say once both have introduced themselves, beside what is said on every link."""
 
 SessionMessage = Union[DeviceHello, CloudWelcome, FromDevice, FromCloud]
