@@ -255,6 +255,7 @@ def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape:
         echo=ask.terms.echo,
         prompt_logprobs=ask.prompt_logprobs,
         prompt_ids=answer.prompt_ids if ask.terms.return_token_ids else None,
+        origins=ask.terms.return_token_origins,
     )
 
 
