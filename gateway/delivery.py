@@ -137,7 +137,7 @@ class Delivery(Response):
         self._desk = desk
         self._request = ask
         self._request_id = request_id
-        self.meter = RequestMeter(desk.metrics, began, request_id)
+        self.meter = RequestMeter(desk.metrics, began, request_id, tenant=ask.tenant)
         self._answer: Answer | None = None
         self._streaming = False
 

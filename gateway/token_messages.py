@@ -16,7 +16,8 @@ request's ``id``:
 
 ("accepted" has "system_fingerprint" too where the device says one. With ``return_token_ids`` each "delta" has
 "token_ids", and "accepted" the first prompt's "prompt_token_ids"; with ``return_token_origins`` it has "token_origins".
-"usage" has "completion_tokens_details" where tokens were drafted, as over HTTP; "finished" has "timings" where a cloud took part: where the choice's time went, in ms,
+"usage" has "completion_tokens_details" where tokens were drafted, as over HTTP; "finished" has "timings" where a cloud
+took part: where the choice's time went, in ms,
 
     {"prompt": {"device_ms": 9.1, "link_ms": 41.3, "queue_ms": 0.2, "step_ms": 12.5},
      "decode": {"device_ms": 30.2, "link_ms": 80.9, "queue_ms": 1.1, "step_ms": 25.4, "rounds": 4}}
