@@ -55,11 +55,13 @@ class RequestView(msgspec.Struct, frozen=True):
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """A device. ``tells``: it says what it does, which the last members are made of; an older one does not."""
+    """A device. ``writes``: those of its models that answer chats; ``drafts``: its drafters, its own choice first.
+    ``tells``: it says what it does, which the last members are made of; an older one does not."""
 
     id: str
     name: str
     models: list[str]
+    writes: list[str]
     drafts: list[str]
     running: int
     capacity: int
@@ -177,7 +179,8 @@ def agent_view(link: AgentLink, epoch: float) -> AgentView:
         id=link.key,
         name=record.name,
         models=[model.id for model in record.models],
-        drafts=list(dict.fromkeys(model.drafts[0] for model in record.models if model.drafts)),
+        writes=[model.id for model in record.models if "generate" in model.tasks],
+        drafts=list(dict.fromkeys(drafter for model in record.models for drafter in model.drafts)),
         running=record.running,
         capacity=record.capacity,
         waiting_bytes=link.stream.queued_bytes,
