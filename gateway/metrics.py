@@ -91,6 +91,8 @@ class GatewayMetrics:
         finished = "Choices finished, and requests aborted by their client"
         self.succeeded = count("request_success", finished, [*model, "finished_reason"])
         self.failed = count("request_failures", "Requests answered with an error, by code", ["code"])
+        about = "Spent on what open pages are told"
+        self.page_s = Counter("trilby_page_seconds_total", about, registry=own)
         own.register(LostLines("trilby_gateway_log_lines_dropped_total"))
         own.register(LostSpans("trilby_gateway_spans_dropped_total", traces))
 

@@ -71,13 +71,9 @@ class Watching:
 
     Args:
         fleet: what there is to say of other gateways.
-
-    Attributes:
-        spent_s: seconds that looking and telling has taken so far.
     """
 
     def __init__(self, desk: Desk, fleet: Callable[[], dict[str, Any] | None] = lambda: None) -> None:
-        self.spent_s = 0.0
         self._desk = desk
         self._fleet = fleet
         self._watchers: dict[Watcher, str] = {}
@@ -122,7 +118,7 @@ class Watching:
             tell = whole if watcher.behind else news
             assert tell is not None  # Who is not behind was told at the look before.
             watcher.tell(tell(watcher.audience))
-        self.spent_s += time.perf_counter() - began
+        self._desk.metrics.page_s.inc(time.perf_counter() - began)
 
     async def _tick_on(self) -> None:
         try:
