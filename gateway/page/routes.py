@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -17,6 +18,9 @@ from gateway.page.changes import Audience
 from gateway.page.files import EVENTS, FILES, HEADERS, PAGE, START, PageFile
 from gateway.page.watching import Watching, refused_elsewhere
 from wire.crowd import party_of
+
+RENEWED_S: Final = 900.0
+"""A stream ends after so long, and the page shows its key again: it may be another's by now, or nobody's."""
 
 
 def add_page(app: FastAPI, desk: Desk, fleet: Callable[[], dict[str, Any] | None]) -> None:
@@ -56,7 +60,7 @@ def _file(found: PageFile, request: Request, more: dict[str, str] | None = None)
 
 
 class EventStream(Response):
-    """What one page is told, until it is closed or this gateway stops."""
+    """What one page is told, until it is closed, its key is good no more, or this gateway stops."""
 
     def __init__(self, desk: Desk, watching: Watching, request: Request) -> None:
         super().__init__()
@@ -64,6 +68,7 @@ class EventStream(Response):
         self._watching = watching
         state = request.state
         self._audience = Audience(state.tenant, state.operator)
+        self._key = state.key
         address = request.client.host if request.client is not None else ""
         self._party = "operator" if state.operator else state.tenant or party_of(address)
 
@@ -73,7 +78,10 @@ class EventStream(Response):
         async def tell() -> None:
             with self._watching.watched(self._audience, self._party) as watcher:
                 await outlet.send(start_of(STREAM))
+                until = time.monotonic() + RENEWED_S
                 async for data in watcher.events():
+                    if time.monotonic() > until or self._desk.reception.still(self._key) is not None:
+                        break
                     await outlet.send(piece_of(data))
                 await outlet.send(piece_of(b"", last=True))
 

@@ -95,7 +95,7 @@ class Totals(msgspec.Struct, frozen=True):
     waiting: int
     max_waiting: int
     tokens: int
-    failures: int
+    incidents: int
     client_sent_bytes: int
     client_received_bytes: int
     watchers: int
@@ -136,7 +136,7 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
         waiting=len(desk.roster.waiting),
         max_waiting=desk.config.max_waiting,
         tokens=metrics.tokens,
-        failures=metrics.incidents.number,
+        incidents=metrics.incidents.number,
         client_sent_bytes=metrics.client_sent_bytes,
         client_received_bytes=metrics.client_received_bytes,
         watchers=watchers,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.config import GatewayConfig
-from gateway.page import watching
+from gateway.page import routes, watching
 from gateway.page.changes import Audience
 from gateway.page.watching import MAX_UNREAD, MAX_WATCHERS_OF_CLIENT, TICK_S, Watcher
 from wire.group_messages import GroupReport, ReportedMember
@@ -319,3 +319,21 @@ async def test_fifty_requests_cost_less_than_a_hundredth_of_a_core(gateway: Any,
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     assert median(took) <= TICK_S / 100
+
+
+async def test_a_key_that_is_revoked_watches_no_more(serving: Any, quick: None) -> None:
+    """The stream ends, and begins again with a good key alone; so it does after a while in any case."""
+    async with serving(GatewayConfig(api_keys="one,two")) as gateway, page(gateway, "one") as events:
+        await anext(events)
+        gateway.app.state.desk.reception._book.give(("two",))
+        async for _ in events:
+            pass
+
+
+async def test_a_page_shows_its_key_again_now_and_then(
+    gateway: Any, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator's token, say, may have been changed."""
+    monkeypatch.setattr(routes, "RENEWED_S", 0.1)
+    async with page(gateway) as events:
+        assert [name async for name, _ in events][0] == "whole"

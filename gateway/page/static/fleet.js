@@ -2,7 +2,7 @@
 
 import { el, Keyed, setAttribute, setText } from "./dom.js";
 import { load } from "./now.js";
-import { count, ms, percent, plural, rate } from "./words.js";
+import { count, ms, percent, plural, rate, span } from "./words.js";
 
 export class Fleet {
   constructor(root, note) {
@@ -12,7 +12,7 @@ export class Fleet {
 
   show(store) {
     const items = [];
-    for (const agent of store.agents.values()) items.push([`device ${agent.id}`, device(agent)]);
+    for (const agent of store.agents.values()) items.push([`device ${agent.id}`, device(agent, store.now)]);
     for (const cloud of store.clouds()) items.push([`cloud ${cloud.to}`, cloudCard(store, cloud)]);
     for (const gateway of store.totals.fleet?.gateways ?? []) items.push([`gateway ${gateway.url}`, gatewayCard(gateway)]);
     this.cards.show(items);
@@ -25,12 +25,13 @@ export class Fleet {
 
 // A card: title, health [state, words], lines of text, bars [name, share, words], and members [name, words].
 
-function device(agent) {
+function device(agent, now) {
   const lines = [];
   const models = agent.models.join(", ");
-  const parts = [agent.mode && `mode ${agent.mode}`, agent.drafts.length && `drafts with ${agent.drafts[0]}`, agent.version && `version ${agent.version}`];
+  const parts = [agent.mode && `mode ${agent.mode}`, agent.drafts.length && `drafts with ${agent.drafts[0]}`, agent.version && `version ${agent.version}`, `here for ${span(now / 1000 - agent.since)}`];
   lines.push(models, parts.filter(Boolean).join(" · "));
   if (!agent.tells) lines.push("It says nothing of its work: it is of an older release, or has just come.");
+  if (agent.lost_marks) lines.push(`${count(agent.lost_marks)} chunks or rounds too many to be told`);
   if (agent.restored) lines.push(`${plural(agent.restored, "session")} brought back to a cloud so far`);
   const members = [];
   if (agent.group) {

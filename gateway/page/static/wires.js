@@ -17,7 +17,7 @@ function wires(store) {
   const { totals } = store;
   const found = [{ key: "clients", name: "gateway – clients", out: totals.client_sent_bytes, back: totals.client_received_bytes, rtt: null }];
   for (const agent of store.agents.values()) {
-    found.push({ key: agent.id, name: `gateway – ${agent.name}`, out: agent.sent_bytes, back: agent.received_bytes, rtt: agent.rtt_ms });
+    found.push({ key: agent.id, name: `gateway – ${agent.name}`, out: agent.sent_bytes, back: agent.received_bytes, rtt: agent.rtt_ms, waits: agent.waiting_bytes });
     for (const wire of agent.wires) {
       const other = wire.to === "members" ? "its group" : wire.to;
       found.push({ key: `${agent.id} ${wire.to}`, name: `${agent.name} – ${other}`, out: wire.sent_bytes, back: wire.received_bytes, rtt: wire.rtt_ms });
@@ -35,7 +35,8 @@ class WireRow {
   update({ wire, store }) {
     const [name, out, back, rtt] = this.cells;
     setText(name, wire.name);
-    setText(out, `${bytes(store.rate(`out ${wire.key}`, wire.out))}/s · ${bytes(wire.out)}`);
+    const waits = wire.waits ? ` · ${bytes(wire.waits)} wait` : "";
+    setText(out, `${bytes(store.rate(`out ${wire.key}`, wire.out))}/s · ${bytes(wire.out)}` + waits);
     setText(back, `${bytes(store.rate(`back ${wire.key}`, wire.back))}/s · ${bytes(wire.back)}`);
     setText(rtt, ms(wire.rtt));
   }

@@ -42,3 +42,10 @@ export function plural(number, word) {
 function trimmed(number) {
   return number >= 100 ? String(Math.round(number)) : number.toFixed(1);
 }
+
+export function span(seconds) {
+  if (seconds < 120) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172_800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86_400)} days`;
+}
