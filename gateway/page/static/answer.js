@@ -24,6 +24,7 @@ export class Answer {
     this.time = el("div", { class: "time", role: "img", "aria-label": "" });
     this.time.hidden = true;
     this.split = el("ul", { class: "legend", "aria-label": "Where the time went" });
+    this.split.hidden = true;
     this.root = el("article", { class: "said" }, el("p", { class: "who", text: "Model" }), this.body, this.time, this.split, this.sum);
     this.body.addEventListener("pointerover", (event) => this.show(this.tokens.findIndex(([part]) => part === event.target)));
     this.body.addEventListener("keydown", (event) => this.walk(event));
@@ -56,7 +57,7 @@ export class Answer {
     const behind = took - (this.first ?? took);
     const said = [plural(tokens, "token")];
     const details = usage?.completion_tokens_details;
-    if (this.rounds.size) said[0] += ` in ${plural(this.rounds.size, "round")}`;
+    if (this.rounds.size > 1) said[0] += ` in ${plural(this.rounds.size - 1, "round")} behind the prompt`;
     if (details) {
       const drafted = details.accepted_prediction_tokens + details.rejected_prediction_tokens;
       said.push(`${percent(details.accepted_prediction_tokens, drafted)} of ${drafted} drafted kept`);
@@ -87,7 +88,7 @@ export class Answer {
     }
     if (whole - told > 1) this.split.append(el("li", { text: `${ms(whole - told)} before and between` }));
     this.time.setAttribute("aria-label", PHASES.map((phase) => `${ms(spent[phase])} ${WHERE[phase]}`).join(", "));
-    this.time.hidden = false;
+    this.time.hidden = this.split.hidden = false;
   }
 
   walk(event) {
@@ -95,6 +96,7 @@ export class Answer {
     if (!step || !this.tokens.length) return;
     event.preventDefault();
     this.show(Math.min(this.tokens.length - 1, Math.max(0, this.here + step)));
+    this.tokens[this.here][0].scrollIntoView({ block: "nearest" });
   }
 
   show(at) {
@@ -103,7 +105,6 @@ export class Answer {
     this.here = at;
     const [part, origins, number] = this.tokens[at];
     part.classList.add("here");
-    part.scrollIntoView({ block: "nearest" });
     this.tell(this.wordsOf(origins, number));
   }
 
