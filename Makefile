@@ -28,6 +28,8 @@
 #   make test-images  build the images for gateway, cloud and device (CPU) on a stand-in base, without a network, and answer a chat;
 #                     as root, with buildah and debootstrap
 #   make bench-privacy   trilby audit of the demo model, and of small real models where they are at hand, into docs/results/privacy.md
+#   make test-page    the gateway's page in Debian's Chromium, which it installs where it may, with axe-core (npm)
+#   make page-pictures   make the pictures of the page in docs/ again
 #   make settings     write docs/settings.md from the code
 #   make lock         renew the locks, with hashes, from pyproject.toml and what ends in .in
 # Variables: PYTHON=python3.11   PIP_FLAGS="--index-url https://…"   ARGS="--port 9000"   WORKERS=4 (processes that run tests)
@@ -48,7 +50,7 @@ BENCHES := bench-greedy bench-fabric bench-few-rows bench-packing bench-engine b
 FAULTS := test-faults test-chaos test-frames test-soak test-mendings
 
 # One thread each; what is left out here chooses its threads itself, as `trilby` does.
-test test-slow test-random test-upgrade test-clients $(FAULTS) bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
+test test-page page-pictures test-slow test-random test-upgrade test-clients $(FAULTS) bench $(filter-out bench-engine bench-few-rows bench-interference,$(BENCHES)): export OMP_NUM_THREADS := 1
 
 # Each process that a test starts would compile all that it imports.
 test test-slow test-random test-upgrade test-clients $(FAULTS): export PYTHONDONTWRITEBYTECODE :=
@@ -64,10 +66,15 @@ REDIS = command -v redis-server > /dev/null || { test "$$(id -u)" = 0 && command
 	|| echo "There is no redis-server: the tests of several gateways are skipped."
 APT := DEBIAN_FRONTEND=noninteractive apt-get -y -q --no-install-recommends
 
+# A browser for the tests of the page; without one they are skipped.
+CHROMIUM = command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && echo "Installing Chromium for the tests of the page …" \
+	&& { $(APT) install chromium || { $(APT) update && $(APT) install chromium; }; } > /dev/null 2>&1; } \
+	|| echo "There is no Chromium: the tests of the page are skipped."
+
 # As `trilby` starts the processes that hold layers; rivals in the same process have it too.
 bench-engine bench-few-rows bench-interference bench-drafting bench-drafting-speed bench-voltage bench-galaxy bench-edgeformer: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: serve test $(FAULTS) test-slow test-random test-upgrade test-clients test-images check demo-model bench $(BENCHES) bench-gpu settings lock clean
+.PHONY: serve test test-page page-pictures $(FAULTS) test-slow test-random test-upgrade test-clients test-images check demo-model bench $(BENCHES) bench-gpu settings lock clean
 
 serve: $(READY)
 	@$(BIN)/trilby serve $(ARGS)
@@ -76,6 +83,14 @@ test: $(DEV_READY)
 	@$(REDIS)
 	@echo "Running the tests (several minutes) …"
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-page: $(DEV_READY)
+	@$(CHROMIUM)
+	@$(BIN)/python -m pytest -q -rs tests/system/test_page.py tests/gateway/test_page.py tests/gateway/test_page_files.py $(ARGS)
+
+page-pictures: $(DEV_READY)
+	@$(CHROMIUM)
+	@$(BIN)/python tests/page_pictures.py $(ARGS)
 
 test-slow: $(DEV_READY)
 	@echo "Running the slow tests (an hour or so) …"

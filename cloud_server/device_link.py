@@ -23,6 +23,7 @@ from wire.errors import Code, ConnectionFailed, Crowded, SessionFailed
 from wire.frames import Frame, Tensor
 from wire.message import Failed
 from wire.messages import AnyMessage
+from wire.observed_messages import CloudFigures, CloudState
 from wire.session_messages import (
     Advice,
     Close,
@@ -90,6 +91,8 @@ class DeviceLink:
         self._bytes = (0, 0)
         self._timings_left = TIMINGS
         self._ended: dict[int, None] = {}
+        self._takes_state = hello.takes_state
+        self._told: CloudFigures | None = None
 
     def count_bytes(self) -> None:
         """Count what went over its connection since the last call."""
@@ -97,6 +100,13 @@ class DeviceLink:
         self._bytes = self.stream.received_bytes, self.stream.sent_bytes
         self._metrics.received_bytes.inc(self._bytes[0] - received)
         self._metrics.sent_bytes.inc(self._bytes[1] - sent)
+
+    def tell(self, figures: CloudFigures) -> None:
+        """Tell the device the server's load, where it takes that and it has changed."""
+        if self._takes_state and figures != self._told:
+            self._told = figures
+            with suppress(ConnectionFailed, Crowded):  # It is told again in a second.
+                self.stream.post(CloudState(figures))
 
     def look_again(self, conditions: Conditions) -> Iterator[None]:
         """Advise anew what has changed with these conditions, its own bandwidth left out; with pauses."""

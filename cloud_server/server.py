@@ -17,6 +17,7 @@ from cloud_server.device_link import TURN_S, DeviceLink
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.entries import SessionState
 from cloud_server.errands import Errands
+from cloud_server.figures import figures_of
 from service.secret_files import current
 from service.sparing_log import SparingLog
 from service.tls_server import certified
@@ -146,12 +147,15 @@ class CloudServer:
             await self.look_again()
 
     async def look_again(self) -> None:
-        """Advise every device anew, a little at a time, and forget the tokens of connections that left nothing."""
+        """Tell every device the load and advise it anew, a little at a time; forget the tokens of connections that left
+        nothing."""
         left = {connection for connection, _ in self.engine.ledger.entries} | set(self.links)
         for token in [token for token, connection in self._tokens.items() if connection not in left]:
             del self._tokens[token]
+        figures = figures_of(self.engine, len(self.links))
         conditions, began = self.engine.conditions(), perf_counter()
         for link in list(self.links.values()):
+            link.tell(figures)
             for _ in link.look_again(conditions):
                 if perf_counter() - began > TURN_S:
                     await asyncio.sleep(0)

@@ -17,6 +17,8 @@ from device_agent.answering.deciding import decide
 from device_agent.answering.reading import ServedReader, read
 from device_agent.answering.tokenizing import tokenize
 from device_agent.redial import stay_connected
+from device_agent.sharing.observing import Observing
+from device_agent.sharing.progress import Progress
 from device_agent.sharing.served_request import ServedRequest, served_request
 from service.errands import plain_id
 from service.secret_files import current
@@ -27,9 +29,10 @@ from wire.decision_messages import QUESTIONS_AT_ONCE, Decide, Decided
 from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.group_messages import GroupReport
 from wire.hello import check_padding
-from wire.limits import GATEWAY_LINK
+from wire.limits import GATEWAY_LINK, SHORT_FRAME_BYTES
 from wire.message import Drain, Failed
 from wire.messages import AnyMessage
+from wire.observed_messages import Observe, Observed, Wire
 from wire.reading_messages import Read
 from wire.request_messages import AgentHello, AgentState, Cancel, Finished, GatewayWelcome, Generate
 from wire.stream import Stream, dial
@@ -64,6 +67,9 @@ class Agent:
         cloud_connected: whether the cloud can be reached now; None when the model needs none.
         group: what there is to say of the group that this agent is the portal of; None where there is none.
         tls: of ``wss://``; None: the system's CAs are trusted.
+        mode: how the model is divided, for people.
+        wires: the connections that this device has beside this one, now.
+        restored: how often sessions had to be brought to a cloud again so far.
 
     Attributes:
         traces: where the spans of its requests begin.
@@ -77,6 +83,9 @@ class Agent:
         cloud_connected: Callable[[], bool | None],
         group: Callable[[], GroupReport | None] = lambda: None,
         tls: Tls | None = None,
+        mode: str = "",
+        wires: Callable[[], list[Wire]] = list,
+        restored: Callable[[], int] = int,
     ) -> None:
         self._urls = [url.rstrip("/") + "/device" for url in urls]
         self._dialled = 0
@@ -84,6 +93,8 @@ class Agent:
         self._model = model
         self._cloud_connected = cloud_connected
         self._group = group
+        self._restored = restored
+        self._observing = Observing(mode, wires, self._tell_observed)
         self._tls = tls
         self._stream: Stream | None = None
         self.traces: Traces = NO_TRACES
@@ -104,7 +115,7 @@ class Agent:
 
     def report(self) -> None:
         """Tell the gateway this agent's load and state."""
-        self._post(AgentState(self._running, self._cloud_connected(), self._group()))
+        self._post(AgentState(self._running, self._cloud_connected(), self._group(), self._restored()))
 
     @property
     def _running(self) -> int:
@@ -121,7 +132,8 @@ class Agent:
         context = None if self._tls is None else self._tls.dialling()
         async with dial(self._url, Role.AGENT, GATEWAY_LINK, context) as stream:
             credential = current(self._hello.credential)
-            stream.post(replace(self._hello, credential=credential, cloud_connected=self._cloud_connected()))
+            connected = self._cloud_connected()
+            stream.post(replace(self._hello, credential=credential, cloud_connected=connected, observable=True))
             welcome = (await stream.receive()).message
             assert isinstance(welcome, GatewayWelcome)
             check_padding(self._hello.pads, welcome.pads)
@@ -132,6 +144,7 @@ class Agent:
                 while True:
                     self._handle((await stream.receive()).message)
             finally:
+                self._observing.stop()
                 self._stream = None
                 await self._cancel_all()
 
@@ -145,6 +158,8 @@ class Agent:
                 request.task.cancel()
                 if self._stream is not None:
                     self._stream.withdraw(message.request)
+        elif isinstance(message, Observe):
+            self._observing.asked(message.every_ms)
         elif isinstance(message, Drain):
             log.info("gateway drains", within_s=message.within_s)
 
@@ -153,7 +168,7 @@ class Agent:
         if refusal is not None:
             self._fail(request.request, refusal)
             return
-        task = asyncio.create_task(self._serve(request))
+        task = asyncio.create_task(self._serve(request, self._observing.begin(request.request)))
         at_once = choices = 1
         if isinstance(request, Generate):
             at_once, choices = request.at_once or request.n, request.n
@@ -175,11 +190,11 @@ class Agent:
             return SessionFailed(Code.MODEL_NOT_FOUND, f"this device serves {', '.join(names)}", param="model")
         return None
 
-    async def _serve(self, request: Asked) -> None:
+    async def _serve(self, request: Asked, progress: Progress) -> None:
         span = self.traces.span("answer", request.traceparent)
         known = {"trace_id": span.trace_id} if span.trace_id else {}
         structlog.contextvars.bind_contextvars(request_id=request.request_id, **known)
-        served_request.set(ServedRequest(request.request_id, span))
+        served_request.set(ServedRequest(request.request_id, span, progress))
         try:
             await self._answer(request, lambda message: self._tell(request.request, message))
             log.debug("request done")
@@ -229,6 +244,7 @@ class Agent:
 
     def _ended(self, number: int) -> None:
         self._requests.pop(number, None)
+        self._observing.end(number)
         self.report()
 
     def _tell(self, number: int, message: AnyMessage) -> None:
@@ -246,6 +262,11 @@ class Agent:
         if self._stream is not None:
             with suppress(ConnectionFailed):  # The reader of this stream cancels what runs for it.
                 self._stream.post(message)
+
+    def _tell_observed(self, observed: Observed) -> None:
+        """Not where the link is behind: the next one says what is then."""
+        if self._stream is not None and self._stream.queued_bytes <= SHORT_FRAME_BYTES:
+            self._post(observed)
 
     async def _cancel_all(self) -> None:
         tasks = [each.task for each in self._requests.values()]

@@ -16,6 +16,7 @@ from device_agent.config import DeviceConfig
 from device_agent.warm_up import warm_up, warm_up_reader
 from service.stopping import Urgency, stop_signals
 from split_model.offload.loader import Loader
+from wire.observed_messages import Wire
 
 SWEEP_EVERY_S = 5.0
 """How often conversations that are too old are looked for."""
@@ -33,6 +34,9 @@ class Elsewhere(Protocol):
 
     async def news(self) -> None:
         """Wait until something is different that the gateway should know."""
+
+    def wires(self) -> list[Wire]:
+        """The connections to them, for people."""
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     compute = Compute()
     remote: Elsewhere | None = None
     rest: Submodel | None = None
+    restored: Callable[[], int] = int
     group: PortalGroup | None = None
     middle = middle_slice(spec, split, tail)
     if local and not whole:
@@ -152,7 +153,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         group = build_group(config, name, checkpoint, middle, short.front_bytes(split) + short.drafter_bytes(drafts))
         rest, remote = group.submodel, group
     elif mode.has_cloud:
-        rest = remote = RemoteSubmodel(
+        rest = remote = cloud = RemoteSubmodel(
             config.cloud,
             _hello(config, name, checkpoint, middle),
             config.reply_within_s,
@@ -160,6 +161,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
             may_pack=config.pack_rows == "auto",
             tls=config.tls(),
         )
+        restored = lambda: cloud.restored  # noqa: E731
     sources: Sources | None = None
     if kind == "translates":
         sources, more_bytes = load_apart(lambda: _sources(checkpoint, parts, group, dtype, compute, loader))
@@ -192,7 +194,15 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     )
     reported = group.report if group is not None else (lambda: None)
     agent = Agent(
-        config.gateways, served, model, lambda: None if remote is None else remote.connected, reported, config.tls()
+        config.gateways,
+        served,
+        model,
+        lambda: None if remote is None else remote.connected,
+        reported,
+        config.tls(),
+        mode=config.mode,
+        wires=list if remote is None else remote.wires,
+        restored=restored,
     )
     return Device(config, agent, model, remote, loaded_bytes, loader)
 
@@ -246,6 +256,7 @@ def _hello(config: DeviceConfig, name: str, checkpoint: Checkpoint, middle: Slic
         hidden_size=checkpoint.spec.hidden_size,
         dtype=config.dtype,
         pads=config.pad_frames,
+        takes_state=True,
     )
 
 

@@ -30,6 +30,7 @@ from split_model.load_apart import load_apart
 from split_model.slices import Slice, slice_bytes
 from wire.group_messages import MAX_MEMBERS, GroupReport, ReportedMember
 from wire.limits import MAX_TEXT
+from wire.observed_messages import Wire
 
 PROMPT, ANSWER = 256, 128
 """Rows of the prompt, and tokens behind it, that a group is planned to be good at."""
@@ -92,6 +93,12 @@ class PortalGroup:
                 await asyncio.Event().wait()
         except (OSError, ValueError) as error:  # A hint less: whoever knows the address can join.
             log.warning("the local network is not told of the group", why=str(error))
+
+    def wires(self) -> list[Wire]:
+        """The links of this device with all other members as one, while the group lives; of what goes over them the
+        tensors count."""
+        life = self.submodel.life
+        return [] if life is None else [Wire("members", "ready", 0, life.bytes.sent, life.bytes.received)]
 
     async def news(self) -> None:
         """Wait until something is different."""

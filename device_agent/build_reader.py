@@ -123,7 +123,14 @@ def build_reader(config: DeviceConfig, opened: ExitStack) -> Device:
     hello = AgentHello(name, config.device_token, served, config.max_num_seqs, pads=config.pad_frames)
     reported = group.report if group is not None else (lambda: None)
     agent = Agent(
-        config.gateways, hello, model, lambda: None if group is None else group.connected, reported, config.tls()
+        config.gateways,
+        hello,
+        model,
+        lambda: None if group is None else group.connected,
+        reported,
+        config.tls(),
+        mode=config.mode,
+        wires=list if group is None else group.wires,
     )
     return Device(config, agent, model, group, loaded_bytes, loader)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -28,12 +28,14 @@ class Chosen:
         logprob, top: where asked for, its log-probability and the likeliest alternatives ``(id, logprob)``, best first.
         reason: why it is the last one: ``stop`` (an end token, without text), ``length``, or ``complete`` (nothing may
             follow in the form that the answer has to have); None where it is not.
+        source: the drafter that had proposed it; empty: none had, or it stands behind what was drafted.
     """
 
     token: int
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
     reason: Reason | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Verdict:
 
     chosen: tuple[Chosen, ...]
     path: tuple[int, ...]
+
+    def named(self, sources: Sequence[str]) -> Verdict:
+        """The same with the drafters that had proposed the nodes of the path."""
+        named = [replace(chosen, source=source) for chosen, source in zip(self.chosen, sources, strict=False)]
+        return Verdict((*named, *self.chosen[len(named) :]), self.path)
 
 
 class Chooser:

@@ -13,6 +13,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from gateway.answer import Answer
+from gateway.incidents import Incidents
+from gateway.noticed import noticed
+from gateway.observation import Observation
 from gateway.registry.registry import AgentRecord
 from gateway.request import AnyAsk
 from gateway.tickets import Ticket
@@ -22,6 +25,7 @@ from wire.group_messages import GroupReport
 from wire.limits import PARTY_BYTES
 from wire.message import Drain, Failed
 from wire.messages import AnyMessage, subject_of
+from wire.observed_messages import Observed
 from wire.request_messages import AgentHello, AgentState, Cancel, Done
 from wire.stream import Stream
 
@@ -66,22 +70,36 @@ class AgentLink:
 
     Args:
         changed: called after each change of load or state, also those that the agent brings about.
+        incidents: where is noted what goes wrong there.
 
     Attributes:
         key: unique among all agents this gateway has seen.
         group: the group that it is the portal of, as it reported last.
         proposed, accepted: tokens drafted in the answers it has completed here, and those of them that are in the text.
+        restored: how often it has brought sessions to a cloud again, as it reported last.
+        observation: what it says of its work while somebody watches.
     """
 
-    def __init__(self, key: str, hello: AgentHello, stream: Stream, changed: Callable[[AgentLink], None]) -> None:
+    def __init__(
+        self,
+        key: str,
+        hello: AgentHello,
+        stream: Stream,
+        changed: Callable[[AgentLink], None],
+        incidents: Incidents | None = None,
+    ) -> None:
         self.key = key
         self.hello = hello
         self.since = time.monotonic()
         self.group: GroupReport | None = None
         self.proposed = 0
         self.accepted = 0
+        self.restored = 0
+        self.observation = Observation()
         self.stream = stream
         self._changed = changed
+        self._incidents = Incidents() if incidents is None else incidents
+        self._said: AgentState | None = None
         self._rooms: set[Reservation] = set()
         self._asked: dict[int, tuple[Reservation, Ticket]] = {}
         self._last_number = 0
@@ -97,6 +115,11 @@ class AgentLink:
     def busy(self) -> int:
         """Prompts of this gateway that the agent runs or is about to get."""
         return len(self._rooms)
+
+    @property
+    def asked(self) -> list[tuple[Reservation, Ticket]]:
+        """The prompts that it has been sent, the oldest first."""
+        return list(self._asked.values())
 
     @property
     def held(self) -> Counter[str]:
@@ -171,6 +194,7 @@ class AgentLink:
         meter.sent()
         room.ticket = ticket
         self._asked[ticket.number] = room, ticket
+        self.observation.began(ticket.number, room.tenant)
         if not entry.is_short:
             self._changed(self)
             # No deadline: each part of it has one, and a link that ends says so.
@@ -208,6 +232,7 @@ class AgentLink:
             if isinstance(message, (AgentState, Done)):
                 self._full = False
             if isinstance(message, AgentState):
+                self._notice(message)
                 # What it has to generate beyond our own requests it generates for other gateways.
                 ours = sum(ticket.load for _, ticket in self._asked.values())
                 self._elsewhere = max(0, message.running - ours)
@@ -215,6 +240,8 @@ class AgentLink:
                 self.group = message.group
                 self._stopping = False
                 self._changed(self)
+            elif isinstance(message, Observed):
+                self.observation.heard(message, time.time())
             elif isinstance(message, Drain):
                 self._draining = True
                 self._changed(self)
@@ -243,6 +270,11 @@ class AgentLink:
             room.close()  # It is free now, however long the client takes to read.
         elif ticket.load < before:
             self._changed(self)
+
+    def _notice(self, said: AgentState) -> None:
+        for kind, who, done, times in noticed(self.hello.name, self._said, said):
+            self._incidents.note(time.time(), kind, who, done, times=times)
+        self._said, self.restored = said, said.restored
 
     def _is_full_for_now(self) -> bool:
         """The agent has refused a request as one too many: whether that will change, since something there is ending.

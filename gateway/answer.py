@@ -34,7 +34,8 @@ MAX_WHOLE_IDS: Final = 2**19
 EVENT_SIZE: Final = 64
 LOGPROB_SIZE: Final = 64
 ID_SIZE: Final = 8
-"""What an event, or one alternative in it, counts beside its text and bytes."""
+ORIGIN_SIZE: Final = 64
+"""What an event, or one alternative, id or origin in it, counts beside its text and bytes."""
 
 log = structlog.get_logger()
 
@@ -239,6 +240,7 @@ def size_of(told: Delta | Scored) -> int:
     else:
         each = sum(_size_of_token(token.chosen, token.top) for token in told.logprobs or ())
         each += ID_SIZE * len(told.ids or ()) + len(told.reasoning)
+        each += ORIGIN_SIZE * len(told.origins or ())
         each += 0 if told.call is None else len(told.call.arguments)
     return EVENT_SIZE + len(told.text) + each
 

@@ -7,6 +7,7 @@ POST /v1/responses    GET, DELETE /v1/responses/{id}, …    POST /v1/messages  
 GET /v1/models    GET /v1/models/{id}    websocket /v1/stream
 the same without /v1
 GET /live    GET /health    GET /ready    GET /metrics    GET /state    GET /groups    GET /version    POST /drain
+GET / (browsers)    GET /page/…    GET /page/events
 websocket /device
 """
 
@@ -37,6 +38,7 @@ from gateway.key_stores import IN_REDIS, KeyFile
 from gateway.key_watch import follow
 from gateway.limits.limiter import Limiter, MemoryStore
 from gateway.metrics import GatewayMetrics
+from gateway.page.routes import add_page
 from gateway.policy import can_serve
 from gateway.reception import Reception
 from gateway.registry.memory import MemoryRegistry
@@ -102,6 +104,7 @@ def create_app(config: GatewayConfig, traces: Traces = NO_TRACES) -> FastAPI:
     _add_models(app, desk)
     _add_operations(app, desk, fleet)
     _add_sockets(app, desk)
+    add_page(app, desk, lambda: None if fleet is None else fleet.shown())
     app.add_middleware(
         Door, config=config, metrics=desk.metrics, book=book
     )  # The last one added is the first to be passed.
@@ -228,4 +231,4 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 def _note(request: Request, error: RequestError) -> None:
     request.state.span.fail(error.code or "invalid_value")
-    request.app.state.desk.metrics.refused(request.state.request_id, request.scope["path"], error)
+    request.app.state.desk.metrics.refused(request.state.request_id, request.scope["path"], error, request.state.tenant)

@@ -137,7 +137,7 @@ class Delivery(Response):
         self._desk = desk
         self._request = ask
         self._request_id = request_id
-        self.meter = RequestMeter(desk.metrics, began, request_id)
+        self.meter = RequestMeter(desk.metrics, began, request_id, tenant=ask.tenant)
         self._answer: Answer | None = None
         self._streaming = False
 
@@ -256,6 +256,7 @@ def shape_of(ask: Ask, answer: Answer, request_id: str) -> Shape:
         echo=ask.terms.echo,
         prompt_logprobs=ask.prompt_logprobs,
         prompt_ids=answer.prompt_ids if ask.terms.return_token_ids else None,
+        origins=ask.terms.return_token_origins,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,6 +22,10 @@ from wire.limits import GATEWAY_LINK
 from wire.request_messages import AgentHello, GatewayWelcome
 
 NAME: Final = "gateway"
+
+LEFT_BUSY: Final = "what it had begun has failed, the rest goes to other devices"
+LEFT_IDLE: Final = "it had no requests"
+"""What becomes of the requests of an agent that has left."""
 
 _numbers: Final = itertools.count(1)
 
@@ -91,12 +96,17 @@ class DeviceSocket:
                 if self._desk.dispatcher.draining:
                     raise ConnectionFailed(Code.DRAINING, "this gateway is stopping")
                 stream.post(GatewayWelcome(NAME, hello.pads))
-                link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, roster.changed)
+                incidents = self._desk.metrics.incidents
+                link = AgentLink(f"{name}#{next(_numbers)}", hello, stream, roster.changed, incidents)
                 roster.join(link)
                 self._often.info("agent connected", agent=name, models=[model.id for model in hello.models],
                                  capacity=hello.capacity)  # fmt: skip
                 try:
                     await link.listen()
+                except ConnectionFailed as failure:
+                    done = LEFT_BUSY if link.busy else LEFT_IDLE
+                    incidents.note(time.time(), f"device_{failure.code.value}", name, done)
+                    raise
                 finally:
                     roster.leave(link)
         except ConnectionFailed as failure:

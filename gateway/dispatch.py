@@ -38,10 +38,11 @@ class Dispatcher:
 
     Attributes:
         draining: nothing new is taken.
+        stopped: nothing is open any more, or has had its time: the process ends.
     """
 
     def __init__(self, config: GatewayConfig, roster: Roster, on_drain: Callable[[], None] = lambda: None) -> None:
-        self.draining = False
+        self.draining = self.stopped = False
         self._on_drain = on_drain
         self._config = config
         self._roster = roster
@@ -115,6 +116,7 @@ class Dispatcher:
         log.info("draining", running=self._roster.running)
         with suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(self._idle.wait(), self._config.drain_within_s)
+        self.stopped = True
         log.info("stopping", finished=self._idle.is_set())
         return self._idle.is_set()
 

@@ -20,6 +20,7 @@ from gateway import errors
 from gateway.config import GatewayConfig
 from gateway.error_shapes import response_to
 from gateway.errors import RequestError
+from gateway.incidents import OPERATORS
 from gateway.key_book import NOBODY, KeyBook, KeyRecord
 from gateway.keys import (
     AT_ONCE_HEADER,
@@ -31,6 +32,7 @@ from gateway.keys import (
     check_operator,
 )
 from gateway.metrics import GatewayMetrics
+from gateway.page.files import EVENTS, PATHS
 from service.addresses import is_foreign, is_loopback
 from service.errands import MAX_REQUEST_ID, plain_id
 from service.secret_files import current
@@ -43,13 +45,13 @@ OPEN_PATHS: Final = frozenset({"/live", "/health", "/ready", "/metrics", "/devic
 DRAIN: Final = "/drain"
 """For an operator only, who needs no API key."""
 
-STATE: Final = "/state"
+FOR_BOTH: Final = frozenset({"/state", EVENTS})
 """For an operator and for clients."""
 
 GROUPS: Final = "/groups"
 """For devices that look for their group."""
 
-NOT_SENT_ON: Final = OPEN_PATHS | {DRAIN, STATE, GROUPS}
+NOT_SENT_ON: Final = OPEN_PATHS | FOR_BOTH | PATHS | {DRAIN, GROUPS}
 """What gateways do not ask of one another."""
 
 log = structlog.get_logger()
@@ -77,7 +79,7 @@ class Door:
         tenant = self._tenant(scope, headers) if from_gateway is None else headers.get(TENANT_HEADER, "")
         state = scope.setdefault("state", {})
         state.update(request_id=request_id, began=began, tenant=tenant, key=NOBODY, grant=None, span=UNTRACED)
-        state["forwarded"] = from_gateway is not None
+        state["forwarded"], state["operator"] = from_gateway is not None, False
         state["waits"] = from_gateway is None or headers.get(AT_ONCE_HEADER) != "1"
         if from_gateway is None:
             found = self._admitted(scope, headers)
@@ -87,7 +89,7 @@ class Door:
         if isinstance(found, KeyRecord):
             state["key"] = found
         if refused is not None:
-            self._metrics.refused(request_id, scope["path"], refused)
+            self._metrics.refused(request_id, scope["path"], refused, OPERATORS)
         if scope["type"] == "websocket":
             if refused is not None:
                 return await refused.deny(WebSocket(scope, receive, send))
@@ -115,14 +117,24 @@ class Door:
                 headers["openai-processing-ms"] = str(int((time.perf_counter() - state["began"]) * 1e3))
                 if state["grant"] is not None:
                     headers.update(state["grant"].headers)
+            elif message["type"] == "http.response.body":
+                self._metrics.client_sent_bytes += len(message.get("body", b""))
             await send(message)
+
+        async def counted() -> Message:
+            message = await receive()
+            if message["type"] == "http.request":
+                self._metrics.client_received_bytes += len(message.get("body", b""))
+            return message
 
         if refused is not None:
             return await response_to(scope["path"], refused, state["request_id"])(scope, receive, stamped)
         try:
-            await self._app(scope, receive, stamped)
+            await self._app(scope, counted, stamped)
         except Exception:
             self._metrics.failed.labels("internal_error").inc()
+            done = "answered with 500, the log has more"
+            self._metrics.incidents.note(time.time(), "internal_error", "gateway", done)
             state["span"].fail("internal_error")
             log.exception("bug in the gateway", request_id=state["request_id"], path=scope["path"])
             if not started:
@@ -152,12 +164,13 @@ class Door:
         )
         if reason is not None:
             return RequestError(403, reason, code="forbidden_origin")
-        if scope["path"] in OPEN_PATHS:
+        if scope["path"] in OPEN_PATHS or scope["path"] in PATHS:
             return None
         authorization = headers.get("authorization")
         if scope["path"] == DRAIN:
             return check_operator(self._operators, authorization)
-        if scope["path"] == STATE and check_operator(self._operators, authorization) is None:
+        if scope["path"] in FOR_BOTH and check_operator(self._operators, authorization) is None:
+            scope["state"]["operator"] = True
             return None
         if scope["path"] == GROUPS:
             needed = self._config.takes_certificates

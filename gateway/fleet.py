@@ -66,6 +66,7 @@ class Fleet:
         self.responses = RedisResponses(self._line, config.gateway_token)
         self.client = PeerClient(config)
         own = metrics.registry
+        self._incidents = metrics.incidents
         self._up = Gauge("trilby_redis_connected", "Whether redis answers", registry=own)
         self._peers = Gauge("trilby_num_gateways", "Gateways known, this one among them", registry=own)
         self._peers.set_function(lambda: len(self.registry.peers) + 1)
@@ -153,6 +154,10 @@ class Fleet:
 
     def _redis_changed(self, up: bool) -> None:
         self._up.set(up)
+        if not up:
+            self._incidents.note(time.time(), "redis_lost", "", "serving goes on from memory")
+        elif self._line.losses:
+            self._incidents.note(time.time(), "redis_back", "", "it is used again")
         if up:
             self.registry.hurry()
             self._store.restate_all(self.limiter.open)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from gateway.incidents import OPERATORS
 from gateway.metrics import GatewayMetrics
 from service.traces import UNTRACED, Span
 from wire.request_messages import Done
@@ -23,13 +24,26 @@ class _Choice:
 class RequestMeter:
     """Of one request, from when it ``began``, in seconds of ``time.perf_counter``.
 
+    Args:
+        tenant: whose it is, or a word of ``incidents``: who is told what goes wrong with it.
+
     Attributes:
         request_id: for what is logged of it.
+        since: when it began, in seconds since 1970.
         span: all of it, as its trace has it.
     """
 
-    def __init__(self, metrics: GatewayMetrics, began: float, request_id: str = "", span: Span = UNTRACED) -> None:
+    def __init__(
+        self,
+        metrics: GatewayMetrics,
+        began: float,
+        request_id: str = "",
+        span: Span = UNTRACED,
+        tenant: str = OPERATORS,
+    ) -> None:
         self.began = began
+        self.since = time.time() - (time.perf_counter() - began)
+        self._tenant = tenant
         self.request_id = request_id
         self.span = span
         self._metrics = metrics
@@ -44,9 +58,15 @@ class RequestMeter:
             self._sent = True
             self.span.child("queue", from_start=True).end()
 
-    def turned_away(self, code: str) -> None:
-        """An agent does not take it, and another one may."""
+    @property
+    def first_token_s(self) -> float | None:
+        """Seconds until its first token; None before."""
+        return self._first_at - self.began if self._choices else None
+
+    def turned_away(self, code: str, agent: str) -> None:
+        """This agent does not take it, and another one may."""
         self.span.event("turned away", code=code)
+        self._metrics.incidents.note(time.time(), code, agent, "another device is looked for", self._tenant)
 
     def accepted(self, model: str, prompt_tokens: int) -> None:
         """An agent has taken the request, or one more of its prompts."""
@@ -77,6 +97,7 @@ class RequestMeter:
                 self._first(now)
             self._choices[index] = _Choice(now, now, tokens)
         self._generated.inc(tokens)
+        self._metrics.tokens += tokens
 
     def _first(self, now: float) -> None:
         """The first token of all is there."""
@@ -118,4 +139,6 @@ class RequestMeter:
     def failed(self, code: str | None) -> None:
         """The request ended with an error."""
         self._metrics.failed.labels(code or "invalid_value").inc()
+        told = "its client was told so"
+        self._metrics.incidents.note(time.time(), code or "invalid_value", self._model, told, self._tenant)
         self.span.fail(code or "invalid_value")

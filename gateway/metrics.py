@@ -5,12 +5,14 @@ Labels are few and bounded: models that agents serve, codes of errors, reasons t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gateway.errors import RequestError
+from gateway.incidents import Incidents
 from service.lost_metrics import LostLines, LostSpans
 from service.sparing_log import SparingLog
 from service.traces import NO_TRACES, Traces
@@ -38,6 +40,9 @@ class GatewayMetrics:
 
     Attributes:
         refusals: the log of what is counted in ``failed`` without having been a request.
+        incidents: what went wrong lately, for people.
+        tokens: generated so far.
+        client_sent_bytes, client_received_bytes: of the bodies of what clients were answered and have asked.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
@@ -45,6 +50,9 @@ class GatewayMetrics:
     def __init__(self, traces: Traces = NO_TRACES) -> None:
         self.registry = CollectorRegistry()
         self.refusals = SparingLog()
+        self.incidents = Incidents()
+        self.tokens = 0
+        self.client_sent_bytes = self.client_received_bytes = 0
         own, model = self.registry, ["model_name"]
 
         def seconds(name: str, about: str, buckets: Sequence[float]) -> Histogram:
@@ -83,14 +91,19 @@ class GatewayMetrics:
         finished = "Choices finished, and requests aborted by their client"
         self.succeeded = count("request_success", finished, [*model, "finished_reason"])
         self.failed = count("request_failures", "Requests answered with an error, by code", ["code"])
+        about = "Spent on what open pages are told"
+        self.page_s = Counter("trilby_page_seconds_total", about, registry=own)
         own.register(LostLines("trilby_gateway_log_lines_dropped_total"))
         own.register(LostSpans("trilby_gateway_spans_dropped_total", traces))
 
-    def refused(self, request_id: str, path: str, error: RequestError) -> None:
+    def refused(self, request_id: str, path: str, error: RequestError, tenant: str) -> None:
         """Count and log what never became a request; of many alike, which any stranger can cause, the log says how
-        many. Neither the error's message nor its ``param`` is told: they may quote what the client sent."""
+        many. Neither the error's message nor its ``param`` is told: they may quote what the client sent.
+
+        tenant: whose it was, who is told that too."""
         code = error.code or "invalid_value"
         self.failed.labels(code).inc()
+        self.incidents.note(time.time(), code, "", f"refused with {error.status}", tenant)
         self.refusals.info(
             "refused", code, request_id=request_id, path=path[:MAX_PATH], status=error.status, outcome=code
         )

@@ -3,7 +3,8 @@
 Members OpenAI allows to be null may be null here, and mean the same as left out. Unknown members are ignored, as every
 engine does; so are the old ``functions``: the model is not told of them and answers with text. ``function_call`` is
 known, so that what cannot be done is refused rather than ignored.
-``draft`` and ``exact`` are our own: the drafter to use for this request; whether nothing may be left out to be faster.
+``draft``, ``exact`` and ``return_token_origins`` are our own: the drafter to use for this request; whether nothing may
+be left out to be faster; whether the answer says of each token what had drafted it.
 
 Whole numbers may be written with a point, as some clients do (``100.0``). Members that may be lists stay raw at first:
 how many members a list has is looked at before it is decoded, since a million objects would hold up everybody else.
@@ -180,6 +181,7 @@ class _Common(Sampled, kw_only=True):
     max_tokens: TokenLimit = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
+    return_token_origins: bool | None = None
     user: str | None = None
     prompt_logprobs: Logprobs = None
 

@@ -76,7 +76,7 @@ async def place(
                     room.link.remember(whole)
                     return room
                 losses += 1
-                answer.meter.turned_away(Code.TIMEOUT.value)
+                answer.meter.turned_away(Code.TIMEOUT.value, room.link.hello.name)
             except ConnectionFailed:
                 refused = SessionFailed(Code.UPSTREAM_LOST, "the device agent is gone")
             except Crowded as crowded:
@@ -90,7 +90,7 @@ async def place(
                 if failure.code not in ELSEWHERE or losses >= MAX_LOSSES:
                     raise for_client(failure) from failure
                 refused = failure
-                answer.meter.turned_away(failure.code.value)
+                answer.meter.turned_away(failure.code.value, room.link.hello.name)
                 if room.too_early and returns < MAX_RETURNS:
                     returns += 1
                     continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gateway.answer import Answer
-from gateway.errors import model_not_found
+from gateway.errors import RequestError, model_not_found
 from gateway.key_book import KeyBook, KeyRecord
 from gateway.limits.estimate import expected_tokens
 from gateway.limits.limiter import Grant, Limiter
@@ -28,13 +28,17 @@ class Reception:
             if not key.may_use(model):
                 raise model_not_found(model)
 
+    def still(self, key: KeyRecord) -> RequestError | None:
+        """Return why a key that was good when its client came is good no more, None where it is."""
+        return self._book.still(key, time.time())
+
     async def admit(self, ask: AnyAsk, key: KeyRecord) -> Grant | None:
         """Return leave for a request, which ``over`` gives back; None where its key has no limits.
 
         Raises:
             RequestError: the key is worth nothing any more, not for this model, or over one of its limits.
         """
-        refused = self._book.still(key, time.time())
+        refused = self.still(key)
         if refused is not None:
             raise refused
         self.check_model(ask, key)

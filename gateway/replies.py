@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from gateway.answer import Complete, Event
 from gateway.chosen_calls import Calls, call_piece
 from gateway.likelihoods import completion_logprobs, content_logprobs, echoed_logprobs, prompt_logprob
+from gateway.origins import origins_of, phase_ms
 from gateway.reply_schema import (
     AnswerTimings,
     ChatAnswer,
@@ -42,9 +43,10 @@ from gateway.reply_schema import (
     PromptLogprobs,
     Reply,
     RoundsSpent,
+    TokenOrigin,
     Usage,
 )
-from wire.request_messages import Delta, Finished, Scored, Spent, TokenLogprob
+from wire.request_messages import Delta, Finished, Scored, TokenLogprob
 
 
 @dataclass
@@ -57,6 +59,7 @@ class _Gathered:
     kept: list[Any] = field(default_factory=list)
     prompt: PromptLogprobs = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
+    origins: list[TokenOrigin] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: Calls = field(default_factory=Calls)
     reason: FinishReason = "stop"
@@ -78,14 +81,17 @@ class Shape(ABC):
         echo: bool = False,
         prompt_logprobs: bool = False,
         prompt_ids: Mapping[int, list[int]] | None = None,
+        origins: bool = False,
     ) -> None:
         """logprobs: the answer's tokens', with echo the prompt's too. prompt_logprobs: the prompt's, apart. prompt_ids:
-        the prompt's tokens of each choice, there with its first event; None: no token ids are told."""
+        the prompt's tokens of each choice, there with its first event; None: no token ids are told. origins: where the
+        answer's tokens came from is."""
         self._heading = heading
         self._logprobs = logprobs
         self._echo = echo
         self._prompt_logprobs = prompt_logprobs
         self._prompt_ids = prompt_ids
+        self._origins = origins
         self._gathered = [_Gathered() for _ in range(choices)]
         self._prompts_told: set[int] = set()
         self._complete = Complete(0, 0)
@@ -140,7 +146,10 @@ class Shape(ABC):
         return self._answer(self.whole_kind, choices, usage_of(self._complete))
 
     def _with_ids(self, index: int, choice: Any) -> Any:
-        """A choice, or what is new of it, with its tokens where they are told."""
+        """A choice, or what is new of it, with its tokens, and where they came from, where these are told."""
+        if self._origins:
+            origins, self._gathered[index].origins = self._gathered[index].origins, []
+            choice = replace(choice, token_origins=origins)
         if self._prompt_ids is None:
             return choice
         ids, self._gathered[index].ids = self._gathered[index].ids, []
@@ -170,6 +179,7 @@ class Shape(ABC):
         start, choice.length = choice.length, choice.length + len(event.text)
         if isinstance(event, Delta):
             choice.ids += event.ids or ()
+            choice.origins += origins_of(event.origins)
         if isinstance(event, Scored):
             if self._prompt_logprobs:
                 choice.prompt += map(prompt_logprob, event.tokens)
@@ -294,9 +304,8 @@ def timings_of(finished: Finished) -> AnswerTimings | UnsetType:
     if timings is None:
         return UNSET if pruned is None else AnswerTimings(heads_pruned=told)
     return AnswerTimings(
-        PhaseTimings(*_ms(timings.prompt)), RoundsSpent(*_ms(timings.decode), timings.rounds), heads_pruned=told
+        PhaseTimings(*phase_ms(timings.prompt)),
+        RoundsSpent(*phase_ms(timings.decode), timings.rounds),
+        heads_pruned=told,
     )
 
-
-def _ms(spent: Spent) -> tuple[float, float, float, float]:
-    return spent.device_us / 1e3, spent.link_us / 1e3, spent.queue_us / 1e3, spent.step_us / 1e3

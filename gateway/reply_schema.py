@@ -62,6 +62,17 @@ class AnswerTimings(msgspec.Struct, frozen=True):
     heads_pruned: int | UnsetType = UNSET
 
 
+class TokenOrigin(msgspec.Struct, frozen=True):
+    """Where a token came from, no member of OpenAI's schema: the round, counted from 0, whose verdict it was in, and
+    what had drafted it; null: nothing had. Of a round's first token how long the round took, in milliseconds, and where
+    that time went, where a cloud took part."""
+
+    round: int
+    drafter: str | None
+    took_ms: float | UnsetType = UNSET
+    timings: PhaseTimings | UnsetType = UNSET
+
+
 class Heading(msgspec.Struct, frozen=True):
     """What all objects of one answer have in common."""
 
@@ -178,6 +189,7 @@ class ChatChoice(msgspec.Struct, frozen=True):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
     token_ids: list[int] | UnsetType = UNSET
+    token_origins: list[TokenOrigin] | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -197,6 +209,7 @@ class ChunkChoice(msgspec.Struct, frozen=True):
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
     token_ids: list[int] | UnsetType = UNSET
+    token_origins: list[TokenOrigin] | UnsetType = UNSET
 
 
 # ---- completions -----------------------------------------------------------------------------------------------------
@@ -221,6 +234,7 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    token_origins: list[TokenOrigin] | UnsetType = UNSET
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------

@@ -60,6 +60,11 @@ class Ticket:
         self._over = False
 
     @property
+    def choices(self) -> int:
+        """Answers wanted of this prompt."""
+        return len(self._choices)
+
+    @property
     def load(self) -> int:
         """Answers that the agent has to generate of it at once, now."""
         return min(self._at_once, len(self._unfinished))

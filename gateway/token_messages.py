@@ -15,8 +15,9 @@ request's ``id``:
     {"type": "done", "id": ID, "cancelled": false}                             the last one
 
 ("accepted" has "system_fingerprint" too where the device says one. With ``return_token_ids`` each "delta" has
-"token_ids", and "accepted" the first prompt's "prompt_token_ids". "usage" has "completion_tokens_details" where tokens
-were drafted, as over HTTP; "finished" has "timings" where a cloud took part: where the choice's time went, in ms,
+"token_ids", and "accepted" the first prompt's "prompt_token_ids"; with ``return_token_origins`` it has "token_origins".
+"usage" has "completion_tokens_details" where tokens were drafted, as over HTTP; "finished" has "timings" where a cloud
+took part: where the choice's time went, in ms,
 
     {"prompt": {"device_ms": 9.1, "link_ms": 41.3, "queue_ms": 0.2, "step_ms": 12.5},
      "decode": {"device_ms": 30.2, "link_ms": 80.9, "queue_ms": 1.1, "step_ms": 25.4, "rounds": 4}}
@@ -46,8 +47,9 @@ from gateway.chosen_calls import call_piece
 from gateway.errors import ErrorBody, RequestError
 from gateway.likelihoods import content_logprobs
 from gateway.openai_schema import NULL
+from gateway.origins import origins_of
 from gateway.replies import timings_of, usage_of
-from gateway.reply_schema import AnswerTimings, ContentLogprob, ToolCallPiece, Usage
+from gateway.reply_schema import AnswerTimings, ContentLogprob, TokenOrigin, ToolCallPiece, Usage
 from gateway.request import Endpoint
 from wire.request_messages import Delta, Finished
 
@@ -77,6 +79,7 @@ class DeltaReply(SocketReply, frozen=True, tag="delta"):
     token_ids: list[int] | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCallPiece] | UnsetType = UNSET
+    token_origins: list[TokenOrigin] | UnsetType = UNSET
 
 
 class FinishedReply(SocketReply, frozen=True, tag="finished"):
@@ -153,7 +156,8 @@ def told(events: list[Event], request_id: str) -> list[SocketReply]:
             tokens = UNSET if event.logprobs is None else content_logprobs(event.logprobs)
             ids = UNSET if event.ids is None else event.ids
             more = (event.reasoning or UNSET, UNSET if event.call is None else [call_piece(event.call)])
-            replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens, ids, *more))
+            origins = UNSET if event.origins is None else origins_of(event.origins)
+            replies.append(DeltaReply(request_id, event.index, event.text, event.tokens, tokens, ids, *more, origins))
         elif isinstance(event, Finished):
             replies.append(FinishedReply(request_id, event.index, event.reason, timings_of(event)))
         elif isinstance(event, Complete):

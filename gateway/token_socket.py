@@ -100,7 +100,7 @@ class TokenSocket:
         began, outcome, self._answer = time.perf_counter(), "aborted", None
         span = self._desk.traces.span(self._name, self._traceparent)
         span.note(request_id=request_id)
-        meter = RequestMeter(self._desk.metrics, began, request_id, span)
+        meter = RequestMeter(self._desk.metrics, began, request_id, span, ask.tenant)
         grant = None
         try:
             grant = await self._desk.reception.admit(ask, self._websocket.state.key)
@@ -170,7 +170,7 @@ class TokenSocket:
         raise ClientGone
 
     def _note(self, request_id: str, error: RequestError) -> None:
-        self._desk.metrics.refused(request_id, self._websocket.scope["path"], error)
+        self._desk.metrics.refused(request_id, self._websocket.scope["path"], error, self._websocket.state.tenant)
 
     async def _tell_last(self, reply: SocketReply) -> None:
         """As ``_tell``, where nobody else looks at how long the client takes to read."""
@@ -201,7 +201,8 @@ class TokenSockets:
         idle = self._crowd.enter(socket, party, asyncio.get_running_loop().time())
         if idle is None:
             refused = too_many("too many websockets are open and busy; try again later")
-            self._desk.metrics.refused(websocket.state.request_id, websocket.scope["path"], refused)
+            state = websocket.state
+            self._desk.metrics.refused(state.request_id, websocket.scope["path"], refused, state.tenant)
             return await refused.deny(websocket)
         for each in idle:
             each.dismissed.set()

@@ -243,7 +243,7 @@ Try, in another terminal:
 Or point any OpenAI client at it:
   OpenAI(base_url="{base}/v1", api_key="{"YOUR_KEY" if config.api_keys else "none"}")
 
-Load and state: {base}/state    Metrics: {base}/metrics    Stop with Ctrl-C;
+Watch and chat in a browser: {base}/    State: {base}/state    Metrics: {base}/metrics    Stop with Ctrl-C;
 SIGTERM lets open answers end first, for up to {config.drain_within_s:g} s.
 """
     )

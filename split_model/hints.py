@@ -39,6 +39,15 @@ class TimeSpent:
             self.step_s + more.step_s,
         )
 
+    def __sub__(self, less: TimeSpent) -> TimeSpent:
+        """What has been spent since it was ``less``."""
+        return TimeSpent(
+            self.device_s - less.device_s,
+            self.link_s - less.link_s,
+            self.queue_s - less.queue_s,
+            self.step_s - less.step_s,
+        )
+
 
 @dataclass(frozen=True)
 class TurnSpent:

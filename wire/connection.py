@@ -28,6 +28,7 @@ from wire.limits import (
 from wire.message import Drain, Failed, Heartbeat
 from wire.messages import HELLOS, AnyMessage, tags_of
 from wire.padding import Padding
+from wire.observed_messages import CloudState, Observe, Observed
 from wire.parts import CUT_OFF, FIRST, Assembly
 from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.request_messages import AgentHello, FromAgent, FromGateway, GatewayWelcome
@@ -54,6 +55,9 @@ class State(Enum):
 
 
 _ALWAYS: Final = (Heartbeat, Failed)
+_FOR_PEOPLE: Final = (CloudState, Observe, Observed)
+"""What is said besides, however often: a link that carries nothing else is idle, and measured by heartbeats."""
+
 _ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
     (Role.CLOUD, State.GREETING): (DeviceHello,),
     (Role.CLOUD, State.OPEN): get_args(FromDevice),
@@ -108,6 +112,8 @@ class Connection:
         self._began = now
         self._received_at = now
         self._sent_at = now
+        self._worked_at = self._beat_at = now
+        self._tells_people = False
         self._said_hello_at: float | None = None
         self._heard_hello = False
         self._peer_sent_us = 0
@@ -148,6 +154,10 @@ class Connection:
         elif self.padding is not None:
             self.padding.pad(data)
         self._sent_at = now
+        if isinstance(message, _FOR_PEOPLE):
+            self._tells_people = True
+        elif not isinstance(message, Heartbeat):
+            self._tells_people, self._worked_at = False, now
         return data
 
     def leaves(self, data: bytearray, now: float) -> None:
@@ -191,7 +201,8 @@ class Connection:
         if overdue_at is not None and now >= overdue_at:
             self.fail(ConnectionFailed(Code.TIMEOUT, "the rest of a frame has not come"))
             return None
-        if self.state is State.OPEN and now - self._sent_at >= HEARTBEAT_S:
+        if self.state is State.OPEN and now >= self._beat_due:
+            self._beat_at = now
             held = int((now - self._peer_sent_at) * 1e6) if self._peer_sent_us else 0
             return self.frame(Heartbeat(int(now * 1e6), self._peer_sent_us, held), (), now)
         return None
@@ -202,7 +213,13 @@ class Connection:
             return self._began + HELLO_WITHIN_S
         silent_at = self._received_at + DEAD_AFTER_S
         overdue_at = self._half.overdue_at()
-        return min(silent_at, self._sent_at + HEARTBEAT_S, silent_at if overdue_at is None else overdue_at)
+        return min(silent_at, self._beat_due, silent_at if overdue_at is None else overdue_at)
+
+    @property
+    def _beat_due(self) -> float:
+        """When a heartbeat is due: nothing was sent for long, or nothing but what is told for people."""
+        due = self._sent_at + HEARTBEAT_S
+        return min(due, max(self._worked_at, self._beat_at) + HEARTBEAT_S) if self._tells_people else due
 
     def fail(self, failure: ConnectionFailed) -> None:
         """End the connection with ``failure``; the first one stays."""

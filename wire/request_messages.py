@@ -9,6 +9,9 @@ import msgspec
 from wire.decision_messages import Decide, Decided
 from wire.group_messages import GroupReport
 from wire.message import Count, Message, Name, Number, Size
+from wire.observed_messages import Observe, Observed
+from wire.origins import Origin as Origin
+from wire.origins import Spent as Spent
 from wire.reading_messages import Read, Task, Vector
 from wire.text_messages import ChatTurn as ChatTurn
 from wire.text_messages import Rendering as Rendering
@@ -49,7 +52,7 @@ class ServedModel(msgspec.Struct, frozen=True, array_like=True):
 class AgentHello(Message, frozen=True, tag=30):
     """An agent introduces itself: the models it serves, the answers it generates at once, and ``cloud_connected`` as in
     ``AgentState``: nobody asks it before its cloud or group is there. ``pads``: it wants frames padded, both ways
-    (``padding.py``)."""
+    (``padding.py``). ``observable``: it knows ``Observe``."""
 
     name: Name
     credential: Name
@@ -57,6 +60,7 @@ class AgentHello(Message, frozen=True, tag=30):
     capacity: Count
     cloud_connected: bool | None = None
     pads: bool = False
+    observable: bool = False
 
 
 class GatewayWelcome(Message, frozen=True, tag=31):
@@ -114,6 +118,7 @@ class Generate(Message, frozen=True, tag=32):
     ``return_token_ids``: those of prompt and answer are told. ``calling``: calls of tools are told apart from text.
     ``thoughts``: so is what the model thinks between tags, where it does; no stop string ends an answer in either.
     ``traceparent``: the trace context (W3C's) in which it is done; empty: none.
+    ``return_token_origins``: where each token of the answer came from is told.
     """
 
     request: Number
@@ -145,6 +150,7 @@ class Generate(Message, frozen=True, tag=32):
     calling: Calling | None = None
     thoughts: bool = False
     traceparent: Name = ""
+    return_token_origins: bool = False
 
 
 class Cancel(Message, frozen=True, tag=33):
@@ -211,7 +217,8 @@ class CallPiece(msgspec.Struct, frozen=True, array_like=True):
 class Delta(Message, frozen=True, tag=35):
     """More text of choice ``index``: complete characters only, never part of a stop string; ``tokens`` tokens new since
     the last delta of this choice (their text may come later, when it is complete): these, where they are asked for.
-    ``reasoning``: more of what was thought, before the text; ``call``: more of a call of a tool, behind it."""
+    ``reasoning``: more of what was thought, before the text; ``call``: more of a call of a tool, behind it.
+    ``origins``: of each of the new tokens, where they are asked for."""
 
     request: Number
     index: Count
@@ -221,16 +228,7 @@ class Delta(Message, frozen=True, tag=35):
     ids: list[Count] | None = None
     reasoning: str = ""
     call: CallPiece | None = None
-
-
-class Spent(msgspec.Struct, frozen=True, array_like=True):
-    """Where time went, in microseconds: on the device until it had sent all it asked, waiting in the cloud, in the
-    cloud's step, and on the link: all that is left until the answer was there."""
-
-    device_us: Size
-    link_us: Size
-    queue_us: Size
-    step_us: Size
+    origins: list[Origin] | None = None
 
 
 class Timings(msgspec.Struct, frozen=True, array_like=True):
@@ -275,15 +273,16 @@ class Done(Message, frozen=True, tag=37):
 class AgentState(Message, frozen=True, tag=38):
     """An agent's load, sent with changes: the answers it has to generate at once (of each request those unfinished, up
     to its ``at_once``), and whether its cloud can be reached, or its group computes (None: it needs none). ``group``:
-    the group that it is the portal of."""
+    the group that it is the portal of. ``restored``: how often sessions had to be brought to a cloud again so far."""
 
     running: Count
     cloud_connected: bool | None = None
     group: GroupReport | None = None
+    restored: Size = 0
 
 
-FromGateway = Union[Generate, Read, Tokenize, Decide, Cancel]
-FromAgent = Union[Accepted, Scored, Delta, Vector, Tokens, Decided, Finished, Done, AgentState]
+FromGateway = Union[Generate, Read, Tokenize, Decide, Cancel, Observe]
+FromAgent = Union[Accepted, Scored, Delta, Vector, Tokens, Decided, Finished, Done, AgentState, Observed]
 """What each side may say once both have introduced themselves, beside what is said on every link."""
 
 RequestMessage = Union[AgentHello, GatewayWelcome, FromGateway, FromAgent]

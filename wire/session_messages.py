@@ -9,12 +9,13 @@ import msgspec
 from wire.errand import Errand
 from wire.limits import MAX_CHUNKS
 from wire.message import Count, Message, Name, Nodes, Number, Size, Times
+from wire.observed_messages import CloudState
 
 
 class DeviceHello(Message, frozen=True, tag=10):
     """A device introduces itself: it will send hidden states ``[rows, hidden_size]`` that enter layer ``first_layer``
     and wants them back as they leave layer ``last_layer - 1``. ``pads``: it wants frames padded, both ways
-    (``padding.py``)."""
+    (``padding.py``). ``takes_state``: it knows ``CloudState``."""
 
     name: Name
     credential: Name
@@ -25,6 +26,7 @@ class DeviceHello(Message, frozen=True, tag=10):
     hidden_size: Count
     dtype: Name
     pads: bool = False
+    takes_state: bool = False
 
 
 class CloudWelcome(Message, frozen=True, tag=11):
@@ -176,7 +178,7 @@ class Advice(Message, frozen=True, tag=20):
 
 
 FromDevice = Union[Open, Forward, Truncate, Keep, Close, Resume, Fork, Park, LinkState, Timing]
-FromCloud = Union[Result, Advice]
+FromCloud = Union[Result, Advice, CloudState]
 """What each side may say once both have introduced themselves, beside what is said on every link."""
 
 SessionMessage = Union[DeviceHello, CloudWelcome, FromDevice, FromCloud]

@@ -30,6 +30,21 @@ from wire.errors import Code, SessionFailed
 often = SparingLog()
 
 
+@dataclass
+class StepsDone:
+    """All steps so far: how many, the rows in them, and the seconds that they took."""
+
+    steps: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+    def add(self, rows: int, seconds: float) -> None:
+        """One more."""
+        self.steps += 1
+        self.rows += rows
+        self.seconds += seconds
+
+
 @dataclass(frozen=True)
 class Step:
     """What a runner is given: first the moves, then the rows of all stretches."""
@@ -50,12 +65,16 @@ class Steps:
 
     Args:
         pace: learns from every step.
+
+    Attributes:
+        done: what there was so far.
     """
 
     def __init__(self, sessions: Sessions, pace: StepPace[Key], metrics: CloudMetrics) -> None:
         self._sessions = sessions
         self._pace = pace
         self._metrics = metrics
+        self.done = StepsDone()
 
     def make(self, plan: Plan[Key]) -> Step | None:
         """Return the step of a plan, with pages for all of its rows; None where no session has any."""
@@ -82,6 +101,7 @@ class Steps:
         self._metrics.step_seconds.observe(ran.seconds)
         self._metrics.step_seconds_squares.inc(ran.seconds**2)
         self._metrics.step_rows.observe(rows_in_all)
+        self.done.add(rows_in_all, ran.seconds)
         for stretch, finite in zip(step.stretches, ran.finite, strict=True):
             session, rows = stretch.session, stretch.span.rows
             outputs = ran.outputs[begin : begin + rows]

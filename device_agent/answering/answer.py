@@ -281,7 +281,7 @@ class _Answer:
                 self.prefilled.set()  # By its first token.
                 self._phases.generates(session)
                 self._count += 1
-                self._deltas.token(chosen.token)
+                self._deltas.token(chosen, session)
                 reason = "stop" if chosen.reason == "complete" else chosen.reason or reason
                 # An end token is counted and has no text. Behind scores of a prompt it has its own too, since clients
                 # tell both apart by counting.

@@ -1,4 +1,4 @@
-"""What one choice of a request goes through, as its trace has it."""
+"""What one choice of a request goes through, as its trace has it, and whoever observes the agent."""
 
 from __future__ import annotations
 
@@ -18,16 +18,21 @@ class ChoicePhases(Phases):
     """Of choice ``index``: it waits for a permit, the first one reads the prompt, and all generate."""
 
     def __init__(self, index: int) -> None:
-        super().__init__(served_request.get().span if index < MAX_TRACED else UNTRACED)
+        served = served_request.get()
+        super().__init__(served.span if index < MAX_TRACED else UNTRACED)
+        self._progress = served.progress
         self._index = index
         self._generates = False
 
     def waits(self) -> None:
         """For a permit."""
+        if not self._index:
+            self._progress.stage = "waits"
         self.begin("queue", choice=self._index)
 
     def prefills(self, prompt_tokens: int, cached_tokens: int) -> None:
         """The prompt's rows, of which so many are left from an earlier turn."""
+        self._progress.prefills(prompt_tokens, cached_tokens)
         self.begin("prefill", prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
 
     def generates(self, session: ChainSession) -> None:
@@ -35,6 +40,7 @@ class ChoicePhases(Phases):
         if self._generates:
             return
         self._generates = True
+        self._progress.stage = "generates"
         if not self._index and (spent := session.spent) is not None:
             self.note(**_facts(spent.prompt))
         self.begin("generate", choice=self._index)

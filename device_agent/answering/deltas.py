@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from device_agent.answering.dialect.pieces import Argued, Begun, Piece, Said, Thought
+from device_agent.answering.origins import Origins
+from device_agent.chain.chain import ChainSession
+from drafting.choosing import Chosen
 from wire.messages import AnyMessage
+from wire.origins import Origin
 from wire.request_messages import CallPiece, Delta, Generate, TokenLogprob
 
 
@@ -25,11 +29,15 @@ class Deltas:
         self._tokens = 0
         self._logprobs: list[TokenLogprob] = []
         self._ids: list[int] = []
+        self._origin = Origins() if request.return_token_origins else None
+        self._origins: list[Origin] = []
 
-    def token(self, id: int) -> None:
+    def token(self, chosen: Chosen, session: ChainSession) -> None:
         """A token has come; its text may come later, or be none."""
         self._tokens += 1
-        self._ids.append(id)
+        self._ids.append(chosen.token)
+        if self._origin is not None:
+            self._origins.append(self._origin.of(chosen, session))
 
     def logprob(self, logprob: TokenLogprob) -> None:
         """How likely a token was."""
@@ -63,5 +71,6 @@ class Deltas:
         request = self._request
         logprobs = self._logprobs if request.logprobs is not None else None
         ids = self._ids if request.return_token_ids else None
-        self._post(Delta(request.request, self._index, text, self._tokens, logprobs, ids, reasoning, call))
-        self._tokens, self._logprobs, self._ids = 0, [], []
+        origins = None if self._origin is None else self._origins
+        self._post(Delta(request.request, self._index, text, self._tokens, logprobs, ids, reasoning, call, origins))
+        self._tokens, self._logprobs, self._ids, self._origins = 0, [], [], []

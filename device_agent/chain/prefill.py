@@ -13,6 +13,7 @@ import torch
 
 from device_agent.chain.chain import ChainSession
 from device_agent.cloud.chunks import DEFAULT_CHUNK, Chunker
+from device_agent.sharing.served_request import served_request
 from wire.limits import FIRST_CHUNK
 
 WHOLE_PROMPT = sys.maxsize
@@ -69,7 +70,7 @@ async def begun(session: ChainSession, ids: Sequence[int], wanted: int) -> async
 
 
 async def _run(session: ChainSession, ids: Sequence[int], want: int) -> AsyncGenerator[torch.Tensor, None]:
-    chain, start, begin = session.chain, session.position, 0
+    chain, start, begin, progress = session.chain, session.position, 0, served_request.get().progress
     chunker = _chunker(session, len(ids))
     hints = session.hints if not chain.chunk and len(ids) > 1 else None
     answers: deque[asyncio.Future[torch.Tensor]] = deque()
@@ -82,6 +83,7 @@ async def _run(session: ChainSession, ids: Sequence[int], want: int) -> AsyncGen
         chunk = ids[begin : begin + size]
         begin += size
         answers.append(await begun(session, chunk, max(0, min(size, want - (len(ids) - begin)))))
+        progress.chunk(size, answers[-1])
         while len(answers) > MAX_AHEAD or (len(answers) > 1 and answers[0].done()):
             yield await answers.popleft()
     while answers:  # All of them: a failure anywhere is a hole in a cache.

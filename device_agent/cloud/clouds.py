@@ -25,6 +25,7 @@ class Clouds:
 
     Attributes:
         links: one to each, where sessions may be opened or will be.
+        restored: how often a session had to begin again, here or there, or has moved.
     """
 
     def __init__(self, urls: Sequence[str], hello: DeviceHello, may_pack: bool, tls: Tls | None = None) -> None:
@@ -33,6 +34,7 @@ class Clouds:
         self._news = asyncio.Event()
         self.links = [CloudLink(url, hello, self._told, may_pack, place) for place, url in enumerate(urls)]
         self._next: dict[int, CloudLink] = {}
+        self.restored = 0
 
     @property
     def ready(self) -> bool:

@@ -25,6 +25,7 @@ from wire.frames import Frame, Tensor
 from wire.limits import CLOUD_LINK, ITEM_BYTES, MAX_QUEUED_BYTES, PACK_BELOW_BYTES_S, PACK_BYTES
 from wire.message import Drain, Failed
 from wire.messages import AnyMessage
+from wire.observed_messages import CloudFigures, CloudState
 from wire.outbox import Outgoing
 from wire.session_messages import Advice, CloudWelcome, DeviceHello, Forward, LinkState, Result, Timing
 from wire.stream import Stream
@@ -163,6 +164,7 @@ class CloudLink:
         attached: the sessions here, by their number.
         held, holding: those that wait for room, in the order in which they get it; whether there are any.
         draft_us: microseconds of a step of drafting here, which the cloud server is told; 0: nothing is drafted.
+        figures: its load as it said last; None before it has.
     """
 
     def __init__(
@@ -184,6 +186,7 @@ class CloudLink:
         self._new_pace = partial(LinkPace, row_bytes, may_pack)
         self.pace = self._new_pace()
         self.draft_us = 0
+        self.figures: CloudFigures | None = None
         self.url = socket_of(url)
         self.news = news
         self.attached: dict[int, Attached] = {}
@@ -279,6 +282,7 @@ class CloudLink:
         """There is a new connection."""
         self.stream, self.welcome, self.refusal = stream, welcome, None
         self.chunk, self.first_chunk, self.pace = None, None, self._new_pace()
+        self.figures = None
         self.news.set()
 
     def end(self) -> None:
@@ -313,6 +317,8 @@ class CloudLink:
                 self.first_chunk = max(1, message.sizes[1]) if len(message.sizes) > 1 else None
             elif message.session in self.attached:
                 self.attached[message.session].advised(message.begin, message.sizes)
+        elif isinstance(message, CloudState):
+            self.figures = message.figures
         elif isinstance(message, Drain):
             self.drains_within_s = message.within_s
             self.leads_to = socket_of(message.to) if message.to else ""

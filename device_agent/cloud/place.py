@@ -102,6 +102,7 @@ class CloudPlace:
         if failure is not None:
             how = "resume" if position else "replay"
             rows = asked.position - position
+            self._restored()
             often.info("session attached again", why=failure.code.value, how=how, rows=rows, **self.served.named)
         if kept is not None and position:
             token, old = kept.token, kept.number
@@ -141,6 +142,10 @@ class CloudPlace:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.give_up()
+
+    def _restored(self) -> None:
+        self._clouds.restored += 1
+        self.served.progress.restored()
 
     # ---- coming back ----
 
@@ -214,5 +219,6 @@ class CloudPlace:
 
     def _follow(self, ahead: Ahead) -> None:
         self._ahead, position = None, ahead.position
+        self._restored()
         often.info("session moved", rows=self._log.position - position, **self.served.named)
         self.begin(ahead.link, position, ahead.taken_over(self.served.errand))

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from device_agent.cloud.clouds import Clouds
 from device_agent.cloud.recovery import Recovery
 from device_agent.cloud.session import RemoteSession
+from device_agent.cloud.wires import wire_of
 from tls.contexts import Tls
 from wire.errors import Code, SessionFailed
+from wire.observed_messages import Wire
 from wire.session_messages import CloudWelcome, DeviceHello
 
 
@@ -95,6 +97,15 @@ class RemoteSubmodel:
         session = RemoteSession(self.clouds, recovery, positions, prompt, expected)
         session.attach(link)
         return session
+
+    @property
+    def restored(self) -> int:
+        """How often a session had to begin again, or has moved."""
+        return self.clouds.restored
+
+    def wires(self) -> list[Wire]:
+        """The connections to all of them, for people."""
+        return [wire_of(link) for link in self.clouds.links]
 
     async def news(self) -> None:
         """Wait until a connection comes, goes or begins to drain."""

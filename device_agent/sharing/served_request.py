@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from device_agent.sharing.progress import NOBODYS, Progress
 from service.errands import plain_id
 from service.traces import UNTRACED, Span
 from wire.errand import Errand
@@ -13,10 +14,11 @@ from wire.errand import Errand
 
 @dataclass(frozen=True)
 class ServedRequest:
-    """A request, by its id; ``span``: all that this device does for it."""
+    """A request, by its id; ``span``: all that this device does for it; ``progress``: what it has come to."""
 
     id: str = ""
     span: Span = UNTRACED
+    progress: Progress = field(default=NOBODYS, compare=False, repr=False)
 
     @property
     def named(self) -> dict[str, str]:

@@ -24,6 +24,7 @@ import torch
 from device_agent.chain.chain import ChainSession
 from device_agent.chain.prefill import prefill
 from device_agent.sharing.compute import Outputs
+from device_agent.sharing.served_request import served_request
 from device_agent.speculative.ahead import Ahead, DraftMaker, Preparation
 from device_agent.speculative.way import DraftingWay, Tally
 from device_agent.speculative.whole_drafts import whole_drafts
@@ -62,6 +63,7 @@ class Generation:
         self._masks = chooser.masks
         self._way = way
         self._rounds = Rounds(session, chooser, way)
+        self._progress = served_request.get().progress
         self.tally: Tally = self._rounds.tally
         self._in_flight: list[asyncio.Future[torch.Tensor]] = []
         self._rows = 0
@@ -74,7 +76,7 @@ class Generation:
         Raises:
             SessionFailed: a submodel failed; the session must be closed.
         """
-        session, waited_s = self._session, None
+        session, waited_s, rows = self._session, None, 0
         self._foresee()
         deep: torch.Tensor | None = await prefill(session, self._prompt[session.position :], 1)
         while deep is not None:
@@ -82,13 +84,16 @@ class Generation:
             try:
                 async for out in round:
                     self._post(out)
+                    if out.chosen:
+                        self._progress.verdict(len(out.chosen), rows, waited_s)
                     for number, chosen in enumerate(out.chosen, 1):
-                        self._count(accepted=number < len(out.chosen))
+                        for tally in (self.tally, self._way.tally):
+                            tally.accepted += number < len(out.chosen)
                         yield chosen
             except GeneratorExit:  # Enough was read: back to where the last chosen token would go.
                 await self._go_back(round)
                 raise
-            deep = await self._verified() if self._in_flight else None
+            rows, deep = self._rows, (await self._verified() if self._in_flight else None)
             waited_s = max(0.0, self._answered_at - self._posted_at)
 
     def _post(self, out: Out) -> None:
@@ -111,10 +116,6 @@ class Generation:
         """Have what may follow looked up beside the work of the other submodels, and not behind it."""
         if self._masks is not None:
             self._masks.foresee(self._rounds.texts())
-
-    def _count(self, accepted: bool) -> None:
-        self.tally.accepted += accepted
-        self._way.tally.accepted += accepted
 
     async def _verified(self) -> torch.Tensor:
         """The rows in flight; what the device has time for meanwhile is prepared."""
@@ -223,7 +224,8 @@ class Rounds:
         drafted = [self._ahead.nodes[node].candidate for node in self._sent]
         logits, tree, rule = self._head.forward(deep), self._ahead.tree, self._way.rule
         picks = () if logits.is_cpu or not self._chooser.follows(rule, self._sent) else self._picks(logits)
-        return self._chooser.judge(logits, tree, self._sent, drafted, rule, picks)
+        verdict = self._chooser.judge(logits, tree, self._sent, drafted, rule, picks)
+        return verdict.named([self._ahead.nodes[node].candidate.source for node in verdict.path])
 
     def _picks(self, logits: torch.Tensor) -> list[int]:
         """What is chosen on another device than the CPU. Without a drafter the token's row is begun before anybody here

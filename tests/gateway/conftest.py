@@ -24,6 +24,7 @@ from wire.errors import ConnectionFailed
 from wire.limits import GATEWAY_LINK, MAX_FRAME_BYTES
 from wire.message import Drain
 from wire.messages import AnyMessage
+from wire.observed_messages import Observe
 from wire.reading_messages import Read
 from wire.request_messages import (
     Accepted,
@@ -137,13 +138,15 @@ class ScriptedAgent:
     """An agent that runs a script for each request.
 
     Attributes:
-        asked: every Generate received. cancelled: the numbers of every Cancel. drained: a Drain was received.
+        asked: every Generate received. cancelled: the numbers of every Cancel. drained: a Drain was received. observes:
+        how often it is to say what it does, each time it is told.
     """
 
     def __init__(self, stream: Stream, script: Script) -> None:
         self.asked: list[Any] = []
         self.cancelled: list[int] = []
         self.drained = False
+        self.observes: list[int] = []
         self.script = script
         self._stream = stream
         self._tasks: set[asyncio.Future[None]] = set()
@@ -172,6 +175,8 @@ class ScriptedAgent:
             task.add_done_callback(self._tasks.discard)
         elif isinstance(message, Cancel):
             self.cancelled.append(message.request)
+        elif isinstance(message, Observe):
+            self.observes.append(message.every_ms)
         elif isinstance(message, Drain):
             self.drained = True
 
@@ -189,9 +194,10 @@ async def _connected(
     capacity: int = 8,
     name: str = "scripted",
     credential: str = "",
+    observable: bool = False,
 ) -> AsyncIterator[ScriptedAgent]:
     async with dial(f"{gateway.ws_url}/device", Role.AGENT, GATEWAY_LINK) as stream:
-        stream.post(AgentHello(name, credential, list(models), capacity))
+        stream.post(AgentHello(name, credential, list(models), capacity, observable=observable))
         assert isinstance((await stream.receive()).message, GatewayWelcome)
         agent = ScriptedAgent(stream, script)
         listening = asyncio.create_task(agent.listen())

@@ -21,6 +21,7 @@ from wire.limits import (
 )
 from wire.message import Failed, Heartbeat
 from wire.messages import AnyMessage, subject_of
+from wire.observed_messages import CloudFigures, CloudState
 from wire.parts import first_part
 from wire.request_messages import AgentHello, Delta, GatewayWelcome, Generate, ServedModel
 from wire.session_messages import (
@@ -157,6 +158,29 @@ def test_heartbeats_and_round_trip() -> None:
     answer = beat_of(pair.cloud, pair.now + 2.0)
     assert pair.device.receive(answer, pair.now + 2.01) is None
     assert pair.device.rtt_s == pytest.approx(0.02, abs=1e-3)
+
+
+def test_what_is_told_for_people_keeps_no_heartbeat_from_leaving() -> None:
+    """However often it is: the round trip of a link that carries nothing else is measured; work leaves them out."""
+    pair, state = Pair().greeted(), CloudState(CloudFigures("1", 0, 0, 0, 0, 0, 0, 512, 0, 8, 1))
+    beats = []
+    for second in range(1, 21):
+        pair.now = float(second)
+        frame = pair.down(state)
+        assert frame is not None and frame.message == state
+        assert pair.cloud.deadline() - pair.now <= HEARTBEAT_S
+        if (beat := pair.cloud.tick(pair.now)) is not None:
+            pair.cloud.leaves(beat, pair.now)
+            pair.device.receive(beat, pair.now)
+            beats.append(second)
+    assert beats == [5, 10, 15, 20]
+    for second in range(21, 41):
+        pair.now = float(second)
+        pair.down(Result(1, 0, 1, 2, 3), (ROW,))
+        pair.down(state)
+        assert pair.cloud.tick(pair.now) is None
+    with pytest.raises(LocalMistake):
+        say(pair.device, state, (), pair.now)
 
 
 def test_the_answer_to_a_hello_is_the_first_round_trip() -> None:

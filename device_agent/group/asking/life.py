@@ -45,6 +45,7 @@ from device_agent.planning.plan import ByRows, Layer, as_run
 from device_agent.planning.trials import some
 from peers.board import PeerLost
 from peers.collectives import ONE_SHOT_BYTES, Collectives
+from peers.counts import Bytes
 from peers.fabric import Fabric
 
 IDLE_EVERY_S: Final = 20.0
@@ -119,6 +120,11 @@ class GroupLife:
         self._lost = lost
         for thread in self._threads:
             thread.start()
+
+    @property
+    def bytes(self) -> Bytes:
+        """Tensors that went out and came in over the portal's links with all members."""
+        return self._fabric.counts.total
 
     def put(self, asked: GroupAsk) -> None:
         """Ask all members; one session's in order. On any thread; nothing where it has ended."""

@@ -1,0 +1,62 @@
+// The page: what the gateway tells goes to each of its parts, a few times a second.
+
+import { Chat } from "./chat.js";
+import { byId, setAttribute, setText } from "./dom.js";
+import { Feed } from "./feed.js";
+import { Fleet } from "./fleet.js";
+import { Flight } from "./flight.js";
+import { Keys } from "./keys.js";
+import { Now } from "./now.js";
+import { Store } from "./store.js";
+import { setUpTheme } from "./theme.js";
+import { Failures, Wires } from "./wires.js";
+
+const store = new Store();
+const keys = new Keys(() => feed.start());
+const chat = new Chat({ key: () => keys.chat, refused: (why) => keys.ask("chat", why) });
+const parts = [
+  new Now(byId("now")),
+  new Flight(byId("requests"), byId("flight-note")),
+  new Fleet(byId("fleet"), byId("fleet-note")),
+  new Wires(byId("wires")),
+  new Failures(byId("failures")),
+  chat,
+];
+const feed = new Feed({ key: () => keys.watch, told, state, refused: (why) => keys.ask("watch", why) });
+
+let due = false;
+
+function told(name, data) {
+  store.take(name, data);
+  state(data.totals.draining ? "warns" : "live", data.totals.draining ? "the gateway drains" : "live");
+  showSoon();
+}
+
+// Once a frame at most, and not where nobody looks.
+function showSoon() {
+  if (due || document.hidden || !store.totals) return;
+  due = true;
+  requestAnimationFrame(() => {
+    due = false;
+    setText(byId("version"), store.totals.version);
+    for (const part of parts) part.show(store);
+  });
+}
+
+function state(word, text) {
+  setAttribute(byId("live"), "data-state", word);
+  setText(byId("live"), text);
+}
+
+document.addEventListener("visibilitychange", showSoon);
+window.addEventListener("resize", showSoon);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") chat.stop();
+  const typing = event.target.closest("input, textarea, select, dialog");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    event.preventDefault();
+    byId("say").focus();
+  }
+});
+setUpTheme(showSoon);
+feed.start();

@@ -1,0 +1,72 @@
+// The stream of what the gateway tells: read with fetch, since a browser's EventSource can show no key.
+
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 10_000;
+const SILENT_MS = 15_000;
+
+export class Feed {
+  // told(name, data): an event; state(word, text): how the connection is; refused(why): a key is needed.
+  constructor({ key, told, state, refused }) {
+    Object.assign(this, { key, told, state, refused });
+    this.round = 0;
+  }
+
+  // Begin anew, with the key that there is now.
+  start() {
+    this.round += 1;
+    this.abort?.abort();
+    this.run(this.round);
+  }
+
+  async run(round) {
+    let wait = FIRST_WAIT_MS;
+    while (round === this.round) {
+      const abort = (this.abort = new AbortController());
+      try {
+        const answer = await fetch("page/events", { headers: headersOf(this.key()), signal: abort.signal, cache: "no-store" });
+        if (answer.status === 401) {
+          this.state("fails", "a key is needed");
+          return this.refused(this.key() ? "This gateway does not know that key." : "");
+        }
+        if (!answer.ok) throw new Error(await reasonOf(answer));
+        wait = FIRST_WAIT_MS;
+        await this.read(answer.body.getReader(), abort);
+        if (round === this.round) this.state("warns", "the gateway has ended the stream; trying again");
+      } catch (error) {
+        if (round !== this.round) return;
+        this.state("fails", `${error.name === "Error" ? error.message : "no connection"}; trying again`);
+      }
+      await new Promise((done) => setTimeout(done, wait));
+      wait = Math.min(2 * wait, LONGEST_WAIT_MS);
+    }
+  }
+
+  async read(reader, abort) {
+    const decoder = new TextDecoder();
+    let rest = "";
+    for (;;) {
+      const silent = setTimeout(() => abort.abort(), SILENT_MS);
+      const { done, value } = await reader.read().finally(() => clearTimeout(silent));
+      if (done) return;
+      rest += decoder.decode(value, { stream: true });
+      const events = rest.split("\n\n");
+      rest = events.pop();
+      for (const event of events) {
+        const at = event.indexOf("\ndata: ");
+        if (at > 0) this.told(event.slice("event: ".length, at), JSON.parse(event.slice(at + "\ndata: ".length)));
+      }
+    }
+  }
+}
+
+export function headersOf(key) {
+  return key ? { Authorization: `Bearer ${key}` } : {};
+}
+
+export async function reasonOf(answer) {
+  try {
+    return (await answer.json()).error.message;
+  } catch {
+    return `the gateway answers ${answer.status}`;
+  }
+}

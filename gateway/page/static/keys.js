@@ -1,0 +1,49 @@
+// The keys that this tab shows to the gateway, and the window that asks for them. Nothing outlives the tab.
+
+import { byId, setText } from "./dom.js";
+
+const NAMES = { watch: "trilby.key", chat: "trilby.chat-key" };
+const WHY = {
+  watch: "This gateway asks for a key: one of its API keys shows your own requests, the operator's token all of them.",
+  chat: "A chat needs one of the gateway's API keys; the operator's token watches only.",
+};
+
+export class Keys {
+  // changed(): another key is there for watching.
+  constructor(changed) {
+    this.changed = changed;
+    this.kind = "watch";
+    this.dialog = byId("ask-key");
+    this.text = byId("key-text");
+    byId("key").addEventListener("click", () => this.ask("watch"));
+    byId("key-close").addEventListener("click", () => this.dialog.close());
+    byId("key-forget").addEventListener("click", () => this.keep(""));
+    byId("key-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.keep(this.text.value.trim());
+    });
+  }
+
+  get watch() {
+    return sessionStorage.getItem(NAMES.watch) ?? "";
+  }
+
+  get chat() {
+    return sessionStorage.getItem(NAMES.chat) ?? this.watch;
+  }
+
+  ask(kind, why = "") {
+    this.kind = kind;
+    this.text.value = "";
+    setText(byId("key-why"), why ? `${why} ${WHY[kind]}` : WHY[kind]);
+    if (!this.dialog.open) this.dialog.showModal();
+    this.text.focus();
+  }
+
+  keep(key) {
+    if (key) sessionStorage.setItem(NAMES[this.kind], key);
+    else Object.values(NAMES).forEach((name) => sessionStorage.removeItem(name));
+    this.dialog.close();
+    if (this.kind === "watch" || !key) this.changed();
+  }
+}

@@ -1,0 +1,119 @@
+// What is known: the gateway's last word on everything, and a little of what was before.
+
+export const WINDOW_MS = 20_000; // of the timeline
+const RATE_MS = 4_000; // over which rates are means
+const OVER_MS = 4_000; // for which a request that is over is still shown
+const MAX_MARKS = 400; // of one request
+const MAX_INCIDENTS = 100;
+const HISTORY = 60;
+const STALE_MS = 60_000; // after which a rate that nobody has asked for is forgotten
+
+export class Store {
+  constructor() {
+    this.operator = false;
+    this.totals = null;
+    this.agents = new Map();
+    this.requests = new Map();
+    this.incidents = new Map();
+    this.rates = new Map();
+    this.history = new Map();
+    this.pruned = 0;
+  }
+
+  get now() {
+    return this.totals ? this.totals.at : 0;
+  }
+
+  take(name, data) {
+    this.operator = data.operator;
+    this.totals = data.totals;
+    const now = this.now;
+    if (name === "whole") this.startOver(data);
+    for (const agent of data.agents ?? []) this.agents.set(agent.id, agent);
+    for (const id of data.agents_gone ?? []) this.agents.delete(id);
+    for (const request of data.requests ?? []) this.request(request);
+    for (const id of data.requests_gone ?? []) {
+      const request = this.requests.get(id);
+      if (request) request.over = now;
+    }
+    for (const [id, kind, end, took, rows, accepted] of data.marks ?? []) {
+      this.requests.get(id)?.marks.push({ kind, end, took, rows, accepted });
+    }
+    for (const incident of data.incidents ?? []) this.incident(incident);
+    this.forget(now);
+  }
+
+  startOver(data) {
+    const there = new Set(data.requests.map((request) => request.id));
+    this.agents.clear();
+    this.incidents.clear();
+    for (const [id, request] of this.requests) {
+      if (!there.has(id)) request.over ??= this.now;
+    }
+  }
+
+  request(told) {
+    const known = this.requests.get(told.id);
+    this.requests.set(told.id, { ...told, marks: known?.marks ?? [], over: null });
+  }
+
+  incident(told) {
+    this.incidents.delete(told.id);
+    this.incidents.set(told.id, told);
+    while (this.incidents.size > MAX_INCIDENTS) this.incidents.delete(this.incidents.keys().next().value);
+  }
+
+  forget(now) {
+    for (const [id, request] of this.requests) {
+      if (request.over !== null && now - request.over > OVER_MS) {
+        this.requests.delete(id);
+        this.rates.delete(`tokens ${id}`);
+        continue;
+      }
+      const marks = request.marks;
+      let old = Math.max(0, marks.length - MAX_MARKS);
+      while (old < marks.length && now - marks[old].end > WINDOW_MS) old += 1;
+      if (old) marks.splice(0, old);
+    }
+    if (now - this.pruned < STALE_MS) return;
+    this.pruned = now;
+    for (const [name, seen] of this.rates) {
+      if (now - seen.at(-1)[0] > STALE_MS) this.rates.delete(name);
+    }
+  }
+
+  // How fast a number that only grows is growing, a second. It begins again where it has become less.
+  rate(name, number) {
+    const now = this.now;
+    let seen = this.rates.get(name);
+    if (!seen || number < seen.at(-1)[1]) this.rates.set(name, (seen = []));
+    if (!seen.length || seen.at(-1)[0] !== now) seen.push([now, number]);
+    while (seen.length > 2 && now - seen[1][0] >= RATE_MS) seen.shift();
+    const [at, first] = seen[0];
+    return now > at ? ((number - first) * 1000) / (now - at) : 0;
+  }
+
+  // The last values of a figure, once for each time that something was told.
+  remember(name, number) {
+    let seen = this.history.get(name);
+    if (!seen) this.history.set(name, (seen = []));
+    seen.push(number);
+    if (seen.length > HISTORY) seen.shift();
+    return seen;
+  }
+
+  // The clouds that devices are connected to, by address.
+  clouds() {
+    const found = new Map();
+    for (const agent of this.agents.values()) {
+      for (const wire of agent.wires) {
+        if (wire.to === "members") continue;
+        const cloud = found.get(wire.to) ?? { to: wire.to, figures: null, devices: [] };
+        cloud.devices.push({ name: agent.name, state: wire.state, rtt: wire.rtt_ms });
+        if (wire.cloud && (!cloud.figures || wire.cloud.steps >= cloud.figures.steps)) cloud.figures = wire.cloud;
+        found.set(wire.to, cloud);
+      }
+    }
+    return [...found.values()];
+  }
+}

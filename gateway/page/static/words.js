@@ -1,0 +1,51 @@
+// Numbers as people read them.
+
+export function count(number) {
+  if (number < 10_000) return String(Math.round(number));
+  if (number < 10_000_000) return `${trimmed(number / 1000)} k`;
+  return `${trimmed(number / 1_000_000)} M`;
+}
+
+export function bytes(number) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let at = 0;
+  while (number >= 1000 && at < units.length - 1) {
+    number /= 1000;
+    at += 1;
+  }
+  return `${at ? trimmed(number) : Math.round(number)} ${units[at]}`;
+}
+
+export function ms(number) {
+  if (number === null || number === undefined) return "–";
+  if (number >= 10_000) return `${trimmed(number / 1000)} s`;
+  if (number >= 1000) return `${(number / 1000).toFixed(2)} s`;
+  return `${number < 10 ? number.toFixed(1) : Math.round(number)} ms`;
+}
+
+export function percent(part, whole) {
+  return whole > 0 ? `${Math.round((100 * part) / whole)} %` : "–";
+}
+
+export function rate(number) {
+  return number < 10 ? number.toFixed(1) : count(number);
+}
+
+export function clock(at) {
+  return new Date(at).toLocaleTimeString([], { hour12: false });
+}
+
+export function plural(number, word) {
+  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+}
+
+function trimmed(number) {
+  return number >= 100 ? String(Math.round(number)) : number.toFixed(1);
+}
+
+export function span(seconds) {
+  if (seconds < 120) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172_800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86_400)} days`;
+}
