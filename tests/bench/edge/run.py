@@ -97,8 +97,8 @@ def run(
     if missing and not arguments.page:
         if obstacle():
             raise SystemExit(f"no emulated networks here: {obstacle()}")
-        known = {**published, **Records.of(folder).found}
-        until = over - sum(each.seconds for each in apart if each.short and each.name not in known)
+        measured = {**published, **Records.of(folder).found}
+        until = over - sum(each.seconds for each in apart if each.short and each.name not in measured)
         with Devices(folder / "logs", packet) as devices:
             measurement = Measurement(folder, devices, communication, python)
             measurement.all(
