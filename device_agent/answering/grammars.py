@@ -63,8 +63,8 @@ LIMITS: Final = _limits(2000)
 """What compiling, and each mask, may take: tens of milliseconds, and tens of MB of an answer."""
 
 WRITTEN: Final = _limits(500)
-"""The same for grammars and expressions that a stranger wrote. Where one has a text in many ways a row has items for each
-of its places, and a token takes the square of them: 6 ms with so many, 60 ms with twice as many."""
+"""The same for grammars and expressions that a stranger wrote. Where one has a text in many ways a row has items for
+each of its places, and a token takes the square of them: 6 ms with so many, 60 ms with twice as many."""
 
 BREAKS_OFF: Final = (
     "an answer in it may break off before its end, since it has a text in too many ways or needs too many states"
