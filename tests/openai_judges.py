@@ -93,9 +93,9 @@ def members_in_document(schema: str) -> set[str]:
 
 
 def settled(reply: Any) -> Any:
-    """A reply with what is not known yet left out or filled in, where the schemas want it to be known and the examples of
-    the same document, as OpenAI's server, have null: usage and the reason of a text that goes on, the score of a text's
-    first token."""
+    """A reply with what is not known yet left out or filled in, where the schemas want it to be known and the examples
+    of the same document, as OpenAI's server, have null: usage and the reason of a text that goes on, the score of a
+    text's first token."""
     if isinstance(reply, list):
         return [settled(each) for each in reply]
     if not isinstance(reply, dict):

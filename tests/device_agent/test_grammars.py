@@ -326,7 +326,7 @@ def test_no_mask_holds_others_up() -> None:
     """Of a grammar that has each text in many ways, to where it breaks off: neither reading a token nor looking up what
     may follow takes long, and all of it no more than an answer may take."""
     matcher = LLMatcher(tokens_known()[1], grammar_of("grammar", 'root ::= root root | "a" |'), limits=grammars.WRITTEN)
-    a, times = tokens_known()[1].tokenize_str("a")[0], []
+    a, times = tokens_known()[1].tokenize_str("a")[0], list[float]()
     while not matcher.is_error() and len(times) < 2000:
         began = time.thread_time()
         matcher.consume_token(a)
