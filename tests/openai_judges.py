@@ -90,3 +90,20 @@ def members_in_document(schema: str) -> set[str]:
             yield from found(each)
 
     return set(found(schemas[schema]))
+
+
+def settled(reply: Any) -> Any:
+    """A reply with what is not known yet left out or filled in, where the schemas want it to be known and the examples
+    of the same document, as OpenAI's server, have null: usage and the reason of a text that goes on, the score of a
+    text's first token."""
+    if isinstance(reply, list):
+        return [settled(each) for each in reply]
+    if not isinstance(reply, dict):
+        return reply
+    known = {name: settled(each) for name, each in reply.items() if not (name == "usage" and each is None)}
+    if "text" in known and known.get("finish_reason", "") is None:
+        known["finish_reason"] = "stop"
+    for name in ("token_logprobs", "top_logprobs"):
+        if isinstance(listed := known.get(name), list) and listed and listed[0] is None:
+            known[name] = listed[1:]
+    return known

@@ -122,7 +122,7 @@ async def _form_of(model: ServedChain, request: Generate, prompt: Prompt) -> Cal
     if model.grammars is None:
         told = "this device cannot hold an answer to a form: it does not know the model's tokenizer well enough"
         raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param)
-    return await model.grammars.compiled(form, request.tenant)
+    return await model.grammars.compiled(form, request.tenant, prompt.max_tokens)
 
 
 class _Answer:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 TOKENS: Final = 512
 """Of each text that is tried."""
 
-PROBE_S: Final = 1.0
+PROBE_S: Final = 2.0
 """Processor time for all of them; most forms take a tenth of a millisecond a token."""
 
 

@@ -12,6 +12,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from device_agent.answering.faulty_part import faulty_part
 from device_agent.answering.form import Form
 from device_agent.answering.form_limits import check_form
-from device_agent.answering.form_probe import breaks_off
+from device_agent.answering.form_probe import TOKENS, breaks_off
 from device_agent.answering.grammar_masks import GrammarMasks
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.sharing.compute import FairThreads
@@ -36,8 +37,6 @@ COMPILE_S: Final = 5.0
 MOST_KEPT: Final = 32
 """Compiled forms that are kept, of all tenants."""
 
-BREAKS_OFF: Final = "an answer in it would break off, since it has a text in too many ways or needs too many states"
-
 MAX_REASON: Final = 300
 """Characters of llguidance's reason that a client is shown."""
 
@@ -47,17 +46,37 @@ MAX_PLACE: Final = 128
 COMPILERS, LOOKERS = 2, 2
 """Threads that compile; that look masks up beforehand."""
 
-LIMITS: Final = LLParserLimits(
-    max_items_in_row=1000,
-    initial_lexer_fuel=500_000,
-    step_lexer_fuel=100_000,
-    step_max_items=50_000,
-    max_lexer_states=20_000,
-    max_grammar_size=100_000,
-    verbose_errors=False,
+
+def _limits(items: int) -> LLParserLimits:
+    return LLParserLimits(
+        max_items_in_row=items,
+        initial_lexer_fuel=500_000,
+        step_lexer_fuel=100_000,
+        step_max_items=50_000,
+        max_lexer_states=20_000,
+        max_grammar_size=100_000,
+        verbose_errors=False,
+    )
+
+
+LIMITS: Final = _limits(2000)
+"""What compiling, and each mask, may take: tens of milliseconds, and tens of MB of an answer."""
+
+WRITTEN: Final = _limits(500)
+"""The same for grammars and expressions that a stranger wrote. Where one has a text in many ways a row has items for
+each of its places, and a token takes the square of them: 6 ms with so many, 60 ms with twice as many."""
+
+BREAKS_OFF: Final = (
+    "an answer in it may break off before its end, since it has a text in too many ways or needs too many states"
 )
-"""What compiling, and each mask, may take: tens of milliseconds, and tens of MB of an answer. A grammar that has a text
-in many ways has as many items in a row as the text has places, and more; reading one token takes their square."""
+
+
+@dataclass
+class _Compiled:
+    """A form, and how many tokens of texts in it were tried."""
+
+    matcher: LLMatcher
+    tried: int = 0
 
 
 class Grammars:
@@ -75,7 +94,7 @@ class Grammars:
         self._vocabulary = vocabulary
         self._compilers = FairThreads(COMPILERS, "grammar")
         self._lookers = FairThreads(LOOKERS, "mask")
-        self._kept: OrderedDict[tuple[str, bytes], LLMatcher] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, bytes], _Compiled] = OrderedDict()
         """By tenant and digest, the one that was used last at the end: what one tenant asks for, others cannot time."""
         self._lock = Lock()
 
@@ -90,8 +109,8 @@ class Grammars:
                 return cls(tokens, vocabulary, tokenizer.end_ids)
         return None
 
-    async def compiled(self, form: Form, tenant: str) -> Callable[[], GrammarMasks]:
-        """What makes the masks of each answer to a request.
+    async def compiled(self, form: Form, tenant: str, tokens: int = TOKENS) -> Callable[[], GrammarMasks]:
+        """What makes the masks of each answer to a request, which may have so many tokens.
 
         Raises:
             SessionFailed: the form cannot be compiled, or not soon enough; the message says where.
@@ -100,7 +119,7 @@ class Grammars:
 
         def work() -> LLMatcher:
             begun.set()
-            return self._compiled(form, tenant)
+            return self._compiled(form, tenant, tokens)
 
         try:
             matcher = await asyncio.wait_for(self._compilers.submit(work, tenant), COMPILE_S)
@@ -121,24 +140,36 @@ class Grammars:
         self._compilers.stop()
         self._lookers.stop()
 
-    def _compiled(self, form: Form, tenant: str) -> LLMatcher:
+    def _compiled(self, form: Form, tenant: str, tokens: int) -> LLMatcher:
         key = tenant, hashlib.sha256(form.key.encode("utf-8", "surrogatepass")).digest()
         with self._lock:
             found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-                return found
-        check_form(form)
-        matcher = self._matcher(form)
-        if isinstance(matcher, str):
-            where, why = self._faulty(form, matcher)
-            reason = " ".join(why.split())[:MAX_REASON]
-            raise SessionFailed(Code.INVALID_REQUEST, f"it cannot be compiled: {reason}", param=where[:MAX_PLACE])
+        if found is None:
+            check_form(form)
+            matcher = self._matcher(form)
+            if isinstance(matcher, str):
+                where, why = self._faulty(form, matcher)
+                reason = " ".join(why.split())[:MAX_REASON]
+                raise SessionFailed(Code.INVALID_REQUEST, f"it cannot be compiled: {reason}", param=where[:MAX_PLACE])
+            found = _Compiled(matcher)
+        self._try(form, found, tokens)
         with self._lock:
-            self._kept[key] = matcher
+            self._kept[key] = found
+            self._kept.move_to_end(key)
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
-        return matcher
+        return found.matcher
+
+    def _try(self, form: Form, found: _Compiled, tokens: int) -> None:
+        """Try texts of so many tokens where a stranger wrote the form's words, if that was not done."""
+        wanted = min(tokens + 1, TOKENS)  # Whether anything may follow the last one is asked, too.
+        if found.tried >= wanted or not _written(form):
+            return
+        why = breaks_off(found.matcher, self._ends, wanted)
+        if why is not None:
+            reason = " ".join(why.split())[:MAX_REASON]
+            raise SessionFailed(Code.INVALID_REQUEST, f"{BREAKS_OFF}: {reason}", param=form.param)
+        found.tried = wanted
 
     def _faulty(self, form: Form, reason: str) -> tuple[str, str]:
         """The member at fault, and why it is."""
@@ -153,23 +184,25 @@ class Grammars:
         return form.param, reason
 
     def _matcher(self, form: Form) -> LLMatcher | str:
-        """Compiled, and seen to have a first mask, and where a stranger wrote its words, more of them; or why not."""
+        """Compiled, and seen to have a first mask; or why not."""
         try:
             made = form.made(self._token_of)
         except (ValueError, RecursionError) as error:
             return str(error)
-        matcher = LLMatcher(self._tokens, made, log_level=0, limits=LIMITS)
+        matcher = LLMatcher(self._tokens, made, log_level=0, limits=WRITTEN if _written(form) else LIMITS)
         if not matcher.is_error():
             matcher.compute_bitmask()
         if matcher.is_error():
             return matcher.get_error() or "it is no valid form"
         if matcher.is_stopped():
             return "nothing can be said in it"
-        if any(part.kind in ("regex", "grammar") for part, _ in form.parts):
-            why = breaks_off(matcher, self._ends)
-            return matcher if why is None else f"{BREAKS_OFF}: {why}"
         return matcher
 
     def _token_of(self, text: str) -> int | None:
         found = self._tokens.tokenize_str(text, parse_special=True)
         return found[0] if len(found) == 1 and self._tokens.is_special_token(found[0]) else None
+
+
+def _written(form: Form) -> bool:
+    """Whether words of a form are a stranger's own, and no schema's."""
+    return any(part.kind in ("regex", "grammar") for part, _ in form.parts)

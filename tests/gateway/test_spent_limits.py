@@ -48,7 +48,7 @@ def limiter(gateway: Any) -> Any:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 async def test_a_stream_ends_where_the_limit_does(serving: Any, connected: Any, chat: Any, path: str) -> None:
     """As though its length were reached; its agent is told to stop, and the next request comes too early."""
-    body = chat if "chat" in path else {"prompt": "Hi"}
+    body = chat if "chat" in path else {"prompt": "Hi", "max_tokens": -1}
     async with serving(GatewayConfig(tokens_a_minute=LIMIT)) as gateway, connected(gateway, talk) as agent:
         asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
         _, events = await stream(gateway, path, asked)

@@ -14,7 +14,7 @@ from openai.types import Completion, CreateEmbeddingResponse, Decision, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
 from openai.types.shared import ErrorObject
-from openai_judges import members_in_document, unknown_members, wrong_by_document
+from openai_judges import members_in_document, settled, unknown_members, wrong_by_document
 
 pytestmark = pytest.mark.system
 
@@ -23,8 +23,9 @@ SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
 FORM = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA}}
 LONG, SHORT = {"max_tokens": 100}, {"max_tokens": 8}
-OURS = {"timings", "system_fingerprint"}
-"""Members that OpenAI's types do not have where we have them."""
+OURS = {"timings", "system_fingerprint", "store", "name"}
+"""Members that OpenAI's types do not have where we have them. Its own server has the two in the middle as well, and its
+document wants the last, of a function whose arguments are complete."""
 
 
 class Case(NamedTuple):
@@ -117,7 +118,7 @@ def replies(installation: Installation, case: Case) -> Iterator[Any]:
 def test_replies_are_of_the_types_of_openais_own_package(installation: Installation, case: Case) -> None:
     """Strictly: no number as a text, nothing left out; and no member that it does not know but ours."""
     for reply in replies(installation, case):
-        assert unknown_members(case.kind, reply) <= OURS
+        assert unknown_members(case.kind, settled(reply)) <= OURS
 
 
 DOCUMENTED = {name: case for name, case in CASES.items() if case.schema}
@@ -127,7 +128,7 @@ DOCUMENTED = {name: case for name, case in CASES.items() if case.schema}
 def test_replies_obey_openais_document(installation: Installation, case: Case) -> None:
     """With all members that it requires, null where there is nothing."""
     for reply in replies(installation, case):
-        assert wrong_by_document(case.schema, reply) == []
+        assert wrong_by_document(case.schema, settled(reply)) == []
 
 
 def test_models_and_what_is_kept_of_a_response(installation: Installation) -> None:

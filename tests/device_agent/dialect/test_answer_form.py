@@ -241,10 +241,11 @@ def test_a_tool_without_a_schema_takes_any_argument(known: Any, format: CallForm
 
 @pytest.mark.parametrize("format", TAGGED, ids=lambda format: format.name)
 async def test_what_cannot_be_held_between_tags_is_refused_where_it_is_strict(known: Any, format: CallFormat) -> None:
-    """Texts of a pattern or length, which are free otherwise; names and values that have the tags themselves, always."""
+    """Texts of a pattern or length, which are free otherwise; names and values that have the tags themselves."""
     assert format.tags is not None
     limited = {"properties": {"a": {"type": "string", "maxLength": 3}}}
-    valued = {"properties": {"a": {"enum": [f"x{format.tags.close}"]}}}
+    named: dict[str, Any] = {"properties": {"a>b": {}}}
+    valued: dict[str, Any] = {"properties": {"a": {"enum": [f"x{format.tags.close}"]}}}
 
     async def refusal(schema: Any, strict: bool) -> str | None:
         form = answer_form(Dialect(format, calls=True), ask(Calling(forced=True), None, tool(schema, 0, strict)), "")
@@ -258,7 +259,7 @@ async def test_what_cannot_be_held_between_tags_is_refused_where_it_is_strict(kn
 
     assert await refusal(limited, False) is None
     assert "'strict'" in (await refusal(limited, True) or "")
-    for schema in ({"properties": {"a>b": {}}}, valued):
+    for schema in (named, valued):
         assert "cannot write" in (await refusal(schema, False) or "")
 
 

@@ -38,7 +38,8 @@ WORDS = [
     *("<parameter=n>", "<parameter=", "</parameter>", "<arg_key>q</arg_key>", "<arg_key>n</arg_key>", "<arg_key>"),
     *("</arg_key>", "<arg_value>", "</arg_value>", "\n", " ", "12", "null", "x", '"', "\\", "é🙂", "<", "</", "{}"),
     *("<tool_call>\n<function=find>\n<parameter=q>\nOslo\n</parameter>\n</function>\n</tool_call>", "<think>"),
-    *("<tool_call>find\n<arg_key>q</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>", "<function=find>", "</think>"),
+    *("<tool_call>find\n<arg_key>q</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>", "<function=find>"),
+    "</think>",
 ]  # fmt: skip
 
 
