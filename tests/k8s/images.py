@@ -182,12 +182,11 @@ def sbom_lacks(made: Any, installed: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{name} {version}" for name, version in installed if (name, version) not in there]
 
 
-def check_sbom(name: str, container: str) -> None:
+def check_sbom(name: str, root: Path) -> None:
     """The list in an image has its own name, and all that Python and Debian say is installed."""
-    run = ("buildah", "run", "--isolation=chroot", container, "--")
-    made = json.loads(said(*run, "cat", "/srv/trilby/sbom.cdx.json"))
-    distributions = said(*run, "/venv/bin/python", "-c", LISTED)
-    packages = said(*run, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\n")
+    made = json.loads((root / "srv/trilby/sbom.cdx.json").read_text())
+    distributions = said("chroot", root, "/venv/bin/python", "-c", LISTED)
+    packages = said("chroot", root, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\n")
     lacks = sbom_lacks(made, [tuple(line.split()) for line in f"{distributions}\n{packages}".splitlines()])  # type: ignore[misc]
     if lacks or made["metadata"]["component"]["name"] != f"trilby/{name}":
         sys.exit(f"the list of parts in the image of {name} is not its own, or lacks {', '.join(lacks)}")
@@ -248,8 +247,8 @@ def started(name: str, values: dict[str, str]) -> Iterator[Running]:
         health = (about.get("Healthcheck") or {}).get("Test", [])
         if about["User"] != "10001:10001" or health[:1] != ["CMD"]:
             sys.exit(f"the image of {name} has lost its user or its health check")
-        check_sbom(name, container)
         root = Path(said("buildah", "mount", container))
+        check_sbom(name, root)
         if name != "gateway" and (root / "cache").stat().st_uid != 10001:
             sys.exit(f"weights could not be kept in the image of {name}: its folder for them is another's")
         variables = ["HOME=/", *about["Env"], *(f"{variable}={value}" for variable, value in values.items())]
