@@ -37,8 +37,9 @@ class KnownTokens:
         return Reading(self._guesses(all_rows(sent)))
 
     def _guesses(self, rows: torch.Tensor) -> torch.Tensor:
-        best: torch.Tensor = (self._scaling(rows) @ self._weights + self._offsets).argmax(dim=1)
-        return self._tokens[best]
+        best = (self._scaling(rows) @ self._weights + self._offsets).argmax(dim=1)
+        guesses: torch.Tensor = self._tokens[best]
+        return guesses
 
     def _fit(self, known: Pairs, shrink: float) -> None:
         rows = self._scaling(known.rows)

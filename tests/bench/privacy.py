@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -89,13 +90,17 @@ def runs(text: Path, quick: bool) -> list[Run]:
 
 
 def audited(run: Run) -> Figures:
-    """Runs the command as people do; its plot stays in the folder of builds."""
+    """Runs the command as people do, unless it was run so before: a measurement that was stopped goes on."""
     words = ["audit", "--model", str(run.model), "--text", str(run.text), "--json", *run.settings]
     out = KEPT / run.name.replace(", ", "-").replace(" ", "-")
+    said = out / "words.json"
+    if said.is_file() and json.loads(said.read_text(encoding="utf-8")) == words:
+        return dict(json.loads((out / "audit.json").read_text(encoding="utf-8")))
     done = subprocess.run(
         [sys.executable, "-m", "service.command", *words, "--out", str(out)],
         stdout=subprocess.PIPE, text=True, cwd=ROOT, env=with_paths(), check=True,
     )  # fmt: skip
+    said.write_text(json.dumps(words), encoding="utf-8")
     return dict(json.loads(done.stdout))
 
 
@@ -196,8 +201,12 @@ def figures(found: dict[str, Figures], machine_line: str) -> dict[str, str]:
 def main() -> None:
     """Audit everything, then fill the page, or with ``--quick`` print what would stand there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--again", action="store_true", help="everything, though it was measured before")
     parser.add_argument("--quick", action="store_true", help="the smallest of each, printed and not kept")
-    quick = parser.parse_args().quick
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    if arguments.again:
+        shutil.rmtree(KEPT, ignore_errors=True)
     found = {run.name: audited(run) for run in runs(demo_text(), quick)}
     made = figures(found, machine())
     if quick:
