@@ -51,9 +51,7 @@ class TextSettings:
     prompt_tokens: int = setting(
         64, "tokens of each passage at most", minimum=2 * LEAST_TOKENS, maximum=4096, variable="audit_prompt_tokens"
     )
-    new_tokens: int = setting(
-        32, "tokens of each answer at most", minimum=2, maximum=4096, variable="audit_new_tokens"
-    )
+    new_tokens: int = setting(32, "tokens of each answer at most", minimum=2, maximum=4096, variable="audit_new_tokens")
     seed: int = tuning(0, "which passages are drawn", minimum=0, variable="audit_seed")
 
 

@@ -15,5 +15,5 @@ ROWS_AT_ONCE = 256
 
 def next_tokens(head: Head, rows: torch.Tensor) -> torch.Tensor:
     """int64 ``[rows]``: the likeliest token behind each of the rows ``[rows, hidden_size]`` that the cloud returned."""
-    found = [head.forward(part).argmax(dim=1) for part in rows.split(ROWS_AT_ONCE)]
+    found = [head.forward(part).argmax(dim=1) for part in torch.split(rows, ROWS_AT_ONCE)]
     return torch.cat(found) if found else torch.empty(0, dtype=torch.int64)

@@ -46,7 +46,8 @@ class LinearInversion:
         rows, wanted = self._scaling(known.rows), table[known.ids]
         wanted = wanted - wanted.mean(dim=0)
         spread = (rows.T @ rows).double() / len(rows) + ridge * torch.eye(rows.shape[1], dtype=torch.float64)
-        return torch.linalg.solve(spread, (rows.T @ wanted).double() / len(rows)).float()
+        fitted: torch.Tensor = torch.linalg.solve(spread, (rows.T @ wanted).double() / len(rows))
+        return fitted.float()
 
     def _share(self, fitted: torch.Tensor, known: Pairs) -> float:
         found = self._ranking.nearest(self._scaling(known.rows) @ fitted)[:, 0]

@@ -37,11 +37,13 @@ class KnownTokens:
         return Reading(self._guesses(all_rows(sent)))
 
     def _guesses(self, rows: torch.Tensor) -> torch.Tensor:
-        return self._tokens[(self._scaling(rows) @ self._weights + self._offsets).argmax(dim=1)]
+        best = (self._scaling(rows) @ self._weights + self._offsets).argmax(dim=1)
+        guesses: torch.Tensor = self._tokens[best]
+        return guesses
 
     def _fit(self, known: Pairs, shrink: float) -> None:
         rows = self._scaling(known.rows)
-        self._tokens, which = known.ids.unique(return_inverse=True)
+        self._tokens, which = torch.unique(known.ids, return_inverse=True)
         counts = torch.bincount(which, minlength=len(self._tokens)).float()
         means = rows.new_zeros((len(self._tokens), rows.shape[1])).index_add_(0, which, rows) / counts[:, None]
         within = rows - means[which]

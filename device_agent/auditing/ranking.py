@@ -31,6 +31,6 @@ class Ranking:
         most = min(most, self.vocabulary)
         found = [
             (part @ self._vectors.T).topk(most, dim=1).indices
-            for part in vectors.split(max(1, MOST_SCORES // self.vocabulary))
+            for part in torch.split(vectors, max(1, MOST_SCORES // self.vocabulary))
         ]
         return torch.cat(found) if found else torch.empty((0, most), dtype=torch.int64)

@@ -51,9 +51,7 @@ def drafted(readings: Sequence[Reading], transcripts: Sequence[Transcript], same
     return Drafted(sent, rejected, read)
 
 
-def output(
-    recorded: Sequence[Recorded], transcripts: Sequence[Transcript], guesses: Sequence[dict[int, int]]
-) -> Share:
+def output(recorded: Sequence[Recorded], transcripts: Sequence[Transcript], guesses: Sequence[dict[int, int]]) -> Share:
     """Tokens of the answers that were read off what came back: ``guesses`` says, by the number of the row that was
     sent, which token should come next."""
     right = tried = 0

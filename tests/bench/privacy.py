@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -70,8 +71,11 @@ def demo_text() -> Path:
 
 def runs(text: Path, quick: bool) -> list[Run]:
     """All that is measured; the first is the page's main table."""
-    small = ("--texts", "2", "--prompt-tokens", "24", "--new-tokens", "12", "--pairs", "200") if quick else ()
-    found = [Run("demo", DEMO, text, ("--split", "2", *small) if quick else ())]
+    few = ("--texts", "2", "--prompt-tokens", "24", "--new-tokens", "12", "--pairs", "200")
+    small = few if quick else ("--texts", "16")
+    found = [Run("demo", DEMO, text, ("--split", "2", *small) if quick else small)]
+    every = ("--split", "2" if quick else "11", "--candidates", "2048")
+    found.append(Run("exhaustive", DEMO, text, (*every, "--pairs", "", *small)))
     for tail in TAILS[: 1 if quick else None]:
         found.append(Run(f"tail {tail}", DEMO, text, ("--split", "2", "--tail", str(tail), "--pairs", "", *small)))
     found += [Run("bfloat16", DEMO, text, ("--split", "2" if quick else "2,8", "--dtype", "bfloat16", *small))]
@@ -80,18 +84,23 @@ def runs(text: Path, quick: bool) -> list[Run]:
             about = ("--split", "2", "--pairs", "", flag, *more, *small)
             found.append(Run(f"{frames}, {what}", DEMO, text, about))
     if not quick and STORIES.is_file():
-        found += [Run(each, DATA / "models" / each, STORIES) for each in OTHERS if (DATA / "models" / each).is_dir()]
+        models = {each: DATA / "models" / each for each in OTHERS}
+        found += [Run(name, model, STORIES, small) for name, model in models.items() if model.is_dir()]
     return found
 
 
 def audited(run: Run) -> Figures:
-    """Runs the command as people do; its plot stays in the folder of builds."""
+    """Runs the command as people do, unless it was run so before: a measurement that was stopped goes on."""
     words = ["audit", "--model", str(run.model), "--text", str(run.text), "--json", *run.settings]
     out = KEPT / run.name.replace(", ", "-").replace(" ", "-")
+    said = out / "words.json"
+    if said.is_file() and json.loads(said.read_text(encoding="utf-8")) == words:
+        return dict(json.loads((out / "audit.json").read_text(encoding="utf-8")))
     done = subprocess.run(
         [sys.executable, "-m", "service.command", *words, "--out", str(out)],
         stdout=subprocess.PIPE, text=True, cwd=ROOT, env=with_paths(), check=True,
     )  # fmt: skip
+    said.write_text(json.dumps(words), encoding="utf-8")
     return dict(json.loads(done.stdout))
 
 
@@ -114,7 +123,8 @@ def tried_on(found: Figures, machine_line: str) -> str:
     """What it was measured on."""
     tokens = found["splits"][0]["attacks"][0]["tokens"]["tried"]
     return (
-        f"{found['texts']} passages of {found['text']} (SHA-256 {found['text_sha256'][:12]}…), {tokens} tokens that count; "
+        f"{found['texts']} passages of {found['text']} (SHA-256 {found['text_sha256'][:12]}…), "
+        f"{tokens} tokens that count; "
         f"attackers learned from up to {found['known_tokens']:,} other tokens of it. Measured on {machine_line}."
     )
 
@@ -178,6 +188,7 @@ def figures(found: dict[str, Figures], machine_line: str) -> dict[str, str]:
     return {
         "headline": said,
         "tried": tried_on(main, machine_line),
+        "exhaustive": percent(_attack(found["exhaustive"]["splits"][0], MATCHING)),
         "demo": shares(main),
         "tail": one_table(found, [f"tail {tail}" for tail in TAILS], "layers at the end"),
         "bfloat16": one_table(found, ["bfloat16"], "numbers"),
@@ -190,8 +201,12 @@ def figures(found: dict[str, Figures], machine_line: str) -> dict[str, str]:
 def main() -> None:
     """Audit everything, then fill the page, or with ``--quick`` print what would stand there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--again", action="store_true", help="everything, though it was measured before")
     parser.add_argument("--quick", action="store_true", help="the smallest of each, printed and not kept")
-    quick = parser.parse_args().quick
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    if arguments.again:
+        shutil.rmtree(KEPT, ignore_errors=True)
     found = {run.name: audited(run) for run in runs(demo_text(), quick)}
     made = figures(found, machine())
     if quick:
