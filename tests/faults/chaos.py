@@ -5,14 +5,12 @@
 
 Real processes, greedy answers, each compared with transformers': never a wrong token, no answer that ends early and
 looks complete, no answer lost whose text somebody still has; and after each seed everything is whole again and nothing
-of before is left. Clocks jump where faketime is installed; all processes of a program see the same time.
+of before is left. The gateway's clock jumps, where faketime is installed.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import tempfile
 import time
 from contextlib import ExitStack, suppress
@@ -23,7 +21,6 @@ import httpx
 from faults.chaos_plan import Plan, plan_of
 from faults.chaos_run import Failed, run_seed
 from faults.chaos_sites import Broken, broken_site
-from faults.clocks import Clock, library
 from faults.page import write
 from faults.records import CHAOS, HERE, append, commit, read
 from tqdm import tqdm
@@ -104,16 +101,6 @@ def one(sites: Sites, plan: Plan) -> dict[str, Any]:
     return {**about, **seen, "why": why, "seconds": round(time.monotonic() - began, 1), "commit": commit()}
 
 
-def with_clocks() -> None:
-    """Start this program anew with faketime's library, where that is there: what it forks has clocks that jump."""
-    found = library()
-    if found is None or "LD_PRELOAD" in os.environ:
-        return
-    folder = tempfile.mkdtemp(prefix="chaos-clock")
-    environment = {**os.environ, **Clock(found, Path(folder) / "clock").environment}
-    os.execve(sys.executable, [sys.executable, "-m", "faults.chaos", *sys.argv[1:]], environment)
-
-
 def main() -> None:
     """Try seeds; exit status 1 where one fails."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -122,7 +109,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="no new seed is begun after so long")
     parser.add_argument("--publish", action="store_true", help="put records and page into docs/results")
     options = parser.parse_args()
-    with_clocks()
     done = tried()
     seeds = options.seed or [seed for seed in range(options.seeds) if seed not in done]
     failed = run(seeds, options.minutes)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import cycle
 from pathlib import Path
 from typing import Any, Protocol
 
 from faults.chaos_plan import SPLIT_SITE, Event
 from faults.clocks import Clock, library
 from faults.household import MEMBERS, Household
-from faults.slow_log import SlowLog, Unread
+from faults.slow_log import SlowLog, Unread, UnreadAlone
 from faults.split import SETTINGS, Split
 from freezing_proxy import FreezingProxy
 from installation import Installation
@@ -55,7 +53,8 @@ class Unheard(Installation):
         clock = self.clocks.get(module)
         words = [*arguments, "--log-level", "debug"]
         more = {**environment, **(clock.environment if clock else {})}
-        return Unread(module, *words, log=self.log, port=port, environment=more).start()
+        kind = Unread if clock is None else UnreadAlone
+        return kind(module, *words, log=self.log, port=port, environment=more).start()
 
 
 @dataclass
@@ -102,20 +101,18 @@ class Broken:
         return lambda: None
 
     def _set_clocks(self, offset_s: int) -> None:
-        """Every other one back where the others go on."""
-        for clock, sign in zip(self.clocks.values(), cycle((1, -1)), strict=False):
-            clock.set(sign * offset_s)
+        for clock in self.clocks.values():
+            clock.set(offset_s)
 
 
 @contextmanager
 def broken_site(kind: str, folder: Path) -> Iterator[Broken]:
-    """The processes of a site, whole, with clocks where this process runs with faketime's library (``chaos``)."""
+    """The processes of a site, whole; the gateway has a clock that may jump, where faketime is installed."""
     folder.mkdir(parents=True)
-    names = ("gateway", "cloud_server", "device_agent", "device_agent.group.member")
-    faked = library() if "libfaketime" in os.environ.get("LD_PRELOAD", "") else None
+    faked = library()
     with ExitStack() as stack:
         log = stack.enter_context(SlowLog(folder))
-        clocks = {} if faked is None else {name: Clock(faked, folder / f"{name}.clock") for name in names}
+        clocks = {} if faked is None else {"gateway": Clock(faked, folder / "clock")}
         if kind != SPLIT_SITE:
             house = Household(kind, folder, log=log.path, clocks=clocks)
             stack.callback(house.end)

@@ -25,6 +25,8 @@ import httpx
 import psutil
 from checkpoints import DEMO
 from faults.listeners import (
+    TOKENS,
+    TURNS,
     FabricDoor,
     FabricLinks,
     Http,
@@ -36,6 +38,7 @@ from faults.listeners import (
 )
 from faults.page import write
 from faults.records import FRAMES, HERE, append, commit
+from faults.shapes import wanted
 from forked import ForkedProcess
 from installation import Installation, wait_until
 from processes import Process, free_port
@@ -172,6 +175,7 @@ def held(process: Process | None) -> tuple[float, int]:
 
 def run(count: int, seed: int, only: str = "") -> list[dict[str, Any]]:
     """All listeners at once, or one; their records."""
+    wanted(TURNS, TOKENS)  # Loaded by one thread, asked by all.
     with tempfile.TemporaryDirectory() as folder, targets(Path(folder)) as found:
         chosen: Mapping[str, Target] = {name: each for name, each in found.items() if only in ("", name)}
         with tqdm(total=count, desc="frames", unit="") as bar, ThreadPoolExecutor(len(chosen)) as pool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 from checkpoints import DEMO
 from faults.clocks import Clock
-from faults.slow_log import Unread
+from faults.slow_log import Unread, UnreadAlone
 from faults.split import JSON, THREAD
 from faults.times import noticed_s
 from forked import ForkedProcess
@@ -150,7 +150,10 @@ class Household:
             words += ["--log-level", "debug"]
         if module in self._clocks:
             secrets |= self._clocks[module].environment
-        kind, log = (ForkedProcess, self._folder / f"{name}.log") if self._log is None else (Unread, self._log)
+        kind: type[Process] = ForkedProcess if self._log is None else Unread
+        if module in self._clocks:
+            kind = UnreadAlone
+        log = self._log or self._folder / f"{name}.log"
         self._running[name] = kind(module, *words, log=log, port=port, environment=secrets).start()
 
 

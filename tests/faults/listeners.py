@@ -87,7 +87,10 @@ class DeviceDoor:
         before = [] if rng.random() < 0.4 else [*self.hellos, *self.opening]
         frames = frames_of(rng, self.corpus if before else self.hellos, len(before))
         with raw_socket(self.port, "/device") as websocket:
-            websocket.send([*before, *frames])
+            if before:  # What comes before the welcome is not looked at.
+                websocket.send(self.hellos, last=False)
+                websocket.message()
+            websocket.send([*before[len(self.hellos) :], *frames])
             websocket.end()
         return len(frames)
 

@@ -16,19 +16,26 @@ from pathlib import Path
 from typing import Final
 
 from forked import ForkedProcess
+from processes import Process
 
 PIPE_BYTES: Final = 4096
 """What fits into it while nobody reads: some lines."""
 LOOK_EVERY_S: Final = 0.1
 
 
-class Unread(ForkedProcess):
-    """Its log is a pipe, which a test must not read."""
-
+class _Unread:
     @property
     def output(self) -> str:
-        """Nothing."""
+        """Nothing: the log is a pipe, which a test must not read."""
         return ""
+
+
+class Unread(_Unread, ForkedProcess):
+    """A process that logs to a pipe."""
+
+
+class UnreadAlone(_Unread, Process):
+    """The same by a command of its own: libraries may be loaded before it, which a fork would not have."""
 
 
 class SlowLog:

@@ -29,7 +29,7 @@ import psutil
 from faults.household import household
 from faults.page import write
 from faults.records import HERE, SOAK, append, commit
-from faults.soak_clients import KINDS, NEAR
+from faults.soak_clients import KINDS, NEAR, know_answers
 from faults.split import Split, split_site
 from forked import ForkedProcess
 from processes import free_port
@@ -141,6 +141,7 @@ def sample(found: Bed, seen: Seen) -> None:
 
 def run(found: Bed, minutes: float) -> Seen:
     """All clients for so long."""
+    know_answers()  # By one thread, before many ask.
     seen, lock, until = Seen(), threading.Lock(), time.monotonic() + 60 * minutes
     threads = [threading.Thread(target=client, args=(number, found, until, seen, lock)) for number in range(CLIENTS)]
     threads.append(threading.Thread(target=breaking, args=(found, until, seen)))

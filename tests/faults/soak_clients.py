@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import httpx
 from faults.chaos_run import ASKED, FIRST_TOKENS
-from faults.shapes import body_of, wanted
+from faults.shapes import Turn, body_of, wanted
 from streamed import stream_answer
 from websockets.sync.client import connect
 
@@ -33,6 +33,14 @@ def _asked(base: str, path: str, body: Mapping[str, Any], status: int = 200) -> 
     return reply.json()
 
 
+def know_answers() -> None:
+    """Ask transformers for all that clients compare with."""
+    for first, second in ASKED:
+        turns: tuple[Turn, ...] = (("user", first),)
+        wanted(turns, TOKENS)
+        wanted((*turns, ("assistant", wanted(turns, FIRST_TOKENS)), ("user", second)), TOKENS)
+
+
 def chat(base: str, rng: random.Random) -> None:
     """A streamed answer, drafted or not."""
     turns = (("user", rng.choice(ASKED)[0]),)
@@ -43,7 +51,7 @@ def chat(base: str, rng: random.Random) -> None:
 def second_turn(base: str, rng: random.Random) -> None:
     """Two turns of a conversation."""
     first, second = rng.choice(ASKED)
-    turns: tuple[tuple[str, str], ...] = (("user", first),)
+    turns: tuple[Turn, ...] = (("user", first),)
     said = _asked(base, "chat/completions", body_of(turns, FIRST_TOKENS))["choices"][0]["message"]["content"]
     assert said == wanted(turns, FIRST_TOKENS)
     turns += (("assistant", said), ("user", second))

@@ -45,7 +45,7 @@ class Fault:
 
     do: Callable[[Household], None]
     injected: str
-    noticed: tuple[str, str] = LOST
+    noticed: tuple[str, ...] = LOST
     within_s: float = CLOSED_WITHIN_S
     ends: bool = False
 

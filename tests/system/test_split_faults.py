@@ -111,12 +111,12 @@ def send_nan(site: Split) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done, how people would say it, who notices by which line of its log and within what time; whether the
+    """What is done, how people would say it, who notices by which lines of its log and within what time; whether the
     answers end with an error."""
 
     do: Callable[[Split], None]
     injected: str
-    noticed: tuple[str, str] | None = ("device", "no cloud")
+    noticed: tuple[str, ...] | None = ("device", "no cloud", "session attached again")
     within_s: float = CLOSED_WITHIN_S
     ends: bool = False
 
