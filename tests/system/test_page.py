@@ -81,7 +81,7 @@ async def look(browser: Any, base: str, source: str) -> None:
                     assert await barriers(page, source) == [], (scheme, size)
                     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
                     assert await page.evaluate(wide) == 0, (scheme, size)
-        await page.wait_for_function("document.querySelectorAll('#requests tr').length === 0")
+        await looked.until("document.querySelectorAll('#requests tr').length === 0")
         assert looked.errors == []
 
 
