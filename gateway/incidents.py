@@ -51,9 +51,7 @@ class Incidents:
         self._newest: OrderedDict[tuple[str, str, str, str], Incident] = OrderedDict()
         """By all that makes two the same; the one that happened last is at the end."""
 
-    def note(
-        self, now: float, kind: str, who: str, done: str, whose: str = EVERYBODY, *, times: int = 1
-    ) -> None:
+    def note(self, now: float, kind: str, who: str, done: str, whose: str = EVERYBODY, *, times: int = 1) -> None:
         """It has happened ``now``, in seconds since 1970; ``whose``: the tenant that is told, or who else."""
         self.number += 1
         key = kind, who[:MAX_WHO], done, whose

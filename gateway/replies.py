@@ -308,4 +308,3 @@ def timings_of(finished: Finished) -> AnswerTimings | UnsetType:
         RoundsSpent(*phase_ms(timings.decode), timings.rounds),
         heads_pruned=told,
     )
-

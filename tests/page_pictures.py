@@ -1,4 +1,4 @@
-"""Makes the pictures of the page in the documents: ``python tests/page_pictures.py``, as ``make page-pictures`` does."""
+"""Makes the pictures of the page in the documents again: ``make page-pictures``."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -26,6 +27,13 @@ class Looked:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("requestfailed", lambda each: self.errors.append(f"{each.url} failed: {each.failure}"))
 
+    async def until(self, expression: str) -> None:
+        """Until this holds in the page, whose own rules let no text be run that Playwright could poll there."""
+        deadline = time.monotonic() + WITHIN_MS / 1e3
+        while not await self.page.evaluate(expression):
+            assert time.monotonic() < deadline, expression
+            await asyncio.sleep(0.05)
+
     async def live(self) -> None:
         """Until it is told what the gateway does."""
         await self.page.wait_for_selector('#live[data-state="live"]', timeout=WITHIN_MS)
@@ -35,12 +43,11 @@ class Looked:
         before = await self.page.locator("#talk .sum:not(:empty)").count()
         await self.page.fill("#say", text)
         await self.page.press("#say", "Enter")
-        await self.page.wait_for_function(f"document.querySelectorAll('#talk .sum:not(:empty)').length > {before}")
+        await self.until(f"document.querySelectorAll('#talk .sum:not(:empty)').length > {before}")
 
     async def has_rows(self, count: int) -> None:
         """Until it shows so many requests in flight, or more."""
-        text = f"document.querySelectorAll({ROWS!r}).length >= {count}"
-        await self.page.wait_for_function(text, timeout=WITHIN_MS)
+        await self.until(f"document.querySelectorAll({ROWS!r}).length >= {count}")
 
 
 @asynccontextmanager

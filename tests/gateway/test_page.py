@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from statistics import median
 from typing import Any
@@ -31,7 +31,7 @@ def shows(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
-async def events_of(reply: Any) -> AsyncIterator[tuple[str, Any]]:
+async def events_of(reply: Any) -> AsyncGenerator[tuple[str, Any], None]:
     """The events of a stream, by name."""
     name = ""
     async for line in reply.aiter_lines():
@@ -128,9 +128,7 @@ async def test_agents_say_what_they_do_while_somebody_watches(
     assert abs(round[2] - chunk[2] - 1500) <= 2 and abs(told[-1]["totals"]["at"] - round[2] - 500) < 5000
 
 
-async def test_an_older_agent_is_not_asked(
-    gateway: Any, connected: Any, scripts: Any, chat: Any, quick: None
-) -> None:
+async def test_an_older_agent_is_not_asked(gateway: Any, connected: Any, scripts: Any, chat: Any, quick: None) -> None:
     """It does not know the question; what the gateway sees of its requests is shown."""
     async with connected(gateway, scripts.hang) as agent:
         task = await hanging(gateway, chat, "")
@@ -336,4 +334,5 @@ async def test_a_page_shows_its_key_again_now_and_then(
     """An operator's token, say, may have been changed."""
     monkeypatch.setattr(routes, "RENEWED_S", 0.1)
     async with page(gateway) as events:
-        assert [name async for name, _ in events][0] == "whole"
+        names = [name async for name, _ in events]
+    assert names[0] == "whole"

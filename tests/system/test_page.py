@@ -33,8 +33,8 @@ def metric(base: str, name: str) -> float:
 
 async def test_fifty_requests_as_people_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first paint is there within a second, each request has its row with chunks and rounds, the chat says where
-    its tokens came from; light and dark, on a desk and on a phone nothing keeps anybody out; no error is told, and telling
-    all this takes the gateway a hundredth of a core."""
+    its tokens came from; light and dark, on a desk and on a phone nothing keeps anybody out; no error is told, and
+    telling all this takes the gateway a hundredth of a core."""
     monkeypatch.setenv("TRILBY_MAX_NUM_SEQS", "80")
     async with chromium() as browser:
         source = axe()
@@ -81,7 +81,7 @@ async def look(browser: Any, base: str, source: str) -> None:
                     assert await barriers(page, source) == [], (scheme, size)
                     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
                     assert await page.evaluate(wide) == 0, (scheme, size)
-        await page.wait_for_function("document.querySelectorAll('#requests tr').length === 0")
+        await looked.until("document.querySelectorAll('#requests tr').length === 0")
         assert looked.errors == []
 
 

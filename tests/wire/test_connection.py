@@ -166,6 +166,7 @@ def test_what_is_told_for_people_keeps_no_heartbeat_from_leaving() -> None:
     beats = []
     for second in range(1, 21):
         pair.now = float(second)
+        pair.up(Heartbeat(1))  # The device lives.
         frame = pair.down(state)
         assert frame is not None and frame.message == state
         assert pair.cloud.deadline() - pair.now <= HEARTBEAT_S
@@ -176,6 +177,7 @@ def test_what_is_told_for_people_keeps_no_heartbeat_from_leaving() -> None:
     assert beats == [5, 10, 15, 20]
     for second in range(21, 41):
         pair.now = float(second)
+        pair.up(Heartbeat(1))
         pair.down(Result(1, 0, 1, 2, 3), (ROW,))
         pair.down(state)
         assert pair.cloud.tick(pair.now) is None
