@@ -77,8 +77,8 @@ def bandwidth_of(about: str, speeds: Speeds, hello: DeviceHello) -> Finding:
     """What is to be said of a bandwidth. Pure."""
     prompt_s = PROMPT * hello.hidden_size * ITEM_BYTES[hello.dtype] / speeds.up_bytes_s
     figures = {"up_bytes_s": speeds.up_bytes_s, "down_bytes_s": speeds.down_bytes_s, "bytes": speeds.length}
-    least = "at least " if speeds.at_least else ""
-    seen = f"up {least}{_rate(speeds.up_bytes_s)}, down {least}{_rate(speeds.down_bytes_s)}"
+    up, down = _rate(speeds.up_bytes_s, speeds.up_is_least), _rate(speeds.down_bytes_s, speeds.down_is_least)
+    seen = f"up {up}, down {down}"
     seen += f" ({speeds.length / 1e6:.2g} MB at once); a prompt of {PROMPT} tokens takes {_time(prompt_s)} up"
     if prompt_s <= LONG_S:
         return Finding("bandwidth", "ok", seen, about=about, figures=figures)
@@ -86,8 +86,9 @@ def bandwidth_of(about: str, speeds: Speeds, hello: DeviceHello) -> Finding:
     return Finding("bandwidth", "warn", seen, todo, about, figures)
 
 
-def _rate(bytes_s: float) -> str:
-    return f"{bytes_s / 1e6:.1f} MB/s" if bytes_s >= 1e6 else f"{bytes_s / 1e3:.0f} kB/s"
+def _rate(bytes_s: float, is_least: bool) -> str:
+    rate = f"{bytes_s / 1e6:.1f} MB/s" if bytes_s >= 1e6 else f"{bytes_s / 1e3:.0f} kB/s"
+    return f"at least {rate}" if is_least else rate
 
 
 def _time(seconds: float) -> str:

@@ -31,7 +31,7 @@ async def reached(place: Place, context: ssl.SSLContext | None) -> Finding:
     """
     try:
         known = asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        addresses = [str(each[4][0]) for each in await asyncio.wait_for(known, WITHIN_S)]
+        addresses = await asyncio.wait_for(known, WITHIN_S)
     except (socket.gaierror, UnicodeError):
         todo = "Check its spelling, this machine's name servers and /etc/hosts, or dial the address itself."
         return _fail(place, f"the name {place.host} is not known on this machine", todo)
@@ -39,20 +39,20 @@ async def reached(place: Place, context: ssl.SSLContext | None) -> Finding:
         todo = "Check this machine's name servers (/etc/resolv.conf), or dial the address itself."
         return _fail(place, f"nobody says within {WITHIN_S:g} s what address {place.host} has", todo)
     failed: Exception = OSError()
-    for address in [*dict.fromkeys(addresses)][:MOST_ADDRESSES]:
+    for family, kind, protocol, _, address in addresses[:MOST_ADDRESSES]:
         began = time.perf_counter()
         try:
-            await _dial(address, place.port)
+            plain = await _connected(socket.socket(family, kind, protocol), address)
         except (OSError, asyncio.TimeoutError) as error:
             # Of several reasons the one that says most: a name may have addresses of a family that is not here.
             failed = failed if isinstance(failed, ConnectionRefusedError) else error
             continue
         took_s = time.perf_counter() - began
-        seen = f"{address} takes connections, within {took_s * 1e3:.1f} ms"
-        figures = {"connect_s": took_s}
-        if context is None:
-            return Finding("dialled", "ok", seen, about=place.websocket, figures=figures)
-        return await _shaken(place, address, context, seen, figures)
+        seen, figures = f"{address[0]} takes connections, within {took_s * 1e3:.1f} ms", {"connect_s": took_s}
+        if context is not None:
+            return await _shaken(place, plain, context, seen, figures)
+        plain.close()
+        return Finding("dialled", "ok", seen, about=place.websocket, figures=figures)
     return _unreached(place, failed)
 
 
@@ -67,10 +67,23 @@ def _unreached(place: Place, error: Exception) -> Finding:
     return _fail(place, f"it cannot be dialled: {reason}", "Check this machine's network, and the address.")
 
 
-async def _shaken(place: Place, address: str, context: ssl.SSLContext, seen: str, figures: dict[str, float]) -> Finding:
-    """The same with TLS."""
+async def _connected(plain: socket.socket, address: Any) -> socket.socket:
+    """The socket, once it is connected; closed where that fails. Raises ``OSError`` or ``asyncio.TimeoutError``."""
     try:
-        certificate, version = await _dial(address, place.port, ssl=context, server_hostname=place.host)
+        plain.setblocking(False)
+        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(plain, address), WITHIN_S)
+    except BaseException:
+        plain.close()
+        raise
+    return plain
+
+
+async def _shaken(
+    place: Place, plain: socket.socket, context: ssl.SSLContext, seen: str, figures: dict[str, float]
+) -> Finding:
+    """The same with TLS, on the connection that is there: servers log each that breaks off. It is closed."""
+    try:
+        certificate, version = await _secured(plain, context, place.host)
     except (OSError, asyncio.TimeoutError) as error:  # TLS's own are OSErrors.
         broken: BaseException = error if isinstance(error, OSError) else TimeoutError()
         reason, _, todo = why(broken, dialled=True).partition(": ")
@@ -87,13 +100,14 @@ async def _shaken(place: Place, address: str, context: ssl.SSLContext, seen: str
     return Finding("dialled", status, seen, todo, place.websocket, figures)
 
 
-async def _dial(address: str, port: int, **tls: Any) -> tuple[dict[str, Any], str]:
-    """Connect and hang up; with TLS the certificate that was shown, and the version. Raises ``OSError``, or
-    ``asyncio.TimeoutError``."""
-    _, writer = await asyncio.wait_for(asyncio.open_connection(address, port, **tls), WITHIN_S)
-    secured = writer.get_extra_info("ssl_object")
-    found = (writer.get_extra_info("peercert") or {}, secured.version() if secured is not None else "")
-    writer.transport.abort()
+async def _secured(plain: socket.socket, context: ssl.SSLContext, host: str) -> tuple[dict[str, Any], str]:
+    """The certificate that is shown, and TLS's version. Raises ``OSError`` or ``asyncio.TimeoutError``."""
+    shaken = asyncio.get_running_loop().create_connection(
+        asyncio.Protocol, sock=plain, ssl=context, server_hostname=host
+    )
+    transport, _ = await asyncio.wait_for(shaken, WITHIN_S)
+    found = transport.get_extra_info("peercert") or {}, transport.get_extra_info("ssl_object").version()
+    transport.abort()
     return found
 
 
