@@ -78,7 +78,9 @@ def runs(text: Path, quick: bool) -> list[Run]:
     found.append(Run("exhaustive", DEMO, text, (*every, "--pairs", "", *small)))
     for tail in TAILS[: 1 if quick else None]:
         found.append(Run(f"tail {tail}", DEMO, text, ("--split", "2", "--tail", str(tail), "--pairs", "", *small)))
-    found += [Run("bfloat16", DEMO, text, ("--split", "2" if quick else "2,8", "--dtype", "bfloat16", *small))]
+    for split in ("2",) if quick else ("2", "8"):
+        about = ("--split", split, "--dtype", "bfloat16", "--pairs", "", *small)
+        found.append(Run(f"bfloat16, split {split}", DEMO, text, about))
     for frames, flag in (("plain", "--no-pad-frames"), ("padded", "--pad-frames")):
         for what, more in WIRES.items():
             about = ("--split", "2", "--pairs", "", flag, *more, *small)
@@ -191,7 +193,7 @@ def figures(found: dict[str, Figures], machine_line: str) -> dict[str, str]:
         "exhaustive": percent(_attack(found["exhaustive"]["splits"][0], MATCHING)),
         "demo": shares(main),
         "tail": one_table(found, [f"tail {tail}" for tail in TAILS], "layers at the end"),
-        "bfloat16": one_table(found, ["bfloat16"], "numbers"),
+        "bfloat16": one_table(found, ["bfloat16, split 2", "bfloat16, split 8"], "numbers"),
         "drafts": drafts(found),
         "sizes": sizes(found),
         "others": others + (f"\n\nNot at hand: {', '.join(absent)}." if absent else ""),
