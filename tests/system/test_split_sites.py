@@ -77,8 +77,8 @@ def test_there_are_too_few_pages(tmp_path: Path) -> None:
 
 def test_clocks_jump(tmp_path: Path) -> None:
     """In the middle of the answers the gateway's clock goes an hour on, in the middle of the next ones two hours
-    back, and then it is right again: nothing ends early, nobody is taken for dead, and no row is sent twice. (faketime makes a
-    process that computes many times as slow; ``test_clocks.py`` has a cloud's clock.)"""
+    back, and then it is right again: nothing ends early, nobody is taken for dead, and no row is sent twice. (faketime
+    makes a process that computes many times as slow; ``test_clocks.py`` has a cloud's clock.)"""
     with (
         jumping(tmp_path / "clock") as clock,
         split_site(tmp_path, gateway_environment=clock.environment) as site,
