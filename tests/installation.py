@@ -152,7 +152,8 @@ class Installation:
         return self._start("cloud_server", f"{name}.log", arguments, port, environment)
 
     def _start(self, module: str, log: str, arguments: list[str], port: int, environment: dict[str, str]) -> Process:
-        kind = ForkedProcess if self.forked else Process
+        # What is loaded before a program cannot be loaded into a fork.
+        kind = ForkedProcess if self.forked and "LD_PRELOAD" not in environment else Process
         return kind(module, *arguments, log=self.folder / log, port=port, environment=environment).start()
 
     def __enter__(self: Running) -> Running:
