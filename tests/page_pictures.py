@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Final
+
+from PIL import Image
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -25,6 +28,8 @@ PICTURES: Final[dict[str, dict[str, Any]]] = {
 }
 REQUESTS: Final = 9
 SETTLES_S: Final = 12.0
+COLOURS: Final = 200
+"""They are enough, and a picture of few is small."""
 
 
 async def main(folder: Path) -> None:
@@ -34,15 +39,18 @@ async def main(folder: Path) -> None:
         serving = Serving(Path(kept, "log"))
         await asyncio.to_thread(serving.__enter__)
         try:
-            async with chromium() as browser, answering(serving.base, REQUESTS, 200):
+            async with chromium() as browser:
                 for name, settings in PICTURES.items():
                     async with opened(browser, serving.base.removesuffix("v1"), **settings) as looked:
                         await looked.live()
                         await looked.ask("How much is 12 plus 7?")
                         await looked.ask("Tell me a story about a fox who loses a key.")
-                        await asyncio.sleep(SETTLES_S)
-                        await looked.page.evaluate("scrollTo(0, 0)")
-                        await looked.page.screenshot(path=folder / f"{name}.png")
+                        async with answering(serving.base, REQUESTS, 200):
+                            await asyncio.sleep(SETTLES_S)
+                            await looked.page.evaluate("scrollTo(0, 0)")
+                            taken = await looked.page.screenshot()
+                        colours = Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS)
+                        colours.save(folder / f"{name}.png", optimize=True)
         finally:
             await asyncio.to_thread(serving.__exit__)
 

@@ -14,7 +14,7 @@ PROMPT: Final = "Tell me a long story about a fox who loses a key, and everybody
 
 ROWS: Final = "#requests tr:not(.over)"
 
-WITHIN_MS: Final = 30_000
+WITHIN_MS: Final = 60_000
 
 
 class Looked:

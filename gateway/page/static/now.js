@@ -26,7 +26,7 @@ function figures(store) {
     kept += request.accepted;
   }
   const found = [
-    { name: "Requests in flight", value: totals.running, text: count(totals.running), more: capacity ? `of ${count(capacity)}` : "" },
+    { name: "In flight", value: totals.running, text: count(totals.running), more: capacity ? `of ${count(capacity)}` : "" },
     { name: "Waiting", value: totals.waiting, text: count(totals.waiting), more: `of ${count(totals.max_waiting)}` },
   ];
   const tokens = store.rate("tokens", totals.tokens);

@@ -24,7 +24,9 @@ export function ms(number) {
 }
 
 export function percent(part, whole) {
-  return whole > 0 ? `${Math.round((100 * part) / whole)} %` : "–";
+  if (!(whole > 0)) return "–";
+  const share = (100 * part) / whole;
+  return share > 0 && share < 1 ? "< 1 %" : `${Math.round(share)} %`;
 }
 
 export function rate(number) {
