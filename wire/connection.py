@@ -27,8 +27,8 @@ from wire.limits import (
 )
 from wire.message import Drain, Failed, Heartbeat
 from wire.messages import HELLOS, AnyMessage, tags_of
-from wire.padding import Padding
 from wire.observed_messages import CloudState, Observe, Observed
+from wire.padding import Padding
 from wire.parts import CUT_OFF, FIRST, Assembly
 from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.request_messages import AgentHello, FromAgent, FromGateway, GatewayWelcome

@@ -206,9 +206,7 @@ class Measurement:
 
 def by_kind(drift: Sequence[float], cores: Sequence[float]) -> list[float]:
     """Of each device the median of those with the same quota: on the same cores it is by chance that they differ."""
-    return [
-        statistics.median(each for each, other in zip(drift, cores, strict=True) if other == own) for own in cores
-    ]
+    return [statistics.median(each for each, other in zip(drift, cores, strict=True) if other == own) for own in cores]
 
 
 def said(record: Record) -> str:
