@@ -61,9 +61,9 @@ LEAST_CHUNK: Final = 16
 HEARTBEAT_S: Final = 5.0
 """A peer that has sent nothing else for this long sends a heartbeat."""
 
-DEAD_AFTER_S: Final = 15.0
-"""A peer that has been silent for this long is taken for dead (uvicorn alone needs 40 to 50 s). Every part of a frame
-is a sign of life."""
+DEAD_AFTER_S: Final = 14.5
+"""A peer that has been silent for this long is taken for dead, so that whoever waits knows within 15 s (uvicorn alone
+needs 40 to 50 s). Every part of a frame is a sign of life."""
 
 HELLO_WITHIN_S: Final = 10.0
 """A new connection must have introduced itself within this time."""
