@@ -65,6 +65,7 @@ class DeviceLink:
     Attributes:
         name: the device's name, for people.
         measured: what the device has last told of its link.
+        takes_state: whether the device wants to be told the server's load.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class DeviceLink:
         self._bytes = (0, 0)
         self._timings_left = TIMINGS
         self._ended: dict[int, None] = {}
-        self._takes_state = hello.takes_state
+        self.takes_state = hello.takes_state
         self._told: CloudFigures | None = None
 
     def count_bytes(self) -> None:
@@ -102,8 +103,8 @@ class DeviceLink:
         self._metrics.sent_bytes.inc(self._bytes[1] - sent)
 
     def tell(self, figures: CloudFigures) -> None:
-        """Tell the device the server's load, where it takes that and it has changed."""
-        if self._takes_state and figures != self._told:
+        """Tell the device the server's load, where that has changed."""
+        if figures != self._told:
             self._told = figures
             with suppress(ConnectionFailed, Crowded):  # It is told again in a second.
                 self.stream.post(CloudState(figures))

@@ -152,10 +152,12 @@ class CloudServer:
         left = {connection for connection, _ in self.engine.ledger.entries} | set(self.links)
         for token in [token for token, connection in self._tokens.items() if connection not in left]:
             del self._tokens[token]
-        figures = figures_of(self.engine, len(self.links))
+        if listeners := [link for link in self.links.values() if link.takes_state]:
+            figures = figures_of(self.engine, len(self.links))
+            for link in listeners:
+                link.tell(figures)
         conditions, began = self.engine.conditions(), perf_counter()
         for link in list(self.links.values()):
-            link.tell(figures)
             for _ in link.look_again(conditions):
                 if perf_counter() - began > TURN_S:
                     await asyncio.sleep(0)
