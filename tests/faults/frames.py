@@ -167,7 +167,7 @@ def attack(name: str, target: Target, count: int, seed: int, progress: Callable[
 
 
 def settled(process: Process | None, files: int) -> tuple[float, int]:
-    """What it holds once the sockets that it has dropped are gone, or after a while: they say goodbye for some seconds."""
+    """What it holds once the sockets that it has dropped are gone, or after a while: they say goodbye for seconds."""
     until = time.monotonic() + GOODBYE_S
     while held(process)[1] > files + MORE_FILES and time.monotonic() < until:
         time.sleep(0.5)
