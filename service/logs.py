@@ -8,12 +8,14 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Final
 
 import structlog
 from structlog.typing import EventDict, Processor
 
 from service.lines import LineStream, LineWriter, take_streams
+from service.ration import Ration
 
 MAX_VALUE: Final = 2048
 """Characters of one value in a line."""
@@ -115,11 +117,18 @@ class _Handler(logging.Handler):
         super().__init__()
         self._writer = writer
         self._made = made
+        self._ration = Ration()
         self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have it written, whatever is in it."""
+        """Have it written, whatever is in it; some of it where there is much: peers may cause it at will."""
+        # By where it is said: what is said may hold an address, and be another thing each time.
+        more = self._ration.spend(f"{record.name}:{record.lineno}", monotonic())
+        if more is None:
+            return
         try:
+            if more:
+                record.msg, record.args = f"{record.getMessage()} ({more} like it were left out)", None
             made = self._made
             line = made(record) if made is not None else _plain(self.format(record)[-MAX_TRACEBACK:])
         except Exception as error:  # As above.

@@ -42,7 +42,7 @@ from faults.records import FRAMES, HERE, append, commit
 from faults.shapes import wanted
 from forked import ForkedProcess
 from installation import Installation, wait_until
-from processes import Process, free_port
+from processes import ROOT, Process, free_port
 from tqdm import tqdm
 
 CHECK_EVERY: Final = 200
@@ -156,9 +156,9 @@ def attack(name: str, target: Target, count: int, seed: int, progress: Callable[
         why = f"it grew by {after[0] - before[0]:.0f} MB"
     if not why and after[1] - files > MORE_FILES:
         why = f"{after[1] - files} files more are open"
-    tracebacks = 0 if target.process is None else target.process.output.count("Traceback")
-    if not why and tracebacks:
-        why = f"{tracebacks} tracebacks in its log"
+    mistakes = 0 if target.process is None else tracebacks(target.process.output)
+    if not why and mistakes:
+        why = f"{mistakes} tracebacks of ours in its log"
     return {
         "kind": FRAMES, "listener": name, "frames": sent, "batches": batch, "normal": normal + 2, "seed": seed,
         "memory_mb": [round(before[0], 1), round(after[0], 1)], "files": [files, after[1]],
@@ -166,8 +166,13 @@ def attack(name: str, target: Target, count: int, seed: int, progress: Callable[
     }  # fmt: skip
 
 
+def tracebacks(output: str) -> int:
+    """How many in a log go through the product's own code; those of its libraries alone are said now and then."""
+    return sum(f'File "{ROOT}/' in each for each in output.split("Traceback")[1:])
+
+
 def settled(process: Process | None, files: int) -> tuple[float, int]:
-    """What it holds once the sockets that it has dropped are gone, or after a while: they say goodbye for seconds."""
+    """What it holds once sockets that it has dropped are gone, or after a while: they say goodbye for some seconds."""
     until = time.monotonic() + GOODBYE_S
     while held(process)[1] > files + MORE_FILES and time.monotonic() < until:
         time.sleep(0.5)
