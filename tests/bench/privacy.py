@@ -91,10 +91,10 @@ def runs(text: Path, quick: bool) -> list[Run]:
     return found
 
 
-def audited(run: Run) -> Figures:
+def audited(run: Run, kept: Path) -> Figures:
     """Runs the command as people do, unless it was run so before: a measurement that was stopped goes on."""
     words = ["audit", "--model", str(run.model), "--text", str(run.text), "--json", *run.settings]
-    out = KEPT / run.name.replace(", ", "-").replace(" ", "-")
+    out = kept / run.name.replace(", ", "-").replace(" ", "-")
     said = out / "words.json"
     if said.is_file() and json.loads(said.read_text(encoding="utf-8")) == words:
         return dict(json.loads((out / "audit.json").read_text(encoding="utf-8")))
@@ -209,7 +209,8 @@ def main() -> None:
     quick = arguments.quick
     if arguments.again:
         shutil.rmtree(KEPT, ignore_errors=True)
-    found = {run.name: audited(run) for run in runs(demo_text(), quick)}
+    kept = KEPT / "quick" if quick else KEPT
+    found = {run.name: audited(run, kept) for run in runs(demo_text(), quick)}
     made = figures(found, machine())
     if quick:
         print("\n\n".join(f"{name}:\n\n{text}" for name, text in made.items()))

@@ -20,6 +20,7 @@ SHOWN = {
     "second_turn": ("| demo, float32, loopback |", "| demo, float32, 50 Mbit/s |"),
     "soak": ("| requests, and those that failed | 12, **0** |", "| sessions and devices at the end | **0**, **0** |"),
     "failure": ("| 4 | **0** | **0** | **",),
+    "privacy": ("| split | the commonest token | nearest embedding |", "| padded, no drafts |"),
     "drafting": ("transformers': **0** of", "without drafting: **0** of", "\n| lookup | 0 | "),
 }
 """What each says: its tables, that nothing was lost and nothing wrong."""
