@@ -24,8 +24,9 @@ from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 
 SPLIT, TOKENS = 2, 30
-MOST = 9
-"""Where a session is in the cloud is one of them: a cloud server that drains is left while it still answers."""
+MOST = 10
+"""Where a session is in the cloud is one of them: a cloud server that drains is left while it still answers. What people
+who watch are told of a round is another."""
 
 
 class Crossed:
