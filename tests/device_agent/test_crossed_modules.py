@@ -25,8 +25,8 @@ from split_model.sampling import SamplingParams
 
 SPLIT, TOKENS = 2, 30
 MOST = 10
-"""Where a session is in the cloud is one of them: a cloud server that drains is left while it still answers. What people
-who watch are told of a round is another."""
+"""Where a session is in the cloud is one of them: a cloud server that drains is left while it still answers. What
+people who watch are told of a round is another."""
 
 
 class Crossed:
