@@ -63,12 +63,12 @@ def test_what_libraries_log_is_json_too() -> None:
     """Where lines are for collectors each is an object, a traceback within it."""
     code = (
         "import logging; from service.logs import configure_logs; configure_logs('test', form='json')\n"
-        "log = logging.getLogger('a.library'); log.warning('it is %s', 'so')\n"
+        "log = logging.getLogger('elsewhere'); log.warning('it is %s', 'so')\n"
         "try:\n    1 / 0\nexcept ZeroDivisionError:\n    log.exception('no')"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
     warning, error = map(json.loads, result.stderr.splitlines())
-    about = {"event": "it is so", "level": "warning", "logger": "a.library", "process": "test"}
+    about = {"event": "it is so", "level": "warning", "logger": "elsewhere", "process": "test"}
     assert about.items() <= warning.items() and "timestamp" in warning
     assert error["level"] == "error" and "ZeroDivisionError" in error["exception"]
 
