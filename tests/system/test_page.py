@@ -54,6 +54,7 @@ async def look(browser: Any, base: str, source: str) -> None:
         await looked.live()
         paint = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
         assert paint <= FIRST_PAINT_MS
+        await looked.until("document.querySelector('.watch').innerText.includes('mode hat')")
         await page.keyboard.press("/")
         assert await page.evaluate("document.activeElement.id") == "say"
         await looked.ask("How much is 12 plus 7?")

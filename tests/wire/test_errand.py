@@ -22,7 +22,7 @@ OF_SESSIONS: list[tuple[Any, int]] = [
     (Fork(2, 1, 5, ERRAND), 1),
 ]
 OF_REQUESTS: list[tuple[Any, int]] = [
-    (Generate(1, "r-1", "m", "", traceparent=ERRAND.traceparent), 1),
+    (Generate(1, "r-1", "m", "", traceparent=ERRAND.traceparent, return_token_origins=True), 1),
     (Done(1, 5, 6, 0, 4, 3, 2), 1),
 ]
 

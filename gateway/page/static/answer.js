@@ -111,7 +111,8 @@ export class Answer {
   wordsOf(origins, number) {
     if (!origins.length) return "Nothing is known of where this came from.";
     const several = origins.length > 1 ? `Tokens ${number} to ${number + origins.length - 1}` : `Token ${number}`;
-    const mode = this.agent ? ` by ${this.agent.mode || "its device"} on ${this.agent.name}` : "";
+    const by = this.agent?.mode ? ` by ${this.agent.mode}` : "";
+    const mode = this.agent ? `${by} on ${this.agent.name}` : "";
     const drafters = [...new Set(origins.filter((origin) => origin.drafter).map((origin) => origin.drafter))];
     const came = drafters.length ? `drafted by ${drafters.join(" and ")}, verified${mode}` : `the model's own word${mode ? `, chosen${mode}` : ""}`;
     const { round } = origins.at(-1);

@@ -12,6 +12,7 @@ export class Chat {
   constructor({ key, refused }) {
     Object.assign(this, { key, refused });
     this.turns = [];
+    this.agents = [];
     this.running = null;
     this.answer = null;
     this.talk = byId("talk");
@@ -35,15 +36,22 @@ export class Chat {
 
   // The models and drafters that there are, and which device works on the answer.
   show(store) {
-    const agents = [...store.agents.values()];
+    const agents = (this.agents = [...store.agents.values()]);
     options(this.model, new Map([...new Set(agents.flatMap((agent) => agent.writes))].map((name) => [name, name])), "no model");
     const drafters = new Set(agents.flatMap((agent) => agent.drafts).filter((name) => name !== "none"));
     options(this.draft, new Map([["", "as usual"], ["none", "none"], ...[...drafters].map((name) => [name, name])]));
-    if (this.answer && !this.answer.agent) {
-      for (const request of store.requests.values()) {
-        if (request.request === this.answer.id) this.answer.agent = store.agents.get(request.agent) ?? null;
-      }
+    if (!this.answer) return;
+    for (const request of store.requests.values()) {
+      if (request.request === this.answer.id) this.answer.agent = store.agents.get(request.agent) ?? null;
     }
+    // What a device says of itself, its mode, can come after the answer.
+    if (this.answer.agent) this.answer.agent = store.agents.get(this.answer.agent.id) ?? this.answer.agent;
+  }
+
+  // The device that has to answer: an answer can be whole before the page is told who works on it.
+  onlyAgent() {
+    const able = this.agents.filter((agent) => agent.writes.includes(this.model.value));
+    return able.length === 1 ? able[0] : null;
   }
 
   startOver() {
@@ -65,6 +73,7 @@ export class Chat {
     const running = (this.running = new AbortController());
     const id = `page-${crypto.getRandomValues(new Uint32Array(1))[0].toString(16).padStart(8, "0")}`.slice(0, ID_CHARACTERS);
     const answer = (this.answer = new Answer(id, (words) => setText(byId("token"), words)));
+    answer.agent = this.onlyAgent();
     const turns = [...this.turns, { role: "user", content: text }];
     const asked = el("article", { class: "said" }, el("p", { class: "who", text: "You" }), el("p", { class: "text", text }));
     this.talk.append(asked, answer.root);
