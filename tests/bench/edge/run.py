@@ -128,12 +128,18 @@ def once_each(cells: Iterable[Cell]) -> list[Cell]:
     return list(found.values())
 
 
+def pages_of(page: str, pages: Path = PAGES) -> list[Path]:
+    """``<page>.md``, and those called ``<page>-….md``."""
+    return [pages / f"{page}.md", *sorted(pages.glob(f"{page}-*.md"))]
+
+
 def fill(page: str, figures: Figures, found: Mapping[str, Record], pages: Path = PAGES) -> None:
-    """Write ``<page>.md`` anew from records by name, and these beside it. Raises ValueError for an unknown figure."""
-    file = pages / f"{page}.md"
-    text, records = file.read_text(encoding="utf-8"), Records(dict(found))
-    unknown = [name for name in names(text) if name not in figures]
-    if unknown:
-        raise ValueError(f"{file.name} wants figures that nobody makes: {', '.join(unknown)}")
-    file.write_text(filled(text, lambda name: figures[name](records)), encoding="utf-8")
+    """Write ``pages_of`` it anew from records by name, and these. Raises ValueError for an unknown figure."""
+    records = Records(dict(found))
+    for file in pages_of(page, pages):
+        text = file.read_text(encoding="utf-8")
+        unknown = [name for name in names(text) if name not in figures]
+        if unknown:
+            raise ValueError(f"{file.name} wants figures that nobody makes: {', '.join(unknown)}")
+        file.write_text(filled(text, lambda name: figures[name](records)), encoding="utf-8")
     (pages / f"{page}-records.jsonl").write_text(records.lines(), encoding="utf-8")
