@@ -60,12 +60,17 @@ class Manner:
     shares: tuple[int, ...] = ()
 
     def of(self, layer: Layer) -> Layer:
-        """A layer of a plan in this manner; its members hold what they need for it."""
+        """A layer of a plan in this manner; its members hold what they need for it.
+
+        Raises ValueError where its shares are not those of as many members.
+        """
         if not isinstance(layer, (Hybrid, ByRows)):
             return layer
         if self.few:
             return replace(layer, few_rows=EVERY_ROW)
         if self.shares and isinstance(layer, ByRows):
+            if len(self.shares) != len(layer.rows) or min(self.shares) < 1:
+                raise ValueError(f"{list(self.shares)} are no shares of {len(layer.rows)} members")
             rows = tuple(map(float, self.shares))
             return replace(layer, rows=rows, keys_values=False, prefix=False, overlap=False, pieces=1)
         overlap = layer.overlap if self.overlap is None else self.overlap
@@ -121,8 +126,9 @@ def trial_of(task: Task, plan: GroupPlan) -> Trial | None:
     ways = [Manner(overlap, *kind) for kind in product((False, True), repeat=2) for overlap in (None, False, True)]
     for manner in [*ways, Manner(shares=_shares(task, plan))]:
         made = in_manner(plan, manner)
-        # Where prefixes were enough, all rows' keys and values need more memory.
-        if known.setdefault(made.layers, manner) == manner and (made == plan or not task.lacks(made)):
+        if manner.shares and task.lacks(made):
+            continue  # Where prefixes were enough, all rows' keys and values need more memory.
+        if known.setdefault(made.layers, manner) == manner:
             seconds[manner] = task.prefill(made).seconds
     most = min(seconds.values()) * (1 + USUAL_ERROR)
     near = sorted((manner for manner in seconds if seconds[manner] <= most), key=seconds.__getitem__)

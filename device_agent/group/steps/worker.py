@@ -176,10 +176,11 @@ class Worker:
     def _take_manner(self, head: MannerHead) -> None:
         if self._sessions or self._member is not None or self._spec.attention == "cross":
             raise BadGroupHead("these layers are run as they are planned")
-        if len(head.manner.shares) not in (0, len(self._ranks)) or (head.manner.shares and min(head.manner.shares) < 1):
-            raise BadGroupHead(f"{list(head.manner.shares)} are no shares of {len(self._ranks)} members")
         held = some(self._planned, head.layers)
-        self._layers = self._reading = [replace(each, layer=head.manner.of(each.layer)) for each in held]
+        try:
+            self._layers = self._reading = [replace(each, layer=head.manner.of(each.layer)) for each in held]
+        except ValueError as error:
+            raise BadGroupHead(str(error)) from None
 
     def _check_begins(self, session: int) -> None:
         if session in self._sessions or len(self._sessions) >= MAX_SESSIONS:

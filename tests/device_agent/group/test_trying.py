@@ -66,15 +66,6 @@ async def test_sessions_go_on_in_other_shares(form: str, tiny_folder: Path) -> N
         session.close()
 
 
-async def test_shares_of_another_group_end_this_one(tiny_folder: Path) -> None:
-    """Its members would not agree whose rows are whose."""
-    read = read_of("bert", tiny_folder)
-    with group_here(read.path, plan_of(read.spec, "voltage", NAMES[:2])) as group:
-        group.ask(GroupAsk(MannerHead(SHARED)))
-        with pytest.raises(Exception, match="shares|gone|ended|lost"):
-            await asyncio.wait_for(group.read(read.hidden, read.lengths), 30)
-
-
 async def test_a_plan_is_tried_once(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next life of the same plan takes the manner that was found; another plan is tried for itself."""
     read = read_of("bert", tiny_folder)

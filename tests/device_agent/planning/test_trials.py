@@ -101,6 +101,13 @@ def test_the_published_way_is_tried_beside_prefixes() -> None:
     assert trial is None or not any(each.shares for each in trial.manners)
 
 
+@pytest.mark.parametrize("shares", [(100, 40, 1), (100, 0)])
+def test_shares_of_other_members_are_refused(shares: tuple[int, ...]) -> None:
+    """They would not agree whose rows are whose; and who has none could not send any."""
+    with pytest.raises(ValueError, match="no shares of 2 members"):
+        Manner(shares=shares).of(ByRows((1.0, 1.0), Whole(0)))
+
+
 @given(MANNERS)
 def test_a_manner_of_a_manner_changes_nothing(manner: Manner) -> None:
     """What was changed stays so, and steps of few rows are what they were."""
