@@ -177,7 +177,10 @@ class Worker:
         if self._sessions or self._member is not None or self._spec.attention == "cross":
             raise BadGroupHead("these layers are run as they are planned")
         held = some(self._planned, head.layers)
-        self._layers = self._reading = [replace(each, layer=head.manner.of(each.layer)) for each in held]
+        try:
+            self._layers = self._reading = [replace(each, layer=head.manner.of(each.layer)) for each in held]
+        except ValueError as error:
+            raise BadGroupHead(str(error)) from None
 
     def _check_begins(self, session: int) -> None:
         if session in self._sessions or len(self._sessions) >= MAX_SESSIONS:

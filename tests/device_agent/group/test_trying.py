@@ -6,16 +6,25 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import torch
 from group_reads import read_of
 from groups import NAMES, PORTAL, group_here, hosted, member_here, plan_of
+from submodel_conformance import rows
+from tiny_models import built
 
 from device_agent.group.asking.asks import GroupAsk
 from device_agent.group.formation.trying import measured, settle
 from device_agent.group.messages.heads import MannerHead
 from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.trials import RUNS, Manner, Trial
+from split_model.checkpoint import Checkpoint
+from split_model.slices import Slice
+from split_model.stack import Span, Stack
 
 MANNERS = (Manner(), Manner(overlap=False), Manner(by_columns=True), Manner(few=True))
+
+SHARED = Manner(shares=(100, 40, 1))
+"""Of three members."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +39,31 @@ async def test_outputs_are_the_same_in_every_manner(form: str, tiny_folder: Path
     read = read_of("bert", tiny_folder)
     with group_here(read.path, plan_of(read.spec, form, ("one", PORTAL, "two"), (2, 1, 1))) as group:
         assert group.life is not None
-        trial = Trial(MANNERS, tuple(map(str, MANNERS)), len(read.hidden), 1)
+        manners = (*MANNERS, SHARED)
+        trial = Trial(manners, tuple(map(str, manners)), len(read.hidden), 1)
         seconds = await asyncio.wait_for(measured(group.life, trial, read.hidden), 60)
-        assert set(seconds) == set(MANNERS)
+        assert set(seconds) == set(manners)
         assert all(1 <= len(runs) <= RUNS and min(runs) > 0 for runs in seconds.values())
-        for each in MANNERS:
+        for each in manners:
             group.ask(GroupAsk(MannerHead(each)))
             read.check(await asyncio.wait_for(group.read(read.hidden, read.lengths), 30))
+
+
+@pytest.mark.parametrize("form", ["voltage-prefix", "voltage-prefix-keys-values", "voltage-reordered"])
+async def test_sessions_go_on_in_other_shares(form: str, tiny_folder: Path) -> None:
+    """Where each member had only the rows before its own, all have all: prompts, steps and turns are one process's."""
+    path = built("gpt2" if form == "voltage-reordered" else "llama", tiny_folder)
+    checkpoint = Checkpoint.open(path)
+    stack = Stack.load(checkpoint, Slice(0, checkpoint.spec.num_layers), torch.float32)
+    cache, hidden = stack.new_cache(60), rows(60, stack.spec.hidden_size, 7)
+    with group_here(path, plan_of(stack.spec, form, NAMES[:3], (1, 2, 1))) as group:
+        group.ask(GroupAsk(MannerHead(SHARED)))
+        session = group.open(60)
+        for begin, end in ((0, 17), (17, 18), (18, 40), (40, 41), (41, 60)):
+            got = await asyncio.wait_for(session.forward(hidden[begin:end], end - begin), 30)
+            expected = stack.forward(hidden[begin:end], [Span(cache, end - begin)])
+            torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+        session.close()
 
 
 async def test_a_plan_is_tried_once(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
-from group_plans import BERT_LARGE, env_a, env_b, task, tasks
+from group_plans import BERT_LARGE, GPT2, env_a, env_b, task, tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,9 +14,21 @@ from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.modes import PLANNERS, plan_for
 from device_agent.planning.plan import ByRows, GroupPlan, Hybrid, Layer, Sharded, Whole, as_run, weights_of
 from device_agent.planning.task import Task, Work
-from device_agent.planning.trials import EVERY_ROW, MOST_TRIED, USUAL_ERROR, Manner, Trial, in_manner, some, trial_of
+from device_agent.planning.trials import (
+    EVERY_ROW,
+    FASTEST,
+    MOST_TRIED,
+    USUAL_ERROR,
+    Manner,
+    Trial,
+    in_manner,
+    some,
+    trial_of,
+)
 
-MANNERS = st.builds(Manner, st.sampled_from([None, False, True]), st.booleans(), st.booleans())
+SHARES = st.sampled_from([(), (100, 1), (50, 100)])
+
+MANNERS = st.builds(Manner, st.sampled_from([None, False, True]), st.booleans(), st.booleans(), SHARES)
 
 
 @given(tasks(4, 3, (4, 24), 20, 40_000), st.sampled_from(sorted(PLANNERS)))
@@ -60,6 +75,37 @@ def test_a_near_prediction_is_tried_and_a_far_one_is_not() -> None:
     trial = trial_of(slow, GroupPlan("voltage", slow.members, "a", (rows,) * 24))
     assert trial is not None and trial.manners == (Manner(), Manner(few=True))
     assert trial.words == ("as planned", "at one device")
+
+
+def test_the_published_way_is_tried_beside_prefixes() -> None:
+    """Shares by speed, to everybody, where what sends rows only to those behind was planned; not where memory has room
+    for prefixes only."""
+    asked = task(GPT2, env_b(GPT2), Work(192, 64, 192))
+    layer = ByRows((1.0, 3.0, 1.0, 1.0), Whole(3), prefix=True, overlap=False)
+    plan = GroupPlan("voltage", asked.members, "a", (layer,) * 12)
+    trial = trial_of(asked, plan)
+    assert trial is not None
+    [manner] = [each for each in trial.manners if each.shares]
+    assert max(manner.shares) == FASTEST and manner.shares[0] > manner.shares[3] >= 1
+    made = in_manner(plan, manner)
+    assert set(made.layers) == {ByRows(tuple(map(float, manner.shares)), Whole(3), overlap=False)}
+    held, more = asked.held(plan), asked.held(made)
+    first = asked.members[0]
+    assert held[first].total < more[first].total
+    devices = tuple(
+        msgspec.structs.replace(device, memory_bytes=held[device.name].total) if device.name == first else device
+        for device in asked.profile.devices
+    )
+    short = replace(asked, profile=msgspec.structs.replace(asked.profile, devices=devices))
+    trial = trial_of(short, plan)
+    assert trial is None or not any(each.shares for each in trial.manners)
+
+
+@pytest.mark.parametrize("shares", [(100, 40, 1), (100, 0)])
+def test_shares_of_other_members_are_refused(shares: tuple[int, ...]) -> None:
+    """They would not agree whose rows are whose; and who has none could not send any."""
+    with pytest.raises(ValueError, match="no shares of 2 members"):
+        Manner(shares=shares).of(ByRows((1.0, 1.0), Whole(0)))
 
 
 @given(MANNERS)
