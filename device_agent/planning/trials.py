@@ -123,8 +123,9 @@ def trial_of(task: Task, plan: GroupPlan) -> Trial | None:
         return None
     seconds: dict[Manner, float] = {}
     known: dict[tuple[Layer, ...], Manner] = {}
-    ways = [Manner(overlap, *kind) for kind in product((False, True), repeat=2) for overlap in (None, False, True)]
-    for manner in [*ways, Manner(shares=_shares(task, plan))]:
+    ways = product((False, True), (False, True), (None, False, True))
+    every = [Manner(overlap, by_columns, few) for few, by_columns, overlap in ways]
+    for manner in [*every, Manner(shares=_shares(task, plan))]:
         made = in_manner(plan, manner)
         if manner.shares and task.lacks(made):
             continue  # Where prefixes were enough, all rows' keys and values need more memory.
