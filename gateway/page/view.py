@@ -87,7 +87,7 @@ class AgentView(msgspec.Struct, frozen=True):
 
 class Totals(msgspec.Struct, frozen=True):
     """Sums of this gateway. ``at`` in milliseconds since 1970; ``agents`` and ``running`` count those too that are not
-    shown; bytes are those of all clients, of bodies alone."""
+    shown; bytes are those of all clients, of bodies alone, but for what watchers are told."""
 
     at: int
     version: str

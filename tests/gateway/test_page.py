@@ -187,6 +187,16 @@ async def test_each_sees_its_own_and_an_operator_all(
     assert SECRET not in str(seen) and "whose" not in str(seen)
 
 
+async def test_who_watches_does_not_see_himself(gateway: Any, agent: Any, chat: Any, quick: None) -> None:
+    """What pages are told does not count as bytes of clients; what these ask and are answered does."""
+    async with page(gateway) as events:
+        looks = [(await anext(events))[1]["totals"] for _ in range(3)]
+        reply = await gateway.http.post("/v1/chat/completions", json=chat)
+        after = (await until(events, lambda data: data["totals"]["client_sent_bytes"]))[-1]["totals"]
+    assert [each["client_sent_bytes"] for each in looks] == [0, 0, 0]
+    assert (after["client_sent_bytes"], after["client_received_bytes"]) == (len(reply.content), len(reply.request.content))
+
+
 async def test_who_asks_much_hides_nobody_elses_requests(
     serving: Any, connected: Any, scripts: Any, chat: Any, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
