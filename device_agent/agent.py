@@ -32,7 +32,7 @@ from wire.hello import check_padding
 from wire.limits import GATEWAY_LINK, SHORT_FRAME_BYTES
 from wire.message import Drain, Failed
 from wire.messages import AnyMessage
-from wire.observed_messages import Observe, Observed, Wire
+from wire.observed_messages import Observe, Wire
 from wire.reading_messages import Read
 from wire.request_messages import AgentHello, AgentState, Cancel, Finished, GatewayWelcome, Generate
 from wire.stream import Stream, dial
@@ -94,7 +94,7 @@ class Agent:
         self._cloud_connected = cloud_connected
         self._group = group
         self._restored = restored
-        self._observing = Observing(mode, wires, self._tell_observed)
+        self._observing = Observing(mode, wires, self._post, self._is_behind)
         self._tls = tls
         self._stream: Stream | None = None
         self.traces: Traces = NO_TRACES
@@ -263,10 +263,9 @@ class Agent:
             with suppress(ConnectionFailed):  # The reader of this stream cancels what runs for it.
                 self._stream.post(message)
 
-    def _tell_observed(self, observed: Observed) -> None:
-        """Not where the link is behind: the next one says what is then."""
-        if self._stream is not None and self._stream.queued_bytes <= SHORT_FRAME_BYTES:
-            self._post(observed)
+    def _is_behind(self) -> bool:
+        """Whether so much is on its way to the gateway that what people are told of it has to wait."""
+        return self._stream is None or self._stream.queued_bytes > SHORT_FRAME_BYTES
 
     async def _cancel_all(self) -> None:
         tasks = [each.task for each in self._requests.values()]

@@ -16,7 +16,9 @@ from device_agent.config import DeviceConfig
 from device_agent.warm_up import warm_up, warm_up_reader
 from service.stopping import Urgency, stop_signals
 from split_model.offload.loader import Loader
+from wire.group_messages import GroupReport
 from wire.observed_messages import Wire
+from wire.request_messages import AgentHello, ServedModel
 
 SWEEP_EVERY_S = 5.0
 """How often conversations that are too old are looked for."""
@@ -37,6 +39,13 @@ class Elsewhere(Protocol):
 
     def wires(self) -> list[Wire]:
         """The connections to them, for people."""
+
+    def report(self) -> GroupReport | None:
+        """What the gateway is told of the group; None of a cloud."""
+
+    @property
+    def restored(self) -> int:
+        """How often sessions had to be brought to a cloud again so far."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +163,34 @@ class Device:
                 lane = self.model.chain.compute.lane()
                 if self.model.pruner is not None and lane.idle:
                     await lane.submit(self.model.pruner.tidy)
+
+
+def device_of(
+    config: DeviceConfig,
+    name: str,
+    served: list[ServedModel],
+    model: ServedChain | ServedReader,
+    remote: Elsewhere | None,
+    loaded_bytes: int,
+    loader: Loader | None,
+) -> Device:
+    """Connect the pieces of a device, whatever kind of model it has; nothing is dialled yet. See ``Device``.
+
+    served: the model under each name that clients may use.
+    """
+    hello = AgentHello(name, config.device_token, served, config.max_num_seqs, pads=config.pad_frames)
+    agent = Agent(
+        config.gateways,
+        hello,
+        model,
+        lambda: None if remote is None else remote.connected,
+        lambda: None if remote is None else remote.report(),
+        config.tls(),
+        mode=config.mode,
+        wires=list if remote is None else remote.wires,
+        restored=lambda: 0 if remote is None else remote.restored,
+    )
+    return Device(config, agent, model, remote, loaded_bytes, loader)
 
 
 async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import torch
 
-from device_agent.agent import Agent
-from device_agent.agent_process import Device, Elsewhere
+from device_agent.agent_process import Device, Elsewhere, device_of
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.grammars import Grammars
@@ -50,7 +49,7 @@ from split_model.spec import ModelSpec
 from split_model.stack import Stack
 from split_model.submodel import Submodel
 from wire.reading_messages import Task
-from wire.request_messages import AgentHello, ServedModel
+from wire.request_messages import ServedModel
 from wire.session_messages import DeviceHello
 
 READERS = 2
@@ -141,7 +140,6 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     compute = Compute()
     remote: Elsewhere | None = None
     rest: Submodel | None = None
-    restored: Callable[[], int] = int
     group: PortalGroup | None = None
     middle = middle_slice(spec, split, tail)
     if local and not whole:
@@ -153,7 +151,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         group = build_group(config, name, checkpoint, middle, short.front_bytes(split) + short.drafter_bytes(drafts))
         rest, remote = group.submodel, group
     elif mode.has_cloud:
-        rest = remote = cloud = RemoteSubmodel(
+        rest = remote = RemoteSubmodel(
             config.cloud,
             _hello(config, name, checkpoint, middle),
             config.reply_within_s,
@@ -161,7 +159,6 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
             may_pack=config.pack_rows == "auto",
             tls=config.tls(),
         )
-        restored = lambda: cloud.restored  # noqa: E731
     sources: Sources | None = None
     if kind == "translates":
         sources, more_bytes = load_apart(lambda: _sources(checkpoint, parts, group, dtype, compute, loader))
@@ -185,26 +182,8 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         pruner=pruner,
         reader=chain_reader(path, chain, tokenizer, positions, permits, readers),
     )
-    served = AgentHello(
-        name,
-        config.device_token,
-        _served(config, path, checkpoint, model),
-        config.max_num_seqs,
-        pads=config.pad_frames,
-    )
-    reported = group.report if group is not None else (lambda: None)
-    agent = Agent(
-        config.gateways,
-        served,
-        model,
-        lambda: None if remote is None else remote.connected,
-        reported,
-        config.tls(),
-        mode=config.mode,
-        wires=list if remote is None else remote.wires,
-        restored=restored,
-    )
-    return Device(config, agent, model, remote, loaded_bytes, loader)
+    served = _served(config, path, checkpoint, model)
+    return device_of(config, name, served, model, remote, loaded_bytes, loader)
 
 
 def _pruner(

@@ -100,6 +100,11 @@ class PortalGroup:
         life = self.submodel.life
         return [] if life is None else [Wire("members", "ready", 0, life.bytes.sent, life.bytes.received)]
 
+    @property
+    def restored(self) -> int:
+        """It has no cloud."""
+        return 0
+
     async def news(self) -> None:
         """Wait until something is different."""
         await self.host.news()

@@ -9,8 +9,7 @@ from typing import Literal
 
 import torch
 
-from device_agent.agent import Agent
-from device_agent.agent_process import Device
+from device_agent.agent_process import Device, device_of
 from device_agent.answering.images import Pixels
 from device_agent.answering.inputs import TextLimits
 from device_agent.answering.reading import ServedReader
@@ -41,7 +40,7 @@ from split_model.slices import slice_bytes, whole
 from split_model.spec import ModelSpec
 from split_model.submodel import ReadingSubmodel
 from split_model.text_vectors import TextVectors, text_vectors
-from wire.request_messages import AgentHello, ServedModel
+from wire.request_messages import ServedModel
 
 READERS = 2
 """Requests whose texts are tokenised, or images decoded, at once."""
@@ -120,19 +119,7 @@ def build_reader(config: DeviceConfig, opened: ExitStack) -> Device:
         readers=FairThreads(READERS, "input"),
     )
     served = _served(config, path, model)
-    hello = AgentHello(name, config.device_token, served, config.max_num_seqs, pads=config.pad_frames)
-    reported = group.report if group is not None else (lambda: None)
-    agent = Agent(
-        config.gateways,
-        hello,
-        model,
-        lambda: None if group is None else group.connected,
-        reported,
-        config.tls(),
-        mode=config.mode,
-        wires=list if group is None else group.wires,
-    )
-    return Device(config, agent, model, group, loaded_bytes, loader)
+    return device_of(config, name, served, model, group, loaded_bytes, loader)
 
 
 def chain_reader(

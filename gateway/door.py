@@ -117,7 +117,7 @@ class Door:
                 headers["openai-processing-ms"] = str(int((time.perf_counter() - state["began"]) * 1e3))
                 if state["grant"] is not None:
                     headers.update(state["grant"].headers)
-            elif message["type"] == "http.response.body":
+            elif message["type"] == "http.response.body" and scope["path"] != EVENTS:  # Else who watches sees himself.
                 self._metrics.client_sent_bytes += len(message.get("body", b""))
             await send(message)
 

@@ -42,7 +42,8 @@ class GatewayMetrics:
         refusals: the log of what is counted in ``failed`` without having been a request.
         incidents: what went wrong lately, for people.
         tokens: generated so far.
-        client_sent_bytes, client_received_bytes: of the bodies of what clients were answered and have asked.
+        client_sent_bytes, client_received_bytes: of the bodies of what clients were answered and have asked; what pages
+            are told is none of it.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"

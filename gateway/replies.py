@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from gateway.answer import Complete, Event
 from gateway.chosen_calls import Calls, call_piece
 from gateway.likelihoods import completion_logprobs, content_logprobs, echoed_logprobs, prompt_logprob
-from gateway.origins import origins_of, phase_ms
+from gateway.origins import origins_of
 from gateway.reply_schema import (
     AnswerTimings,
     ChatAnswer,
@@ -33,19 +33,16 @@ from gateway.reply_schema import (
     ChatLogprobs,
     ChunkChoice,
     CompletionChoice,
-    CompletionDetails,
     CompletionLogprobs,
     ContentLogprob,
     FinishReason,
     Heading,
-    PhaseTimings,
-    PromptDetails,
     PromptLogprobs,
     Reply,
-    RoundsSpent,
     TokenOrigin,
     Usage,
 )
+from gateway.usage import timings_of, usage_of
 from wire.request_messages import Delta, Finished, Scored, TokenLogprob
 
 
@@ -284,27 +281,3 @@ class CompletionShape(Shape):
 
     def _choice(self, index: int, text: str, logprobs: Any, reason: FinishReason) -> CompletionChoice:
         return CompletionChoice(text, index, logprobs, reason, self._prompt(index))
-
-
-def usage_of(complete: Complete) -> Usage:
-    """Return OpenAI's usage object."""
-    prompt, generated = complete.prompt_tokens, complete.completion_tokens
-    cached = PromptDetails(complete.cached_tokens) if complete.cached_tokens else UNSET
-    drafted: CompletionDetails | UnsetType = UNSET
-    if complete.proposed:
-        drafted = CompletionDetails(complete.accepted, complete.proposed - complete.accepted)
-    return Usage(prompt, generated, prompt + generated, cached, drafted)
-
-
-def timings_of(finished: Finished) -> AnswerTimings | UnsetType:
-    """Return where an answer's time went, and what was left out for it, as clients are told; nothing where neither is
-    known."""
-    timings, pruned = finished.timings, finished.heads_pruned
-    told = UNSET if pruned is None else pruned
-    if timings is None:
-        return UNSET if pruned is None else AnswerTimings(heads_pruned=told)
-    return AnswerTimings(
-        PhaseTimings(*phase_ms(timings.prompt)),
-        RoundsSpent(*phase_ms(timings.decode), timings.rounds),
-        heads_pruned=told,
-    )

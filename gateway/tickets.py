@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from gateway.answer import Answer
 from gateway.errors import for_client
-from wire.connection import failure_of
 from wire.decision_messages import Decided
-from wire.errors import Code, SessionFailed
+from wire.errors import Code, SessionFailed, code_of
 from wire.message import Failed
 from wire.messages import AnyMessage
 from wire.reading_messages import Vector
@@ -113,8 +112,10 @@ class Ticket:
             self.answer.part_done(message)
         elif isinstance(message, Failed):
             self.done = True
-            code, text = failure_of(message)
-            self.fail(SessionFailed(code, text, param=message.param, retry_after_s=message.retry_after_s))
+            error = SessionFailed(
+                code_of(message.code), message.message, param=message.param, retry_after_s=message.retry_after_s
+            )
+            self.fail(error)
         return None
 
     def fail(self, error: SessionFailed) -> None:

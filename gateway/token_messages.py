@@ -48,9 +48,9 @@ from gateway.errors import ErrorBody, RequestError
 from gateway.likelihoods import content_logprobs
 from gateway.openai_schema import NULL
 from gateway.origins import origins_of
-from gateway.replies import timings_of, usage_of
 from gateway.reply_schema import AnswerTimings, ContentLogprob, TokenOrigin, ToolCallPiece, Usage
 from gateway.request import Endpoint
+from gateway.usage import timings_of, usage_of
 from wire.request_messages import Delta, Finished
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, get_args
 
-from wire.errors import Code, ConnectionFailed, LocalMistake
+from wire.errors import Code, ConnectionFailed, LocalMistake, code_of
 from wire.frames import Frame, Tensor, decode, encode, header_bytes, read_prefix, stamp
 from wire.limits import (
     DEAD_AFTER_S,
@@ -249,7 +249,7 @@ class Connection:
             return None
         if isinstance(message, Failed) and (message.subject is None or self.state is State.GREETING):
             raise ConnectionFailed(
-                _code(message.code), message.message, param=message.param, retry_after_s=message.retry_after_s
+                code_of(message.code), message.message, param=message.param, retry_after_s=message.retry_after_s
             )
         if isinstance(message, Failed):
             expected = self.role in _TOLD_OF_ENDS
@@ -290,15 +290,3 @@ class Connection:
 
 _TENSORS: Final[dict[type, tuple[int, ...]]] = {Forward: (1,), Result: (0, 1)}
 """How many tensors a message may carry; none where it is not listed."""
-
-
-def _code(name: str) -> Code:
-    try:
-        return Code(name)
-    except ValueError:  # A newer peer may know more codes.
-        return Code.INTERNAL
-
-
-def failure_of(message: Failed) -> tuple[Code, str]:
-    """The code and text of a failure message, a code this release does not know being ``internal``."""
-    return _code(message.code), message.message

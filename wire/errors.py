@@ -140,3 +140,11 @@ class Crowded(SessionFailed):
 
 class LocalMistake(RuntimeError):
     """Our own code asked for something the connection's state does not allow; nothing was sent."""
+
+
+def code_of(name: str) -> Code:
+    """Return the code of this name; of one that is not known here, since a newer peer may know more, ``internal``."""
+    try:
+        return Code(name)
+    except ValueError:
+        return Code.INTERNAL

@@ -116,8 +116,10 @@ class AuditConfig(AttackSettings, TextSettings, AuditedSettings):
 
 
 def numbers(flag: str, text: str, least: int) -> list[int]:
-    """The whole numbers in a list with commas, in order, each once. Raises ValueError for anything else."""
+    """The whole numbers in a list with commas, in order, each once; none where nothing is said. Raises ValueError for
+    anything else."""
     found = words(text)
-    if not all(each.isascii() and each.isdigit() and len(each) < 10 and int(each) >= least for each in found):
+    good = all(each.isascii() and each.isdigit() and len(each) < 10 and int(each) >= least for each in found)
+    if not good or (text and not found):
         raise ValueError(f"{flag} {text} is no list of whole numbers from {least}, with commas between them")
     return sorted({int(each) for each in found})

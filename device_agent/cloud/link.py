@@ -19,8 +19,7 @@ from device_agent.cloud.bandwidth import ALPHA, SHORT_BYTES, THRESHOLD, LinkMoni
 from service.sparing_log import SparingLog
 from split_model.hints import Pace
 from split_model.packed_rows import shortest
-from wire.connection import failure_of
-from wire.errors import Code, ConnectionFailed, SessionFailed
+from wire.errors import Code, ConnectionFailed, SessionFailed, code_of
 from wire.frames import Frame, Tensor
 from wire.limits import CLOUD_LINK, ITEM_BYTES, MAX_QUEUED_BYTES, PACK_BELOW_BYTES_S, PACK_BYTES
 from wire.message import Drain, Failed
@@ -309,8 +308,8 @@ class CloudLink:
         elif isinstance(message, Failed):
             session = self.attached.pop(message.subject, None) if message.subject is not None else None
             if session is not None:
-                code, text = failure_of(message)
-                session.ended(SessionFailed(code, text, retry_after_s=message.retry_after_s))
+                code = code_of(message.code)
+                session.ended(SessionFailed(code, message.message, retry_after_s=message.retry_after_s))
         elif isinstance(message, Advice):
             if message.session is None:
                 self.chunk = max(1, message.sizes[0])

@@ -107,6 +107,9 @@ class RemoteSubmodel:
         """The connections to all of them, for people."""
         return [wire_of(link) for link in self.clouds.links]
 
+    def report(self) -> None:
+        """There is no group."""
+
     async def news(self) -> None:
         """Wait until a connection comes, goes or begins to drain."""
         await self.clouds.news()

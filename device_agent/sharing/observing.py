@@ -20,13 +20,21 @@ class Observing:
     Args:
         mode: how the model is divided.
         wires: the connections that this device has beside the gateway's, now.
-        tell: sends a message, or leaves it where the link is behind.
+        tell: sends a message.
+        behind: whether the link is: then nothing is told, and marks wait or are counted as lost.
     """
 
-    def __init__(self, mode: str, wires: Callable[[], list[Wire]], tell: Callable[[Observed], None]) -> None:
+    def __init__(
+        self,
+        mode: str,
+        wires: Callable[[], list[Wire]],
+        tell: Callable[[Observed], None],
+        behind: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._mode = mode
         self._wires = wires
         self._tell = tell
+        self._behind = behind
         self._marks = Marks()
         self._requests: dict[int, Progress] = {}
         self._telling: asyncio.Task[None] | None = None
@@ -63,5 +71,6 @@ class Observing:
 
     async def _tell_every(self, every_s: float) -> None:
         while True:
-            self._tell(self.observed())
+            if not self._behind():
+                self._tell(self.observed())
             await asyncio.sleep(every_s)

@@ -33,7 +33,7 @@ from gateway.messages.message_objects import (
     ToolUseBlock,
     message_usage_of,
 )
-from gateway.replies import timings_of
+from gateway.usage import timings_of
 from wire.request_messages import CallPiece, Delta, Finished
 
 REASONS: Final[dict[str, StopReason]] = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}

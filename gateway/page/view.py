@@ -5,8 +5,9 @@ Names, numbers and codes; of a request the beginning of its id, its model and it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +24,8 @@ MAX_AGENTS: Final = 64
 """Agents that are shown, those that came first; of the others the page says how many there are."""
 
 MAX_REQUESTS: Final = 200
-"""Requests that are shown, likewise."""
+"""Requests that are shown, chosen in turns, tenant by tenant: who asks much hides nobody else's. Of the others the page
+says how many there are."""
 
 ID_CHARACTERS: Final = 12
 """Of a request's id: enough to find it in a log, and the client's own words beyond that stay out."""
@@ -85,7 +87,7 @@ class AgentView(msgspec.Struct, frozen=True):
 
 class Totals(msgspec.Struct, frozen=True):
     """Sums of this gateway. ``at`` in milliseconds since 1970; ``agents`` and ``running`` count those too that are not
-    shown; bytes are those of all clients, of bodies alone."""
+    shown; bytes are those of all clients, of bodies alone, but for what watchers are told."""
 
     at: int
     version: str
@@ -121,11 +123,9 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
     links = desk.roster.links
     agents = {link.key: encode(agent_view(link, now - monotonic)) for link in links[:MAX_AGENTS]}
     requests: dict[str, tuple[str, bytes]] = {}
-    for link in links[:MAX_AGENTS]:
-        for room, ticket in link.asked:
-            if len(requests) < MAX_REQUESTS:
-                view = request_view(link, ticket)
-                requests[view.id] = room.tenant, encode(view)
+    for tenant, link, ticket in islice(_in_turns(links[:MAX_AGENTS]), MAX_REQUESTS):
+        view = request_view(link, ticket)
+        requests[view.id] = tenant, encode(view)
     metrics = desk.metrics
     totals = Totals(
         at=int(now * 1e3),
@@ -212,6 +212,16 @@ def mark_view(key: str, passed: Passed) -> bytes:
 def request_key(agent: str, number: int) -> str:
     """What the page calls a prompt at an agent."""
     return f"{agent}/{number}"
+
+
+def _in_turns(links: Iterable[AgentLink]) -> Iterator[tuple[str, AgentLink, Ticket]]:
+    """What agents work on: the first prompt of each tenant, then the second of each, and so on."""
+    asked: dict[str, list[tuple[str, AgentLink, Ticket]]] = {}
+    for link in links:
+        for room, ticket in link.asked:
+            asked.setdefault(room.tenant, []).append((room.tenant, link, ticket))
+    for turn in zip_longest(*asked.values()):
+        yield from filter(None, turn)
 
 
 def _unobserved(ticket: Ticket) -> ObservedRequest:

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from gateway.answer import Complete, Event
 from gateway.errors import RequestError
 from gateway.likelihoods import content_logprobs
-from gateway.replies import timings_of
 from gateway.responses.growing import Growing, GrowingCall, GrowingMessage, GrowingReasoning
 from gateway.responses.items import Item, Status
 from gateway.responses.response_objects import (
@@ -29,6 +28,7 @@ from gateway.responses.response_objects import (
     ResponseObject,
     response_usage_of,
 )
+from gateway.usage import timings_of
 from wire.request_messages import CallPiece, Delta, Finished
 
 

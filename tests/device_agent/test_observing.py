@@ -85,6 +85,21 @@ async def test_it_says_nothing_unasked_and_stops_when_it_is_told_to() -> None:
     observing.stop()
 
 
+async def test_what_a_slow_link_has_no_room_for_waits() -> None:
+    """Nothing is told while the link is behind, and then all of it."""
+    told: list[Observed] = []
+    behind = True
+    observing = Observing("local", list, told.append, lambda: behind)
+    observing.asked(1)
+    observing.begin(1).verdict(2, 3, 0.1)
+    await asyncio.sleep(0.25)
+    assert not told
+    behind = False
+    await until(lambda: told)
+    assert [mark.rows for each in told for mark in each.marks] == [3]
+    observing.stop()
+
+
 def test_marks_are_bounded() -> None:
     """The oldest are lost, and counted; while nobody wants any, none is kept."""
     marks = Marks()

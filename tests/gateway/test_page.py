@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.config import GatewayConfig
-from gateway.page import routes, watching
+from gateway.page import routes, view, watching
 from gateway.page.changes import Audience
 from gateway.page.watching import MAX_UNREAD, MAX_WATCHERS_OF_CLIENT, TICK_S, Watcher
 from wire.group_messages import GroupReport, ReportedMember
@@ -185,6 +185,34 @@ async def test_each_sees_its_own_and_an_operator_all(
     assert all(whole["totals"]["running"] == 2 and whole["agents"] for whole, _ in seen.values())
     assert [seen[key][0]["operator"] for key in ("one", "two", "boss")] == [False, False, True]
     assert SECRET not in str(seen) and "whose" not in str(seen)
+
+
+async def test_who_watches_does_not_see_himself(gateway: Any, agent: Any, chat: Any, quick: None) -> None:
+    """What pages are told does not count as bytes of clients; what these ask and are answered does."""
+    async with page(gateway) as events:
+        looks = [(await anext(events))[1]["totals"] for _ in range(3)]
+        reply = await gateway.http.post("/v1/chat/completions", json=chat)
+        after = (await until(events, lambda data: data["totals"]["client_sent_bytes"]))[-1]["totals"]
+    assert [each["client_sent_bytes"] for each in looks] == [0, 0, 0]
+    assert after["client_sent_bytes"] == len(reply.content)
+    assert after["client_received_bytes"] == len(reply.request.content)
+
+
+async def test_who_asks_much_hides_nobody_elses_requests(
+    serving: Any, connected: Any, scripts: Any, chat: Any, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where more are in flight than are shown, each tenant has some of those."""
+    monkeypatch.setattr(view, "MAX_REQUESTS", 2)
+    config = GatewayConfig(api_keys="one,two")
+    async with serving(config) as gateway, connected(gateway, scripts.hang, capacity=32) as agent:
+        tasks = [await hanging(gateway, chat, "one") for _ in range(3)]
+        await gateway.until(lambda: len(agent.asked) == 3)
+        tasks.append(await hanging(gateway, chat, "two"))
+        await gateway.until(lambda: len(agent.asked) == 4)
+        shown = {key: len((await first(gateway, key))["requests"]) for key in ("one", "two")}
+        for task in tasks:
+            task.cancel()
+    assert shown == {"one": 1, "two": 1}
 
 
 @pytest.mark.parametrize(

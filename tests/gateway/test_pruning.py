@@ -14,8 +14,9 @@ from gateway.errors import RequestError
 from gateway.parsing import parse
 from gateway.policy import models_served
 from gateway.registry.registry import AgentRecord
-from gateway.replies import CompletionShape, timings_of
+from gateway.replies import CompletionShape
 from gateway.reply_schema import Heading
+from gateway.usage import timings_of
 from wire.request_messages import Accepted, Delta, Done, Finished, ServedModel, Spent, Timings
 
 PLAIN = ServedModel("demo/model", 4096, 1)

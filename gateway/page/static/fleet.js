@@ -71,7 +71,7 @@ function cloudCard(store, cloud) {
   } else {
     lines.push("Nothing is known of its load.");
   }
-  const states = cloud.devices.map((each) => each.state);
+  const { states } = cloud;
   const well = states.every((state) => state === "ready");
   const worst = states.includes("ready") ? "warn" : "bad";
   const words = well ? "well" : states.find((state) => state !== "ready");

@@ -22,7 +22,8 @@ export class Flight {
     this.rows.show(requests.map((request) => [request.id, { request, store, size }]));
     const open = requests.filter((request) => request.over === null).length;
     const { running } = store.totals;
-    const shown = running > open ? `${count(open)} of ${count(running)} shown` : plural(open, "request");
+    const own = store.operator ? "" : ": each client sees its own";
+    const shown = running > open ? `${count(open)} of ${count(running)} shown${own}` : plural(open, "request");
     setText(this.note, open || running ? shown : "nobody asks anything just now");
   }
 }

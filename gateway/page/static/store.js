@@ -108,8 +108,8 @@ export class Store {
     for (const agent of this.agents.values()) {
       for (const wire of agent.wires) {
         if (wire.to === "members") continue;
-        const cloud = found.get(wire.to) ?? { to: wire.to, figures: null, devices: [] };
-        cloud.devices.push({ name: agent.name, state: wire.state, rtt: wire.rtt_ms });
+        const cloud = found.get(wire.to) ?? { to: wire.to, figures: null, states: [] };
+        cloud.states.push(wire.state);
         if (wire.cloud && (!cloud.figures || wire.cloud.steps >= cloud.figures.steps)) cloud.figures = wire.cloud;
         found.set(wire.to, cloud);
       }

@@ -67,7 +67,7 @@ def test_which_splits() -> None:
     for config, layers in ((AuditConfig(split="12"), 12), (AuditConfig(tail=12), 12)):
         with pytest.raises(ValueError, match="leaves the cloud no layer"):
             config.splits(layers)
-    for bad in ("two", "-1", "1.5", "²"):
+    for bad in ("two", "-1", "1.5", "²", ",", " "):
         with pytest.raises(ValueError, match="--split"):
             AuditConfig(split=bad)
     with pytest.raises(ValueError, match="--pairs"):
