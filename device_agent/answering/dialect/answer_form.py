@@ -31,6 +31,7 @@ _ANY: Final = r"/(.|\n)*/"
 _BLANKS: Final = r"/[ \n]{0,4}/"
 _BARE_CALL: Final = r'/[ \n\r\t]*(<think>|\{[ \n\r\t]*("name"|"type"[ ]*:[ ]*"function"))(.|\n)*/'
 """What free text does not begin with where a call stands by itself: a call, or thoughts that a call may follow."""
+_NUMBER: Final = "/[0-9]{1,4}/"
 _SIGN: Final = re.compile(r'"[^"]*"|[{}:,]')
 
 
@@ -136,7 +137,11 @@ class _Words:
     def _call(self, at: int) -> str:
         """A call of one tool, from its name on."""
         format = self._format
-        return f"{self._text(self._tools[at].name + format.middle)} {self._inside[at]} {self._text(format.end)}"
+        name = self._tools[at].name
+        before = self._text(name + format.middle)
+        if format.numbered:
+            before = f"{self._text(name + format.numbered)} {_NUMBER} {self._text(format.middle)}"
+        return f"{before} {self._inside[at]} {self._text(format.end)}"
 
     def _call_beside(self, at: int) -> str:
         """A call that a JSON text may stand for: the same signs, each by itself, since llguidance takes the longest one
