@@ -19,6 +19,7 @@ class DialectSettings:
         "mistral",
         "deepseek_v3",
         "deepseek_v31",
+        "deepseek_v32",
         "qwen3_coder",
         "glm45",
         "kimi_k2",
@@ -27,8 +28,8 @@ class DialectSettings:
     ] = tuning(
         "auto",
         "calls of tools: hermes: Qwen 2.5 and 3, Hermes; llama3_json: Llama 3.1 to 3.3; mistral; deepseek_v3: V3, R1; "
-        "deepseek_v31; qwen3_coder; glm45: GLM 4.5 and 4.6; kimi_k2; minimax_m2; auto: as the chat template says; "
-        "none: requests with tools are refused",
+        "deepseek_v31; deepseek_v32; qwen3_coder; glm45: GLM 4.5 and 4.6; kimi_k2; minimax_m2; auto: as the chat "
+        "template says; none: requests with tools are refused",
     )
     reasoning_parser: Literal["auto", "think", "none"] = tuning(
         "auto",

@@ -184,11 +184,19 @@ class _Words:
 
     def _until(self, mark: str, name: str, free: str) -> str:
         """Free text, and the mark that ends it."""
-        if (token := self._token_of(mark)) is not None:
-            return f"{free} <[{token}]>"
-        rule = f"{name}[lazy]: {_ANY} {json.dumps(mark)}"
+        own = self._marks.search(mark)
+        token = None if own is None else self._token_of(own.group())
+        if own is None or token is None:
+            self._rule(f"{name}[lazy]: {_ANY} {json.dumps(mark)}")
+            return name
+        if before := mark[: own.start()]:  # Part of the text, whose rule goes as far as it can.
+            longer = f"{free}_{before.encode().hex().upper()}"
+            self._rule(f"{longer}: {free} {json.dumps(before)}")
+            free = longer
+        return f"{free} <[{token}]> {self._text(mark[own.end() :])}"
+
+    def _rule(self, rule: str) -> None:
         self._rules += [] if rule in self._rules else [rule]
-        return name
 
     def _text(self, text: str) -> str:
         """A text, in which marks may be tokens of their own."""

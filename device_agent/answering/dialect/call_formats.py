@@ -19,6 +19,8 @@ class Tags:
         ends: what the arguments of a call end with.
         padded: a line end stands before the value, and one behind it, which are no part of it.
         after: behind an argument.
+        json: in place of ``value`` where the value is JSON; empty: the same. What may be a text or something else is
+            forced as JSON then.
     """
 
     key: str
@@ -27,6 +29,7 @@ class Tags:
     ends: tuple[str, ...]
     padded: bool = False
     after: str = "\n"
+    json: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,30 @@ DEEPSEEK_V31: Final = CallFormat(
 )
 """DeepSeek V3.1."""
 
+_DSML: Final = "\uff5cDSML\uff5c"
+
+DEEPSEEK_V32: Final = CallFormat(
+    name="deepseek_v32",
+    opener=f"<{_DSML}function_calls>",
+    also=f"<{_DSML}invoke name=",
+    first=f"<{_DSML}function_calls>\n",
+    lead=f'<{_DSML}invoke name="',
+    middle='">\n',
+    end=f"</{_DSML}invoke>\n",
+    last=f"</{_DSML}function_calls>",
+    closers=(f"</{_DSML}function_calls>",),
+    head=re.compile(rf'(?:<{_DSML}function_calls>{_B})?<{_DSML}invoke name={_B}"?{_NAME}"?{_B}>'),
+    tags=Tags(
+        f'<{_DSML}parameter name="',
+        '" string="true">',
+        f"</{_DSML}parameter>",
+        ends=(f"</{_DSML}invoke>", f"</{_DSML}function_calls>"),
+        json='" string="false">',
+    ),
+    marks=(_DSML,),
+)
+"""DeepSeek V3.2: each argument says whether it is a text."""
+
 QWEN3_CODER: Final = CallFormat(
     name="qwen3_coder",
     opener="<tool_call>",
@@ -251,7 +278,10 @@ MINIMAX_M2: Final = CallFormat(
 USUAL: Final = HERMES
 """Calls that are forced are written so where a model has no way of its own that is known here."""
 
-_NAMED: Final = (HERMES, LLAMA3, MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, QWEN3_CODER, GLM45, KIMI_K2, MINIMAX_M2)
+_NAMED: Final = (
+    *(HERMES, LLAMA3, MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32),
+    *(QWEN3_CODER, GLM45, KIMI_K2, MINIMAX_M2),
+)
 
 BY_NAME: Final = {each.name: each for each in _NAMED}
 """What a setting may name."""
@@ -263,6 +293,8 @@ def format_in(template: str) -> CallFormat | None:
     """Return how a chat template has calls written; None where it does not say, or in a way that is not known here."""
     if "[TOOL_CALLS]" in template:
         return MISTRAL_NAMED if "[ARGS]" in template else MISTRAL
+    if _DSML in template:
+        return DEEPSEEK_V32
     if _CALL in template:
         return DEEPSEEK_V3 if "```json" in template else DEEPSEEK_V31
     for each in (KIMI_K2, MINIMAX_M2):

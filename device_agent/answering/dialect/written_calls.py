@@ -32,5 +32,6 @@ def _arguments(format: CallFormat, arguments: str) -> str:
 
 def _argument(tags: Tags, name: str, value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    between = tags.value if isinstance(value, str) or not tags.json else tags.json
     pad = "\n" if tags.padded else ""
-    return f"{tags.key}{name}{tags.value}{text}{pad}{tags.close}{tags.after}"
+    return f"{tags.key}{name}{between}{text}{pad}{tags.close}{tags.after}"

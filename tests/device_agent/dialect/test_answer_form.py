@@ -15,6 +15,7 @@ from device_agent.answering.dialect.answer_form import answer_form
 from device_agent.answering.dialect.call_formats import (
     DEEPSEEK_V3,
     DEEPSEEK_V31,
+    DEEPSEEK_V32,
     GLM45,
     HERMES,
     KIMI_K2,
@@ -34,7 +35,7 @@ from wire.errors import Code, SessionFailed
 from wire.request_messages import Calling, ChatTurn, Generate, Grammar, Rendering, Tool
 
 BY_JSON = [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, DEEPSEEK_V3, DEEPSEEK_V31, KIMI_K2]
-TAGGED = [QWEN3_CODER, GLM45, MINIMAX_M2]
+TAGGED = [QWEN3_CODER, GLM45, MINIMAX_M2, DEEPSEEK_V32]
 FORMATS = [*BY_JSON, *TAGGED]
 SCHEMA = {
     "type": "object",
@@ -266,7 +267,7 @@ async def test_what_cannot_be_held_between_tags_is_refused_where_it_is_strict(kn
         assert "cannot write" in (await refusal(schema, False) or "")
 
 
-FORGOTTEN = [QWEN3_CODER, DEEPSEEK_V3, DEEPSEEK_V31, KIMI_K2, MINIMAX_M2]
+FORGOTTEN = [QWEN3_CODER, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32, KIMI_K2, MINIMAX_M2]
 
 
 @pytest.mark.parametrize("format", FORGOTTEN, ids=lambda format: format.name)

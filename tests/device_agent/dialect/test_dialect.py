@@ -15,6 +15,7 @@ from device_agent.answering.dialect.call_formats import (
     BY_NAME,
     DEEPSEEK_V3,
     DEEPSEEK_V31,
+    DEEPSEEK_V32,
     GLM45,
     HERMES,
     KIMI_K2,
@@ -46,6 +47,7 @@ TEMPLATES = {
     "microsoft-Phi-3.5-mini-instruct": (USUAL, False, False, False),
 }
 CALLS, CALL, SEP, CALLED, ALL_CALLED = DEEPSEEK_V3.marks
+[DSML] = DEEPSEEK_V32.marks
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Tool("weather", "Says the wéather.", json.dumps(SCHEMA), False, "tools[0].function.parameters")
 TURNS = [
@@ -176,6 +178,15 @@ AS_TEMPLATES_SAY: dict[str, tuple[CallFormat, list[str]]] = {
             *(BEGIN, "{{ '<|tool_calls_section_begin|>' if loop.first else '' }}<|tool_call_begin|>{{ c.id }}"),
             *("<|tool_call_argument_begin|>{{ '' + f.arguments }}<|tool_call_end|>", END),
             *("<|tool_calls_section_end|>", END),
+        ],
+    ),
+    "DeepSeek V3.2": (
+        DEEPSEEK_V32,
+        [
+            *(BEGIN, "{{ '", f"<{DSML}function_calls>\n", "' if loop.first else '' }}", f"<{DSML}invoke name="),
+            *('"{{ f.name }}">', "\n", EACH, f"<{DSML}parameter name="),
+            '"{{ name }}" string="{{ "true" if value is string else "false" }}">',
+            *(VALUE, f"</{DSML}parameter>\n", END, f"</{DSML}invoke>\n", END, f"</{DSML}function_calls>", END),
         ],
     ),
     "MiniMax M2": (
