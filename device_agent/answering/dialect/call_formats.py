@@ -249,7 +249,7 @@ KIMI_K2: Final = CallFormat(
     last="<|tool_calls_section_end|>",
     closers=("<|tool_call_end|>", "<|tool_calls_section_end|>"),
     head=re.compile(
-        rf"(?:<\|tool_call_begin\|>{_B})?(?:functions\.)?{_NAME}:\d{{1,6}}{_B}(?:<\|tool_call_argument_begin\|>)?{_B}(?=\{{)"
+        rf"(?:<\|tool_call_begin\|>{_B})?(?:functions\.)?{_NAME}:[0-9]{{1,6}}{_B}(?:<\|tool_call_argument_begin\|>)?{_B}(?=\{{)"
     ),
     numbered=":",
     marks=(
