@@ -85,7 +85,8 @@ class TaggedForm:
             terms.append(term if key in needed else f"({term})?")
         if not isinstance(properties, dict) and top.get("additionalProperties") is not False:
             tags = self._tags
-            opening = f"{self._said(tags.key)} {ANY_NAME} {self._said(tags.value)}"
+            between = " | ".join(self._said(each) for each in (tags.value, tags.json) if each)
+            opening = f"{self._said(tags.key)} {ANY_NAME} ({between})"
             terms.append(f"({opening} {self._freely} {self._said(tags.after)}){{0,{MOST_OPEN}}}")
         return " ".join(terms)
 
