@@ -112,7 +112,7 @@ REFUSED: Final[dict[str, dict[str, list[tuple[When, Refusal]]]]] = {
     },
     "embeddings": {
         "input": [(lambda given: given in ("", [""]), Refusal(r"input(\[0\])?", "invalid_value"))],
-        "dimensions": [(bool, Refusal("dimensions"))],
+        "dimensions": [(bool, Refusal("dimensions", "invalid_value"))],
     },
     "responses": {
         "input": [
