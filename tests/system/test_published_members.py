@@ -174,7 +174,7 @@ def test_each_member_may_be_what_the_document_says(http: httpx.Client, path: str
         values["previous_response_id"] = [http.post("/responses", json={"input": "Hello!"}).json()["id"], None]
     faults: dict[str, str] = {}
     refused: set[str] = set()
-    for member, value in ((member, value) for member in values for value in values[member]):
+    for member, value in [(name, each) for name, found in values.items() for each in found]:
         body, refusal = body_of(path, member, value), refusal_of(path, member, value)
         refused |= set() if refusal is None else {member}
         schema = BODIES[path].event if body.get("stream") else BODIES[path].reply
