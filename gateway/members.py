@@ -149,7 +149,16 @@ def calls_of(raw: msgspec.Raw, param: str, before: int) -> list[ToolCall]:
     called = decoded(raw, _CALLED, param) or []
     if before + len(called) > schema.MAX_CALLS:
         raise bad(param, f"the messages have more than {schema.MAX_CALLS} calls together")
-    return [ToolCall(each.id, each.function.name, each.function.arguments or "") for each in called]
+    calls = []
+    for at, each in enumerate(called):
+        if each.function is None:
+            at_call = f"{param}[{at}]"
+            if each.type not in (None, "function"):
+                told = f"calls of type '{each.type[:MAX_SHOWN]}' are not supported, only those of type 'function'"
+                raise bad(f"{at_call}.type", f"{told}: leave it out", "unsupported_value")
+            raise bad(f"{at_call}.function", f"'{at_call}.function' is required", "missing_required_parameter")
+        calls.append(ToolCall(each.id, each.function.name, each.function.arguments or ""))
+    return calls
 
 
 def prompts_of(raw: msgspec.Raw) -> tuple[Prompt, ...]:

@@ -105,10 +105,11 @@ class CalledFunction(msgspec.Struct, gc=False):
 
 
 class Called(msgspec.Struct, gc=False):
-    """A call of a tool."""
+    """A call of a tool; ``function`` is missing where it is of another type."""
 
     id: Label
-    function: CalledFunction
+    type: Label | None = None
+    function: CalledFunction | None = None
 
 
 CalledList = Union[list[Called], None]

@@ -49,6 +49,9 @@ from wire.text_messages import Tool, ToolCall
 
 Body = ChatBody | CompletionBody
 
+MAY_BE_SILENT: Final = ("assistant", "function")
+"""Roles of messages that may have no content: who called a tool, and a function that gave nothing."""
+
 
 def parse(endpoint: Endpoint, body: bytes, tenant: str = "") -> Ask:
     """Read the request body of a tenant.
@@ -174,7 +177,7 @@ def conversation_of(messages: Sequence[ChatMessage]) -> list[ChatTurn]:
     for at, message in enumerate(messages):
         param = f"messages[{at}].content"
         texts = content_texts(message.content, param, parts)
-        if texts is None and message.role != "assistant":  # Only an assistant may have said nothing: it called a tool.
+        if texts is None and message.role not in MAY_BE_SILENT:
             raise bad(param, f"a message of role '{message.role}' needs content", "invalid_type")
         parts += len(texts or ())
         role = "system" if message.role == "developer" else message.role

@@ -6,12 +6,14 @@ The document is not part of this repository: https://github.com/openai/openai-op
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 import yaml
@@ -49,13 +51,19 @@ def _unknown(value: Any) -> Iterator[str]:
 
 
 @lru_cache
-def document() -> dict[str, Any]:
-    """The published schemas by name; the test is skipped where the document is not at hand."""
+def published() -> dict[str, Any]:
+    """The document as it is; the test is skipped where it is not at hand."""
     if not DOCUMENT.is_file():
         pytest.skip("OpenAI's OpenAPI document is not at hand: OPENAI_DOCUMENT says where it is")
     with DOCUMENT.open("rb") as file:
         found: dict[str, Any] = yaml.load(file, Loader=yaml.CSafeLoader)
-    return {"components": {"schemas": _with_nulls(found["components"]["schemas"])}}
+    return found
+
+
+@lru_cache
+def document() -> dict[str, Any]:
+    """The published schemas by name."""
+    return {"components": {"schemas": _with_nulls(published()["components"]["schemas"])}}
 
 
 def wrong_by_document(schema: str, reply: Any) -> list[str]:
@@ -74,6 +82,14 @@ def _with_nulls(schema: Any) -> Any:
         return schema
     made = {name: _with_nulls(each) for name, each in schema.items() if name != "nullable" or each is not True}
     return {"anyOf": [made, {"type": "null"}]} if schema.get("nullable") is True else made
+
+
+def objects_in(reply: httpx.Response) -> list[Any]:
+    """What a reply says: one object, or those of its stream."""
+    if not reply.headers["content-type"].startswith("text/event-stream"):
+        return [reply.json()]
+    told = [line.removeprefix("data: ") for line in reply.text.splitlines() if line.startswith("data: ")]
+    return [json.loads(each) for each in told if each != "[DONE]"]
 
 
 def members_in_document(schema: str) -> set[str]:

@@ -19,8 +19,11 @@ from wire.text_messages import ChatTurn, ToolCall
 Status = Literal["in_progress", "completed", "incomplete"]
 
 _INPUT: Final[msgspec.json.Decoder[str | list[GivenItem]]] = msgspec.json.Decoder(Input)
+_ARGUMENTS: Final[msgspec.json.Decoder[str | None]] = msgspec.json.Decoder(Union[str, None])
 TEXT_PARTS: Final = ("input_text", "output_text", "text")
 REASONING_PARTS: Final = ("reasoning_text", "text")
+REFERENCE: Final = "item_reference"
+"""To an item of an earlier response; it may leave out that it is one."""
 
 Value = TypeVar("Value")
 
@@ -157,13 +160,15 @@ def _read(given: GivenItem, param: str, number: str, parts: int) -> tuple[Item |
         return Reasoning(given.id or f"rs_{number}", content=thoughts) if thoughts else None, len(found)
     if given.type == "function_call":
         call_id, name = _said(given.call_id, f"{param}.call_id"), _said(given.name, f"{param}.name")
-        return FunctionCall(given.id or f"fc_{number}", call_id, name, given.arguments or ""), 0
+        arguments = decoded(given.arguments, _ARGUMENTS, f"{param}.arguments") or ""
+        return FunctionCall(given.id or f"fc_{number}", call_id, name, arguments), 0
     if given.type == "function_call_output":
         call_id = _said(given.call_id, f"{param}.call_id")
         texts = _said(content_texts(given.output, f"{param}.output", parts, TEXT_PARTS), f"{param}.output")
         return FunctionOutput(given.id or f"fco_{number}", call_id, "\n".join(texts)), len(texts)
-    if given.type not in (None, "message"):
-        told = f"items of type '{given.type[:MAX_SHOWN]}' are not supported: leave it out"
+    kind = given.type or (REFERENCE if given.role is None and given.id is not None else "message")
+    if kind != "message":
+        told = f"items of type '{kind[:MAX_SHOWN]}' are not supported: leave it out"
         raise bad(f"{param}.type", told, "unsupported_value")
     role = _said(given.role, f"{param}.role")
     texts = _said(content_texts(given.content, f"{param}.content", parts, TEXT_PARTS), f"{param}.content")

@@ -27,7 +27,8 @@ Metadata = Annotated[dict[MetadataKey, MetadataValue], Meta(max_length=MAX_METAD
 
 
 class GivenItem(msgspec.Struct, gc=False):
-    """One item of a conversation, of any kind; a message's ``type`` may be left out."""
+    """One item of a conversation, of any kind; a message's ``type`` may be left out. ``arguments`` are a text where a
+    function is called, and of other kinds whatever those have there."""
 
     type: Label | None = None
     id: Label | None = None
@@ -35,7 +36,7 @@ class GivenItem(msgspec.Struct, gc=False):
     content: msgspec.Raw = NULL
     call_id: Label | None = None
     name: Label | None = None
-    arguments: str | None = None
+    arguments: msgspec.Raw = NULL
     output: msgspec.Raw = NULL
 
 

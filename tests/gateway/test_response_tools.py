@@ -180,11 +180,15 @@ def test_choices_reach_the_device() -> None:
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
         ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
         ({"input": [{"type": "function_call", "call_id": "a"}]}, "input[0].name"),
+        ({"input": [{"type": "function_call", "call_id": "a", "name": "f", "arguments": {}}]}, "input[0].arguments"),
         ({"input": [{"type": "function_call_output", "call_id": "a"}]}, "input[0].output"),
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
         ({"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image"}]}]},
          "input[0].output[0]"),
         ({"input": [{"type": "custom_tool_call", "call_id": "a"}]}, "input[0].type"),
+        ({"input": [{"type": "tool_search_call", "arguments": {"query": "x"}}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
+        ({"input": [{"id": "msg_1"}]}, "input[0].type"),
     ],
 )  # fmt: skip
 def test_bad_tools_and_items_are_named(members: dict[str, Any], param: str) -> None:

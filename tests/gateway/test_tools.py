@@ -93,12 +93,14 @@ def test_calls_and_what_they_gave_are_turns() -> None:
         *HELLO,
         {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "Hm."},
         {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "cold"}]},
+        {"role": "function", "name": "old", "content": None},
         {"role": "user", "content": "So?", "reasoning_content": "x", "tool_call_id": "y", "tool_calls": []},
     ]
     assert ask(messages=messages).prompts[0] == [
         ChatTurn("user", "Hi"),
         ChatTurn("assistant", "", None, [ToolCall("call_1", "weather", '{"city":"Oslo"}')], "", "Hm."),
         ChatTurn("tool", "cold", tool_call_id="call_1"),
+        ChatTurn("function", "", "old"),
         ChatTurn("user", "So?"),
     ]
     body = json.dumps({"messages": messages, "tools": [function()]}).encode()
@@ -149,6 +151,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no call": (
         {"messages": [{"role": "assistant", "tool_calls": [{"id": "x"}]}]},
         "messages[0].tool_calls[0].function",
+    ),
+    "a call of another kind": (
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "x", "type": "custom", "custom": {"name": "f"}}]}]},
+        "messages[0].tool_calls[0].type",
     ),
     "no text": (
         {"messages": [{"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": {}}}]}]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from installation import Installation
 
@@ -13,3 +14,10 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     """Gateway, cloud and device with the demo model, real processes."""
     with Installation(tmp_path_factory.mktemp("installation"), forked=True) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def http(installation: Installation) -> Iterator[httpx.Client]:
+    """A client of it that goes through no proxy."""
+    with httpx.Client(base_url=installation.base, timeout=120, trust_env=False) as client:
+        yield client

@@ -95,14 +95,26 @@ def check_animal(animal: dict[str, Any]) -> None:
     assert animal["kind"] in ("fox", "owl") and isinstance(animal["legs"], int)
 
 
+def check_call(call: dict[str, Any]) -> None:
+    """The same whole and streamed, held to its schema; and something is said to what the tool gave."""
+    [[name, arguments]] = call["whole"]
+    assert call["streamed"] == call["whole"] and call["later"]
+    assert name == "weather" and arguments.keys() == {"city", "days"}
+    assert arguments["city"] in ("Oslo", "Rome") and 1 <= arguments["days"] <= 9
+
+
 def test_langchain(keyed: Installation) -> None:
-    """Whole, streamed, several at once, later turns, forms, responses, completions and vectors."""
+    """Whole, streamed, several at once, later turns, forms, calls, responses, completions and vectors."""
     said, (text, prompt) = said_by("langchain_client.py", keyed, QUESTION), answer()
     assert said["whole"] == "".join(said["pieces"]) == said["responses"] == text
     assert said["batch"] == [text] * 4 and len(said["pieces"]) > 10
     assert said["usage"]["input_tokens"] == prompt and said["later"]
     assert said["completion"] == completion()
     check_animal(said["form"])
+    check_animal(said["called_form"])
+    check_call(said["call"])
+    assert said["call_in_responses"]["whole"] == said["call"]["whole"]
+    check_call(said["call_in_responses"])
     check_vectors(said["vectors"])
     assert "NotFoundError" in said["wrong"]["model"] and "AuthenticationError" in said["wrong"]["key"]
 
@@ -117,12 +129,13 @@ def test_langchains_own_tests(keyed: Installation) -> None:
 
 
 def test_litellm(keyed: Installation) -> None:
-    """Whole, streamed with usage, asynchronous, forms, responses, completions and vectors; it knows each error."""
+    """Whole, streamed with usage, asynchronous, forms, calls, responses, completions, vectors; it knows each error."""
     said, (text, prompt) = said_by("litellm_client.py", keyed, QUESTION), answer()
     assert said["whole"] == "".join(said["pieces"]) == said["asynchronous"] == said["responses"] == text
     assert said["usage"] == said["streamed_usage"] and said["usage"][0] == prompt
     assert said["completion"] == completion() and said["finish"] in ("stop", "length")
     assert isinstance(said["form"]["legs"], int)
+    check_call(said["call"])
     check_vectors(said["vectors"])
     assert said["wrong"] == {
         "model": "NotFoundError",
@@ -133,16 +146,19 @@ def test_litellm(keyed: Installation) -> None:
 
 
 def test_instructor(keyed: Installation) -> None:
-    """An object of the model, piece by piece too; what its own rules refuse is asked for again, as often as said."""
+    """An object of the model, held to a schema and by a call, piece by piece too; what its own rules refuse is asked
+    for again, as often as said, with the call and what was wrong with it."""
     said = said_by("instructor_client.py", keyed)
     check_animal(said["found"])
     assert said["found"] == said["said"] == said["last"] == said["asynchronous"]
-    assert said["steps"] > 3 and said["retried"] > 1
+    check_animal(said["called"])
+    assert said["called"] == said["called_last"]
+    assert said["steps"] > 3 and min(said["retried"]) > 1
 
 
 def test_openai_node(keyed: Installation) -> None:
-    """Whole, streamed with usage and by its helper, forms, responses, completions, models and vectors; each error has
-    its class, code and member; who aborts a stream leaves nothing behind."""
+    """Whole, streamed with usage and by its helper, forms, calls, responses, completions, models, vectors; each error
+    has its class, code and member; who aborts a stream leaves nothing behind."""
     said, (text, prompt) = said_by("openai_client.mjs", keyed, QUESTION), answer()
     assert said["whole"] == "".join(said["pieces"]) == said["helped"] == said["heard"] == said["responses"] == text
     assert said["usage"] == said["streamed_usage"] and said["usage"][0] == prompt
@@ -152,6 +168,9 @@ def test_openai_node(keyed: Installation) -> None:
     assert said["events"][-1] == ("response.completed" if whole else "response.incomplete")
     check_animal(said["form"])
     check_vectors(said["vectors"])
+    check_call(said["call"])
+    [[_, arguments]] = said["call"]["whole"]
+    assert said["parsed"] == arguments and said["ran"] == [arguments]
     assert said["left"]
     wait_until(lambda: not keyed.open_sessions(keyed.cloud_port), 20)
     assert said["wrong"] == {
@@ -165,8 +184,8 @@ def test_openai_node(keyed: Installation) -> None:
 
 
 def test_vercel_ai_sdk(keyed: Installation) -> None:
-    """Whole, streamed with usage, objects whole and as they grow, completions, vectors, and turns whose content is in
-    parts; what is wrong is told with its status."""
+    """Whole, streamed with usage, objects whole and as they grow, calls, completions, vectors, and turns whose content
+    is in parts; what is wrong is told with its status."""
     said, (text, prompt) = said_by("ai_sdk_client.mjs", keyed, QUESTION), answer()
     assert said["whole"] == "".join(said["pieces"]) == text and said["turns"]
     assert said["usage"] == said["streamed_usage"] and said["usage"][0] == prompt
@@ -174,15 +193,21 @@ def test_vercel_ai_sdk(keyed: Installation) -> None:
     assert said["completion"] == completion(f"user:\n{PROMPT}\n\nassistant:\n")
     assert said["form"] == said["grown"]
     check_animal(said["form"])
+    check_call(said["call"])
+    [[_, arguments]] = said["call"]["whole"]
+    assert said["ran"] == [f"It is warm in {arguments['city']} for {arguments['days']} days."]
+    assert said["called_finish"] == "tool-calls"
     check_vectors(said["vectors"])
     assert (said["wrong"]["model"]["status"], said["wrong"]["value"]["status"]) == (404, 400)
     assert "temperature" in said["wrong"]["value"]["message"]
 
 
 def test_llm(keyed: Installation, tmp_path: Path) -> None:
-    """Simon Willison's command: streamed and whole, a conversation that goes on, a form, and its log of tokens."""
+    """Simon Willison's command: streamed and whole, with a tool that it offers, a conversation that goes on, a form,
+    and its log of tokens."""
     way = {"model_name": "trilby-demo", "api_base": keyed.base, "api_key_name": "trilby"}
-    models = [{"model_id": "trilby", "supports_schema": True, **way}, {"model_id": "plain", "completion": True, **way}]
+    able = {"supports_schema": True, "supports_tools": True}
+    models = [{"model_id": "trilby", **able, **way}, {"model_id": "plain", "completion": True, **way}]
     (tmp_path / "extra-openai-models.yaml").write_text(json.dumps(models))
 
     def llm(*arguments: str) -> str:
@@ -192,6 +217,7 @@ def test_llm(keyed: Installation, tmp_path: Path) -> None:
     asked = ("-o", "temperature", "0", "-o", "max_tokens", str(TOKENS))
     llm("keys", "set", "trilby", "--value", KEY)
     assert llm("-m", "trilby", *asked, QUESTION) == llm("-m", "trilby", "--no-stream", *asked, QUESTION) == text
+    assert llm("-m", "trilby", "-T", "llm_time", *asked, QUESTION) == text
     assert llm("-c", "Why?", "-o", "max_tokens", "8")
     [logged] = json.loads(llm("logs", "--json", "-n", "1"))
     assert logged["input_tokens"] > prompt and 0 < logged["output_tokens"] <= 8

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import httpx
@@ -14,7 +12,7 @@ from openai.types import Completion, CreateEmbeddingResponse, Decision, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
 from openai.types.shared import ErrorObject
-from openai_judges import members_in_document, settled, unknown_members, wrong_by_document
+from openai_judges import members_in_document, objects_in, settled, unknown_members, wrong_by_document
 
 pytestmark = pytest.mark.system
 
@@ -101,17 +99,14 @@ CASES = {
 }
 
 
-def replies(installation: Installation, case: Case) -> Iterator[Any]:
+def replies(installation: Installation, case: Case) -> list[Any]:
     """All that is said in answer: one object, or those of a stream."""
     body = {"model": "trilby-demo", **case.body}
     reply = httpx.post(f"{installation.base}/{case.path}", json=body, timeout=60, trust_env=False)
     assert reply.status_code == 200, reply.text
-    if not body.get("stream"):
-        yield reply.json()
-        return
-    told = [line.removeprefix("data: ") for line in reply.text.splitlines() if line.startswith("data: ")]
-    assert len(told) > 2
-    yield from (json.loads(each) for each in told if each != "[DONE]")
+    told = objects_in(reply)
+    assert len(told) > 2 if body.get("stream") else len(told) == 1
+    return told
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -193,7 +188,10 @@ def test_the_judges_see_what_is_wrong(installation: Installation) -> None:
     assert wrong_by_document("CreateChatCompletionResponse", silent) != []
 
 
-@pytest.mark.parametrize("schema", ["CreateChatCompletionRequest", "CreateCompletionRequest", "CreateEmbeddingRequest"])
+REQUESTS = ["CreateChatCompletionRequest", "CreateCompletionRequest", "CreateEmbeddingRequest", "CreateResponse"]
+
+
+@pytest.mark.parametrize("schema", REQUESTS)
 def test_every_member_of_a_request_is_spoken_of(schema: str) -> None:
     """What OpenAI's document lets a client send is in our page of the API: done, ignored or refused."""
     said = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")

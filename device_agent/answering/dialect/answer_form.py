@@ -31,6 +31,7 @@ _ANY: Final = r"/(.|\n)*/"
 _BLANKS: Final = r"/[ \n]{0,4}/"
 _BARE_CALL: Final = r'/[ \n\r\t]*(<think>|\{[ \n\r\t]*("name"|"type"[ ]*:[ ]*"function"))(.|\n)*/'
 """What free text does not begin with where a call stands by itself: a call, or thoughts that a call may follow."""
+_NUMBER: Final = "/[0-9]{1,4}/"
 _SIGN: Final = re.compile(r'"[^"]*"|[{}:,]')
 
 
@@ -136,7 +137,11 @@ class _Words:
     def _call(self, at: int) -> str:
         """A call of one tool, from its name on."""
         format = self._format
-        return f"{self._text(self._tools[at].name + format.middle)} {self._inside[at]} {self._text(format.end)}"
+        name = self._tools[at].name
+        before = self._text(name + format.middle)
+        if format.numbered:
+            before = f"{self._text(name + format.numbered)} {_NUMBER} {self._text(format.middle)}"
+        return f"{before} {self._inside[at]} {self._text(format.end)}"
 
     def _call_beside(self, at: int) -> str:
         """A call that a JSON text may stand for: the same signs, each by itself, since llguidance takes the longest one
@@ -179,11 +184,19 @@ class _Words:
 
     def _until(self, mark: str, name: str, free: str) -> str:
         """Free text, and the mark that ends it."""
-        if (token := self._token_of(mark)) is not None:
-            return f"{free} <[{token}]>"
-        rule = f"{name}[lazy]: {_ANY} {json.dumps(mark)}"
+        own = self._marks.search(mark)
+        token = None if own is None else self._token_of(own.group())
+        if own is None or token is None:
+            self._rule(f"{name}[lazy]: {_ANY} {json.dumps(mark)}")
+            return name
+        if before := mark[: own.start()]:  # Part of the text, whose rule goes as far as it can.
+            longer = f"{free}_{before.encode().hex().upper()}"
+            self._rule(f"{longer}: {free} {json.dumps(before)}")
+            free = longer
+        return f"{free} <[{token}]> {self._text(mark[own.end() :])}"
+
+    def _rule(self, rule: str) -> None:
         self._rules += [] if rule in self._rules else [rule]
-        return name
 
     def _text(self, text: str) -> str:
         """A text, in which marks may be tokens of their own."""

@@ -19,6 +19,8 @@ class Tags:
         ends: what the arguments of a call end with.
         padded: a line end stands before the value, and one behind it, which are no part of it.
         after: behind an argument.
+        json: in place of ``value`` where the value is JSON; empty: the same. What may be a text or something else is
+            forced as JSON then.
     """
 
     key: str
@@ -27,6 +29,7 @@ class Tags:
     ends: tuple[str, ...]
     padded: bool = False
     after: str = "\n"
+    json: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class CallFormat:
         tags: how arguments are written; None: as a JSON object.
         single: chat templates know one call a message.
         short_ids: ids have nine letters and digits.
+        numbered: what stands between a name and the number that the call has in its conversation, counted from 0; both
+            are its id, with what stands before them and is no mark. Empty: no id is written.
         marks: texts that may be tokens of their own.
     """
 
@@ -67,12 +72,17 @@ class CallFormat:
     tags: Tags | None = None
     single: bool = False
     short_ids: bool = False
+    numbered: str = ""
     marks: tuple[str, ...] = ()
 
     @property
     def openers(self) -> tuple[str, ...]:
         """All that a call may begin with in a text."""
         return (self.opener, self.also) if self.also else (self.opener,)
+
+    def id_of(self, name: str, number: int) -> str:
+        """The id of a call where calls are ``numbered``."""
+        return f"{self.lead.removeprefix(self.also)}{name}{self.numbered}{number}"
 
 
 HERMES: Final = CallFormat(
@@ -176,6 +186,30 @@ DEEPSEEK_V31: Final = CallFormat(
 )
 """DeepSeek V3.1."""
 
+_DSML: Final = "\uff5cDSML\uff5c"
+
+DEEPSEEK_V32: Final = CallFormat(
+    name="deepseek_v32",
+    opener=f"<{_DSML}function_calls>",
+    also=f"<{_DSML}invoke name=",
+    first=f"<{_DSML}function_calls>\n",
+    lead=f'<{_DSML}invoke name="',
+    middle='">\n',
+    end=f"</{_DSML}invoke>\n",
+    last=f"</{_DSML}function_calls>",
+    closers=(f"</{_DSML}function_calls>",),
+    head=re.compile(rf'(?:<{_DSML}function_calls>{_B})?<{_DSML}invoke name={_B}"?{_NAME}"?{_B}>'),
+    tags=Tags(
+        f'<{_DSML}parameter name="',
+        '" string="true">',
+        f"</{_DSML}parameter>",
+        ends=(f"</{_DSML}invoke>", f"</{_DSML}function_calls>"),
+        json='" string="false">',
+    ),
+    marks=(_DSML,),
+)
+"""DeepSeek V3.2: each argument says whether it is a text."""
+
 QWEN3_CODER: Final = CallFormat(
     name="qwen3_coder",
     opener="<tool_call>",
@@ -204,10 +238,52 @@ GLM45: Final = CallFormat(
 )
 """GLM 4.5 and 4.6."""
 
+KIMI_K2: Final = CallFormat(
+    name="kimi_k2",
+    opener="<|tool_calls_section_begin|>",
+    also="<|tool_call_begin|>",
+    first="<|tool_calls_section_begin|>",
+    lead="<|tool_call_begin|>functions.",
+    middle="<|tool_call_argument_begin|>",
+    end="<|tool_call_end|>",
+    last="<|tool_calls_section_end|>",
+    closers=("<|tool_call_end|>", "<|tool_calls_section_end|>"),
+    head=re.compile(
+        rf"(?:<\|tool_call_begin\|>{_B})?(?:functions\.)?{_NAME}:[0-9]{{1,6}}{_B}(?:<\|tool_call_argument_begin\|>)?{_B}(?=\{{)"
+    ),
+    numbered=":",
+    marks=(
+        *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>"),
+        *("<|tool_call_end|>", "<|tool_calls_section_end|>"),
+    ),
+)
+"""Kimi K2."""
+
+MINIMAX_M2: Final = CallFormat(
+    name="minimax_m2",
+    opener="<minimax:tool_call>",
+    also="<invoke name=",
+    first="<minimax:tool_call>\n",
+    lead='<invoke name="',
+    middle='">\n',
+    end="</invoke>\n",
+    last="</minimax:tool_call>",
+    closers=("</minimax:tool_call>",),
+    head=re.compile(rf'(?:<minimax:tool_call>{_B})?<invoke name={_B}"?{_NAME}"?{_B}>'),
+    tags=Tags('<parameter name="', '">', "</parameter>", ends=("</invoke>", "</minimax:tool_call>")),
+    marks=("<minimax:tool_call>", "</minimax:tool_call>"),
+)
+"""MiniMax M2."""
+
 USUAL: Final = HERMES
 """Calls that are forced are written so where a model has no way of its own that is known here."""
 
-BY_NAME: Final = {each.name: each for each in (HERMES, LLAMA3, MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, QWEN3_CODER, GLM45)}
+_NAMED: Final = (
+    *(HERMES, LLAMA3, MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32),
+    *(QWEN3_CODER, GLM45, KIMI_K2, MINIMAX_M2),
+)
+
+BY_NAME: Final = {each.name: each for each in _NAMED}
 """What a setting may name."""
 
 _TOOLS: Final = re.compile(r"\btools\b")
@@ -217,8 +293,13 @@ def format_in(template: str) -> CallFormat | None:
     """Return how a chat template has calls written; None where it does not say, or in a way that is not known here."""
     if "[TOOL_CALLS]" in template:
         return MISTRAL_NAMED if "[ARGS]" in template else MISTRAL
+    if _DSML in template:
+        return DEEPSEEK_V32
     if _CALL in template:
         return DEEPSEEK_V3 if "```json" in template else DEEPSEEK_V31
+    for each in (KIMI_K2, MINIMAX_M2):
+        if each.opener in template:
+            return each
     if "<tool_call>" in template:  # Between the same tags each has its own.
         return QWEN3_CODER if "<function=" in template else GLM45 if "<arg_key>" in template else HERMES
     if "<|python_tag|>" in template or ("<|start_header_id|>" in template and "ipython" in template):

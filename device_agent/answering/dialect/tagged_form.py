@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from device_agent.answering.dialect.argument_kinds import kind_of, kinds_of, resolved
+from device_agent.answering.dialect.argument_kinds import TEXT, kind_of, kinds_of, resolved
 from device_agent.answering.dialect.call_formats import Tags
 from device_agent.answering.dialect.tagged_parser import MAX_KEY
 from device_agent.answering.form import grammar_of, named
@@ -81,23 +81,29 @@ class TaggedForm:
             parts.setdefault(key, {})
         terms = []
         for key, part in parts.items():
-            term = f"{self._key(key)} {self._value(key, part)} {self._said(self._tags.after)}"
+            term = f"{self._key(key, part)} {self._value(key, part)} {self._said(self._tags.after)}"
             terms.append(term if key in needed else f"({term})?")
         if not isinstance(properties, dict) and top.get("additionalProperties") is not False:
             tags = self._tags
-            opening = f"{self._said(tags.key)} {ANY_NAME} {self._said(tags.value)}"
+            between = " | ".join(self._said(each) for each in (tags.value, tags.json) if each)
+            opening = f"{self._said(tags.key)} {ANY_NAME} ({between})"
             terms.append(f"({opening} {self._freely} {self._said(tags.after)}){{0,{MOST_OPEN}}}")
         return " ".join(terms)
 
-    def _key(self, key: str) -> str:
+    def _is_json(self, part: Any) -> bool:
+        kinds = kinds_of(part, self._root)
+        return kinds != TEXT if self._tags.json else "string" not in kinds
+
+    def _key(self, key: str, part: Any) -> str:
         if not 0 < len(key) <= MAX_KEY or key.strip() != key or any(sign in key for sign in "<>\n"):
             raise ValueError(f"this model cannot write the name of the argument {key[:MAX_KEY]!r}")
-        return self._said(f"{self._tags.key}{key}{self._tags.value}")
+        tags = self._tags
+        between = tags.json if tags.json and self._is_json(part) else tags.value
+        return self._said(f"{tags.key}{key}{between}")
 
     def _value(self, key: str, part: Any) -> str:
         """A value and its closing tag."""
-        kinds = kinds_of(part, self._root)
-        if "string" not in kinds:
+        if self._is_json(part):
             return f"{self._json(part)} {self._closing}"
         texts = self._texts(part)
         if texts is not None:

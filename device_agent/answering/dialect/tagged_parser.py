@@ -67,7 +67,7 @@ class TaggedParser(CallsInText):
         rest = self._rest = self._rest.lstrip()
         tags, openers = self._tags, self._format.openers
         if (key := self._key.match(rest)) is not None:
-            return self._begin(key.group(1).strip(), rest[key.end() :])
+            return self._begin(key, rest[key.end() :])
         for mark in (*tags.ends, *openers):  # A call ends where the next one begins, too.
             if rest.startswith(mark):
                 self._rest = rest if mark in openers else rest[len(mark) :]
@@ -84,10 +84,13 @@ class TaggedParser(CallsInText):
         self._rest = rest[at:] if at >= 0 else ""
         return bool(self._rest)
 
-    def _begin(self, argument: str, rest: str) -> bool:
-        self._argument, self._rest, self._looked = argument, rest, 0
-        self._again = argument in self._told
-        self._allowed = self._kinds.of(argument)
+    def _begin(self, key: re.Match[str], rest: str) -> bool:
+        self._argument, self._rest, self._looked = key.group(1).strip(), rest, 0
+        self._again = self._argument in self._told
+        self._allowed = self._kinds.of(self._argument)
+        if self._tags.json:  # What it says of a value counts where the schema lets it be both.
+            said = self._allowed - TEXT if key.group("json") else self._allowed & TEXT
+            self._allowed = said or self._allowed
         self._padding = self._tags.padded
         self._step = self._whole
         if self._allowed == TEXT:
@@ -153,8 +156,10 @@ class TaggedParser(CallsInText):
 
 
 def key_pattern(tags: Tags) -> re.Pattern[str]:
-    """What an argument begins with, up to its value, the name as a group."""
+    """What an argument begins with, up to its value, the name as a group, and what says that it is JSON as another."""
     between = r"\s{0,16}".join(map(re.escape, tags.value.removesuffix("\n").split("\n")))
+    if tags.json:
+        between = f"(?:{between}|(?P<json>{re.escape(tags.json)}))"
     return re.compile(rf"{re.escape(tags.key)}([^<>\n]{{1,{MAX_KEY}}}){between}")
 
 

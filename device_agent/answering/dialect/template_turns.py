@@ -27,6 +27,7 @@ def template_turns(turns: Sequence[ChatTurn], dialect: Dialect, *, parsed: bool 
             no JSON object stays a text.
     """
     told: list[dict[str, Any]] = []
+    ids = _Ids(dialect.format)
     for at, turn in enumerate(turns):
         message: dict[str, Any] = {"role": turn.role, "content": turn.content}
         message |= {"name": turn.name} if turn.name else {}
@@ -39,8 +40,8 @@ def template_turns(turns: Sequence[ChatTurn], dialect: Dialect, *, parsed: bool 
             told.append({"role": turn.role, "content": _as_text(turn, dialect.format)})
             continue
         if turn.tool_call_id:
-            message["tool_call_id"] = _id(turn.tool_call_id, dialect)
-        calls = [_call(call, dialect, parsed) for call in turn.tool_calls]
+            message["tool_call_id"] = ids.of(turn.tool_call_id)
+        calls = [_call(call, ids.of_call(call), parsed) for call in turn.tool_calls]
         if not calls:
             told.append(message)
         elif dialect.format.single:  # Its templates refuse more than one.
@@ -62,10 +63,10 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": {"name": tool.name, **described, **schema}}
 
 
-def _call(call: ToolCall, dialect: Dialect, parsed: bool) -> dict[str, Any]:
+def _call(call: ToolCall, id: str, parsed: bool) -> dict[str, Any]:
     arguments = _object(call.arguments) if parsed else call.arguments
     function = {"name": call.name, "arguments": arguments}
-    return {"id": _id(call.id, dialect), "type": "function", "function": function}
+    return {"id": id, "type": "function", "function": function}
 
 
 def _object(text: str) -> Any:
@@ -76,11 +77,26 @@ def _object(text: str) -> Any:
     return found if isinstance(found, dict) else text
 
 
-def _id(id: str, dialect: Dialect) -> str:
-    """The id of a call as templates accept it: the same for the call and for what it gave."""
-    if not dialect.format.short_ids or not id or _SHORT.fullmatch(id):
-        return id
-    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:SHORT_ID]
+class _Ids:
+    """The ids of the calls of one conversation as templates accept them: the same for a call and for what it gave."""
+
+    def __init__(self, format: CallFormat) -> None:
+        self._format = format
+        self._numbered: dict[str, str] = {}
+        self._calls = 0
+
+    def of_call(self, call: ToolCall) -> str:
+        """That of the next call."""
+        if self._format.numbered:
+            self._numbered[call.id] = self._format.id_of(call.name, self._calls)
+            self._calls += 1
+        return self.of(call.id)
+
+    def of(self, id: str) -> str:
+        """That of a call which has this one elsewhere."""
+        if not self._format.short_ids or not id or _SHORT.fullmatch(id):
+            return self._numbered.get(id, id)
+        return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:SHORT_ID]
 
 
 def _as_text(turn: ChatTurn, format: CallFormat) -> str:

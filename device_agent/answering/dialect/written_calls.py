@@ -10,8 +10,11 @@ from device_agent.answering.dialect.call_formats import CallFormat, Tags
 
 def written_calls(format: CallFormat, calls: Iterable[tuple[str, str]]) -> str:
     """Return calls, each by its tool's name and its arguments as JSON, as an answer in this format has them. Arguments
-    that are no JSON object are put where they would be, as they are."""
-    told = (f"{format.lead}{name}{format.middle}{_arguments(format, each)}{format.end}" for name, each in calls)
+    that are no JSON object are put where they would be, as they are; where calls are numbered they are from 0 on."""
+    told = []
+    for number, (name, arguments) in enumerate(calls):
+        named = f"{name}{format.numbered}{number}" if format.numbered else name
+        told.append(f"{format.lead}{named}{format.middle}{_arguments(format, arguments)}{format.end}")
     return f"{format.first}{format.between.join(told)}{format.last}"
 
 
@@ -29,5 +32,6 @@ def _arguments(format: CallFormat, arguments: str) -> str:
 
 def _argument(tags: Tags, name: str, value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    between = tags.value if isinstance(value, str) or not tags.json else tags.json
     pad = "\n" if tags.padded else ""
-    return f"{tags.key}{name}{tags.value}{text}{pad}{tags.close}{tags.after}"
+    return f"{tags.key}{name}{between}{text}{pad}{tags.close}{tags.after}"

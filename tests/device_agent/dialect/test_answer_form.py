@@ -15,9 +15,12 @@ from device_agent.answering.dialect.answer_form import answer_form
 from device_agent.answering.dialect.call_formats import (
     DEEPSEEK_V3,
     DEEPSEEK_V31,
+    DEEPSEEK_V32,
     GLM45,
     HERMES,
+    KIMI_K2,
     LLAMA3,
+    MINIMAX_M2,
     MISTRAL,
     MISTRAL_NAMED,
     QWEN3_CODER,
@@ -31,7 +34,9 @@ from device_agent.answering.tokenizer import Tokenizer
 from wire.errors import Code, SessionFailed
 from wire.request_messages import Calling, ChatTurn, Generate, Grammar, Rendering, Tool
 
-FORMATS = [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, DEEPSEEK_V3, DEEPSEEK_V31, QWEN3_CODER, GLM45]
+BY_JSON = [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, DEEPSEEK_V3, DEEPSEEK_V31, KIMI_K2]
+TAGGED = [QWEN3_CODER, GLM45, MINIMAX_M2, DEEPSEEK_V32]
+FORMATS = [*BY_JSON, *TAGGED]
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
@@ -185,7 +190,6 @@ async def test_schemas_that_explode_are_refused(known: Any) -> None:
     assert await refused(grammars, *usual) is None and await refused(grammars, tool(large)) is None
 
 
-TAGGED = [QWEN3_CODER, GLM45]
 PROPERTIES: dict[str, Any] = {
     "text": {"type": "string", "description": "Any."},
     "word": {"enum": ["a", "ab", "c\nd"]},
@@ -263,7 +267,10 @@ async def test_what_cannot_be_held_between_tags_is_refused_where_it_is_strict(kn
         assert "cannot write" in (await refusal(schema, False) or "")
 
 
-@pytest.mark.parametrize("format", [QWEN3_CODER, DEEPSEEK_V3, DEEPSEEK_V31], ids=lambda format: format.name)
+FORGOTTEN = [QWEN3_CODER, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32, KIMI_K2, MINIMAX_M2]
+
+
+@pytest.mark.parametrize("format", FORGOTTEN, ids=lambda format: format.name)
 def test_a_call_whose_first_mark_is_forgotten_is_held_too(known: Any, format: CallFormat) -> None:
     """It would be read as a call, so a strict tool's schema holds in it."""
     dialect, auto = Dialect(format, calls=True, tells=True), ask(Calling())

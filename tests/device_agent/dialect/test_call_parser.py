@@ -14,6 +14,7 @@ from device_agent.answering.dialect.call_formats import (
     DEEPSEEK_V3,
     DEEPSEEK_V31,
     HERMES,
+    KIMI_K2,
     LLAMA3,
     MISTRAL,
     MISTRAL_NAMED,
@@ -26,14 +27,16 @@ from device_agent.answering.dialect.reader import AnswerReader
 from device_agent.answering.dialect.thoughts import Thoughts
 from device_agent.answering.dialect.written_calls import written_calls
 
-FORMATS = [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, DEEPSEEK_V3, DEEPSEEK_V31]
+FORMATS = [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, DEEPSEEK_V3, DEEPSEEK_V31, KIMI_K2]
 CALLS, CALL, SEP, CALLED, ALL_CALLED = DEEPSEEK_V3.marks
+SECTION, BEGUN, ARGUMENT, ENDED, ALL_ENDED = KIMI_K2.marks
 NAMES = {"find", "say-it"}
 WORDS = [
     *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]a1", "<|python_tag|>", "<think>", "</think>"),
     *("\n", " ", "{", "}", "}}", "[", "]", ", ", ";", '"', "\\", "<", "<tool", "hello", "find", '{"a": 1}', "{}"),
     *('{"name": "find", "arguments": ', '{"name": "find", "parameters": ', '{"name":"nobody", "arguments": '),
     *(CALLS, CALL, SEP, CALLED, ALL_CALLED, "function", "```json\n", "```"),
+    *(SECTION, BEGUN, ARGUMENT, ENDED, ALL_ENDED, "functions.find:0", f"{BEGUN}functions.find:1{ARGUMENT}{{"),
     *('{"arguments": {"q": 2}, "name": "find"}', '{"name": "say-it"}', '{"type": "function", "name": "find", '),
     *('"parameters": ', '{"a": "} </tool_call> \\" {"}', ', "id": "x1"}', '{"foo": 1}'),
 ]  # fmt: skip
@@ -117,6 +120,14 @@ MANNERS = {
     "as its older one": (DEEPSEEK_V31, f'{CALLS}{CALL}function{SEP}find\n```json\n{{"a": 1}}\n```{CALLED}', '{"a": 1}'),
     "cut in its arguments": (DEEPSEEK_V3, f'{CALLS}{CALL}function{SEP}find\n```json\n{{"a": "x', '{"a": "x'),
     "cut behind them": (DEEPSEEK_V31, f'{CALLS}{CALL}find{SEP}{{"a": 1}}<', '{"a": 1}'),
+    "the section not begun": (KIMI_K2, f'{BEGUN}functions.find:3{ARGUMENT}{{"a": 1}}{ENDED}{ALL_ENDED}', '{"a": 1}'),
+    "the section not ended": (KIMI_K2, f'{SECTION}{BEGUN}functions.find:0{ARGUMENT}{{"a": 1}}{ENDED}', '{"a": 1}'),
+    "blanks beside marks": (
+        KIMI_K2,
+        f'{SECTION}\n{BEGUN} functions.find:0 {ARGUMENT}\n{{"a": 1}}\n{ENDED}\n{ALL_ENDED}',
+        '{"a": 1}',
+    ),
+    "no kind": (KIMI_K2, f'{SECTION}{BEGUN}find:0{ARGUMENT}{{"a": 1}}{ENDED}{ALL_ENDED}', '{"a": 1}'),
 }
 
 
@@ -144,6 +155,8 @@ NO_CALLS = {
     "a list of them": (DEEPSEEK_V31, f"{CALLS}{CALL}find{SEP}[1]{CALLED}{ALL_CALLED}"),
     "a name that goes on": (DEEPSEEK_V31, f"{CALLS}{CALL}" + "find" * 100),
     "its tokens alone": (DEEPSEEK_V31, f"{CALLS}{ALL_CALLED}{SEP}"),
+    "nobody's": (KIMI_K2, f"{SECTION}{BEGUN}functions.nobody:0{ARGUMENT}{{}}{ENDED}{ALL_ENDED}"),
+    "no number": (KIMI_K2, f"{SECTION}{BEGUN}functions.find{ARGUMENT}{{}}{ENDED}{ALL_ENDED}"),
 }
 
 

@@ -15,9 +15,12 @@ from device_agent.answering.dialect.call_formats import (
     BY_NAME,
     DEEPSEEK_V3,
     DEEPSEEK_V31,
+    DEEPSEEK_V32,
     GLM45,
     HERMES,
+    KIMI_K2,
     LLAMA3,
+    MINIMAX_M2,
     MISTRAL,
     MISTRAL_NAMED,
     QWEN3_CODER,
@@ -44,6 +47,7 @@ TEMPLATES = {
     "microsoft-Phi-3.5-mini-instruct": (USUAL, False, False, False),
 }
 CALLS, CALL, SEP, CALLED, ALL_CALLED = DEEPSEEK_V3.marks
+[DSML] = DEEPSEEK_V32.marks
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Tool("weather", "Says the wéather.", json.dumps(SCHEMA), False, "tools[0].function.parameters")
 TURNS = [
@@ -168,6 +172,31 @@ AS_TEMPLATES_SAY: dict[str, tuple[CallFormat, list[str]]] = {
             *("</arg_value>\n", END, "</tool_call>", END, END),
         ],
     ),
+    "Kimi K2": (
+        KIMI_K2,
+        [
+            *(BEGIN, "{{ '<|tool_calls_section_begin|>' if loop.first else '' }}<|tool_call_begin|>{{ c.id }}"),
+            *("<|tool_call_argument_begin|>{{ '' + f.arguments }}<|tool_call_end|>", END),
+            *("<|tool_calls_section_end|>", END),
+        ],
+    ),
+    "DeepSeek V3.2": (
+        DEEPSEEK_V32,
+        [
+            *(BEGIN, "{{ '", f"<{DSML}function_calls>\n", "' if loop.first else '' }}", f"<{DSML}invoke name="),
+            *('"{{ f.name }}">', "\n", EACH, f"<{DSML}parameter name="),
+            '"{{ name }}" string="{{ "true" if value is string else "false" }}">',
+            *(VALUE, f"</{DSML}parameter>\n", END, f"</{DSML}invoke>\n", END, f"</{DSML}function_calls>", END),
+        ],
+    ),
+    "MiniMax M2": (
+        MINIMAX_M2,
+        [
+            *(BEGIN, "{{ '<minimax:tool_call>\n' if loop.first else '' }}", '<invoke name="{{ f.name }}">', "\n", EACH),
+            *('<parameter name="{{ name }}">', VALUE, "</parameter>\n", END, "</invoke>\n", END),
+            *("</minimax:tool_call>", END),
+        ],
+    ),
 }
 """Templates that say calls as those of these models do, and nothing else."""
 
@@ -220,6 +249,15 @@ def test_mistrals_ids_are_short() -> None:
     assert parser is not None
     [begun, _] = parser.feed('[TOOL_CALLS][{"name": "weather", "arguments": {')
     assert isinstance(begun, Begun) and len(begun.id) == 9 and begun.id.isalnum()
+
+
+def test_kimis_ids_are_names_and_numbers() -> None:
+    """Those that its template writes as they are: from the first call of the conversation on, the same for a call and
+    for what it gave, even where a client has used an id twice."""
+    known = speaking(WANTS_IDS.replace("[TOOL_CALLS]", KIMI_K2.opener))
+    assert known.render(TURNS).split()[2:] == [f"functions.weather:{at}" for at in (0, 1, 0, 1)]
+    again = known.render([*TURNS[1:3], *TURNS[1:3]]).split()[2:]
+    assert again == [f"functions.weather:{at}" for at in (0, 1, 0, 2, 3, 2)]
 
 
 def replace_id(turn: ChatTurn, id: str) -> ChatTurn:

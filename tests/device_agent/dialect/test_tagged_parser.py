@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.answering.dialect.argument_kinds import ALL, MOST_LOOKS, ArgumentKinds, as_json, kinds_of
-from device_agent.answering.dialect.call_formats import GLM45, QWEN3_CODER, CallFormat
+from device_agent.answering.dialect.call_formats import DEEPSEEK_V32, GLM45, MINIMAX_M2, QWEN3_CODER, CallFormat
 from device_agent.answering.dialect.calls_in_text import MOST_CALLS
 from device_agent.answering.dialect.pieces import Argued, Begun, Piece, Said, Thought, joined
 from device_agent.answering.dialect.reader import AnswerReader
@@ -20,7 +20,7 @@ from device_agent.answering.dialect.tagged_parser import MAX_KEY, TaggedParser
 from device_agent.answering.dialect.thoughts import Thoughts
 from device_agent.answering.dialect.written_calls import written_calls
 
-FORMATS = [QWEN3_CODER, GLM45]
+FORMATS = [QWEN3_CODER, GLM45, MINIMAX_M2, DEEPSEEK_V32]
 NAMED = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
 PROPERTIES: dict[str, Any] = {
     "q": {"type": "string"},
@@ -33,12 +33,18 @@ PROPERTIES: dict[str, Any] = {
 }
 SCHEMA = {"type": "object", "properties": PROPERTIES, "$defs": {"level": {"enum": ["low", "high"]}}}
 TOOLS = {"find": json.dumps(SCHEMA), "say-it": ""}
+[DSML] = DEEPSEEK_V32.marks
 WORDS = [
     *("<tool_call>", "</tool_call>", "<function=", "find", "say-it", "nobody", ">", "</function>", "<parameter=q>"),
     *("<parameter=n>", "<parameter=", "</parameter>", "<arg_key>q</arg_key>", "<arg_key>n</arg_key>", "<arg_key>"),
     *("</arg_key>", "<arg_value>", "</arg_value>", "\n", " ", "12", "null", "x", '"', "\\", "é🙂", "<", "</", "{}"),
     *("<tool_call>\n<function=find>\n<parameter=q>\nOslo\n</parameter>\n</function>\n</tool_call>", "<think>"),
     *("<tool_call>find\n<arg_key>q</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>", "<function=find>"),
+    *("<minimax:tool_call>", "</minimax:tool_call>", '<invoke name="find">', "<invoke name=", "</invoke>", '">'),
+    *('<parameter name="q">', '<parameter name="n">', '<parameter name="'),
+    *(f"<{DSML}function_calls>", f'<{DSML}invoke name="find">', f"<{DSML}invoke name=", DSML, f"</{DSML}invoke>"),
+    *(f'<{DSML}parameter name="q" string="true">', f'<{DSML}parameter name="any" string="false">'),
+    f"</{DSML}parameter>",
     "</think>",
 ]  # fmt: skip
 
@@ -120,6 +126,10 @@ def test_calls_stand_beside_text_and_behind_thoughts(format: CallFormat) -> None
 
 
 QWEN = "<tool_call>\n<function=find>\n{}</function>\n</tool_call>"
+V32 = (
+    f'<{DSML}function_calls>\n<{DSML}invoke name="find">\n'
+    f'<{DSML}parameter name="{{}}" string="{{}}">{{}}</{DSML}parameter>\n</{DSML}invoke>\n</{DSML}function_calls>'
+)
 MANNERS = {
     "no first tag": (
         QWEN3_CODER,
@@ -151,6 +161,22 @@ MANNERS = {
         '<tool_call>find\n<arg_key>list</arg_key>\n<arg_value>[{"a": "<"}]</arg_value>\n</tool_call>',
         {"list": [{"a": "<"}]},
     ),
+    "all in one line": (
+        MINIMAX_M2,
+        '<minimax:tool_call><invoke name="find"><parameter name="q">x</parameter></invoke></minimax:tool_call>',
+        {"q": "x"},
+    ),
+    "no first tag, as another": (
+        MINIMAX_M2,
+        '<invoke name="find">\n<parameter name="n">2</parameter>\n</invoke>',
+        {"n": 2},
+    ),
+    "no quotes": (MINIMAX_M2, '<invoke name=find><parameter name="deep">true</parameter></invoke>', {"deep": True}),
+    "a text, as it says": (DEEPSEEK_V32, V32.format("any", "true", "12"), {"any": "12"}),
+    "JSON, as it says": (DEEPSEEK_V32, V32.format("any", "false", "12"), {"any": 12}),
+    "a text in JSON": (DEEPSEEK_V32, V32.format("any", "false", '"12"'), {"any": "12"}),
+    "no text, whatever it says": (DEEPSEEK_V32, V32.format("n", "true", "12"), {"n": 12}),
+    "no JSON, whatever it says": (DEEPSEEK_V32, V32.format("q", "false", "12"), {"q": "12"}),
     "the next one begins": (
         GLM45,
         "<tool_call>find\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<tool_call>nobody",
@@ -174,6 +200,9 @@ NO_CALLS = {
     "Hermes' way": (QWEN3_CODER, '<tool_call>\n{"name": "find", "arguments": {}}\n</tool_call>'),
     "a long name": (QWEN3_CODER, f"<function={'x' * 300}>"),
     "another's way": (GLM45, "<tool_call>\n<function=find>\n</function>\n</tool_call>"),
+    "another unknown tool": (MINIMAX_M2, '<minimax:tool_call>\n<invoke name="nobody">\n</invoke>\n'),
+    "its own mark": (DEEPSEEK_V32, f"<{DSML} is its mark, <{DSML}invoke too."),
+    "HTML": (MINIMAX_M2, 'Write <b> and <invoke name="find it"> there.'),
     "a name that is none": (GLM45, "<tool_call>find it</tool_call>"),
     "cut in its name": (GLM45, "<tool_call>fin"),
     "no arguments yet": (GLM45, "<tool_call>find\n"),

@@ -4,7 +4,7 @@
 // node ai_sdk_client.mjs BASE KEY QUESTION
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { embedMany, generateText, Output, streamText } from "ai";
+import { embedMany, generateText, Output, streamText, tool } from "ai";
 import { z } from "zod";
 
 const [baseURL, apiKey, question] = process.argv.slice(2);
@@ -43,6 +43,29 @@ const grown = streamText({ ...asked, prompt: "Tell me of an animal.", output: Ou
 let last = null;
 for await (const part of grown.partialOutputStream) last = part;
 
+// A call that is asked for by its name, which the SDK runs, and what is said to what the tool gave.
+const weather = tool({
+  description: "Says how the weather will be.",
+  inputSchema: z.object({ city: z.enum(["Oslo", "Rome"]), days: z.number().int().min(1).max(9) }),
+  execute: async ({ city, days }) => `It is warm in ${city} for ${days} days.`,
+});
+const called = {
+  ...asked,
+  maxOutputTokens: 100,
+  tools: { weather },
+  toolChoice: { type: "tool", toolName: "weather" },
+  messages: [{ role: "user", content: "How is the weather in Rome?" }],
+};
+const made = await generateText(called);
+const streamedCall = streamText(called);
+const saidAfter = await generateText({
+  ...called,
+  maxOutputTokens: 24,
+  toolChoice: "auto",
+  messages: [...called.messages, ...made.response.messages],
+});
+const callsIn = (calls) => calls.map((each) => [each.toolName, each.input]);
+
 const completion = await generateText({
   ...asked,
   model: trilby.completionModel("trilby-demo"),
@@ -69,6 +92,13 @@ console.log(
     streamed_usage: await stream.usage.then((usage) => [usage.inputTokens, usage.outputTokens]),
     form: form.output,
     grown: last,
+    call: {
+      whole: callsIn(made.toolCalls),
+      streamed: callsIn(await streamedCall.toolCalls),
+      later: saidAfter.text,
+    },
+    ran: made.toolResults.map((each) => each.output),
+    called_finish: made.finishReason,
     completion: completion.text,
     vectors: vectors.embeddings,
     embedded_tokens: vectors.usage.tokens,

@@ -1,4 +1,5 @@
-"""instructor as its users have it, held to a JSON schema: asked things of a server, it prints as JSON what it was told.
+"""instructor as its users have it, held to a JSON schema and by calls: asked things of a server, it prints as JSON what
+it was told.
 
 python instructor_client.py BASE KEY
 """
@@ -41,26 +42,33 @@ class Nothing(Animal):
         raise ValueError("it has another number of legs")
 
 
+def attempts_of(client: Any) -> Any:
+    """How often is asked for what no answer is; each time with what was wrong before."""
+    try:
+        client.chat.completions.create(**ASKED, response_model=Nothing, max_retries=2)
+        return None
+    except InstructorRetryException as error:
+        return error.n_attempts
+
+
 def main() -> None:
-    modes = (instructor.Mode.JSON_SCHEMA, instructor.Mode.JSON)
+    modes = (instructor.Mode.JSON_SCHEMA, instructor.Mode.TOOLS)
     way: dict[str, Any] = {"base_url": base, "api_key": key, "max_retries": 0}
     clients = {mode.name: instructor.from_openai(OpenAI(**way), mode=mode) for mode in modes}
-    held = clients["JSON_SCHEMA"]
+    held, called = clients["JSON_SCHEMA"], clients["TOOLS"]
     found, raw = held.chat.completions.create_with_completion(**ASKED, response_model=Animal)
     partial = [each.model_dump() for each in held.chat.completions.create_partial(**ASKED, response_model=Animal)]
+    grown = [each.model_dump() for each in called.chat.completions.create_partial(**ASKED, response_model=Animal)]
     later = instructor.from_openai(AsyncOpenAI(**way), mode=modes[0])
-    try:
-        held.chat.completions.create(**ASKED, response_model=Nothing, max_retries=2)
-        retried: Any = None
-    except InstructorRetryException as error:
-        retried = error.n_attempts
     told = {
         "found": found.model_dump(),
         "said": json.loads(raw.choices[0].message.content or ""),
         "steps": len(partial),
         "last": partial[-1],
         "asynchronous": asyncio.run(later.chat.completions.create(**ASKED, response_model=Animal)).model_dump(),
-        "retried": retried,
+        "called": called.chat.completions.create(**ASKED, response_model=Animal).model_dump(),
+        "called_last": grown[-1],
+        "retried": [attempts_of(held), attempts_of(called)],
     }
     print(json.dumps(told))
 

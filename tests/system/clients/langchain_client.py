@@ -10,6 +10,7 @@ import json
 import sys
 from typing import Any, Literal
 
+from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from pydantic import BaseModel, Field
 
@@ -24,11 +25,37 @@ class Animal(BaseModel):
     legs: int = Field(ge=2, le=4)
 
 
+class Weather(BaseModel):
+    """Of which place, and for how many days."""
+
+    city: Literal["Oslo", "Rome"]
+    days: int = Field(ge=1, le=9)
+
+
+def weather(city: str, days: int) -> str:
+    """Says how the weather will be."""
+    return f"It is warm in {city} for {days} days."
+
+
+def call(chat: ChatOpenAI) -> dict[str, Any]:
+    """A call that is asked for by its name, whole and streamed, and what is said to what the tool gave."""
+    tool = StructuredTool.from_function(weather, args_schema=Weather)
+    turns: list[Any] = [("human", "How is the weather in Rome?")]
+    forced = chat.bind_tools([tool], tool_choice="weather")
+    whole, [first, *rest] = forced.invoke(turns), forced.stream(turns)
+    grown = sum(rest, first)
+    [made] = whole.tool_calls
+    later = chat.bind_tools([tool]).invoke([*turns, whole, tool.invoke(made)])
+    streamed = [[each["name"], each["args"]] for each in grown.tool_calls]
+    return {"whole": [[made["name"], made["args"]]], "streamed": streamed, "later": later.text}
+
+
 def main() -> None:
     chat = ChatOpenAI(**WAY, temperature=0, max_tokens=64)
     whole, pieces = chat.invoke(question), list(chat.stream(question))
     turns = [("human", question), ("ai", str(whole.content)), ("human", "Why?")]
-    responses = ChatOpenAI(**WAY, temperature=0, max_tokens=64, use_responses_api=True).invoke(question)
+    called_form = chat.with_structured_output(Animal, method="function_calling")
+    by_responses = ChatOpenAI(**WAY, temperature=0, max_tokens=64, use_responses_api=True)
     wrong = {}
     for name, asked in (("model", {"model": "nobody"}), ("key", {"api_key": "wrong"})):
         try:
@@ -43,7 +70,10 @@ def main() -> None:
         "later": asyncio.run(chat.ainvoke(turns)).content,
         "batch": [each.content for each in chat.batch([question] * 4)],
         "form": chat.with_structured_output(Animal, method="json_schema").invoke("Tell me of an animal.").model_dump(),
-        "responses": responses.text,
+        "responses": by_responses.invoke(question).text,
+        "call": call(chat),
+        "call_in_responses": call(by_responses),
+        "called_form": called_form.invoke("Tell me of an animal.").model_dump(),
         "completion": OpenAI(**WAY, temperature=0, max_tokens=24).invoke("Once there was a small boat"),
         # Else it cuts texts by the tokens of a model of OpenAI's, and sends their numbers.
         "vectors": OpenAIEmbeddings(**WAY, check_embedding_ctx_length=False).embed_documents([question, "fox"]),

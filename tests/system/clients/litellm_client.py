@@ -24,6 +24,22 @@ SCHEMA = {
     "additionalProperties": False,
 }
 
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Says how the weather will be.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "enum": ["Oslo", "Rome"]},
+                "days": {"type": "integer", "minimum": 1, "maximum": 9},
+            },
+            "required": ["city", "days"],
+        },
+    },
+}
+
 
 def turns(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
@@ -36,6 +52,28 @@ def name_of(**asked: Any) -> str:
     except Exception as error:
         return type(error).__name__
     return ""
+
+
+def made_in(message: Any) -> list[Any]:
+    """The calls of a message."""
+    return [[each.function.name, json.loads(each.function.arguments)] for each in message.tool_calls]
+
+
+def call() -> dict[str, Any]:
+    """A call that is asked for by its name, whole and streamed, and what is said to what the tool gave."""
+    asked: dict[str, Any] = {**WAY, "messages": turns("How is the weather in Rome?"), "tools": [TOOL], "temperature": 0}
+    named = {"type": "function", "function": {"name": "weather"}}
+    whole = litellm.completion(**asked, tool_choice=named, max_tokens=100).choices[0].message
+    chunks = list(litellm.completion(**asked, tool_choice=named, max_tokens=100, stream=True))
+    [made] = whole.tool_calls
+    back = [*asked["messages"], whole, {"role": "tool", "tool_call_id": made.id, "content": "It is warm."}]
+    later = litellm.completion(**{**asked, "messages": back}, max_tokens=24)
+    grown = litellm.stream_chunk_builder(chunks, messages=asked["messages"])
+    return {
+        "whole": made_in(whole),
+        "streamed": made_in(grown.choices[0].message),
+        "later": later.choices[0].message.content,
+    }
 
 
 def main() -> None:
@@ -60,6 +98,7 @@ def main() -> None:
         "streamed_usage": [built.usage.prompt_tokens, built.usage.completion_tokens],
         "finish": built.choices[0].finish_reason,
         "asynchronous": asyncio.run(litellm.acompletion(**asked)).choices[0].message.content,
+        "call": call(),
         "form": json.loads(held.choices[0].message.content),
         "responses": "".join(
             part.text for item in response.output if item.type == "message" for part in item.content if part.text

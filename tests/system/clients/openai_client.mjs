@@ -3,7 +3,7 @@
 // node openai_client.mjs BASE KEY QUESTION
 
 import OpenAI from "openai";
-import { zodResponseFormat } from "openai/helpers/zod";
+import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
 import { z } from "zod";
 
 const [baseURL, apiKey, question] = process.argv.slice(2);
@@ -44,6 +44,32 @@ const parsed = await openai.chat.completions.parse({
   messages: [{ role: "user", content: "Tell me of an animal." }],
   response_format: zodResponseFormat(animal, "animal"),
 });
+
+// A call that is asked for by its name: parsed, run by the SDK itself, and what is said to what the tool gave.
+const called = { ...asked, max_tokens: 100, messages: [{ role: "user", content: "How is the weather in Rome?" }] };
+const ran = [];
+const weather = zodFunction({
+  name: "weather",
+  description: "Says how the weather will be.",
+  parameters: z.object({ city: z.enum(["Oslo", "Rome"]), days: z.number().int().min(1).max(9) }),
+  function: (given) => {
+    ran.push(given);
+    return "It is warm.";
+  },
+});
+const named = { tools: [weather], tool_choice: { type: "function", function: { name: "weather" } } };
+const made = await openai.chat.completions.parse({ ...called, ...named });
+const streamedCall = await openai.chat.completions.stream({ ...called, ...named }).finalMessage();
+await openai.chat.completions.runTools({ ...called, ...named }).done();
+const [calling] = made.choices[0].message.tool_calls;
+const back = [
+  ...called.messages,
+  made.choices[0].message,
+  { role: "tool", tool_call_id: calling.id, content: "It is warm." },
+];
+const saidAfter = await openai.chat.completions.create({ ...called, messages: back, tools: [weather], max_tokens: 24 });
+const callsIn = (message) =>
+  message.tool_calls.map((each) => [each.function.name, JSON.parse(each.function.arguments)]);
 
 const response = await openai.responses.create({ model: "trilby-demo", input: question, temperature: 0, max_output_tokens: 64 });
 const events = [];
@@ -91,6 +117,13 @@ console.log(
     helped: final,
     heard: heard.join(""),
     form: parsed.choices[0].message.parsed,
+    call: {
+      whole: callsIn(made.choices[0].message),
+      streamed: callsIn(streamedCall),
+      later: saidAfter.choices[0].message.content,
+    },
+    parsed: calling.function.parsed_arguments,
+    ran,
     responses: response.output_text,
     events,
     left,
