@@ -41,7 +41,7 @@ ROW: Final = RowSize(4 * 256, 1.0)
 WIRES: Final = ("cloud", "gateway")
 
 Lengths = dict[str, Sequence[tuple[bool, int]]]
-"""By wire, of all messages that passed: whether it went away from the device, or to it from the gateway; bytes."""
+"""By wire, of all messages that passed: whether it came from the device, and its bytes."""
 
 
 def prompts() -> dict[int, str]:
@@ -107,9 +107,8 @@ def test_what_lengths_tell(tmp_path: Path) -> None:
     plain, padded = watched(tmp_path / "plain"), watched(tmp_path / "padded", "--pad-frames")
     right = sum(told(seen) == count for count, seen in plain.items())
     alike = len({told(seen) for seen in padded.values()}) == 1
-    note("", "S19: prompts of several lengths in one bucket, seen on their way to the cloud",
-         f"told to the token: {right} of {len(plain)} without padding; with it all look {'alike' if alike else 'different'}",
-         compared=2 * TOKENS * len(plain))  # fmt: skip
+    saw = f"{right} of {len(plain)} told to the token without padding, " + ("none" if alike else "some") + " with it"
+    note("", "S19: prompts of one bucket, seen on their way to the cloud", saw, compared=2 * TOKENS * len(plain))
     assert right == len(plain), {count: told(seen) for count, seen in plain.items()}
     assert len({max(size for up, size in seen["gateway"] if not up) for seen in plain.values()}) == len(plain)
     for wire in WIRES:
