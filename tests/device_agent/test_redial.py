@@ -48,7 +48,7 @@ async def test_waits_stay_short_while_a_server_stops(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_good_connection_that_ends_is_dialled_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was before it: who waits for tokens waits no more than an eighth of the time in which they are to go on."""
+    """Whatever was before it: who waits for tokens waits no more than an eighth of the time that is theirs."""
     monkeypatch.setattr("device_agent.redial.STEADY_AFTER_S", -1.0)
     assert await attempts([Code.LOST] * 3, monkeypatch) == [0, 0, 0]
     assert delay_s(0, 1.0) <= GOES_ON_WITHIN_S / 8

@@ -2,8 +2,8 @@
 
     make test-mendings [ARGS="--rows F3,F6 --publish"]
 
-The copy is of what git knows of this checkout, changes included. All tests also have to pass there before, so that it is
-the mending's absence that each fails by.
+The copy is of what git knows of this checkout, changes included. All tests also have to pass there before, so that it
+is the mending's absence that each fails by.
 """
 
 from __future__ import annotations

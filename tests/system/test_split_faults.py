@@ -113,7 +113,7 @@ def send_nan(site: Split) -> None:
 @dataclass(frozen=True)
 class Fault:
     """What is done, how people would say it, who notices by which lines of its log and within what time; whether the
-    answers end with an error; whether there is no other cloud, so that they go on where their keys and values still are.
+    answers end with an error; whether there is no other cloud, so that they go on where keys and values still are.
     """
 
     do: Callable[[Split], None]
