@@ -27,7 +27,8 @@ class Installation:
     """The processes, their ports and logs; a context manager.
 
     ``with_standby`` starts a second cloud that the device knows too. ``cloud_url`` and ``gateway_url`` may point the
-    device at something that stands between it and the first, or the gateway. ``forked`` starts all of them faster, for tests that start many.
+    device at something that stands between it and the first, or the gateway. ``forked`` starts all of them faster, for
+    tests that start many.
     """
 
     folder: Path
