@@ -23,7 +23,7 @@ from faults.rows import matches
 from processes import ROOT, with_paths
 from tqdm import tqdm
 
-MORE_S = 60.0
+MORE_S = 30.0
 """For the start of the interpreter, beyond a test's own time."""
 
 
@@ -54,7 +54,7 @@ def run(root: Path, mendings: Sequence[Mending], *more: str) -> subprocess.Compl
     tests = dict.fromkeys(f"tests/{each.test}" for each in mendings)
     return subprocess.run(
         [sys.executable, "-m", "pytest", *words, *tests], cwd=root, env=with_paths(root), capture_output=True,
-        text=True, timeout=MORE_S + 2 * sum(each.within_s for each in mendings),
+        text=True, timeout=MORE_S + sum(each.within_s for each in mendings),
     )  # fmt: skip
 
 
