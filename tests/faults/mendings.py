@@ -115,7 +115,7 @@ MENDINGS: Final = (
         "            finally:\n                for _, asked in batch:\n                    _settle(asked, None)\n",
         "            finally:\n                pass\n",
         "gateway/test_redis_line.py::test_nobody_waits_for_a_redis_that_lies",
-        60.0,
+        20.0,
     ),
     Mending(
         "F10",
@@ -243,10 +243,9 @@ MENDINGS: Final = (
     Mending(
         "S4",
         "pages that held NaN are cleared",
-        "cloud_server/engine/steps.py",
-        "                self._sessions.upkeep.unclean.mark("
-        "self._sessions.ledger.pages.table(session.key), stretch.span.start)\n",
-        "",
+        "cloud_server/engine/upkeep.py",
+        "            self.unclean.mark(table, stretch.span.start, stretch.span.end, kept)\n",
+        "            pass\n",
         "cloud_server/test_unclean.py",
     ),
     Mending(
