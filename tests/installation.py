@@ -26,8 +26,9 @@ OPERATOR: Final = "an-operators-token"
 class Installation:
     """The processes, their ports and logs; a context manager.
 
-    ``with_standby`` starts a second cloud that the device knows too. ``cloud_url`` may point the device at something
-    that stands between it and the first. ``forked`` starts all of them faster, for tests that start many.
+    ``with_standby`` starts a second cloud that the device knows too. ``cloud_url`` and ``gateway_url`` may point the
+    device at something that stands between it and the first, or the gateway. ``forked`` starts all of them faster, for
+    tests that start many.
     """
 
     folder: Path
@@ -35,6 +36,7 @@ class Installation:
     split: int = 2
     tail: int = 0
     cloud_url: str = ""
+    gateway_url: str = ""
     with_device: bool = True
     with_standby: bool = False
     forked: bool = False
@@ -121,7 +123,7 @@ class Installation:
     def start_device(self) -> Process:
         """Start the device, without waiting."""
         first, *others = (f"ws://127.0.0.1:{port}" for port in self.cloud_ports)
-        links = ["--gateway", f"ws://127.0.0.1:{self.gateway_port}"]
+        links = ["--gateway", self.gateway_url or f"ws://127.0.0.1:{self.gateway_port}"]
         for url in (self.cloud_url or first, *others):
             links += ["--cloud", url]
         arguments = [*self._cut, *links, *self.device_settings]

@@ -16,6 +16,10 @@ from wire.limits import HELLO_WITHIN_S, MESSAGE_BYTES
 CLOSE_WITHIN_S = 2.0
 """Time for the farewell and the closing handshake before the socket is simply dropped."""
 
+CLOSE_SILENT_S = 0.2
+"""The same for a peer that has been silent for too long, or has not read: it answers no goodbye either, and who gave it
+up dials again only behind this."""
+
 
 _HUNG_UP: Final = (
     "; it may want a certificate of this side (--tls-cert), or have something against it: another CA, expired, not "

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from starlette.websockets import WebSocket
 
 from wire.connection import Connection, Role
-from wire.dialled import CLOSE_WITHIN_S, dialled
+from wire.dialled import CLOSE_SILENT_S, CLOSE_WITHIN_S, dialled
 from wire.errors import Code, ConnectionFailed, Crowded
 from wire.frames import Frame, Tensor
 from wire.limits import MAX_QUEUED_BYTES, SEND_WITHIN_S, SLOWEST_BYTES_S, LinkLimits
@@ -147,6 +147,8 @@ class Stream:
             return
         failure = self._connection.failure
         farewell = self._connection.farewell()
+        silent = failure is not None and failure.code is Code.TIMEOUT
+        within_s = CLOSE_SILENT_S if silent else CLOSE_WITHIN_S
         with suppress(TimeoutError, asyncio.TimeoutError):
             if failure is None:
                 await asyncio.wait_for(self._flushed.wait(), CLOSE_WITHIN_S)
@@ -154,13 +156,13 @@ class Stream:
             task.cancel()
         with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
             if farewell is not None:
-                await asyncio.wait_for(self._transport.send(farewell), CLOSE_WITHIN_S)
+                await asyncio.wait_for(self._transport.send(farewell), within_s)
         await asyncio.gather(*tasks, return_exceptions=True)
         if failure is None:
             self._connection.fail(ConnectionFailed(Code.LOST, "the connection is closed"))
         code, reason = (1000, "") if failure is None else (failure.close_code, failure.message)
         with suppress(TransportClosed, TimeoutError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._transport.close(code, _short(reason)), CLOSE_WITHIN_S)
+            await asyncio.wait_for(self._transport.close(code, _short(reason)), within_s)
         self._stop()
 
     def _queue(self, entry: Outgoing) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from device_agent.redial import WHILE_IT_DRAINS, stay_connected
+from wire.backoff import delay_s
 from wire.errors import Code, ConnectionFailed
+
+GOES_ON_WITHIN_S = 2.0
+"""An answer whose cloud is gone, once that is known."""
 
 
 class Enough(Exception):
@@ -41,3 +45,10 @@ async def test_waits_stay_short_while_a_server_stops(monkeypatch: pytest.MonkeyP
     """Whoever is there next is soon found; afterwards they grow from there."""
     stopping = await attempts([Code.DRAINING] * 5 + [Code.LOST] * 2, monkeypatch)
     assert stopping == [1, 2, 2, 2, 2, WHILE_IT_DRAINS + 1, WHILE_IT_DRAINS + 2]
+
+
+async def test_a_good_connection_that_ends_is_dialled_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was before it: who waits for tokens waits no more than an eighth of the time that is theirs."""
+    monkeypatch.setattr("device_agent.redial.STEADY_AFTER_S", -1.0)
+    assert await attempts([Code.LOST] * 3, monkeypatch) == [0, 0, 0]
+    assert delay_s(0, 1.0) <= GOES_ON_WITHIN_S / 8

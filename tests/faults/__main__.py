@@ -14,7 +14,7 @@ import sys
 from collections.abc import Collection
 
 from faults.page import write
-from faults.records import HERE, commit, latest, read
+from faults.records import HERE, done
 from faults.row import SETTINGS
 from faults.rows import ROWS
 from processes import ROOT, with_paths
@@ -25,8 +25,8 @@ NOTHING_LEFT = 5
 """pytest has found no test to run."""
 
 
-def ids_of(rows: Collection[str], settings: Collection[str], done: Collection[str]) -> list[str]:
-    """What pytest is told to collect: the files, or tests, of these rows and settings, but for tests that are done."""
+def ids_of(rows: Collection[str], settings: Collection[str], left_out: Collection[str]) -> list[str]:
+    """What pytest is told to collect: the files, or tests, of these rows and settings, but for those left out."""
     found: dict[str, None] = {}
     for row in ROWS:
         if rows and row.id not in rows:
@@ -38,7 +38,7 @@ def ids_of(rows: Collection[str], settings: Collection[str], done: Collection[st
     return [
         f"tests/{each}"
         for each in found
-        if each not in done and (each in whole or each.split("::")[0] not in whole)
+        if each not in left_out and (each in whole or each.split("::")[0] not in whole)
     ]  # fmt: skip
 
 
@@ -54,19 +54,15 @@ def main() -> None:
     rows, settings = (set(filter(None, each.split(","))) for each in (options.rows, options.settings))
     if unknown := (rows - {row.id for row in ROWS}) | (settings - {*SETTINGS, "door"}):
         parser.error(f"there is no {', '.join(sorted(unknown))}")
-    done = set()
-    if not options.again:
-        known = latest(read(HERE))
-        done = {test for test, each in known.items() if each["outcome"] == "passed" and each["commit"] == commit()}
-    ids = ids_of(rows, settings, done)
+    ids = ids_of(rows, settings, () if options.again else done(HERE))
     status = 0
     if options.list:
         print("\n".join(ids))
     elif ids:
         words = ["-p", "faults.plugin", "-p", "no:randomly", "-v", "-m", "slow or not slow", "--timeout", str(WITHIN_S)]
         words += ["--fault-records", str(HERE), "--fault-rows", options.rows, "--fault-settings", options.settings]
-        deselected = [word for test in done for word in ("--deselect", f"tests/{test}")]
-        command = [sys.executable, "-m", "pytest", *words, *deselected, *more, *ids]
+        words += [] if options.again else ["--fault-go-on"]
+        command = [sys.executable, "-m", "pytest", *words, *more, *ids]
         status = subprocess.run(command, cwd=ROOT, env=with_paths()).returncode
         status = 0 if status == NOTHING_LEFT else status
     print(f"The table is in {write(options.publish)}.")

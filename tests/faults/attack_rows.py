@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from faults.row import DOOR, Row, door
+from faults.row import Row, door
 
 _ATTACK: Final = "system/test_attacks.py::"
 
@@ -206,10 +206,14 @@ ATTACKS: Final = (
     Row(
         "S19",
         "sizes and times of frames",
-        "not injected: documented in the threat model",
-        "said, not hidden",
-        {},
-        {DOOR: "frames are not padded: docs/threat-model.md says what they tell"},
+        "prompts of several lengths, watched on the way to cloud and gateway, with and without --pad-frames",
+        "without it lengths tell prompts to the token, with it they are alike; when something passes shows",
+        door(
+            "system/test_frame_sizes.py",
+            "cloud_server/test_padded_frames.py",
+            "wire/test_padding.py",
+            "device_agent/auditing/test_rhythm.py",
+        ),
     ),
     Row(
         "S20",

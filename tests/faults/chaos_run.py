@@ -160,7 +160,7 @@ def _judged(plan: Plan, asked: list[Asked], clients: list[Future[Answer | None]]
         seen["compared"] += answer.tokens if answer.done else len(answer.pieces)
         seen["wrong"] += wrong
         seen["ended"] += bool(answer.error)
-        pauses.append(longest_pause(began, answer.times)[1])
+        pauses.append(longest_pause(began, answer.times))
         if wrong or (answer.done and answer.text != each.expected):
             why.append(f"client {number} has a wrong token: {answer.text!r}, not {each.expected!r}")
         if not answer.done and not answer.error:

@@ -8,6 +8,7 @@ from faults.row import GROUPS, SPLIT, Row, Tests, every_group, without
 
 NO_CLOUD: Final = "a group has no cloud"
 _LOST: Final = "system/test_no_token_lost.py::test_"
+_SILENT: Final = tuple(f"system/test_split_faults.py::test_a_fault[{each}]" for each in ("F6", "F6 alone"))
 
 
 def _split(*tests: str) -> Tests:
@@ -97,7 +98,8 @@ FAULTS: Final = (
         "nothing forwarded by a proxy; interfaces of a network namespace taken down; a port of a bridge taken down",
         "noticed by the silence within 15 s on both sides; the answer goes on elsewhere, the same tokens",
         {
-            **_split_fault("F6", f"{_LOST}a_frozen_network_is_resumed", "system/test_node_loss.py"),
+            **_split(*_SILENT),
+            "plain": (*_SILENT, f"{_LOST}a_frozen_network_is_resumed", "system/test_node_loss.py"),
             **every_group("system/test_bad_links.py::test_a_member_is_unplugged_and_comes_back[{mode}]"),
         },
     ),

@@ -38,7 +38,7 @@ def judge(
         wrong[name] = wrong_pieces(answer, asked.expected(name))
         lost[name] = int(not answer.done and not answer.error)
         ended[name] = not answer.done
-        pause_s = longest_pause(broken_s, answer.times)[1]
+        pause_s = longest_pause(broken_s + (noticed_s or 0.0), answer.times)
         note(
             setting or name,
             injected,
@@ -47,7 +47,7 @@ def judge(
             wrong=wrong[name],
             lost=lost[name],
             detected_s=noticed_s,
-            recovered_s=None if ends else max(0.0, pause_s - (noticed_s or 0.0)),
+            recovered_s=None if ends else pause_s,
         )
     assert not any(wrong.values()), {name: answers[name].text for name in wrong if wrong[name]}
     assert not any(lost.values()), lost

@@ -26,7 +26,7 @@ class Note:
         compared, wrong: tokens that were compared with transformers', and those of them that differ.
         lost: tokens or requests that never came though nobody was told why.
         detected_s: from the fault until the process that has to mend it knew; None: not measured.
-        recovered_s: from there until work went on; None: not measured.
+        recovered_s: from there on the longest time without text; None: not measured.
     """
 
     setting: str

@@ -1,7 +1,7 @@
 """pytest with records: ``-p faults.plugin --fault-records FILE [--fault-rows F1,F3] [--fault-settings plain,galaxy]``.
 
-Of what is collected only tests of the rows and settings run that are asked for. Each leaves a record: how it ended, how
-long it took, and the notes that it made.
+Of what is collected only tests of the rows and settings run that are asked for, with ``--fault-go-on`` only those that
+have not passed at this commit. Each leaves a record: how it ended, how long it took, and the notes that it made.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 from faults.notes import taken
-from faults.records import TEST, append, commit
+from faults.records import TEST, append, commit, done
 from faults.rows import served_by
 
 TESTS: Final = "tests/"
@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fault-records", default="", help="file to which a record of each test is added")
     group.addoption("--fault-rows", default="", help="rows, by commas; empty: all")
     group.addoption("--fault-settings", default="", help="settings, by commas; empty: all")
+    group.addoption("--fault-go-on", action="store_true", help="leave out what has passed at this commit")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,12 +36,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what belongs to no row and setting that is asked for."""
+    """Leave out what belongs to no row and setting that is asked for, and what is done."""
     rows = set(filter(None, config.getoption("--fault-rows").split(",")))
     settings = set(filter(None, config.getoption("--fault-settings").split(",")))
+    over = done(Path(config.getoption("--fault-records"))) if config.getoption("--fault-go-on") else set()
 
     def wanted(item: pytest.Item) -> bool:
-        return any(
+        return named(item.nodeid) not in over and any(
             (not rows or row.id in rows) and (not settings or setting in settings)
             for row, setting in served_by(named(item.nodeid))
         )

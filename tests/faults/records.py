@@ -48,3 +48,12 @@ def commit() -> str:
     """The commit that is checked out, in short; "" where git does not say."""
     said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT)
     return said.stdout.strip()
+
+
+def done(file: Path) -> set[str]:
+    """Ids of the tests that have passed at this commit."""
+    return {
+        test
+        for test, each in latest(read(file)).items()
+        if each["outcome"] == "passed" and each["commit"] == commit()
+    }  # fmt: skip

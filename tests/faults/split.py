@@ -91,6 +91,12 @@ class Split:
         self.way.swallows = True
         self.way.freeze_after(1)
 
+    def hush(self) -> None:
+        """From now on nothing gets through on the connection to the first cloud, and nobody is told; who dials does
+        come through. As where a router has forgotten it."""
+        self.breaks()
+        self.way.freeze_after(1)
+
     def noticed(self, name: str, *events: str, about: str = "") -> float | None:
         """Seconds until a process said that it had noticed what was broken last; see ``noticed_s``."""
         return noticed_s(self.process(name).log, self.broken_at[0], *events, about=about)

@@ -34,12 +34,11 @@ def noticed_s(log: Path, since: float, *events: str, about: str = "") -> float |
     return None
 
 
-def longest_pause(since: float, times: Sequence[float]) -> tuple[float, float]:
-    """The longest wait for text that ended after ``since``, as seconds from ``since`` to its begin and end; nothing of
-    length where no text came after. By one clock, ``time.monotonic``.
+def longest_pause(since: float, times: Sequence[float]) -> float:
+    """Seconds of the longest wait for text after ``since``, of one that began before it the rest; 0 where no text came
+    after. By one clock, ``time.monotonic``.
 
-    What had left before the fault still comes behind it: the first piece afterwards is no sign of recovery.
+    What had left before a fault still comes behind it: the first piece afterwards is no sign of recovery.
     """
     later = [since, *(each for each in times if each > since)]
-    begin, end = max(pairwise(later), key=lambda pair: pair[1] - pair[0], default=(since, since))
-    return begin - since, end - since
+    return max((after - before for before, after in pairwise(later)), default=0.0)

@@ -113,24 +113,32 @@ def send_nan(site: Split) -> None:
 @dataclass(frozen=True)
 class Fault:
     """What is done, how people would say it, who notices by which lines of its log and within what time; whether the
-    answers end with an error."""
+    answers end with an error; whether there is no other cloud, so that they go on where keys and values still are.
+    """
 
     do: Callable[[Split], None]
     injected: str
     noticed: tuple[str, ...] | None = ("device", "no cloud", "session attached again")
     within_s: float = CLOSED_WITHIN_S
     ends: bool = False
+    alone: bool = False
 
 
 FAULTS: Final = {
     "F1": Fault(
         lambda site: site.kill("device"), "kill -9 of the device", ("gateway", "agent disconnected"), ends=True
     ),
-    "F2": Fault(cut, "its connection to the cloud ended, the cloud's address reachable at once"),
+    "F2": Fault(cut, "its connection to the cloud ended, the cloud's address reachable at once", alone=True),
     "F3": Fault(kill_serving, "kill -9 of the cloud that serves, another there"),
     "F4": Fault(kill_all, "kill -9 of both clouds; one started again once clients were refused"),
     "F5": Fault(lambda site: site.kill("gateway"), "kill -9 of the gateway", ("device", "no gateway"), ends=True),
     "F6": Fault(Split.silence, "nothing gets through to the cloud, no end of the connection", within_s=SILENT_WITHIN_S),
+    "F6 alone": Fault(
+        Split.hush,
+        "nothing gets through on the connection to the only cloud, whose address is reachable",
+        within_s=SILENT_WITHIN_S,
+        alone=True,
+    ),
     "F11": Fault(send_nan, "another device sends rows with NaN into the same steps", None),
     "F15": Fault(drain, "SIGTERM to the cloud that serves, then its successor", ("device", "cloud drains")),
     "F18": Fault(stop_serving, "SIGSTOP of the cloud that serves, SIGCONT after 20 s", within_s=SILENT_WITHIN_S),
@@ -145,20 +153,20 @@ def test_a_fault(row: str, site: Split) -> None:
     site.mend()
     asked = Asked(site.base, do=lambda: fault.do(site))
     asked.begin()
-    if row == "F2":  # With another cloud there they would go on at that one, which is row F3.
+    if fault.alone:
         site.kill("standby")
     site.broken_at = (0.0, 0.0)
     resumes = site.installation.cloud_metric("num_resumes_total")
     answers = asked.answers()
     broken_s, noticed_s = site.broken_at[1], None
     if fault.noticed is not None:
-        said = partial(site.noticed, *fault.noticed, about=f":{site.way.port}/" if row == "F2" else "")
+        said = partial(site.noticed, *fault.noticed, about=f":{site.way.port}/" if fault.alone else "")
         wait_until(lambda: said() is not None, 2 * fault.within_s + 10.0)
         noticed_s = said()
     if row == "F18":
         time.sleep(max(0.0, broken_s + ASLEEP_S + 1.0 - time.monotonic()))
     judge(asked, answers, broken_s, fault.injected, noticed_s=noticed_s, ends=fault.ends)
-    if row == "F2":
+    if fault.alone:
         assert site.installation.cloud_metric("num_resumes_total") - resumes >= len(SHAPES), "rows were sent anew"
     assert noticed_s is None or noticed_s <= fault.within_s
     site.mend()

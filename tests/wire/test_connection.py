@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from wire_pairs import HELLO, ROW, WELCOME, Pair, beat_of, say
 
 from wire.connection import Connection, Role
@@ -38,6 +40,9 @@ from wire.session_messages import (
     Timing,
     Truncate,
 )
+
+KNOWN_WITHIN_S = 15.0
+"""What people are promised of silence; ``DEAD_AFTER_S`` leaves room for who looks late."""
 
 
 def test_greeting_then_work() -> None:
@@ -204,6 +209,21 @@ def test_silence_is_death() -> None:
     assert pair.cloud.failure is None
     pair.cloud.tick(55.0 + DEAD_AFTER_S)
     assert pair.cloud.failure is not None and pair.cloud.failure.code is Code.TIMEOUT
+
+
+@given(st.floats(0.0, 30.0), st.floats(0.001, 0.4))
+def test_silence_is_known_within_15_s(last_s: float, late_s: float) -> None:
+    """Whenever between its heartbeats a peer falls silent: counted from then, with every look as late as on a busy
+    machine. Nothing but ``deadline`` says when to look, as ``Stream`` does."""
+    pair, now = Pair().greeted(), 0.0
+    beats = [HEARTBEAT_S * each for each in range(1, 7) if HEARTBEAT_S * each <= last_s]
+    while pair.cloud.failure is None:
+        now = max(now, pair.cloud.deadline()) + late_s
+        while beats and beats[0] <= now:
+            pair.cloud.receive(say(pair.device, Heartbeat(1), (), beats[0]), beats.pop(0))
+        pair.cloud.tick(now)
+    assert not beats and now - DEAD_AFTER_S >= last_s - HEARTBEAT_S
+    assert now - last_s <= KNOWN_WITHIN_S
 
 
 @pytest.mark.parametrize("role", [Role.CLOUD, Role.GATEWAY, Role.DEVICE, Role.AGENT])

@@ -54,7 +54,8 @@ def test_a_word_passes_between_the_parts_of_a_long_frame() -> None:
     outbox = Outbox()
     for party in range(20):
         put(outbox, LONG, party)
-    outbox.take()
+    taken = outbox.take()
+    assert taken is not None and len(taken[0]) == MESSAGE_BYTES
     word = put(outbox, 50, None)
     assert outbox.take() == (frame(50), word)
 

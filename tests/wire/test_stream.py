@@ -13,6 +13,7 @@ from bench.testbed.relay import Relay
 from clouds import until
 from fastapi import FastAPI, WebSocket
 from fault_proxy import FaultProxy, Faults
+from freezing_proxy import FreezingProxy
 from quick_server import QuickServer
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
@@ -20,6 +21,7 @@ from websockets.exceptions import ConnectionClosed
 import wire.connection
 import wire.stream
 from wire.connection import Role
+from wire.dialled import CLOSE_WITHIN_S
 from wire.errors import Code, ConnectionFailed, Crowded, SessionFailed
 from wire.frames import Tensor, encode, stamp
 from wire.limits import CLOUD_LINK, DEAD_AFTER_S, MAX_FRAME_BYTES, MESSAGE_BYTES
@@ -247,8 +249,27 @@ async def test_a_peer_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPat
         socket = await connect(url, compression=None, max_size=None, max_queue=1, ping_interval=None)
         await socket.send(encode(HELLO))
         failure = await asyncio.wait_for(ended, 60)
-        assert failure.code is Code.TIMEOUT
+        assert failure.code is Code.TIMEOUT and "did not leave" in failure.message
         socket.transport.abort()
+
+
+async def test_who_is_given_up_for_silence_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a network that stands still no goodbye comes either: whoever has noticed it may dial again at once."""
+    monkeypatch.setattr(wire.connection, "DEAD_AFTER_S", 0.5)
+    clock, noticed = asyncio.get_running_loop().time, 0.0
+    async with served(echo) as url:
+        with FreezingProxy(int(url.removesuffix("/device").rpartition(":")[2])) as way:
+            with pytest.raises(ConnectionFailed) as failed:
+                async with dial(f"ws://127.0.0.1:{way.port}/device", Role.DEVICE, CLOUD_LINK) as stream:
+                    await greeted(stream)
+                    way.freeze_after(1)
+                    stream.post(Open(1, 9))
+                    try:
+                        await stream.receive()
+                    finally:
+                        noticed = clock()
+            assert failed.value.code is Code.TIMEOUT
+            assert clock() - noticed < CLOSE_WITHIN_S / 2
 
 
 async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
