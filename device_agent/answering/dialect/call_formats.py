@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_B: Final = r"\s{0,16}"
-_NAME: Final = r"([A-Za-z0-9_-]{1,64})"
+GAP: Final = r"\s{0,16}"
+NAME: Final = r"([A-Za-z0-9_-]{1,64})"
+"""In expressions for what a call begins with: what may stand between its signs, and a tool's name as a group."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ LLAMA3: Final = CallFormat(
 )
 """Llama 3.1 to 3.3."""
 
-_MISTRAL_HEAD: Final = re.compile(rf"{_NAME}{_B}(?:\[CALL_ID\]{_B}\w{{1,64}}{_B})?(?:\[ARGS\])?{_B}(?=\{{)")
+_MISTRAL_HEAD: Final = re.compile(rf"{NAME}{GAP}(?:\[CALL_ID\]{GAP}\w{{1,64}}{GAP})?(?:\[ARGS\])?{GAP}(?=\{{)")
 
 MISTRAL: Final = CallFormat(
     name="mistral",
@@ -165,7 +166,7 @@ DEEPSEEK_V3: Final = CallFormat(
     last=_ALL_CALLED,
     closers=("```", _CALLED, _ALL_CALLED),
     head=re.compile(
-        rf"(?:{_CALL}{_B})?(?:function{_B}{_SEP}{_B})?{_NAME}{_B}(?:{_SEP}{_B})?(?:```(?:json)?)?{_B}(?=\{{)"
+        rf"(?:{_CALL}{GAP})?(?:function{GAP}{_SEP}{GAP})?{NAME}{GAP}(?:{_SEP}{GAP})?(?:```(?:json)?)?{GAP}(?=\{{)"
     ),
     marks=(_CALLS, _CALL, _SEP, _CALLED, _ALL_CALLED),
 )
@@ -198,7 +199,7 @@ DEEPSEEK_V32: Final = CallFormat(
     end=f"</{_DSML}invoke>\n",
     last=f"</{_DSML}function_calls>",
     closers=(f"</{_DSML}function_calls>",),
-    head=re.compile(rf'(?:<{_DSML}function_calls>{_B})?<{_DSML}invoke name={_B}"?{_NAME}"?{_B}>'),
+    head=re.compile(rf'(?:<{_DSML}function_calls>{GAP})?<{_DSML}invoke name={GAP}"?{NAME}"?{GAP}>'),
     tags=Tags(
         f'<{_DSML}parameter name="',
         '" string="true">',
@@ -219,7 +220,7 @@ QWEN3_CODER: Final = CallFormat(
     end="</function>\n</tool_call>",
     between="\n",
     closers=("</tool_call>",),
-    head=re.compile(rf"(?:<tool_call>{_B})?<function={_B}{_NAME}{_B}>"),
+    head=re.compile(rf"(?:<tool_call>{GAP})?<function={GAP}{NAME}{GAP}>"),
     tags=Tags("<parameter=", ">\n", "</parameter>", ends=("</function>", "</tool_call>"), padded=True),
     marks=("<tool_call>", "</tool_call>"),
 )
@@ -232,7 +233,7 @@ GLM45: Final = CallFormat(
     middle="\n",
     end="</tool_call>",
     between="\n",
-    head=re.compile(rf"<tool_call>{_B}{_NAME}{_B}(?=<arg_key>|</tool_call>)"),
+    head=re.compile(rf"<tool_call>{GAP}{NAME}{GAP}(?=<arg_key>|</tool_call>)"),
     tags=Tags("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>", ends=("</tool_call>",)),
     marks=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
 )
@@ -249,7 +250,7 @@ KIMI_K2: Final = CallFormat(
     last="<|tool_calls_section_end|>",
     closers=("<|tool_call_end|>", "<|tool_calls_section_end|>"),
     head=re.compile(
-        rf"(?:<\|tool_call_begin\|>{_B})?(?:functions\.)?{_NAME}:[0-9]{{1,6}}{_B}(?:<\|tool_call_argument_begin\|>)?{_B}(?=\{{)"
+        rf"(?:<\|tool_call_begin\|>{GAP})?(?:functions\.)?{NAME}:[0-9]{{1,6}}{GAP}(?:<\|tool_call_argument_begin\|>)?{GAP}(?=\{{)"
     ),
     numbered=":",
     marks=(
@@ -269,7 +270,7 @@ MINIMAX_M2: Final = CallFormat(
     end="</invoke>\n",
     last="</minimax:tool_call>",
     closers=("</minimax:tool_call>",),
-    head=re.compile(rf'(?:<minimax:tool_call>{_B})?<invoke name={_B}"?{_NAME}"?{_B}>'),
+    head=re.compile(rf'(?:<minimax:tool_call>{GAP})?<invoke name={GAP}"?{NAME}"?{GAP}>'),
     tags=Tags('<parameter name="', '">', "</parameter>", ends=("</invoke>", "</minimax:tool_call>")),
     marks=("<minimax:tool_call>", "</minimax:tool_call>"),
 )
@@ -278,12 +279,11 @@ MINIMAX_M2: Final = CallFormat(
 USUAL: Final = HERMES
 """Calls that are forced are written so where a model has no way of its own that is known here."""
 
-_NAMED: Final = (
-    *(HERMES, LLAMA3, MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32),
-    *(QWEN3_CODER, GLM45, KIMI_K2, MINIMAX_M2),
-)
+_DEEPSEEKS: Final = (DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32)
 
-BY_NAME: Final = {each.name: each for each in _NAMED}
+BY_NAME: Final = {
+    each.name: each for each in (HERMES, LLAMA3, MISTRAL, *_DEEPSEEKS, QWEN3_CODER, GLM45, KIMI_K2, MINIMAX_M2)
+}
 """What a setting may name."""
 
 _TOOLS: Final = re.compile(r"\btools\b")

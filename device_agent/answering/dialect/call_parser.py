@@ -11,15 +11,13 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from device_agent.answering.dialect.call_formats import CallFormat
+from device_agent.answering.dialect.call_formats import GAP, NAME, CallFormat
 from device_agent.answering.dialect.calls_in_text import MAX_HEAD, MOST_CALLS, CallsInText
 from device_agent.answering.dialect.json_extent import Extent
 from device_agent.answering.dialect.pieces import Argued
 
-_B: Final = r"\s{0,16}"
-_NAME: Final = r"([A-Za-z0-9_-]{1,64})"
 _HEAD: Final = re.compile(
-    rf'\{{{_B}(?:"type"{_B}:{_B}"function"{_B},{_B})?"name"{_B}:{_B}"{_NAME}"{_B},{_B}"(?:arguments|parameters)"{_B}:{_B}(?=\{{)'
+    rf'\{{{GAP}(?:"type"{GAP}:{GAP}"function"{GAP},{GAP})?"name"{GAP}:{GAP}"{NAME}"{GAP},{GAP}"(?:arguments|parameters)"{GAP}:{GAP}(?=\{{)'
 )
 _FIRST: Final = tuple(f'"{each}"' for each in ("name", "arguments", "parameters", "id", "type", "function"))
 """Members that a call may begin with."""

@@ -17,6 +17,7 @@ from device_agent.answering.dialect.argument_kinds import ALL, TEXT, ArgumentKin
 from device_agent.answering.dialect.call_formats import CallFormat, Tags
 from device_agent.answering.dialect.calls_in_text import MAX_HEAD, MOST_CALLS, CallsInText
 from device_agent.answering.dialect.pieces import Argued
+from device_agent.answering.dialect.thoughts import cut_off
 
 MAX_KEY: Final = 128
 """Characters of an argument's name."""
@@ -116,7 +117,7 @@ class TaggedParser(CallsInText):
             self._tell(f'{_quoted(self._bare(rest[:at]))}"')
             self._rest, self._step = rest[at + len(close) :], self._between
             return True
-        keep = next((n for n in range(min(len(close) - 1, len(rest)), 0, -1) if close.startswith(rest[-n:])), 0)
+        keep = cut_off(rest, close)
         keep += self._tags.padded and rest[: len(rest) - keep].endswith("\n")
         self._tell(_quoted(rest[: len(rest) - keep]))
         self._rest = rest[len(rest) - keep :]

@@ -22,11 +22,15 @@ def begun_in(prompt: str) -> bool:
     return prompt.rstrip().endswith(OPEN)
 
 
+def cut_off(text: str, mark: str) -> int:
+    """Return how many characters at the end of a text may be the beginning of a mark."""
+    return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if mark.startswith(text[-n:])), 0)
+
+
 def held(text: str, mark: str) -> int:
     """Return how many characters at the end of a text may belong to a mark that is not complete, or be blanks before
     it."""
-    part = next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if mark.startswith(text[-n:])), 0)
-    rest = text[: len(text) - part]
+    rest = text[: len(text) - cut_off(text, mark)]
     return len(text) - len(rest.rstrip())
 
 

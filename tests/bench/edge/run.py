@@ -134,7 +134,7 @@ def pages_of(page: str, pages: Path = PAGES) -> list[Path]:
 
 
 def fill(page: str, figures: Figures, found: Mapping[str, Record], pages: Path = PAGES) -> None:
-    """Write ``pages_of`` it anew from records by name, and these. Raises ValueError for an unknown figure."""
+    """Fill all ``pages_of`` a bench, and write its records beside them. Raises ValueError for an unknown figure."""
     records = Records(dict(found))
     for file in pages_of(page, pages):
         text = file.read_text(encoding="utf-8")
