@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,12 @@ async def alive_in(path: str) -> AsyncIterator[None]:
     finally:
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
+
+
+async def alive_while(path: str, work: Awaitable[None]) -> None:
+    """Await ``work`` with the file touched meanwhile: all that a process does."""
+    async with alive_in(path):
+        await work
 
 
 async def _beat(path: Path) -> None:

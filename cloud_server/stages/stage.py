@@ -29,7 +29,7 @@ from cloud_server.stages.step_wire import BadHead, StepHead
 from peers.membership import Membership, join
 from peers.secret import BY_CERTIFICATE
 from peers.staying import stay
-from service.alive_file import AliveSettings, alive_in
+from service.alive_file import AliveSettings, alive_while
 from service.logs import configure_logs
 from service.secret_files import current
 from service.settings import changed, setting, settings_command
@@ -218,13 +218,8 @@ def run(config: StageConfig) -> None:
     configure_logs(f"stage {config.seat or ''}".strip(), config.log_level, config.log_form)
     if config.threads:
         torch.set_num_threads(config.threads)
-
-    async def alive() -> None:
-        async with alive_in(config.alive_path):
-            await serve(config)
-
     try:
-        asyncio.run(alive())
+        asyncio.run(alive_while(config.alive_path, serve(config)))
     except (ConnectionFailed, ValueError) as error:
         status = str(error) if config.redial or isinstance(error, CannotLoad | ValueError) else 1
         raise SystemExit(status) from None

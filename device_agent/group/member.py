@@ -30,7 +30,7 @@ from peers.fabric import Fabric
 from peers.membership import Attendance, Membership, attend
 from peers.secret import BY_CERTIFICATE
 from peers.staying import stay
-from service.alive_file import AliveSettings, alive_in
+from service.alive_file import AliveSettings, alive_while
 from service.logs import configure_logs
 from service.secret_files import current
 from service.settings import changed, setting, settings_command
@@ -256,13 +256,8 @@ def run(config: MemberConfig) -> None:
     configure_logs(f"member {config.name}".strip(), config.log_level, config.log_form)
     if config.threads:
         torch.set_num_threads(config.threads)
-
-    async def alive() -> None:
-        async with alive_in(config.alive_path):
-            await serve(config)
-
     try:
-        asyncio.run(alive())
+        asyncio.run(alive_while(config.alive_path, serve(config)))
     except (ConnectionFailed, ValueError) as error:
         raise SystemExit(str(error)) from None
 
