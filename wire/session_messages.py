@@ -36,8 +36,8 @@ class CloudWelcome(Message, frozen=True, tag=11):
     exactly one result or failure, which gives its rows back. ``max_rows``: rows in one forward. ``max_positions``:
     positions of one session. ``max_sessions``: sessions this device may have open. ``resume_token``: what a ``Resume``
     on a later connection must show; the sessions of this one are kept for ``resume_s`` seconds after it ends.
-    ``version``: the release of the cloud server; empty: one that does not say.
-    ``pads``: frames are padded from here on, as the device asked.
+    ``pads``: frames are padded from here on, as the device asked. ``version``: the release of the cloud server; empty:
+    one that does not say.
     """
 
     name: Name
@@ -47,8 +47,8 @@ class CloudWelcome(Message, frozen=True, tag=11):
     max_sessions: Count
     resume_token: Name = ""
     resume_s: float = 0.0
-    version: Name = ""
     pads: bool = False
+    version: Name = ""
 
 
 class Open(Message, frozen=True, tag=12):
