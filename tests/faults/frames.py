@@ -168,7 +168,9 @@ def attack(name: str, target: Target, count: int, seed: int, progress: Callable[
 
 def tracebacks(output: str) -> int:
     """How many in a log go through the product's own code; those of its libraries alone are said now and then."""
-    return sum(f'File "{ROOT}/' in each for each in output.split("Traceback")[1:])
+    own, libraries = f'File "{ROOT}/', f'File "{ROOT}/.venv/'
+    found = output.split("Traceback")[1:]
+    return sum(each.count(own) > each.count(libraries) for each in found)
 
 
 def settled(process: Process | None, files: int) -> tuple[float, int]:
