@@ -66,11 +66,9 @@ class Block:
         apart: bool = False,
         plain: bool = False,
         loader: Loader | None = None,
-        float32: bool = False,
     ) -> None:
         """plain: for who multiplies the keys' and values' matrices, loaded apart, by other things than rows.
         loader: of the units that do not stay in memory, cut as this block is.
-        float32: see `Matrix`.
 
         Raises BadCheckpoint where a tensor is missing or has another shape than the config says.
         """
@@ -81,7 +79,7 @@ class Block:
             return load_norm(checkpoint, parts, dtype, device)
 
         def matrix(parts: Sequence[WeightPart], biases: Sequence[WeightPart | None], pack: bool = True) -> Matrix:
-            return Matrix.load(checkpoint, parts, biases, dtype, device, pack, float32)
+            return Matrix.load(checkpoint, parts, biases, dtype, device, pack)
 
         def matrices(half: Half) -> list[Matrix]:
             stacked = parts.stacked(half, apart)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from time import perf_counter
+from typing import Final
 
 import torch
 from torch.nn import functional
@@ -18,26 +20,25 @@ TILE_ROWS = 16
 oneDNN compiles a kernel, which takes milliseconds, for every number of rows that it has not seen."""
 
 
-LEAST_ROWS = 4
-"""Packed float32 products of fewer rows take as long as those of so many, or longer."""
+FEW_ROWS = 4
+"""On some CPUs packed float32 products of fewer rows take longer than those of so many: `least_rows` tries it."""
+
+TRIED: Final = 1024
+"""Inputs and outputs of a matrix of that trial: 4 MiB."""
+TRIED_MATRICES: Final = 4
+TRIALS: Final = 5
 
 
 class Matrix:
     """weight [out, in] and perhaps bias [out], called with rows [rows, in]; gives [rows, out], all of one dtype.
 
-    A bfloat16 matrix on an x86 CPU is packed by oneDNN once, in its kernels' own order: products of 1 to 64 rows
-    then run up to 1.8 times faster, and those of few rows as fast as `FewRows` reads the same bytes. A packed matrix
-    only multiplies; its elements cannot be read.
+    A float32 or bfloat16 matrix on an x86 CPU is packed by oneDNN once, in its kernels' own order. One row is then
+    multiplied up to 1.7 times as fast, more 1.2 to 3 times; few rows of bfloat16 as fast as `FewRows` reads the same
+    bytes. A packed matrix only multiplies; its elements cannot be read.
     """
 
-    def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor | None = None, pack: bool = True, float32: bool = False
-    ) -> None:
-        """Packs `weight` where that pays; who keeps a reference to it has it in memory twice, or says `pack=False`.
-
-        float32: whether such a matrix is packed too: 4 rows and more are then multiplied 1.2 to 3 times as fast, one as
-        fast as before.
-        """
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, pack: bool = True) -> None:
+        """Packs `weight` where that pays; who keeps a reference to it has it in memory twice, or says `pack=False`."""
         self.bias = bias
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
         """Bytes of weight and bias."""
@@ -45,13 +46,14 @@ class Matrix:
         self._weight = weight
         self._packed_product: Callable[..., torch.Tensor] | None = None
         self._few_rows: FewRows | None = None
-        self._least, self._multiple = (1, TILE_ROWS) if weight.dtype == torch.bfloat16 else (LEAST_ROWS, 1)
-        packs = weight.dtype == torch.bfloat16 or (float32 and weight.dtype == torch.float32)
-        if pack and packs and weight.device.type == "cpu" and weight.numel() and can_pack(weight.dtype):
+        self._least = self._multiple = 1
+        if pack and weight.numel() and packs(weight.dtype, weight.device):
             with torch.inference_mode():
                 self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
                 if weight.dtype == torch.bfloat16:
-                    self._few_rows = FewRows.of(self._weight, weight, bias)
+                    self._few_rows, self._multiple = FewRows.of(self._weight, weight, bias), TILE_ROWS
+                else:
+                    self._least = least_rows()
             self._packed_product = torch.ops.mkldnn._linear_pointwise.default
 
     @classmethod
@@ -63,16 +65,15 @@ class Matrix:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
         pack: bool = True,
-        float32: bool = False,
     ) -> Matrix:
         """Parts stacked by rows, and their biases likewise, where there are any.
 
-        pack, float32: as of `Matrix`.
+        pack: as of `Matrix`.
 
         Raises BadCheckpoint where a tensor is missing or has another shape than the config says.
         """
         bias = load_bias(checkpoint, bias_parts, dtype, device)
-        return cls(read_stacked(checkpoint, parts, dtype, device), bias, pack, float32)
+        return cls(read_stacked(checkpoint, parts, dtype, device, pack), bias, pack)
 
     @property
     def is_plain(self) -> bool:
@@ -114,6 +115,33 @@ def can_pack(dtype: torch.dtype = torch.bfloat16) -> bool:
     return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
+def packs(dtype: torch.dtype, device: torch.device | str) -> bool:
+    """Whether `Matrix` packs weights of that kind, unless it is told not to."""
+    packed = dtype in (torch.float32, torch.bfloat16) and torch.device(device).type == "cpu"
+    return packed and can_pack(dtype)
+
+
+@lru_cache(maxsize=1)
+@torch.inference_mode()
+def least_rows() -> int:
+    """To how many rows a packed float32 product is filled up: 1 or `FEW_ROWS`, whichever this CPU multiplies faster.
+
+    A trial of some milliseconds, with twice as many bytes of weights as a core's own cache keeps.
+    """
+    weights = [torch.ops.mkldnn._reorder_linear_weight(torch.ones(TRIED, TRIED), None) for _ in range(TRIED_MATRICES)]
+
+    def seconds(rows: torch.Tensor) -> float:
+        began = perf_counter()
+        for weight in weights:
+            torch.ops.mkldnn._linear_pointwise.default(rows, weight, None, "none", [], "")
+        return perf_counter() - began
+
+    one, few = torch.ones(1, TRIED), torch.ones(FEW_ROWS, TRIED)
+    times = [(seconds(one), seconds(few)) for _ in range(TRIALS)]
+    of_one, of_few = (min(each) for each in zip(*times, strict=True))
+    return FEW_ROWS if of_few < of_one else 1
+
+
 def load_bias(
     checkpoint: Checkpoint,
     parts: Sequence[WeightPart | None],
@@ -126,19 +154,22 @@ def load_bias(
 
 
 def read_stacked(
-    checkpoint: Checkpoint, parts: Sequence[WeightPart], dtype: torch.dtype, device: torch.device | str = "cpu"
+    checkpoint: Checkpoint,
+    parts: Sequence[WeightPart],
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    pack: bool = True,
 ) -> torch.Tensor:
     """Parts stacked by rows in one tensor: [out, in], or [out] for biases and norms. Raises BadCheckpoint.
 
-    A float32 matrix of a CPU lies in memory as [in, out]: a product of few rows then runs up to 1.7 times faster.
-    Half-precision kernels want it the other way round. On another device it is read block by block, straight there.
+    pack: whether a `Matrix` will pack it, where it can. On another device it is read block by block, straight there.
     """
     for part in parts:
         checkpoint.check(part)
     heights = [part.shape[0] for part in parts]
     shape = (sum(heights), *parts[0].shape[1:])
     with torch.inference_mode():
-        out = empty_for_products(shape, dtype, device)
+        out = empty_for_products(shape, dtype, device, pack)
         for part, rows in zip(parts, out.split_with_sizes(heights), strict=True):
             checkpoint.read_into(part, rows)
         return out
@@ -154,13 +185,22 @@ def read_table(
     return table
 
 
-def empty_for_products(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
-    """Room for weights, [out, in] or [out], laid out as few rows are multiplied fastest where they are."""
-    if len(shape) == 2 and lies_turned(dtype, device):
+def empty_for_products(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str, pack: bool = True
+) -> torch.Tensor:
+    """Room for weights, [out, in] or [out], laid out as few rows are multiplied fastest where they are.
+
+    pack: whether a `Matrix` will pack them, where it can; it reads them fastest as they lie in files.
+    """
+    if len(shape) == 2 and lies_turned(dtype, device) and not (pack and packs(dtype, device)):
         return torch.empty(shape[::-1], dtype=dtype).t()
     return torch.empty(shape, dtype=dtype, device=device)
 
 
 def lies_turned(dtype: torch.dtype, device: torch.device | str) -> bool:
-    """Whether a matrix of that kind lies in memory as [in, out]."""
+    """Whether a matrix of that kind that is not packed lies in memory as [in, out].
+
+    A float32 product of few rows on a CPU then runs up to 1.7 times faster; half-precision kernels want it the other
+    way round.
+    """
     return dtype == torch.float32 and torch.device(device).type == "cpu"

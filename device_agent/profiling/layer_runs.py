@@ -43,9 +43,9 @@ class LayerRuns:
         spec, held = checkpoint.spec, range(groups)
         self._spec, self._dtype, self._device = spec, dtype, device
         of = checkpoint, LAYER, dtype, held, range(columns), device
-        self._blocks = [Block(*of, apart=True, float32=True)]
+        self._blocks = [Block(*of, apart=True)]
         for _ in range(1, self._copies(self._blocks[0].loaded_bytes)):
-            self._blocks.append(Block(*of, apart=True, float32=True))
+            self._blocks.append(Block(*of, apart=True))
         self._rope = Rope(spec.rope, dtype, device) if spec.positions == "rotary" else None
         self._relative = RelativeBias.load(checkpoint, held, dtype, device)
         self.groups, self.columns = groups, columns

@@ -57,8 +57,8 @@ class PrunedBlock(Block):
         self.kept = found
         self.heads, self.kv_heads = len(found.groups) * found.widest, len(found.groups)
         with torch.inference_mode():
-            self.qkv = _SomeHeads(block.qkv, Matrix(cut.projection(), cut.projection_bias(), float32=cut.packs), found)
-            self._output = Matrix(cut.output(found.heads), own.output_bias(means), float32=cut.packs)
+            self.qkv = _SomeHeads(block.qkv, Matrix(cut.projection(), cut.projection_bias()), found)
+            self._output = Matrix(cut.output(found.heads), own.output_bias(means))
         self._places = None if found.is_even else torch.tensor(found.places, device=self._output.device)
 
     def attention_output(self, context: torch.Tensor) -> torch.Tensor:
@@ -96,7 +96,6 @@ class _Cut:
         self._in_block = first is not None
         self._size, self._hidden = block.head_dim, checkpoint.spec.hidden_size
         [self._whole], self._whole_output = block.qkv.matrices, block.output_matrix
-        self.packs = not self._whole.is_plain
 
     def projection(self) -> torch.Tensor:
         """[kept heads + 2 * kept KV heads, each head_dim, hidden]."""

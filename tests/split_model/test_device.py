@@ -121,7 +121,8 @@ def test_rows_that_branch_are_the_cpus(device: torch.device) -> None:
         cache.keep(6, tree.slots((0, 2, 4)))
         outs.append(stack.forward(rows[12:], [Span(cache, 2)]))
         found.append(torch.cat(outs).cpu())
-    torch.testing.assert_close(found[1], found[0], atol=1e-3, rtol=1e-3)
+    # Its rows have numbers up to some 700; either lies within 0.004 of what float64 gives.
+    torch.testing.assert_close(found[1], found[0], atol=1e-2, rtol=1e-3)
 
 
 PARAMS = [

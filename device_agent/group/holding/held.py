@@ -78,7 +78,7 @@ class HeldLayer:
         pieces = pieces_of(layer, place, checkpoint.spec)
         apart = isinstance(layer, ByRows)
         plain = isinstance(layer, ByRows) and layer.reorders(place)
-        how: dict[str, Any] = {"apart": apart, "plain": plain, "loader": loader, "float32": True}
+        how: dict[str, Any] = {"apart": apart, "plain": plain, "loader": loader}
         blocks = [Block(half, own, dtype, each.groups, each.columns, device, **how) for each in pieces if each.weights]
         spec, attends = half.spec, next((len(each.groups) for each in pieces if not each.weights), None)
         sizes = (attends * spec.heads_per_group, attends, spec.head_dim, spec.windows[own]) if attends else None

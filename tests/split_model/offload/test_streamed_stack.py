@@ -1,4 +1,5 @@
-"""Stacks whose weights come from the disk at each use compute what those compute that keep them, bit for bit."""
+"""Stacks whose weights come from the disk at each use compute what those compute that keep them: bit for bit where
+those are not packed, which rounds otherwise."""
 
 from __future__ import annotations
 
@@ -22,6 +23,12 @@ from split_model.offload.units import Unit
 from split_model.reference import Reference
 from split_model.slices import Slice, shards, slice_bytes, whole
 from split_model.stack import Embedding, Head, Span, Stack
+
+
+@pytest.fixture(autouse=True)
+def unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stays multiplies as it lies, as what is lent does."""
+    monkeypatch.setattr("split_model.matrix.packs", lambda *of: False)
 
 
 def rows(count: int, hidden: int, dtype: torch.dtype) -> torch.Tensor:
