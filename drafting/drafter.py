@@ -82,6 +82,12 @@ class DraftSession(Protocol):
         """
         ...
 
+    def recall(self, earlier: Sequence[int]) -> None:
+        """The text may say again what ``earlier`` tokens of its tenant say, and no longer what was recalled before;
+        ``NOBODY`` stands behind those of each text. Nothing to do for a drafter that looks at its own text alone.
+        Before the text's next tokens: every node is forgotten."""
+        ...
+
     def truncate(self, position: int) -> None:
         """Forget every observed token from ``position`` on, and every node."""
         ...

@@ -122,6 +122,11 @@ class HybridSession:
                 opinions += _opinions(guess)
         return [self._best(opinions) for opinions in said]
 
+    def recall(self, earlier: Sequence[int]) -> None:
+        self._model.recall(earlier)
+        self._lookup.recall(earlier)
+        self._forget_nodes()
+
     def truncate(self, position: int) -> None:
         """Raises ValueError where so many tokens were not observed."""
         self._model.truncate(position)

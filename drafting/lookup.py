@@ -22,6 +22,7 @@ import torch
 
 from drafting.drafter import Guess, check_fits, new_nodes
 from drafting.suffixes import Match, SuffixIndex
+from split_model.sampling import NOBODY
 from split_model.tree import TRUNK, Tree
 
 NAME = "lookup"
@@ -55,12 +56,14 @@ class LookupSession:
     def __init__(self, positions: int) -> None:
         self._positions = positions
         self._index = SuffixIndex()
-        self._waiting: list[int] = []  # observed and not indexed yet
+        self._begin = 0
+        """Where the text begins among the tokens that are indexed: behind those that are recalled."""
+        self._waiting: list[int] = []  # not indexed yet
         self._nodes: list[Match] = []
 
     @property
     def position(self) -> int:
-        return len(self._index) + len(self._waiting)
+        return len(self._index) + len(self._waiting) - self._begin
 
     @property
     def nbytes(self) -> int:
@@ -74,6 +77,8 @@ class LookupSession:
             self._nodes = []
 
     def guess(self) -> Guess | None:
+        if not self.position:
+            return None
         self._catch_up()
         return self._guess_at(self._index.end)
 
@@ -86,33 +91,44 @@ class LookupSession:
             self._nodes.append(self._index.follow(match, tree.tokens[node]))
         return [self._guess_at(self._nodes[node]) for node in new]
 
+    def recall(self, earlier: Sequence[int]) -> None:
+        """As if they stood before the text."""
+        if not (self._begin or earlier):
+            return
+        text = [*self._index.tokens(len(self._index)), *self._waiting][self._begin :]
+        self._index, self._nodes = SuffixIndex(), []
+        self._begin, self._waiting = len(earlier), [*earlier, *text]
+
     def truncate(self, position: int) -> None:
         """Raises ValueError where so many tokens were not observed."""
         if not 0 <= position <= self.position:
             raise ValueError(f"cannot truncate to position {position}: {self.position} tokens are observed")
         self._nodes = []
-        indexed = min(position, len(self._index))
+        end = self._begin + position
+        indexed = min(end, len(self._index))
         self._index.truncate(indexed)
-        del self._waiting[position - indexed :]
+        del self._waiting[end - indexed :]
 
     def fork(self, position: int) -> LookupSession:
         """The text is indexed anew once somebody asks. Raises ValueError where so many tokens were not observed."""
         if not 0 <= position <= self.position:
             raise ValueError(f"cannot fork at position {position}: {self.position} tokens are observed")
+        end = self._begin + position
         forked = LookupSession(self._positions)
-        forked._waiting = [*self._index.tokens(position), *self._waiting[: max(0, position - len(self._index))]]
+        forked._begin = self._begin
+        forked._waiting = [*self._index.tokens(end), *self._waiting[: max(0, end - len(self._index))]]
         return forked
 
     def close(self) -> None:
-        self.truncate(0)
-        self._positions = 0
+        self._positions = self._begin = 0
+        self._index, self._waiting, self._nodes = SuffixIndex(), [], []
 
     def _catch_up(self) -> None:
         self._index.extend(self._waiting)
         self._waiting = []
 
     def _guess_at(self, match: Match) -> Guess | None:
-        ranked = rank(self._index, match)
+        ranked = tuple(each for each in rank(self._index, match) if each[0] != NOBODY)
         return Guess(NAME, ranked=ranked) if ranked else None
 
 

@@ -138,6 +138,9 @@ class MedusaSession:
         """See ``TreeDraftSession.levels``."""
         return [guess for head in range(len(self._heads)) if (guess := self._said(head)) is not None]
 
+    def recall(self, earlier: Sequence[int]) -> None:
+        """Nothing: it looks at no other text than its own."""
+
     def truncate(self, position: int) -> None:
         """Nothing is said then until a deep row is observed. Raises ValueError."""
         if not 0 <= position <= self._position:

@@ -170,6 +170,9 @@ class SmallModelSession:
         self._node_guesses += guesses
         return list(guesses)
 
+    def recall(self, earlier: Sequence[int]) -> None:
+        """Nothing: it looks at no other text than its own."""
+
     def truncate(self, position: int) -> None:
         """Raises ValueError for a position that was not observed."""
         if not 0 <= position <= self.position:

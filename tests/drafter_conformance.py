@@ -9,6 +9,7 @@ from copy import copy
 import torch
 
 from drafting.drafter import Drafter, DraftSession, Guess
+from split_model.sampling import NOBODY
 from split_model.tree import Tree
 
 ATOL = 1e-4
@@ -89,7 +90,18 @@ class Follower:
 def check_drafter(drafter: Drafter, hidden_size: int, device: torch.device | str = "cpu") -> None:
     """Sessions of ``drafter``, whose model has at least 10 tokens, do what the protocol says, where it is."""
     rows = Rows(hidden_size, device=device)
-    for check in (_empty, _pieces, _paths, _forgotten, _accepted, _truncated, _side_by_side, _forked, _closed):
+    for check in (
+        _empty,
+        _pieces,
+        _paths,
+        _forgotten,
+        _accepted,
+        _truncated,
+        _recalled,
+        _side_by_side,
+        _forked,
+        _closed,
+    ):
         check(drafter, rows)
 
 
@@ -194,6 +206,22 @@ def _truncated(drafter: Drafter, rows: Rows) -> None:
             fresh = Follower(drafter, rows).observe(TEXT[:kept]).observe((8, 1))
             assert_same(follower.observe((8, 1)).session.guess(), fresh.session.guess())
             assert_same(follower.extend((-1,), (2,))[0], fresh.extend((-1,), (2,))[0])
+
+
+def _recalled(drafter: Drafter, rows: Rows) -> None:
+    """Whatever is recalled changes nothing of the text that was observed, and is gone once something else is."""
+    earlier = (3, 9, 1, 4, NOBODY, 5, 3, 9, 9, 2, NOBODY)
+    for observed in (0, PROMPT, 20):
+        follower = Follower(drafter, rows)
+        if observed:
+            follower.observe(TEXT[:observed])
+        follower.session.recall(earlier)
+        assert follower.session.position == observed
+        follower.observe((8, 1)).session.guess()
+        assert_same(follower.truncate(observed).session.guess(), follower.fork(observed).session.guess())
+        follower.session.recall(())
+        fresh = Follower(drafter, rows).observe(TEXT[:observed]).observe((8, 1))
+        assert_same(follower.observe((8, 1)).session.guess(), fresh.session.guess())
 
 
 def _side_by_side(drafter: Drafter, rows: Rows) -> None:

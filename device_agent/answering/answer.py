@@ -16,9 +16,7 @@ from device_agent.answering.answer_text import AnswerText
 from device_agent.answering.choice_phases import ChoicePhases
 from device_agent.answering.conversations import Conversations
 from device_agent.answering.deltas import Deltas
-from device_agent.answering.dialect.answer_form import answer_form
 from device_agent.answering.dialect.pieces import Said
-from device_agent.answering.grammar_masks import GrammarMasks
 from device_agent.answering.grammars import Grammars
 from device_agent.answering.likelihoods import chosen_token, prompt_scores
 from device_agent.answering.prompt import Prompt, read_prompt
@@ -28,6 +26,7 @@ from device_agent.answering.sampling import check_ids, ends_of, sampling_of, see
 from device_agent.answering.side_by_side import side_by_side
 from device_agent.answering.times import timings_of
 from device_agent.answering.tokenizer import Tokenizer
+from device_agent.answering.wanted_form import WantedForm, wanted_form
 from device_agent.chain.chain import Chain, ChainSession
 from device_agent.chain.pruning import PrunedLayers, Pruner
 from device_agent.sharing.compute import FairThreads, served_tenant
@@ -95,7 +94,7 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
     with span.phases() as phases:
         phases.begin("read prompt")
         prompt, params = await model.readers.submit(read, request.tenant)
-        form = await _form_of(model, request, prompt)
+        form = await wanted_form(model.grammars, model.tokenizer.dialect, request, prompt)
     seed = params.seed if params.seed is not None else secrets.randbits(64)
     begun = partial(_Answer, model, request, prompt, limit, params, seed, way, form, post)
     first = begun(0)
@@ -112,17 +111,6 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
     span.note(prompt_tokens=prompt.tokens, completion_tokens=sum(counts), cached_tokens=first.cached)
     span.note(choices=request.n, drafted=proposed, accepted=accepted)
     post(Done(request.request, prompt.tokens, sum(counts), first.cached, proposed, accepted, drafts))
-
-
-async def _form_of(model: ServedChain, request: Generate, prompt: Prompt) -> Callable[[], GrammarMasks] | None:
-    """What makes the masks of each answer, where it has to have a form. Raises ``SessionFailed`` where it cannot."""
-    form = answer_form(model.tokenizer.dialect, request, prompt.ending)
-    if form is None or (model.grammars is None and form.may_be_left):
-        return None
-    if model.grammars is None:
-        told = "this device cannot hold an answer to a form: it does not know the model's tokenizer well enough"
-        raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param)
-    return await model.grammars.compiled(form, request.tenant, prompt.max_tokens)
 
 
 class _Answer:
@@ -146,7 +134,7 @@ class _Answer:
         params: SamplingParams,
         seed: int,
         way: DraftingWay,
-        form: Callable[[], GrammarMasks] | None,
+        form: WantedForm | None,
         post: Callable[[AnyMessage], None],
         index: int,
         first: _Answer | None = None,
@@ -166,7 +154,8 @@ class _Answer:
         self._first = first
         self._complete = False
         self._kind = way.name, request.cache_salt
-        masks = None if form is None else form()
+        self._form = None if form is None else form.key
+        masks = None if form is None else form.masks()
         ends, noise = ends_of(request, model.tokenizer), seed_of(seed, index)
         self._chooser = Chooser(params, prompt.ids, noise, request.logprobs, ends, prompt.max_tokens, masks)
         dialect = model.tokenizer.dialect
@@ -211,6 +200,8 @@ class _Answer:
                 self._deltas.send([Said(self._prompt.text)])
             reason = await self._decode(session) if self._prompt.max_tokens else "length"
             self._complete = True
+            if self._form is not None and self._way.drafter is not None:
+                self._way.earlier.add(self._form, self._chooser.generated)
             return reason, session.spent
         finally:
             if first is not None or not self._complete:
@@ -253,9 +244,11 @@ class _Answer:
             # Room for later turns, which costs nothing: keys and values grow with what comes. How much there may be is
             # asked anew, since the request may have waited while another cloud server took over.
             positions = max(expected, min(self._limit, model.chain.max_positions))
-            return model.chain.open(positions, len(prompt.ids), expected, self._way.drafter, pruned=self._pruned)
-        self.cached = session.position
-        session.expect(len(prompt.ids) - session.position, expected)
+            session = model.chain.open(positions, len(prompt.ids), expected, self._way.drafter, pruned=self._pruned)
+        else:
+            self.cached = session.position
+            session.expect(len(prompt.ids) - session.position, expected)
+        session.recall(self._way.earlier.of(self._form))
         return session
 
     async def _score(self, session: ChainSession) -> None:

@@ -43,11 +43,11 @@ class _After:
 
     Attributes:
         barred: bool ``[vocab]``; None where nothing follows.
-        only: the one token that may follow, where there is only one.
+        forced: tokens that are sure to follow, or as good as.
     """
 
     barred: torch.Tensor | None
-    only: int | None = None
+    forced: Sequence[int] = ()
 
 
 class GrammarMasks:
@@ -97,16 +97,10 @@ class GrammarMasks:
             self._beside(look)
 
     def forced(self, text: Sequence[int]) -> Sequence[int]:
-        with self._parser(text):
-            ahead = self._matcher.compute_ff_tokens() if self._goes_on(text) else []
-        if ahead:
-            return ahead[:MOST_FORCED]
-        only = self._after(text).only
-        return () if only is None else (only,)
+        return self._after(text).forced
 
     def ended(self, text: Sequence[int]) -> bool:
-        with self._parser(text):
-            return not self._goes_on(text)
+        return self._after(text).barred is None
 
     @contextmanager
     def _parser(self, text: Sequence[int]) -> Iterator[None]:
@@ -141,19 +135,23 @@ class GrammarMasks:
         left = int(may.sum())
         if not left:
             raise self._failed("it leaves no token of this model to go on with")
-        return _After(torch.from_numpy(barred), int(may.argmax()) if left == 1 else None)
+        forced = self._matcher.compute_ff_tokens()[:MOST_FORCED] or ([int(may.argmax())] if left == 1 else [])
+        return _After(torch.from_numpy(barred), forced)
 
     def _goes_on(self, text: Sequence[int]) -> bool:
         """Have the parser read ``text`` and nothing else; whether anything may follow. Texts differ near their ends."""
-        at, most = self._at, min(len(self._at), len(text))
-        same = max(0, most - MOST_KNOWN)
-        same = same if at[:same] == list(text[:same]) else 0
-        while same < most and at[same] == text[same]:
-            same += 1
+        at, text = self._at, list(text)
+        same = len(at)
+        if at != text[:same]:
+            most = min(same, len(text))
+            same = max(0, most - MOST_KNOWN)
+            same = same if at[:same] == text[:same] else 0
+            while same < most and at[same] == text[same]:
+                same += 1
         if same < len(at):
             self._matcher.rollback(len(at) - same)
             del at[same:]
-        new = list(text[same:])
+        new = text[same:]
         read = self._matcher.try_consume_tokens(new) if new else 0
         at += new[:read]
         self._check()

@@ -161,6 +161,11 @@ class ChainSession:
         for session in (self.front, *self._deep):
             session.expect(prompt, expected)
 
+    def recall(self, earlier: Sequence[int]) -> None:
+        """Before a turn's prompt: its text may say again what these tokens say, see ``DraftSession.recall``."""
+        if (drafts := self.drafts) is not None:
+            self.compute.submit(lambda: drafts.recall(earlier))
+
     def outward(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows of the input submodel as they go to the middle one: in the host's memory where that runs elsewhere. On
         the compute thread, since the device is waited for."""

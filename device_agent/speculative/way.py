@@ -1,7 +1,8 @@
 """How one device drafts with one drafter: what was configured, and what its answers have taught it so far.
 
-What texts teach, how often drafts are accepted, belongs to the tenant whose texts they are: else the length of one's
-drafts, and so the time of its answers, would tell of another's. What rounds cost is about the machines, and for all.
+What texts teach, how often drafts are accepted and what answers in a form said, belongs to the tenant whose texts they
+are: else the length of one's drafts, and so the time of its answers, would tell of another's. What rounds cost is about
+the machines, and for all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from device_agent.speculative.drafters import Drafters
 from drafting.calibration import Calibration, usual_chance
 from drafting.costs import RoundCosts
 from drafting.drafter import Drafter
+from drafting.earlier import EarlierAnswers
 from drafting.length import CostAware, DraftLength, Fixed
 from drafting.verification import Rule
 from service.draft_settings import DraftSettings as DraftSettings
@@ -64,6 +66,8 @@ class DraftingWay:
     prepares: bool
     """Whether the device drafts on while a draft is verified."""
     tally: Tally = field(default_factory=Tally)
+    earlier: EarlierAnswers = field(default_factory=EarlierAnswers)
+    """What the tenant's answers in forms have said."""
 
     @classmethod
     def of(cls, drafter: Drafter | None, settings: DraftSettings, costs: RoundCosts | None = None) -> DraftingWay:

@@ -178,6 +178,9 @@ class TimedSession:
         self._took(began)
         return guesses
 
+    def recall(self, earlier: Sequence[int]) -> None:
+        self._session.recall(earlier)
+
     def truncate(self, position: int) -> None:
         self._session.truncate(position)
 

@@ -187,6 +187,25 @@ async def test_a_conversation_goes_on_behind_a_form(drafters: Drafters) -> None:
                 assert again[:2] == alone[:2] and again[2].cached_tokens > 0
 
 
+async def test_what_was_said_in_a_form_is_drafted_when_it_is_asked_for_again(drafters: Drafters) -> None:
+    """More of the answer than at first, and the same answer; not for another tenant or salt, nor in another form."""
+
+    async def asked(about: str, **changed: Any) -> tuple[str, int]:
+        turns = [ChatTurn("user", f"Tell me of {about} as JSON.")]
+        [text], _, done = await ask(model, FORMS["schema"], "lookup", prompt=turns, **changed)
+        return text, done.accepted
+
+    async with served_by(drafters) as model:
+        first = await asked("a fox", tenant="a")
+        other = await asked("a fox", tenant="b")
+        salted = await asked("a fox", tenant="a", cache_salt="x")
+        assert first == other == salted
+        again, accepted = await asked("a fox", tenant="a")
+        assert again == first[0] and accepted > first[1]
+        here, alone = [await ask(model, FORMS["choice"], "lookup", tenant=tenant) for tenant in "ac"]
+        assert here[0] == alone[0] and here[2].accepted == alone[2].accepted
+
+
 BAD = {
     "a type": ("json", '{"properties":{"a":{"type":"objekt"}}}', ".properties.a"),
     "a pattern": ("json", '{"type":"array","items":{"anyOf":[{"type":"null"},{"pattern":"("}]}}', ".items.anyOf[1]"),

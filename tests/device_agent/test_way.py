@@ -40,6 +40,13 @@ def test_what_texts_teach_is_the_tenants_own(name: str) -> None:
     assert used.get("", "a") is mine, "what a tenant's own have taught stays"
 
 
+def test_what_answers_in_a_form_said_is_the_tenants_own() -> None:
+    """Nobody else's drafts tell of it."""
+    ways = ways_of("lookup")
+    ways.get("", "a").earlier.add("form", [4, 5])
+    assert len(ways.get("", "a").earlier.of("form")) and not len(ways.get("", "b").earlier.of("form"))
+
+
 def test_what_rounds_cost_is_known_to_all() -> None:
     """It is about the machines and the way between them."""
     ways = ways_of("lookup")

@@ -55,6 +55,7 @@ class WatchedSession:
         self._watched = watched
         self._session = session
         self.observe = session.observe
+        self.recall = session.recall
         self.truncate = session.truncate
         self.fork = session.fork
         self.close = session.close

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from drafting.drafter import Guess
 from drafting.lookup import CANDIDATES, LookupDrafter, LookupSession
+from split_model.sampling import NOBODY
 
 TEXTS = st.lists(st.integers(0, 3), max_size=40)
 ROOM = 1000
@@ -136,6 +137,40 @@ def test_nodes_leave_no_trace(text: list[int], branch: list[int], data: st.DataO
         alone = followed(text)
         assert [extend(alone, [step - 1], [token], rows([token]))[0] for step, token in enumerate(tokens)][-1] == said
     assert session.guess() == before
+
+
+@given(TEXTS, TEXTS, TEXTS, st.floats(0, 1))
+def test_what_is_recalled_is_as_if_it_stood_before(
+    earlier: list[int], text: list[int], more: list[int], share: float
+) -> None:
+    """Of a text that goes on, is cut, or forks; but its positions are its own, and it alone begins it."""
+    keep = round(share * len(text))
+    session = LookupDrafter().open(ROOM)
+    session.recall(earlier)
+    assert session.guess() is None
+    session.observe(text, rows(text), None)
+    assert session.position == len(text)
+    assert session.guess() == (followed([*earlier, *text]).guess() if text else None)
+    for each in (session.fork(keep), session):
+        if each is session:
+            each.truncate(keep)
+        each.observe(more, rows(more), None)
+        assert each.position == keep + len(more)
+        assert each.guess() == (followed([*earlier, *text[:keep], *more]).guess() if keep or more else None)
+        each.recall([])
+        assert each.position == keep + len(more)
+        assert each.guess() == followed([*text[:keep], *more]).guess()
+
+
+def test_the_end_of_what_is_recalled_is_no_token() -> None:
+    """What followed where a text ended is not guessed, and texts do not run into each other."""
+    session = LookupDrafter().open(ROOM)
+    session.recall([1, 2, NOBODY, 6, 1, 2, NOBODY])
+    session.observe([1, 2], rows([1, 2]), None)
+    assert session.guess() is None
+    session.observe([6], rows([6]), None)
+    guess = session.guess()
+    assert guess is not None and [token for token, _ in guess.ranked] == [1]
 
 
 @given(TEXTS, TEXTS, TEXTS, st.floats(0, 1))

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1600)]
 SHOWN = {
     "overhead": ("| ushape, float32 | **", "| ushape, bfloat16 | **", "| local, float32 | **"),
     "interference": ("| quiet |", "| prompts |", "| prompts, chunking off |"),
-    "structured": ("| as the device likes |", "| none |"),
+    "structured": ("| a schema, as the device likes |", "| sentences, as the device likes |"),
     "decisions": ("| loopback | chats at once |", "50 Mbit/s | chats in turn |"),
     "second_turn": ("| demo, float32, loopback |", "| demo, float32, 50 Mbit/s |"),
     "soak": ("| requests, and those that failed | 12, **0** |", "| sessions and devices at the end | **0**, **0** |"),

@@ -106,6 +106,9 @@ class ReplayedSession:
         said = len(cast(TreeDraftSession, self._session).levels())
         return self._script.levels(self._place, self._last)[:said]
 
+    def recall(self, earlier: Sequence[int]) -> None:
+        """Nothing: no text here is of a form."""
+
     def truncate(self, position: int) -> None:
         """As the drafter's. What is observed next is a prompt, or a token as if none had been forgotten."""
         self._nodes = []
