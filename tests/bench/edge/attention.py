@@ -64,7 +64,7 @@ def measure() -> list[dict[str, Any]]:
     for heads, size in SIZES:
         config = {**SHAPES["bert-large"].config, "num_attention_heads": heads}
         spec = replace(SHAPES["bert-large"], config=config).spec(1)
-        block = Block(RandomCheckpoint(spec), 0, torch.float32, apart=True)
+        block = Block(RandomCheckpoint(spec), 0, torch.float32, apart=True, plain=True)
         for rows in ROWS:
             for parts in PARTS:
                 projected, reordered = map(least_s, orders(block, -(-rows // parts), rows))
