@@ -98,6 +98,7 @@ def agree(card: dict[str, Any], draft: str, rule: str, temperature: float, found
     assert abs(line["tau"] - found.tau) <= allowed, (draft, rule, temperature, line, found.tau, found.error)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_card_of_plain_text_is_what_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A drafter made of plain stories in some seconds: its card is right for other stories, greedy and at T = 1."""
