@@ -79,9 +79,14 @@ def test_a_member_is_unplugged_and_comes_back(mode: str, tmp_path: Path) -> None
         asked = Asked(f"{API}/v1", do=unplug)
         house.at_home(asked.begin)
         answers = house.at_home(asked.answers)
-        noticed = noticed_s(house.log("device_agent", HOSTS[0]), broken[0], "the group is lost")
-        judge(asked, answers, broken[1], "a member's cable pulled out; put back", noticed_s=noticed, setting=mode)
-        assert noticed is not None and noticed < SILENT_S + 3.0
+
+        def noticed() -> float | None:
+            return noticed_s(house.log("device_agent", HOSTS[0]), broken[0], "the group is lost")
+
+        # Answers may be over by then: where whole rows are shared out, one row needs nobody else.
+        wait_until(lambda: noticed() is not None, SILENT_S + 3.0)
+        judge(asked, answers, broken[1], "a member's cable pulled out; put back", noticed_s=noticed(), setting=mode)
+        assert (noticed() or 0.0) < SILENT_S + 3.0
         house.bed.port(HOSTS[-1]).plug(True)
         wait_until(lambda: house.working() == len(HOSTS))
         again = Asked(f"{API}/v1")
