@@ -90,6 +90,8 @@ def _dial(board: Board, door: PeerDoor, rank: int, deadline: float, between: Bet
     connection = None
     try:
         address, port, *shown = said.decode().split()
+        if not 0 < int(port) < 2**16 or (shown and between is None):
+            raise ValueError("what it has said is no address")
         connection = socket.create_connection((address, int(port)), timeout=_left(deadline))
         if between is not None:
             # The dialler is TLS's server here: with a certificate that is good for dialling only nobody gets a link.
@@ -103,7 +105,10 @@ def _dial(board: Board, door: PeerDoor, rank: int, deadline: float, between: Bet
         if connection is not None:
             connection.close()
         reason = why(error, dialled=True) if isinstance(error, ssl.SSLError) else str(error)
-        raise PeerLost(f"no link to member {rank}: {reason}", rank) from error
+        # Where no way leads there, both are alive, as the rendezvous knows, and who dials came later: the others go on
+        # without that one. It could not go on without the host of the group, whom newcomers dial too.
+        unreached = connection is None and isinstance(error, OSError) and not isinstance(error, socket.gaierror)
+        raise PeerLost(f"no link to member {rank}: {reason}", door.rank if unreached else rank) from error
     return connection
 
 

@@ -135,6 +135,17 @@ def test_a_member_that_says_no_address_is_named(said: bytes) -> None:
     assert lost.value.rank == 0
 
 
+def test_who_cannot_reach_another_is_named_itself() -> None:
+    """Both are there, and the host of the group is not who could be done without; who dials came later."""
+    with socket.create_server((LOOPBACK, 0)) as gone:
+        port = gone.getsockname()[1]
+    board = Board(lambda key, value: None, KEY)
+    board.put("link/0/0", f"{LOOPBACK} {port}".encode())
+    with pytest.raises(PeerLost, match="no link to member 0") as lost:
+        open_links(board, PeerDoor(KEY, 0, 1, 2), LOOPBACK)
+    assert lost.value.rank == 1
+
+
 def test_a_moment_without_files_keeps_no_member_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who dials then is taken in as soon as there are some again."""
     accept, refused = socket.socket.accept, [OSError(errno.EMFILE, "too many open files")]
