@@ -189,6 +189,10 @@ class Company:
         group = self._group
         for rank, said in list(group.left.items()) if group is not None else []:
             if group is not None and said.code in _REFUSED and not self._roll.has_refused(group.names[rank]):
-                self._roll.refuses(group.names[rank], said.why)
-                log.error("a member cannot take part", name=group.names[rank], why=said.why)
+                name = group.names[rank]
+                self._roll.failed(name, said.why, monotonic())  # Something may start it again each time that it ends.
+                self._roll.refuses(name, said.why)
+                if said.code == Code.TOO_LITTLE_MEMORY.value and self._measures is not None:
+                    self._measures.forget(name)  # It does not have what was measured.
+                log.error("a member cannot take part", name=name, why=said.why)
                 del group.left[rank]

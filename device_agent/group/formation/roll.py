@@ -59,9 +59,7 @@ class Roll:
 
     def came(self, name: str) -> None:
         """Somebody of this name has come: who was refused has been set right, as far as one knows."""
-        known = self._of(name)
-        if known.refused:
-            known.refused, known.why = False, ""
+        self._of(name).refused = False
 
     def failed(self, name: str, why: str, now: float) -> None:
         """A life of the group has ended because of this member."""

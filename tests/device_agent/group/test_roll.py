@@ -61,6 +61,19 @@ def test_the_slow_and_the_refused_wait() -> None:
     assert roll.taking_part(["b"], 0.0) == ("portal", "b") and not roll.has_refused("b")
 
 
+def test_who_refuses_and_comes_again_and_again_waits() -> None:
+    """What starts it anew each time does not end the group's life each time."""
+    roll = Roll(2, "portal", True)
+    for _ in range(2):
+        roll.failed("a", "too little memory", 10.0)
+        roll.refuses("a", "too little memory")
+        assert roll.taking_part(["a"], 10.0) == ("portal",)
+        roll.came("a")
+    assert roll.taking_part(["a"], 10.0) == ("portal",)
+    assert "too little memory; it may come back" in roll.state("a", True, 10.0)[1]
+    assert roll.taking_part(["a"], 10.0 + FIRST_WAIT_S) == ("portal", "a")
+
+
 @pytest.mark.parametrize("wanted", [0, (), ("a", "a")])
 def test_a_group_of_nobody_is_none(wanted: object) -> None:
     """Nor is one that wants somebody twice."""
