@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing, suppress
 from dataclasses import fields
+from functools import partial
 
 import structlog
 import torch
@@ -44,12 +45,11 @@ def run(config: DeviceConfig, load: LoadDrafters = load_drafters) -> None:
 
 
 def run_member(config: DeviceConfig) -> None:
-    """Find the group, where it was not said where it is, and be a member of it."""
+    """Be a member of a group, which is found, where it was not said where it is, each time that it is dialled."""
     end_at_once()
     configure_logs("device", config.log_level, config.log_form)
-    join = asyncio.run(group_address(config))
     of_group = {each.name: getattr(config, each.name) for each in fields(MemberConfig) if hasattr(config, each.name)}
-    compute_for_a_group(MemberConfig(**{**of_group, "join": join}))
+    compute_for_a_group(MemberConfig(**of_group), partial(group_address, config))
 
 
 def run_device(config: DeviceConfig, load: LoadDrafters) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from itertools import cycle, islice
@@ -376,10 +376,12 @@ async def group_of(
 
 
 @asynccontextmanager
-async def member_here(path: Path, name: str, port: int, **more: Any) -> AsyncIterator[asyncio.Task[None]]:
-    """A member that is a task of this process, and goes with the block."""
+async def member_here(
+    path: Path, name: str, port: int, where: Callable[[], Awaitable[str]] | None = None, **more: Any
+) -> AsyncIterator[asyncio.Task[None]]:
+    """A member that is a task of this process, and goes with the block. ``where``: see ``serve``."""
     config = MemberConfig(join=f"127.0.0.1:{port}", model=str(path), group_key=KEY, name=name, **more)
-    task = asyncio.create_task(serve(config))
+    task = asyncio.create_task(serve(config, where))
     try:
         yield task
     finally:

@@ -279,7 +279,7 @@ class GroupHost:
                     await self._maker.measure_links(company, names)
                     continue
                 if names:
-                    return await self._maker.plan(names)
+                    return await self._maker.plan(names, fewer=living.ever)
             except (PeerLost, NotFormed) as error:
                 gone = company.blame(str(error))
                 log.error("links are not measured", why=str(error), gone=gone)

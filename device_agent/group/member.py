@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, dataclass
 from typing import Any, Final, Literal
@@ -176,8 +176,10 @@ def answer(config: MemberConfig, name: str, kept: KeptLayers, data: bytes) -> No
     return Trial(speed()) if isinstance(asked, Trial) else None
 
 
-async def serve(config: MemberConfig) -> None:
+async def serve(config: MemberConfig, where: Callable[[], Awaitable[str]] | None = None) -> None:
     """Be a member of one group, and with ``redial`` of each that follows.
+
+    where: finds the portal's address, each time anew, since the next may be elsewhere; None: it is ``config.join``.
 
     Raises ``ConnectionFailed`` where another try would not help, or none is wanted, ``ValueError`` where there is no
     such device.
@@ -189,7 +191,8 @@ async def serve(config: MemberConfig) -> None:
     kept = KeptLayers(await loop.run_in_executor(compute, device_of, config))
 
     async def visit(welcomed: Callable[[], None]) -> None:
-        async with attend(config.join, current(config.group_key) or BY_CERTIFICATE, name, tls=tls) as attendance:
+        join = config.join if where is None else await where()
+        async with attend(join, current(config.group_key) or BY_CERTIFICATE, name, tls=tls) as attendance:
             attendance.noted = answers(config, name, attendance, compute, kept)
             attendance.note(written(card))
             refused: CannotTakePart | None = None
@@ -250,14 +253,14 @@ async def _live(
     return None
 
 
-def run(config: MemberConfig) -> None:
-    """Dial, load, and work until nobody wants it any more."""
+def run(config: MemberConfig, where: Callable[[], Awaitable[str]] | None = None) -> None:
+    """Dial, load, and work until nobody wants it any more. ``where``: see ``serve``."""
     end_at_once()
     configure_logs(f"member {config.name}".strip(), config.log_level, config.log_form)
     if config.threads:
         torch.set_num_threads(config.threads)
     try:
-        asyncio.run(alive_while(config.alive_path, serve(config)))
+        asyncio.run(alive_while(config.alive_path, serve(config, where)))
     except (ConnectionFailed, ValueError) as error:
         raise SystemExit(str(error)) from None
 

@@ -47,6 +47,8 @@ from peers.board import PeerLost
 from peers.collectives import ONE_SHOT_BYTES, Collectives
 from peers.counts import Bytes
 from peers.fabric import Fabric
+from split_model.kv_cache import CacheFull
+from split_model.offload.errors import OffloadError
 
 IDLE_EVERY_S: Final = 20.0
 """When nothing is asked, members hear so often that there is nothing: they wait for the portal much longer."""
@@ -223,7 +225,10 @@ class GroupLife:
             batches = [range(len(asked.hidden))] if about else self._pipeline.cut(_step_of(asked))
             for rows in batches:
                 send_entry(self._links, asked.hidden[rows.start : rows.stop], entry, self._ranks, PORTAL)
-        mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
+        try:
+            mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
+        except (CacheFull, MemoryError, OffloadError) as error:
+            raise PeerLost(f"the portal cannot compute a step: {type(error).__name__}: {error}", PORTAL) from error
         if isinstance(asked.head, (RowsHead, BatchHead, ReadHead)):
             self.steps.append((asked.head.rows, asked.head.position))
         if asked.deliver is not None:

@@ -16,6 +16,7 @@ from device_agent.group.formation.measuring import measure_as_portal
 from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.group.steps.handing import can_hand
 from device_agent.planning.handover import can_hand_over, handover
+from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
@@ -74,8 +75,22 @@ class PlanMaker:
         else:
             log.info("what was measured of the group is kept", profile=str(kept))
 
-    async def plan(self, names: tuple[str, ...]) -> Planned:
-        """Raises ``ValueError`` where there is none, ``DoesNotFit`` for one that says who lacks what."""
+    async def plan(self, names: tuple[str, ...], fewer: bool = False) -> Planned:
+        """For all of these; with ``fewer`` without those who have too little memory for that.
+
+        Raises ``ValueError`` where there is none, ``DoesNotFit`` for one that says who lacks what.
+        """
+        try:
+            return await self._plan(names)
+        except DoesNotFit as error:
+            short = {lack.device for lack in error.lacks}
+            rest = tuple(name for name in names if name not in short)
+            if not fewer or not rest or rest == names:
+                raise
+            log.warning("planned without who has too little memory", without=sorted(short), why=str(error))
+            return await self.plan(rest, fewer)
+
+    async def _plan(self, names: tuple[str, ...]) -> Planned:
         profile = None if self.measures is None else self.measures.profile(self._nodes(names))
         plan = await asyncio.to_thread(self.planner, profile, names)
         if not set(plan.members) <= set(names):

@@ -112,7 +112,9 @@ class Living:
                 about = plan, following.plan, self.submodel.lengths
                 hands = await asyncio.to_thread(self.maker.hands_over, *about)
         except NotFormed as error:
-            if error.refused:
+            if error.refused and self.ever:  # What it lacks now it may have later, and nobody comes again to say so.
+                self.roll.failed(self.name, str(error), monotonic())
+            elif error.refused:
                 self.roll.refuses(self.name, str(error))
             self._lost(group, plan, str(error), max(error.ranks))
             if not error.refused and PORTAL in error.ranks:
@@ -168,6 +170,8 @@ class Living:
             self._worked_at = monotonic()
             preparing.cancel()
             await asyncio.gather(preparing, return_exceptions=True)
+        if over.done() and over.result().rank == PORTAL and len(planned.names) > 1:
+            self.roll.failed(self.name, str(over.result()), monotonic())  # Its own part: others can do without.
         if following is None and any(end.done() for end in ends):
             raise over.result() if over.done() else PeerLost(group.ended.result(), group.blamed)
         return following
@@ -212,6 +216,8 @@ class Living:
                     log.warning("the group goes on as it is", there=list(names), why=str(error))
                     hopeless = frozenset(names)
                     continue
+                if following is not None and set(following.names) < set(names):
+                    hopeless = frozenset(names)  # As they are: those who are left out have not the memory.
                 if following is not None and following.plan == planned.plan:
                     planned = following
                     self.planned(planned)
@@ -223,9 +229,9 @@ class Living:
         return None
 
     async def _following(self, names: tuple[str, ...]) -> Planned | None:
-        """A plan for these members, made while the group works; None: links have to be measured before. Raises
-        ``ValueError`` where there is none."""
-        return None if self.maker.lacks_links(names) else await self.maker.plan(names)
+        """A plan for these members, or those of them who have the memory, made while the group works; None: links have to
+        be measured before. Raises ``ValueError`` where there is none."""
+        return None if self.maker.lacks_links(names) else await self.maker.plan(names, fewer=True)
 
     async def _good_moment(self, wait: bool, ends: list[asyncio.Future[Any]]) -> bool:
         """Return when the life may end, if there is time to ``wait``; False where it has ended by itself."""

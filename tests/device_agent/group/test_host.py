@@ -18,6 +18,7 @@ from oracle import oracle_tokens, prompt_for
 from tiny_models import built
 
 from device_agent.group.asking.record import MAX_LOSSES
+from device_agent.group.formation import forming
 from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupHost
 from device_agent.group.lives.state import MemberState
@@ -25,6 +26,7 @@ from device_agent.group.messages.heads import BadGroupHead, GroupHead, RowsHead
 from device_agent.group.rows.sending import PORTAL as PORTAL_RANK
 from device_agent.group.rows.sending import Tag
 from device_agent.group.steps.worker import Worker
+from device_agent.planning.memory import DoesNotFit, Lack
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import Profile, read
 from device_agent.planning.task import Work
@@ -32,6 +34,7 @@ from device_agent.profiling.kept_profiles import folder
 from device_agent.sharing.compute import Compute
 from peers.frames import Kind, PeerFrame
 from split_model.checkpoint import Checkpoint
+from split_model.offload.errors import ReadFailed
 from split_model.offload.store import UnitStore
 from split_model.offload.units import Unit
 from wire.errors import Code, ConnectionFailed
@@ -158,6 +161,91 @@ async def test_who_cannot_take_part_is_planned_without(tiny: Path, tiny_folder: 
             assert why in of(host, name).why
         await until(host.formed.is_set)
         assert working(host) == [PORTAL] and await answers == [True] * 3 and await right(host, tiny)
+
+
+async def test_who_has_too_little_memory_for_any_plan_ends_no_group(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not measured, so the life ends for that; then the others go on without it, and so they do behind a loss,
+    and where one of them comes back."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    spec = Checkpoint.open(tiny).spec
+
+    def planned(_: Profile, names: Sequence[str]) -> GroupPlan:
+        if "small" in names:
+            raise DoesNotFit("voltage", [Lack("small", 2_000_000, 1_000_000)])
+        return plan_of(spec, "voltage", names)
+
+    async with hosted(tiny, "voltage", 3, planner=planned, measured=True, join_within_s=0.1) as host:
+        port = host.listens.result()
+        async with AsyncExitStack() as stack:
+            await until(host.formed.is_set, 60)
+            one = await stack.enter_async_context(member_here(tiny, "one", port))
+            await until(lambda: working(host) == [PORTAL, "one"], 60)
+            epoch = host.state().epoch
+            await stack.enter_async_context(member_here(tiny, "small", port))
+            await until(lambda: host.state().epoch > epoch and working(host) == [PORTAL, "one"], 60)
+            assert await right(host, tiny)
+            one.cancel()
+            await until(lambda: working(host) == [PORTAL] and host.formed.is_set(), 60)
+            assert await right(host, tiny)
+            await stack.enter_async_context(member_here(tiny, "one", port))
+            await until(lambda: working(host) == [PORTAL, "one"] and host.formed.is_set(), 60)
+            assert await right(host, tiny)
+
+
+async def test_what_is_started_again_each_time_that_it_refuses_disturbs_nobody_for_long(tiny: Path) -> None:
+    """It is believed once that it was set right, and then it waits, longer each time."""
+    async with hosted(tiny, "tensor", 2, positions=200_000, join_within_s=0.1) as host:
+        port = host.listens.result()
+        await until(host.formed.is_set)
+        for _ in range(2):
+            async with member_here(tiny, "small", port, memory="1MB") as small:
+                with pytest.raises(ConnectionFailed, match="MB are needed"):
+                    await asyncio.wait_for(small, 30)
+        await until(lambda: working(host) == [PORTAL] and host.formed.is_set())
+        epoch = host.state().epoch
+        async with member_here(tiny, "small", port, memory="1MB"):
+            await until(lambda: "it may come back in" in of(host, "small").why)
+            assert await right(host, tiny) and host.state().epoch == epoch
+
+
+async def test_a_portal_that_could_not_do_its_part_tries_again(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it lacks for a while, memory or room on its disk, does not end the group; what is asked meanwhile waits."""
+    monkeypatch.setattr("device_agent.group.formation.roll.FIRST_WAIT_S", 0.2)
+    lacks = iter([True, True, True])
+    part = forming.Part
+
+    def lacking(*of: Any) -> Any:
+        if formed_once and next(lacks, False):
+            raise ValueError("a test")
+        return part(*of)
+
+    monkeypatch.setattr(forming, "Part", lacking)
+    formed_once: list[bool] = []
+    async with hosted(tiny, "tensor", 2) as host, member_here(tiny, "one", host.listens.result()) as one:
+        await until(host.formed.is_set)
+        formed_once.append(True)
+        one.cancel()
+        await until(lambda: not host.formed.is_set())
+        assert await right(host, tiny) and working(host) == [PORTAL] and not next(lacks, False)
+
+
+async def test_a_portal_whose_disk_fails_is_planned_without(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own part of a step fails each time: after the second the members go on alone, and no answer is lost."""
+    do, failing = Worker.do, threading.Event()
+
+    def broken(worker: Worker, head: GroupHead, given: torch.Tensor | None = None) -> torch.Tensor | None:
+        if failing.is_set() and worker._collectives._fabric.rank == PORTAL_RANK:
+            raise ReadFailed(Unit(0, "mlp"), tiny, "a test")
+        return do(worker, head, given)
+
+    monkeypatch.setattr(Worker, "do", broken)
+    async with hosted(tiny, "pipeline", 2) as host, member_here(tiny, "one", host.listens.result()):
+        await until(lambda: working(host) == [PORTAL, "one"] and host.formed.is_set())
+        failing.set()
+        assert await right(host, tiny)
+        assert working(host) == ["one"] and "cannot compute a step" in of(host, PORTAL).why
 
 
 @pytest.mark.parametrize(
@@ -414,6 +502,24 @@ async def test_members_outlive_their_portal(tiny: Path) -> None:
             await until(host.formed.is_set)
             assert await right(host, tiny)
     await until(lambda: threading.active_count() <= before + 2)
+
+
+async def test_members_look_for_each_portal_anew(tiny: Path) -> None:
+    """The next one is somewhere else."""
+    ports: list[int] = []
+
+    async def where() -> str:
+        return f"127.0.0.1:{ports[-1]}"
+
+    async with AsyncExitStack() as stack:
+        for count in (1, 2):
+            async with hosted(tiny, "voltage", 2) as host:
+                ports.append(host.listens.result())
+                if count == 1:
+                    await stack.enter_async_context(member_here(tiny, "one", 0, where=where))
+                await until(host.formed.is_set)
+                assert len(working(host)) == 2 and await right(host, tiny)
+    assert len(set(ports)) == 2
 
 
 async def test_a_portal_without_its_network_waits_for_it(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
