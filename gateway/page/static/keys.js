@@ -1,6 +1,7 @@
 // The keys that this tab shows to the gateway, and the window that asks for them. Nothing outlives the tab.
 
 import { byId, setText } from "./dom.js";
+import { Kept } from "./kept.js";
 
 const NAMES = { watch: "trilby.key", chat: "trilby.chat-key" };
 const WHY = {
@@ -12,6 +13,7 @@ export class Keys {
   // changed(): another key is there for watching.
   constructor(changed) {
     this.changed = changed;
+    this.kept = new Kept("sessionStorage");
     this.kind = "watch";
     this.dialog = byId("ask-key");
     this.text = byId("key-text");
@@ -25,11 +27,11 @@ export class Keys {
   }
 
   get watch() {
-    return sessionStorage.getItem(NAMES.watch) ?? "";
+    return this.kept.get(NAMES.watch) ?? "";
   }
 
   get chat() {
-    return sessionStorage.getItem(NAMES.chat) ?? this.watch;
+    return this.kept.get(NAMES.chat) ?? this.watch;
   }
 
   ask(kind, why = "") {
@@ -41,8 +43,8 @@ export class Keys {
   }
 
   keep(key) {
-    if (key) sessionStorage.setItem(NAMES[this.kind], key);
-    else Object.values(NAMES).forEach((name) => sessionStorage.removeItem(name));
+    if (key) this.kept.set(NAMES[this.kind], key);
+    else Object.values(NAMES).forEach((name) => this.kept.forget(name));
     this.dialog.close();
     if (this.kind === "watch" || !key) this.changed();
   }

@@ -1,0 +1,44 @@
+"""The page in a real browser, where what it depends on does not behave: its storage, its gateway, the clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from browsers import chromium
+from page_alone import AGENT, alone, whole
+
+pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
+
+NO_STORAGE = """
+for (const name of ["localStorage", "sessionStorage"]) {
+  const get = () => { throw new DOMException("The operation is insecure.", "SecurityError"); };
+  Object.defineProperty(window, name, { get });
+}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Any]:
+    """One for all of them: each has a window of its own."""
+    async with chromium() as started:
+        yield started
+
+
+async def test_a_browser_that_keeps_nothing(browser: Any) -> None:
+    """The page works all the same, and has its theme and its key for as long as it is open."""
+    async with alone(browser, NO_STORAGE) as looked:
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        await looked.page.click("#theme")
+        assert await looked.page.evaluate("document.documentElement.dataset.theme") == "light"
+        await looked.page.click("#key")
+        await looked.page.fill("#key-text", "mine")
+        await looked.page.keyboard.press("Enter")
+        await looked.until("last('page/events').headers.Authorization === 'Bearer mine'")
+        await looked.page.click("#key")
+        await looked.page.click("#key-forget")
+        await looked.until("!last('page/events').headers.Authorization")
+        assert looked.errors == []
