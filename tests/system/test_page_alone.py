@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from browsers import chromium
-from page_alone import AGENT, alone, whole
+from page_alone import AGENT, CHAT, alone, whole
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
@@ -42,3 +42,29 @@ async def test_a_browser_that_keeps_nothing(browser: Any) -> None:
         await looked.page.click("#key-forget")
         await looked.until("!last('page/events').headers.Authorization")
         assert looked.errors == []
+
+
+COMPOSING = """document.getElementById("say").dispatchEvent(
+  new KeyboardEvent("keydown", { key: "Escape", bubbles: true, isComposing: true }))"""
+
+
+async def test_escape_stops_an_answer_only_where_it_means_that(browser: Any) -> None:
+    """Not where it closes the window that asks for a key, or a list, nor where an input method takes it."""
+    async with alone(browser) as looked:
+        page = looked.page
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        await page.fill("#say", "Well?")
+        await page.press("#say", "Enter")
+        await looked.answered("It", done=False, ends=False)
+        await looked.shows("#talk .tok", "It")
+        await page.click("#key")
+        await page.keyboard.press("Escape")
+        await looked.until("!document.querySelector('dialog[open]')")
+        await page.locator("#draft").press("Escape")
+        await page.evaluate(COMPOSING)
+        assert not await page.evaluate(f"last('{CHAT}').aborted")
+        assert await page.locator("#send").inner_text() == "Stop"
+        await page.locator("#say").press("Escape")
+        await looked.shows("#talk .sum", "stopped")
+        assert await page.evaluate(f"last('{CHAT}').aborted")

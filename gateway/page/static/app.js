@@ -51,7 +51,9 @@ function state(word, text) {
 document.addEventListener("visibilitychange", showSoon);
 window.addEventListener("resize", showSoon);
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") chat.stop();
+  // Elsewhere the key closes a window or a list, or takes back what an input method has begun.
+  const elsewhere = event.isComposing || event.target.closest("select") || document.querySelector("dialog[open]");
+  if (event.key === "Escape" && !elsewhere) chat.stop();
   const typing = event.target.closest("input, textarea, select, dialog");
   if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
     event.preventDefault();
