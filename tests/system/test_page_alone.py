@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from browsers import chromium
-from page_alone import AGENT, CHAT, alone, whole
+from page_alone import AGENT, CHAT, EVENTS, alone, whole
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
@@ -68,3 +68,31 @@ async def test_escape_stops_an_answer_only_where_it_means_that(browser: Any) -> 
         await page.locator("#say").press("Escape")
         await looked.shows("#talk .sum", "stopped")
         assert await page.evaluate(f"last('{CHAT}').aborted")
+
+
+async def test_a_key_that_ends_while_somebody_writes(browser: Any) -> None:
+    """Whoever writes in the chat goes on there, and is told in the header; anybody else is asked for a key."""
+    async with alone(browser) as looked:
+        page = looked.page
+        for writes in (True, False):
+            await looked.told(whole(AGENT), begins=True)
+            asked = await page.evaluate(f"of('{EVENTS}').length")
+            await looked.live()
+            if writes:
+                await page.focus("#say")
+                await page.keyboard.type("How mu")
+            else:
+                await page.evaluate("document.activeElement.blur()")
+            await page.evaluate(f"last('{EVENTS}').end()")
+            await looked.asked(EVENTS, asked + 1)
+            await page.evaluate(f"last('{EVENTS}').refuse(401, 'That key has ended.')")
+            await looked.shows("#live", "a key is needed")
+            if writes:
+                await page.keyboard.type("ch is it?")
+                assert await page.input_value("#say") == "How much is it?"
+                await page.click("#key")
+                await page.fill("#key-text", "another")
+                await page.keyboard.press("Enter")
+                await looked.asked(EVENTS, asked + 2)
+            else:
+                await page.wait_for_selector("#ask-key[open]")
