@@ -96,3 +96,16 @@ async def test_a_key_that_ends_while_somebody_writes(browser: Any) -> None:
                 await looked.asked(EVENTS, asked + 2)
             else:
                 await page.wait_for_selector("#ask-key[open]")
+
+
+async def test_what_cannot_be_a_key(browser: Any) -> None:
+    """It is said at once: to send it fails in the browser, which looks as if the gateway were away."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        await looked.page.click("#key")
+        await looked.page.fill("#key-text", "sk–ключ")
+        await looked.page.keyboard.press("Enter")
+        await looked.shows("#key-why", "cannot be a key")
+        assert await looked.page.locator("#ask-key[open]").count() == 1
+        assert await looked.page.evaluate(f"[sessionStorage.length, of('{EVENTS}').length]") == [0, 1]

@@ -8,6 +8,7 @@ const WHY = {
   watch: "This gateway asks for a key: one of its API keys shows your own requests, the operator's token all of them.",
   chat: "A chat needs one of the gateway's API keys; the operator's token watches only.",
 };
+const UNSENDABLE = /[^\x20-\xff]/; // A browser sends no header with such characters, and says only that it has failed.
 
 export class Keys {
   // changed(): another key is there for watching.
@@ -22,7 +23,9 @@ export class Keys {
     byId("key-forget").addEventListener("click", () => this.keep(""));
     byId("key-form").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.keep(this.text.value.trim());
+      const key = this.text.value.trim();
+      if (UNSENDABLE.test(key)) this.ask(this.kind, "That cannot be a key: it has characters that no header can have.");
+      else this.keep(key);
     });
   }
 
