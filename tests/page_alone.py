@@ -89,6 +89,11 @@ class Alone(Looked):
         verb = "begin" if begins else "say"
         await self.page.evaluate(f"(text) => last('{EVENTS}').{verb}(text)", event.decode())
 
+    async def asks(self, text: str) -> None:
+        """Ask in its chat."""
+        await self.page.fill("#say", text)
+        await self.page.press("#say", "Enter")
+
     async def answered(self, *words: str, done: bool = True, ends: bool = True) -> None:
         """Answer its chat with these words: ``done`` says that they are all, ``ends`` ends the stream."""
         await self.asked(CHAT)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from browsers import chromium
+from msgspec.structs import replace
 from page_alone import AGENT, CHAT, EVENTS, alone, whole
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
@@ -54,8 +55,7 @@ async def test_escape_stops_an_answer_only_where_it_means_that(browser: Any) -> 
         page = looked.page
         await looked.told(whole(AGENT), begins=True)
         await looked.live()
-        await page.fill("#say", "Well?")
-        await page.press("#say", "Enter")
+        await looked.asks("Well?")
         await looked.answered("It", done=False, ends=False)
         await looked.shows("#talk .tok", "It")
         await page.click("#key")
@@ -109,3 +109,29 @@ async def test_what_cannot_be_a_key(browser: Any) -> None:
         await looked.shows("#key-why", "cannot be a key")
         assert await looked.page.locator("#ask-key[open]").count() == 1
         assert await looked.page.evaluate(f"[sessionStorage.length, of('{EVENTS}').length]") == [0, 1]
+
+
+async def test_a_choice_outlives_the_device_that_it_needs(browser: Any) -> None:
+    """While that is away another model is shown; once it is back what was chosen is, or what a chat began with."""
+    other = replace(AGENT, id="b", writes=["beta"], drafts=["none", "eagle"])
+    async with alone(browser) as looked:
+        page = looked.page
+        await looked.told(whole(AGENT, other), begins=True)
+        await looked.shows("#model", "beta")
+        await page.select_option("#model", "beta")
+        await page.select_option("#draft", "eagle")
+        await looked.told(whole(AGENT))
+        await looked.until("!document.querySelector('#model').textContent.includes('beta')")
+        assert [await page.input_value(each) for each in ("#model", "#draft")] == ["alpha", ""]
+        await looked.told(whole(AGENT, other))
+        await looked.shows("#model", "beta")
+        assert [await page.input_value(each) for each in ("#model", "#draft")] == ["beta", "eagle"]
+    async with alone(browser) as looked:
+        await looked.told(whole(other, AGENT), begins=True)
+        await looked.shows("#model", "beta")
+        await looked.asks("Well?")
+        await looked.told(whole(AGENT))
+        await looked.until("!document.querySelector('#model').textContent.includes('beta')")
+        await looked.told(whole(AGENT, other))
+        await looked.shows("#model", "beta")
+        assert await looked.page.input_value("#model") == "beta"
