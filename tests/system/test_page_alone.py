@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from browsers import chromium
 from msgspec.structs import replace
-from page_alone import AGENT, CHAT, EVENTS, alone, whole
+from page_alone import AGENT, CHAT, EVENTS, NOW, alone, change, whole
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
@@ -135,3 +135,16 @@ async def test_a_choice_outlives_the_device_that_it_needs(browser: Any) -> None:
         await looked.told(whole(AGENT, other))
         await looked.shows("#model", "beta")
         assert await looked.page.input_value("#model") == "beta"
+
+
+async def test_another_gateway_has_other_sums(browser: Any) -> None:
+    """Where the next stream is another's, nothing is taken for growth that was there before."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, tokens=100), begins=True)
+        await looked.tile("Tokens a second", "0.0")
+        await looked.told(change(tokens=300, at=NOW + 2000))
+        await looked.tile("Tokens a second", "100")
+        await looked.page.evaluate(f"last('{EVENTS}').end()")
+        await looked.asked(EVENTS, 2)
+        await looked.told(whole(AGENT, tokens=100_000, at=NOW + 3000), begins=True)
+        await looked.tile("Tokens a second", "0.0")

@@ -43,10 +43,12 @@ export class Store {
     this.forget(now);
   }
 
+  // Perhaps another gateway tells it, whose sums are others.
   startOver(data) {
     const there = new Set(data.requests.map((request) => request.id));
     this.agents.clear();
     this.incidents.clear();
+    this.rates.clear();
     for (const [id, request] of this.requests) {
       if (!there.has(id)) request.over ??= this.now;
     }
