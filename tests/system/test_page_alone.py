@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from browsers import chromium
 from msgspec.structs import replace
-from page_alone import AGENT, CHAT, EVENTS, NOW, alone, change, whole
+from page_alone import AGENT, CHAT, EVENTS, NOW, REQUEST, alone, change, whole
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
@@ -148,3 +148,18 @@ async def test_another_gateway_has_other_sums(browser: Any) -> None:
         await looked.asked(EVENTS, 2)
         await looked.told(whole(AGENT, tokens=100_000, at=NOW + 3000), begins=True)
         await looked.tile("Tokens a second", "0.0")
+
+
+async def test_a_clock_that_is_set_back(browser: Any) -> None:
+    """Rates begin anew there, and what is over goes all the same."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, requests=[REQUEST], tokens=100), begins=True)
+        await looked.tile("Tokens a second", "0.0")
+        await looked.told(change(tokens=300, at=NOW + 2000, gone=[REQUEST.id]))
+        await looked.tile("Tokens a second", "100")
+        await looked.until("document.querySelectorAll('#requests tr.over').length === 1")
+        await looked.told(change(tokens=400, at=NOW - 60_000))
+        await looked.tile("Tokens a second", "0.0")
+        await looked.told(change(tokens=600, at=NOW - 58_000))
+        await looked.tile("Tokens a second", "100")
+        assert await looked.page.locator("#requests tr").count() == 0

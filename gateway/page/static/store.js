@@ -65,30 +65,31 @@ export class Store {
     while (this.incidents.size > MAX_INCIDENTS) this.incidents.delete(this.incidents.keys().next().value);
   }
 
+  // What is long past. A gateway's clock may be set back: what was then to come is as far away as what is past.
   forget(now) {
     for (const [id, request] of this.requests) {
-      if (request.over !== null && now - request.over > OVER_MS) {
+      if (request.over !== null && Math.abs(now - request.over) > OVER_MS) {
         this.requests.delete(id);
         this.rates.delete(`tokens ${id}`);
         continue;
       }
       const marks = request.marks;
       let old = Math.max(0, marks.length - MAX_MARKS);
-      while (old < marks.length && now - marks[old].end > WINDOW_MS) old += 1;
+      while (old < marks.length && Math.abs(now - marks[old].end) > WINDOW_MS) old += 1;
       if (old) marks.splice(0, old);
     }
-    if (now - this.pruned < STALE_MS) return;
+    if (Math.abs(now - this.pruned) < STALE_MS) return;
     this.pruned = now;
     for (const [name, seen] of this.rates) {
-      if (now - seen.at(-1)[0] > STALE_MS) this.rates.delete(name);
+      if (Math.abs(now - seen.at(-1)[0]) > STALE_MS) this.rates.delete(name);
     }
   }
 
-  // How fast a number that only grows is growing, a second. It begins again where it has become less.
+  // How fast a number that only grows is growing, a second. It begins again where it, or the time, has become less.
   rate(name, number) {
     const now = this.now;
     let seen = this.rates.get(name);
-    if (!seen || number < seen.at(-1)[1]) this.rates.set(name, (seen = []));
+    if (!seen || number < seen.at(-1)[1] || now < seen.at(-1)[0]) this.rates.set(name, (seen = []));
     if (!seen.length || seen.at(-1)[0] !== now) seen.push([now, number]);
     while (seen.length > 2 && now - seen[1][0] >= RATE_MS) seen.shift();
     const [at, first] = seen[0];
