@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -163,3 +164,23 @@ async def test_a_clock_that_is_set_back(browser: Any) -> None:
         await looked.told(change(tokens=600, at=NOW - 58_000))
         await looked.tile("Tokens a second", "100")
         assert await looked.page.locator("#requests tr").count() == 0
+
+
+HURRIED = """
+window.waits = [];
+const timeout = window.setTimeout;
+window.setTimeout = (what, ms) => { waits.push(ms); return timeout(what, ms / 50); };
+"""
+"""All waits are a fiftieth, and known."""
+
+TEXT = json.dumps(whole(AGENT).decode())
+"""What a gateway tells first, as a script has it."""
+
+
+async def test_a_gateway_that_never_answers_is_asked_again(browser: Any) -> None:
+    """As one is that falls silent later on: whatever is in between may have lost the question."""
+    second = f"window.called = (call) => {{ if (of('{EVENTS}').length === 2) call.begin({TEXT}); }};"
+    async with alone(browser, HURRIED, second) as looked:
+        await looked.asked(EVENTS, 3)
+        assert await looked.page.evaluate(f"of('{EVENTS}').slice(0, 2).every((each) => each.aborted)")
+        assert looked.errors == []
