@@ -184,3 +184,15 @@ async def test_a_gateway_that_never_answers_is_asked_again(browser: Any) -> None
         await looked.asked(EVENTS, 3)
         assert await looked.page.evaluate(f"of('{EVENTS}').slice(0, 2).every((each) => each.aborted)")
         assert looked.errors == []
+
+
+async def test_a_gateway_that_tells_nothing_is_asked_less_and_less(browser: Any) -> None:
+    """Not twice a second for ever: one that stops answers with a stream that has ended. One that tells something is
+    asked again soon."""
+    at_once = "window.text = ''; window.called = (call) => { call.begin(text); call.end(); };"
+    waits = "waits.filter((each) => each < 15_000)"
+    async with alone(browser, HURRIED, at_once) as looked:
+        await looked.until(f"{waits}.length >= 4")
+        assert await looked.page.evaluate(f"{waits}.slice(0, 4)") == [500, 1000, 2000, 4000]
+        await looked.page.evaluate(f"text = {TEXT}")
+        await looked.until(f"{waits}.length >= 8 && {waits}.slice(-2).every((each) => each === 500)")

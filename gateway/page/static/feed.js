@@ -30,7 +30,7 @@ export class Feed {
           return this.refused(this.key() ? "This gateway does not know that key." : "");
         }
         if (!answer.ok) throw new Error(await soon(reasonOf(answer), abort));
-        await this.read(answer.body.getReader(), abort);
+        await this.read(answer.body.getReader(), abort, () => (wait = FIRST_WAIT_MS));
         if (round === this.round) this.state("warns", "the gateway has ended the stream; trying again");
       } catch (error) {
         if (round !== this.round) return;
@@ -41,7 +41,8 @@ export class Feed {
     }
   }
 
-  async read(reader, abort) {
+  // heard(): something was told, so it was worth asking.
+  async read(reader, abort, heard) {
     const decoder = new TextDecoder();
     let rest = "";
     for (;;) {
@@ -52,7 +53,9 @@ export class Feed {
       rest = events.pop();
       for (const event of events) {
         const at = event.indexOf("\ndata: ");
-        if (at > 0) this.told(event.slice("event: ".length, at), JSON.parse(event.slice(at + "\ndata: ".length)));
+        if (at <= 0) continue;
+        this.told(event.slice("event: ".length, at), JSON.parse(event.slice(at + "\ndata: ".length)));
+        heard();
       }
     }
   }
