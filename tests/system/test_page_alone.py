@@ -196,3 +196,16 @@ async def test_a_gateway_that_tells_nothing_is_asked_less_and_less(browser: Any)
         assert await looked.page.evaluate(f"{waits}.slice(0, 4)") == [500, 1000, 2000, 4000]
         await looked.page.evaluate(f"text = {TEXT}")
         await looked.until(f"{waits}.length >= 8 && {waits}.slice(-2).every((each) => each === 500)")
+
+
+async def test_an_answer_that_is_cut_off_is_not_taken_for_a_whole_one(browser: Any) -> None:
+    """Where the connection ends in good order before the stream has said that it is complete, as a proxy does it."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        for times, (done, words) in enumerate([(True, "first after"), (False, "the connection was lost")], 1):
+            await looked.asks("Well?")
+            await looked.asked(CHAT, times)
+            await looked.answered("It", " is", done=done)
+            await looked.shows(f"#talk article:nth-child({2 * times}) .sum", words)
+            await looked.shows("#send", "Send")

@@ -119,7 +119,6 @@ export class Chat {
     if (!reply.ok) throw new Error(await reasonOf(reply));
     let usage = null;
     for await (const data of dataOf(reply.body.getReader())) {
-      if (data === "[DONE]") break;
       const chunk = JSON.parse(data);
       if (chunk.error) throw new Error(chunk.error.message);
       usage = chunk.usage ?? usage;
@@ -138,16 +137,18 @@ function take(answer, { delta, token_origins: origins = [] }) {
   if (delta.content || (origins.length && !delta.reasoning_content)) answer.add(delta.content ?? "", origins);
 }
 
+// What the events of a stream say, up to the one that ends it. A stream that is over before was cut off on its way.
 async function* dataOf(reader) {
   const decoder = new TextDecoder();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return;
+    if (done) throw new Error("the connection was lost before the answer was complete");
     rest += decoder.decode(value, { stream: true });
     const events = rest.split("\n\n");
     rest = events.pop();
     for (const event of events) {
+      if (event === "data: [DONE]") return;
       if (event.startsWith("data: ")) yield event.slice("data: ".length);
     }
   }
