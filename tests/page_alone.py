@@ -33,9 +33,9 @@ REQUEST: Final = RequestView(
 )  # fmt: skip
 
 IDLE: Final[dict[str, Any]] = {
-    "at": NOW, "version": "1", "draining": False, "agents": 1, "running": 0, "waiting": 0,
-    "max_waiting": 64, "tokens": 0, "incidents": 0, "client_sent_bytes": 0, "client_received_bytes": 0, "watchers": 1,
-    "fleet": None,
+    "at": NOW, "version": "1", "draining": False, "agents": 1, "running": 0, "answers": 0, "capacity": 8,
+    "waiting": 0, "max_waiting": 64, "tokens": 0, "incidents": 0, "client_sent_bytes": 0, "client_received_bytes": 0,
+    "watchers": 1, "fleet": None,
 }  # fmt: skip
 
 CALLS: Final = """

@@ -215,6 +215,24 @@ async def test_who_asks_much_hides_nobody_elses_requests(
     assert shown == {"one": 1, "two": 1}
 
 
+async def test_sums_are_of_one_unit(
+    gateway: Any, connected: Any, scripts: Any, chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers are counted beside the answers for which there is room, at all devices, whether they are shown or not."""
+    monkeypatch.setattr(view, "MAX_AGENTS", 1)
+    async with (
+        connected(gateway, scripts.hang, capacity=8) as agent,
+        connected(gateway, scripts.hang, capacity=4) as other,
+    ):
+        task = await hanging(gateway, chat | {"n": 3}, "")
+        await gateway.until(lambda: agent.asked or other.asked)
+        told = await first(gateway)
+        task.cancel()
+    totals = told["totals"]
+    assert len(told["agents"]) == 1
+    assert [totals[each] for each in ("running", "answers", "capacity")] == [1, 3, 12]
+
+
 @pytest.mark.parametrize(
     ("headers", "status", "code"),
     [

@@ -209,3 +209,10 @@ async def test_an_answer_that_is_cut_off_is_not_taken_for_a_whole_one(browser: A
             await looked.answered("It", " is", done=done)
             await looked.shows(f"#talk article:nth-child({2 * times}) .sum", words)
             await looked.shows("#send", "Send")
+
+
+async def test_answers_are_counted_beside_their_room(browser: Any) -> None:
+    """Which is that of all devices, not of the prompts that have these answers."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, running=1, answers=3, capacity=12), begins=True)
+        await looked.tile("Answers now", "3 of 12")

@@ -19,14 +19,13 @@ function figures(store) {
   const clouds = store.clouds().filter((cloud) => cloud.figures).map((cloud) => load(store, cloud));
   let drafted = sum(agents, "proposed");
   let kept = sum(agents, "accepted");
-  const capacity = sum(agents, "capacity");
   for (const request of store.requests.values()) {
     if (request.over !== null) continue;
     drafted += request.drafted;
     kept += request.accepted;
   }
   const found = [
-    { name: "In flight", value: totals.running, text: count(totals.running), more: capacity ? `of ${count(capacity)}` : "" },
+    { name: "Answers now", value: totals.answers, text: count(totals.answers), more: totals.capacity ? `of ${count(totals.capacity)}` : "" },
     { name: "Waiting", value: totals.waiting, text: count(totals.waiting), more: `of ${count(totals.max_waiting)}` },
   ];
   const tokens = store.rate("tokens", totals.tokens);
