@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from browsers import chromium
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from page_alone import AGENT, CHAT, EVENTS, NOW, REQUEST, alone, change, whole
+
+from gateway.page.view import AgentView
+from wire.observed_messages import CloudFigures
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
@@ -216,3 +219,30 @@ async def test_answers_are_counted_beside_their_room(browser: Any) -> None:
     async with alone(browser) as looked:
         await looked.told(whole(AGENT, running=1, answers=3, capacity=12), begins=True)
         await looked.tile("Answers now", "3 of 12")
+
+
+CLOUDS = """[...document.querySelectorAll("#fleet .card")]
+  .map((card) => `${card.querySelector("h3").textContent}: ${card.querySelector(".health").textContent}`)
+  .filter((words) => words.startsWith("cloud"))"""
+
+
+async def test_clouds_behind_one_address_are_told_apart(browser: Any) -> None:
+    """Each has its card and its figures, and both are in the sums. One that says no name, or is known by several
+    addresses, is one."""
+
+    def device(id: str, to: str, cloud: str, used: int, state: str = "ready") -> AgentView:
+        figures = asdict(CloudFigures("1", 0, 0, 0, 0, 0, 0, 0, used, 100, 1, cloud)) if state == "ready" else None
+        wire = {"to": to, "state": state, "rtt_ms": 1.0, "sent_bytes": 0, "received_bytes": 0, "cloud": figures}
+        return replace(AGENT, id=id, name=id, wires=[wire])
+
+    pods = [device("a", "cloud:80", "one", 10), device("b", "cloud:80", "two", 30)]
+    away = device("c", "cloud:80", "", 0, "away")
+    others = [device("d", "10.0.0.1:80", "two", 30), device("e", "old:80", "", 5)]
+    async with alone(browser) as looked:
+        await looked.told(whole(*pods, away, *others), begins=True)
+        await looked.tile("KV pages in use", "15 % of 300")
+        names = ["cloud cloud:80 one: well", "cloud cloud:80 two: well", "cloud old:80: well"]
+        assert await looked.page.evaluate(CLOUDS) == names
+        await looked.told(whole(pods[0], away))
+        await looked.tile("KV pages in use", "10 % of 100")
+        assert await looked.page.evaluate(CLOUDS) == ["cloud cloud:80: away"]

@@ -46,9 +46,9 @@ function figures(store) {
 // Of a cloud: the share of time spent in steps, and the mean rows of one.
 export function load(store, cloud) {
   const { steps, rows, step_us, pages, pages_used } = cloud.figures;
-  const stepRate = store.rate(`steps ${cloud.to}`, steps);
-  const rowRate = store.rate(`rows ${cloud.to}`, rows);
-  const busy = store.rate(`busy ${cloud.to}`, step_us) / 1e6;
+  const stepRate = store.rate(`steps ${cloud.id}`, steps);
+  const rowRate = store.rate(`rows ${cloud.id}`, rows);
+  const busy = store.rate(`busy ${cloud.id}`, step_us) / 1e6;
   return { busy: Math.min(1, busy), rows: stepRate > 0 ? rowRate / stepRate : 0, used: pages_used, pages };
 }
 

@@ -105,17 +105,24 @@ export class Store {
     return seen;
   }
 
-  // The clouds that devices are connected to, by address.
+  // The clouds that devices are connected to. Many may stand behind one address, so they go by the names that they have made
+  // up. Who has said none is the one of its address; where many are known there it can be any of them, and is left out.
   clouds() {
+    const wires = [...this.agents.values()].flatMap((agent) => agent.wires).filter((wire) => wire.to !== "members");
+    const known = new Map();
+    for (const { to, cloud } of wires) {
+      if (!known.has(to)) known.set(to, new Set());
+      if (cloud?.id) known.get(to).add(cloud.id);
+    }
     const found = new Map();
-    for (const agent of this.agents.values()) {
-      for (const wire of agent.wires) {
-        if (wire.to === "members") continue;
-        const cloud = found.get(wire.to) ?? { to: wire.to, figures: null, states: [] };
-        cloud.states.push(wire.state);
-        if (wire.cloud && (!cloud.figures || wire.cloud.steps >= cloud.figures.steps)) cloud.figures = wire.cloud;
-        found.set(wire.to, cloud);
-      }
+    for (const { to, state, cloud: figures } of wires) {
+      const many = known.get(to).size > 1;
+      if (many && !figures?.id) continue;
+      const id = figures?.id || [...known.get(to)][0] || to;
+      const cloud = found.get(id) ?? { id, name: many ? `${to} ${id}` : to, figures: null, states: [] };
+      cloud.states.push(state);
+      if (figures && (!cloud.figures || figures.steps >= cloud.figures.steps)) cloud.figures = figures;
+      found.set(id, cloud);
     }
     return [...found.values()];
   }
