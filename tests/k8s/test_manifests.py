@@ -20,7 +20,7 @@ import pytest
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from fastapi.testclient import TestClient
 from k8s.kinds import definitions, schema_of
-from k8s.rendered import ROOT, Resource, of_kind, overlay, pods, ports, selects, with_components
+from k8s.rendered import ROOT, Resource, of_kind, overlay, pods, ports, selects, with_components, with_settings
 
 from cloud_server.app import create_app as create_cloud
 from cloud_server.config import CloudConfig
@@ -231,6 +231,24 @@ def test_settings_exist(resources: tuple[Resource, ...]) -> None:
             (secrets,) = (each["secret"] for each in pod["spec"]["volumes"] if each["name"] == "secrets")
             mounted = {f"/secrets/{each['path']}" for each in secrets["items"]}
             assert {value for name, value in given.items() if name.endswith(ENDING.upper())} == mounted
+
+
+@pytest.mark.parametrize(("name", "setting"), [("gateway", "TRILBY_MAX_WAITING=7"), ("cloud", "TRILBY_KV_MB=7")])
+def test_any_setting_may_be_given(folder: Path, name: str, setting: str) -> None:
+    """What an overlay puts into the ConfigMap of gateways or clouds is a variable of their pods, whose name for it is
+    another one then, so that they start anew."""
+    found, before = with_settings(folder, name, setting), overlay("gpu")
+    variable, _, value = setting.partition("=")
+
+    def named(resources: tuple[Resource, ...]) -> str:
+        (pod,) = (each for each in pods(resources) if each["of"] == name)
+        (source,) = pod["spec"]["containers"][0]["envFrom"]
+        asked: str = source["configMapRef"]["name"]
+        return asked
+
+    (told,) = (each for each in of_kind(found, "ConfigMap") if each["metadata"]["name"] == named(found))
+    assert told["data"][variable] == value
+    assert named(found) != named(before)
 
 
 def test_the_first_secrets_are_those_that_pods_mount(resources: tuple[Resource, ...]) -> None:
