@@ -284,6 +284,15 @@ def test_budgets_let_a_node_be_emptied(resources: tuple[Resource, ...]) -> None:
         assert budget["spec"].get("minAvailable", 0) < pod["replicas"]
 
 
+def test_an_upgrade_leaves_somebody_who_answers(resources: tuple[Resource, ...]) -> None:
+    """Where a pod may go before the new one comes there is another one, by the manifest or by the least of a scaler."""
+    scalers = [each["spec"] for each in of_kind(resources, "HorizontalPodAutoscaler", "ScaledObject")]
+    least = {each["scaleTargetRef"]["name"]: each.get("minReplicas", each.get("minReplicaCount")) for each in scalers}
+    for each in of_kind(resources, "Deployment"):
+        replicas = each["spec"].get("replicas", least.get(each["metadata"]["name"]))
+        assert replicas > each["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], each["metadata"]["name"]
+
+
 def test_scalers_mean_what_exists(resources: tuple[Resource, ...]) -> None:
     """What is scaled is there and says no number of its own, which an apply would set back."""
     deployments = {each["metadata"]["name"]: each["spec"] for each in of_kind(resources, "Deployment")}
