@@ -203,12 +203,31 @@ def test_probes_ask_what_is_served(resources: tuple[Resource, ...]) -> None:
             asked = container[kind]["httpGet"]
             assert asked["path"] in routes[container["name"]]
             assert (asked["path"] == "/health") is (kind == "readinessProbe")
+            assert asked["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
             probed += 1
     assert probed == 6
     (device,) = (each for each in gateway.routes if isinstance(each, APIWebSocketRoute) and each.path == "/device")
     for route in of_kind(resources, "HTTPRoute"):
         if route["metadata"]["name"] == "cloud":
             assert route["spec"]["rules"][0]["matches"][0]["path"]["value"] == device.path
+
+
+def test_probes_are_answered_whoever_else_is() -> None:
+    """Where only some names are answered a pod's address is none of them; what probes say is answered all the same."""
+    named: dict[str, Any] = {"allowed_hosts": "trilby.example", "operator_token": "o" * 16}
+    cloud = CloudConfig(model="unused", host="::", cloud_token="c" * 16, **named)
+    well = SimpleNamespace(alive=True, ledger=SimpleNamespace(draining=False))
+    here: Any = SimpleNamespace(config=cloud, engine=well)
+    gateway = GatewayConfig(host="::", api_keys="k" * 16, device_token="d" * 16, **named)
+    apps = {"gateway": create_gateway(gateway), "cloud": create_cloud(here)}
+    for container in (one for pod in pods(overlay("prod")) for one in pod["spec"]["containers"] if one["name"] in apps):
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            asked = container[kind]["httpGet"]
+            port = next(each["containerPort"] for each in container["ports"] if each["name"] == asked["port"])
+            client = TestClient(apps[container["name"]], base_url=f"http://10.1.2.3:{port}")
+            assert client.get(asked["path"]).status_code == 403
+            said = {each["name"]: each["value"] for each in asked["httpHeaders"]}
+            assert client.get(asked["path"], headers=said).status_code == 200
 
 
 def test_settings_exist(resources: tuple[Resource, ...]) -> None:
