@@ -152,6 +152,16 @@ def test_who_may_reach_whom(resources: tuple[Resource, ...]) -> None:
     assert policies["cloud"]["egress"] == [{"ports": [{"port": 443}]}]
 
 
+def test_the_api_server_is_reached_wherever_it_listens(resources: tuple[Resource, ...]) -> None:
+    """By who asks it something: behind 443 of its Service it is at a port that depends on who made the cluster."""
+    policies = {each["metadata"]["name"]: each["spec"]["egress"] for each in of_kind(resources, "NetworkPolicy")
+                if each["metadata"]["name"] in ("first-secrets", "endpoint-picker")}  # fmt: skip
+    assert "first-secrets" in policies
+    for egress in policies.values():
+        (anywhere,) = (way for way in egress if "to" not in way)
+        assert {each["port"] for each in anywhere["ports"]} == {443, 6443, 8443}
+
+
 def test_pods_are_restricted(resources: tuple[Resource, ...]) -> None:
     """The namespace enforces the profile ``restricted``, so every pod must fit it, and a little more is ours: no
     writable root, no account's token but where it is needed, users of their own."""
