@@ -346,6 +346,16 @@ def test_figures_that_are_asked_for_exist(resources: tuple[Resource, ...]) -> No
         assert asked or each["kind"] == "HorizontalPodAutoscaler"
 
 
+def test_an_outage_of_all_is_told(folder: Path) -> None:
+    """Sums and means over what nobody scrapes are nothing, and raise no alert: something must ask whether it is there,
+    of what gateways say and of what clouds say."""
+    (rules,) = of_kind(with_components(folder, "prometheus"), "PrometheusRule")
+    asked = [part for rule in rules["spec"]["groups"][0]["rules"] for part in rule["expr"].split(" or ")]
+    absent = [re.fullmatch(r"absent\((trilby_\w+)\{namespace=\"trilby\"\}\)", each) for each in asked]
+    told = {found[1].startswith("trilby_cloud_") for found in absent if found is not None}
+    assert told == {True, False}
+
+
 def test_images_are_built_here_and_pinned(resources: tuple[Resource, ...]) -> None:
     """Each image is redis's, or one that a file in ``docker/`` makes; none is whatever is newest."""
     for container in (one for pod in pods(resources) for one in pod["spec"]["containers"]):
