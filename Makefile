@@ -86,7 +86,7 @@ test: $(DEV_READY)
 
 test-page: $(DEV_READY)
 	@$(CHROMIUM)
-	@$(BIN)/python -m pytest -q -rs tests/system/test_page.py tests/gateway/test_page.py tests/gateway/test_page_files.py $(ARGS)
+	@$(BIN)/python -m pytest -q -rs tests/system/test_page.py tests/system/test_page_alone.py tests/gateway/test_page.py tests/gateway/test_page_files.py $(ARGS)
 
 page-pictures: $(DEV_READY)
 	@$(CHROMIUM)

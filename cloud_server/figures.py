@@ -8,8 +8,8 @@ from service.version import VERSION
 from wire.observed_messages import CloudFigures
 
 
-def figures_of(engine: Engine, devices: int) -> CloudFigures:
-    """Return the load of the engine now, which so many devices share."""
+def figures_of(engine: Engine, devices: int, id: str) -> CloudFigures:
+    """Return the load of the engine now, which so many devices share, and which is that of the server of this name."""
     ledger, done, pages = engine.ledger, engine.steps.done, engine.ledger.pages
     running = ledger.count(SessionState.OPEN)
     return CloudFigures(
@@ -24,4 +24,5 @@ def figures_of(engine: Engine, devices: int) -> CloudFigures:
         pages_used=pages.used,
         pages=pages.count,
         devices=devices,
+        id=id,
     )

@@ -60,6 +60,7 @@ class CloudServer:
         self._traces = traces
         self.links: dict[int, DeviceLink] = {}
         self.began = monotonic()
+        self._id = secrets.token_hex(4)
         self._doorstep = Doorstep(Role.CLOUD, CLOUD_LINK)
         self._connections = 0
         self._tokens: dict[str, int] = {}
@@ -153,7 +154,7 @@ class CloudServer:
         for token in [token for token, connection in self._tokens.items() if connection not in left]:
             del self._tokens[token]
         if listeners := [link for link in self.links.values() if link.takes_state]:
-            figures = figures_of(self.engine, len(self.links))
+            figures = figures_of(self.engine, len(self.links), self._id)
             for link in listeners:
                 link.tell(figures)
         conditions, began = self.engine.conditions(), perf_counter()

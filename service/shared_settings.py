@@ -162,7 +162,11 @@ class ServerSettings:
     operator_token: str = setting(
         "", "secret that lets an operator drain, and see a cloud's state; none: only a signal drains", secret=True
     )
-    allowed_hosts: str = tuning("", "Host names accepted beside loopback's, by commas; none: any beyond loopback")
+    allowed_hosts: str = tuning(
+        "",
+        "Host names accepted beside loopback's, by commas, those among them by which Prometheus scrapes; "
+        "none: any beyond loopback",
+    )
 
     @property
     def hosts(self) -> tuple[str, ...]:

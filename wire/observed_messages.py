@@ -29,7 +29,8 @@ tokens are generated."""
 class CloudFigures(msgspec.Struct, frozen=True, array_like=True):
     """A cloud server's load. ``steps``, their ``rows`` and ``step_us``, the microseconds that they took, count from its
     start; the others are as of now: sessions that are open and that are parked, rows that wait for a step, the most
-    rows of a step, pages of keys and values in use and in all, and the devices connected."""
+    rows of a step, pages of keys and values in use and in all, and the devices connected. ``id``: a name that this
+    process has made up, since many may stand behind one address; empty: an older one, which has none."""
 
     version: Name
     steps: Size
@@ -42,6 +43,7 @@ class CloudFigures(msgspec.Struct, frozen=True, array_like=True):
     pages_used: Count
     pages: Count
     devices: Count
+    id: Name = ""
 
 
 class CloudState(Message, frozen=True, tag=24):

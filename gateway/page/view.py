@@ -87,13 +87,16 @@ class AgentView(msgspec.Struct, frozen=True):
 
 class Totals(msgspec.Struct, frozen=True):
     """Sums of this gateway. ``at`` in milliseconds since 1970; ``agents`` and ``running`` count those too that are not
-    shown; bytes are those of all clients, of bodies alone, but for what watchers are told."""
+    shown, as do ``answers``, which agents generate now, of the ``capacity`` that they have for these: a prompt that is
+    ``running`` may have several. Bytes are those of all clients, of bodies alone, but for what watchers are told."""
 
     at: int
     version: str
     draining: bool
     agents: int
     running: int
+    answers: int
+    capacity: int
     waiting: int
     max_waiting: int
     tokens: int
@@ -121,6 +124,7 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
         fleet: what there is to say of other gateways.
     """
     links = desk.roster.links
+    records = [link.record for link in links]
     agents = {link.key: encode(agent_view(link, now - monotonic)) for link in links[:MAX_AGENTS]}
     requests: dict[str, tuple[str, bytes]] = {}
     for tenant, link, ticket in islice(_in_turns(links[:MAX_AGENTS]), MAX_REQUESTS):
@@ -133,6 +137,8 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
         draining=desk.dispatcher.draining,
         agents=len(links),
         running=desk.roster.running,
+        answers=sum(each.running for each in records),
+        capacity=sum(each.capacity for each in records),
         waiting=len(desk.roster.waiting),
         max_waiting=desk.config.max_waiting,
         tokens=metrics.tokens,

@@ -158,6 +158,7 @@ async def test_what_is_done_for_a_request_over_a_cloud(drafters: Drafters) -> No
     figures = wire.cloud
     assert isinstance(figures, CloudFigures) and wire.state == "ready" and wire.to in cloud.url
     assert figures.rows >= len(PROMPT) and figures.step_us > 0 and figures.devices == 1 and figures.pages > 0
+    assert figures.id == cloud.server._id != ""
     assert wire.sent_bytes > 4 * len(PROMPT) and wire.received_bytes > 0
 
 

@@ -22,7 +22,7 @@ from wire.observed_messages import CloudFigures, Mark, Observed, ObservedRequest
 from wire.request_messages import Accepted, AgentState, Delta
 
 SECRET = "Wilhelmina"
-FIGURES = CloudFigures("0.1.0", 100, 800, 250_000, 3, 1, 0, 512, 40, 100, 2)
+FIGURES = CloudFigures("0.1.0", 100, 800, 250_000, 3, 1, 0, 512, 40, 100, 2, "a1b2")
 WIRE = Wire("10.0.0.2:8001", "ready", 21_500, 4000, 5000, FIGURES)
 
 
@@ -117,7 +117,7 @@ async def test_agents_say_what_they_do_while_somebody_watches(
     assert (device["version"], device["mode"], device["tells"], device["lost_marks"]) == ("9.9.9", "hat", True, 4)
     [wire] = device["wires"]
     assert (wire["to"], wire["rtt_ms"], wire["sent_bytes"]) == ("10.0.0.2:8001", 21.5, 4000)
-    assert wire["cloud"]["pages_used"] == 40
+    assert wire["cloud"]["pages_used"] == 40 and wire["cloud"]["id"] == "a1b2"
     [shown] = told[-1]["requests"]
     assert shown["request"] == "a-long-reque" and shown["stage"] == "generates"
     assert [shown[each] for each in ("prompt", "cached", "sent", "answered")] == [40, 8, 32, 32]
@@ -213,6 +213,24 @@ async def test_who_asks_much_hides_nobody_elses_requests(
         for task in tasks:
             task.cancel()
     assert shown == {"one": 1, "two": 1}
+
+
+async def test_sums_are_of_one_unit(
+    gateway: Any, connected: Any, scripts: Any, chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers are counted beside the answers for which there is room, at all devices, whether they are shown or not."""
+    monkeypatch.setattr(view, "MAX_AGENTS", 1)
+    async with (
+        connected(gateway, scripts.hang, capacity=8) as agent,
+        connected(gateway, scripts.hang, capacity=4) as other,
+    ):
+        task = await hanging(gateway, chat | {"n": 3}, "")
+        await gateway.until(lambda: agent.asked or other.asked)
+        told = await first(gateway)
+        task.cancel()
+    totals = told["totals"]
+    assert len(told["agents"]) == 1
+    assert [totals[each] for each in ("running", "answers", "capacity")] == [1, 3, 12]
 
 
 @pytest.mark.parametrize(

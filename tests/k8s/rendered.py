@@ -35,10 +35,7 @@ def overlay(name: str) -> tuple[Resource, ...]:
 @cache
 def with_components(folder: Path, *names: str, on: str = "gpu") -> tuple[Resource, ...]:
     """All resources of an overlay with components, put together in ``folder``."""
-    for part in ("base", "overlays", "components"):
-        if not (folder / part).exists():
-            shutil.copytree(ROOT / part, folder / part)
-    made = folder / "overlays" / "+".join((on, *names))
+    made = _copied(folder) / "overlays" / "+".join((on, *names))
     made.mkdir(exist_ok=True)
     listed = ", ".join(f"../../components/{name}" for name in names)
     (made / "kustomization.yaml").write_text(
@@ -46,6 +43,23 @@ def with_components(folder: Path, *names: str, on: str = "gpu") -> tuple[Resourc
         f"resources: [../{on}]\ncomponents: [{listed}]\n"
     )
     return _built(made)
+
+
+@cache
+def with_settings(folder: Path, name: str, setting: str) -> tuple[Resource, ...]:
+    """All resources of an overlay that gives a setting to gateways or clouds, as the documents say."""
+    made = _copied(folder) / "overlays" / f"{name}-{setting}"
+    made.mkdir(exist_ok=True)
+    given = f"name: {name}, namespace: trilby, behavior: merge, literals: [{setting}]"
+    (made / "kustomization.yaml").write_text(f"resources: [../gpu]\nconfigMapGenerator:\n  - {{{given}}}\n")
+    return _built(made)
+
+
+def _copied(folder: Path) -> Path:
+    for part in ("base", "overlays", "components"):
+        if not (folder / part).exists():
+            shutil.copytree(ROOT / part, folder / part)
+    return folder
 
 
 def _built(folder: Path) -> tuple[Resource, ...]:

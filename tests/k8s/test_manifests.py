@@ -20,7 +20,7 @@ import pytest
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from fastapi.testclient import TestClient
 from k8s.kinds import definitions, schema_of
-from k8s.rendered import ROOT, Resource, of_kind, overlay, pods, ports, selects, with_components
+from k8s.rendered import ROOT, Resource, of_kind, overlay, pods, ports, selects, with_components, with_settings
 
 from cloud_server.app import create_app as create_cloud
 from cloud_server.config import CloudConfig
@@ -152,6 +152,16 @@ def test_who_may_reach_whom(resources: tuple[Resource, ...]) -> None:
     assert policies["cloud"]["egress"] == [{"ports": [{"port": 443}]}]
 
 
+def test_the_api_server_is_reached_wherever_it_listens(resources: tuple[Resource, ...]) -> None:
+    """By who asks it something: behind 443 of its Service it is at a port that depends on who made the cluster."""
+    policies = {each["metadata"]["name"]: each["spec"]["egress"] for each in of_kind(resources, "NetworkPolicy")
+                if each["metadata"]["name"] in ("first-secrets", "endpoint-picker")}  # fmt: skip
+    assert "first-secrets" in policies
+    for egress in policies.values():
+        (anywhere,) = (way for way in egress if "to" not in way)
+        assert {each["port"] for each in anywhere["ports"]} == {443, 6443, 8443}
+
+
 def test_pods_are_restricted(resources: tuple[Resource, ...]) -> None:
     """The namespace enforces the profile ``restricted``, so every pod must fit it, and a little more is ours: no
     writable root, no account's token but where it is needed, users of their own."""
@@ -203,12 +213,31 @@ def test_probes_ask_what_is_served(resources: tuple[Resource, ...]) -> None:
             asked = container[kind]["httpGet"]
             assert asked["path"] in routes[container["name"]]
             assert (asked["path"] == "/health") is (kind == "readinessProbe")
+            assert asked["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
             probed += 1
     assert probed == 6
     (device,) = (each for each in gateway.routes if isinstance(each, APIWebSocketRoute) and each.path == "/device")
     for route in of_kind(resources, "HTTPRoute"):
         if route["metadata"]["name"] == "cloud":
             assert route["spec"]["rules"][0]["matches"][0]["path"]["value"] == device.path
+
+
+def test_probes_are_answered_whoever_else_is() -> None:
+    """Where only some names are answered a pod's address is none of them; what probes say is answered all the same."""
+    named: dict[str, Any] = {"allowed_hosts": "trilby.example", "operator_token": "o" * 16}
+    cloud = CloudConfig(model="unused", host="::", cloud_token="c" * 16, **named)
+    well = SimpleNamespace(alive=True, ledger=SimpleNamespace(draining=False))
+    here: Any = SimpleNamespace(config=cloud, engine=well)
+    gateway = GatewayConfig(host="::", api_keys="k" * 16, device_token="d" * 16, **named)
+    apps = {"gateway": create_gateway(gateway), "cloud": create_cloud(here)}
+    for container in (one for pod in pods(overlay("prod")) for one in pod["spec"]["containers"] if one["name"] in apps):
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            asked = container[kind]["httpGet"]
+            port = next(each["containerPort"] for each in container["ports"] if each["name"] == asked["port"])
+            client = TestClient(apps[container["name"]], base_url=f"http://10.1.2.3:{port}")
+            assert client.get(asked["path"]).status_code == 403
+            said = {each["name"]: each["value"] for each in asked["httpHeaders"]}
+            assert client.get(asked["path"], headers=said).status_code == 200
 
 
 def test_settings_exist(resources: tuple[Resource, ...]) -> None:
@@ -231,6 +260,24 @@ def test_settings_exist(resources: tuple[Resource, ...]) -> None:
             (secrets,) = (each["secret"] for each in pod["spec"]["volumes"] if each["name"] == "secrets")
             mounted = {f"/secrets/{each['path']}" for each in secrets["items"]}
             assert {value for name, value in given.items() if name.endswith(ENDING.upper())} == mounted
+
+
+@pytest.mark.parametrize(("name", "setting"), [("gateway", "TRILBY_MAX_WAITING=7"), ("cloud", "TRILBY_KV_MB=7")])
+def test_any_setting_may_be_given(folder: Path, name: str, setting: str) -> None:
+    """What an overlay puts into the ConfigMap of gateways or clouds is a variable of their pods, whose name for it is
+    another one then, so that they start anew."""
+    found, before = with_settings(folder, name, setting), overlay("gpu")
+    variable, _, value = setting.partition("=")
+
+    def named(resources: tuple[Resource, ...]) -> str:
+        (pod,) = (each for each in pods(resources) if each["of"] == name)
+        (source,) = pod["spec"]["containers"][0]["envFrom"]
+        asked: str = source["configMapRef"]["name"]
+        return asked
+
+    (told,) = (each for each in of_kind(found, "ConfigMap") if each["metadata"]["name"] == named(found))
+    assert told["data"][variable] == value
+    assert named(found) != named(before)
 
 
 def test_the_first_secrets_are_those_that_pods_mount(resources: tuple[Resource, ...]) -> None:
@@ -266,6 +313,15 @@ def test_budgets_let_a_node_be_emptied(resources: tuple[Resource, ...]) -> None:
         assert budget["spec"].get("minAvailable", 0) < pod["replicas"]
 
 
+def test_an_upgrade_leaves_somebody_who_answers(resources: tuple[Resource, ...]) -> None:
+    """Where a pod may go before the new one comes there is another one, by the manifest or by the least of a scaler."""
+    scalers = [each["spec"] for each in of_kind(resources, "HorizontalPodAutoscaler", "ScaledObject")]
+    least = {each["scaleTargetRef"]["name"]: each.get("minReplicas", each.get("minReplicaCount")) for each in scalers}
+    for each in of_kind(resources, "Deployment"):
+        replicas = each["spec"].get("replicas", least.get(each["metadata"]["name"]))
+        assert replicas > each["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], each["metadata"]["name"]
+
+
 def test_scalers_mean_what_exists(resources: tuple[Resource, ...]) -> None:
     """What is scaled is there and says no number of its own, which an apply would set back."""
     deployments = {each["metadata"]["name"]: each["spec"] for each in of_kind(resources, "Deployment")}
@@ -288,6 +344,16 @@ def test_figures_that_are_asked_for_exist(resources: tuple[Resource, ...]) -> No
         asked = set(re.findall(r"\btrilby_\w+", str(each["spec"])))
         assert asked <= there
         assert asked or each["kind"] == "HorizontalPodAutoscaler"
+
+
+def test_an_outage_of_all_is_told(folder: Path) -> None:
+    """Sums and means over what nobody scrapes are nothing, and raise no alert: something must ask whether it is there,
+    of what gateways say and of what clouds say."""
+    (rules,) = of_kind(with_components(folder, "prometheus"), "PrometheusRule")
+    asked = [part for rule in rules["spec"]["groups"][0]["rules"] for part in rule["expr"].split(" or ")]
+    absent = [re.fullmatch(r"absent\((trilby_\w+)\{namespace=\"trilby\"\}\)", each) for each in asked]
+    told = {found[1].startswith("trilby_cloud_") for found in absent if found is not None}
+    assert told == {True, False}
 
 
 def test_images_are_built_here_and_pinned(resources: tuple[Resource, ...]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from wire.errand import Errand
 from wire.frames import decode, encode
 from wire.limits import CLOUD_LINK, GATEWAY_LINK
+from wire.observed_messages import CloudFigures
 from wire.request_messages import AgentHello, AgentState, Done, Generate, ServedModel
 from wire.session_messages import CloudWelcome, DeviceHello, Fork, Forward, Open, Resume
 
@@ -27,6 +28,7 @@ OF_HELLOS: list[tuple[Any, int]] = [
     (DeviceHello("device", "", "model", "digest", 1, 2, 8, "float32", pads=True, takes_state=True), 1),
     (AgentHello("agent", "", [ServedModel("m", 8, 0)], 1, True, pads=True, observable=True), 1),
     (AgentState(1, True, None, 7), 1),
+    (CloudFigures("0.1", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, id="a1b2"), 1),
 ]
 OF_REQUESTS: list[tuple[Any, int]] = [
     (Generate(1, "r-1", "m", "", traceparent=ERRAND.traceparent, return_token_origins=True), 1),

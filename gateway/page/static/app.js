@@ -22,7 +22,7 @@ const parts = [
   new Failures(byId("failures")),
   chat,
 ];
-const feed = new Feed({ key: () => keys.watch, told, state, refused: (why) => keys.ask("watch", why) });
+const feed = new Feed({ key: () => keys.watch, told, state, refused });
 
 let due = false;
 
@@ -30,6 +30,12 @@ function told(name, data) {
   store.take(name, data);
   state(data.totals.draining ? "warns" : "live", data.totals.draining ? "the gateway drains" : "live");
   showSoon();
+}
+
+// A key that ends does so at any time: who is writing in the chat just then would write on in the window for the key, and
+// is told in the header alone.
+function refused(why) {
+  if (!byId("ask").contains(document.activeElement)) keys.ask("watch", why);
 }
 
 // Once a frame at most, and not where nobody looks.
@@ -51,7 +57,9 @@ function state(word, text) {
 document.addEventListener("visibilitychange", showSoon);
 window.addEventListener("resize", showSoon);
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") chat.stop();
+  // Elsewhere the key closes a window or a list, or takes back what an input method has begun.
+  const elsewhere = event.isComposing || event.target.closest("select") || document.querySelector("dialog[open]");
+  if (event.key === "Escape" && !elsewhere) chat.stop();
   const typing = event.target.closest("input, textarea, select, dialog");
   if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
     event.preventDefault();

@@ -20,6 +20,8 @@ export class Chat {
     this.send = byId("send");
     this.model = byId("model");
     this.draft = byId("draft");
+    this.wishes = new Map(); // Of a list: what was chosen there, or asked first.
+    for (const list of [this.model, this.draft]) list.addEventListener("change", () => this.wishes.set(list, list.value));
     byId("ask").addEventListener("submit", (event) => {
       event.preventDefault();
       if (this.running) this.stop();
@@ -37,9 +39,11 @@ export class Chat {
   // The models and drafters that there are, and which device works on the answer.
   show(store) {
     const agents = (this.agents = [...store.agents.values()]);
-    options(this.model, new Map([...new Set(agents.flatMap((agent) => agent.writes))].map((name) => [name, name])), "no model");
+    const models = new Set(agents.flatMap((agent) => agent.writes));
+    options(this.model, new Map([...models].map((name) => [name, name])), this.wishes.get(this.model), "no model");
     const drafters = new Set(agents.flatMap((agent) => agent.drafts).filter((name) => name !== "none"));
-    options(this.draft, new Map([["", "as usual"], ["none", "none"], ...[...drafters].map((name) => [name, name])]));
+    const drafts = new Map([["", "as usual"], ["none", "none"], ...[...drafters].map((name) => [name, name])]);
+    options(this.draft, drafts, this.wishes.get(this.draft));
     if (!this.answer) return;
     for (const request of store.requests.values()) {
       if (request.request === this.answer.id) this.answer.agent = store.agents.get(request.agent) ?? null;
@@ -79,6 +83,7 @@ export class Chat {
     this.talk.append(asked, answer.root);
     this.talk.scrollTop = this.talk.scrollHeight;
     this.say.value = "";
+    if (!this.wishes.get(this.model)) this.wishes.set(this.model, this.model.value); // A chat goes on with who began it.
     setText(this.send, "Stop");
     try {
       const usage = await this.read(turns, id, answer, running.signal);
@@ -114,7 +119,6 @@ export class Chat {
     if (!reply.ok) throw new Error(await reasonOf(reply));
     let usage = null;
     for await (const data of dataOf(reply.body.getReader())) {
-      if (data === "[DONE]") break;
       const chunk = JSON.parse(data);
       if (chunk.error) throw new Error(chunk.error.message);
       usage = chunk.usage ?? usage;
@@ -133,27 +137,30 @@ function take(answer, { delta, token_origins: origins = [] }) {
   if (delta.content || (origins.length && !delta.reasoning_content)) answer.add(delta.content ?? "", origins);
 }
 
+// What the events of a stream say, up to the one that ends it. A stream that is over before was cut off on its way.
 async function* dataOf(reader) {
   const decoder = new TextDecoder();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return;
+    if (done) throw new Error("the connection was lost before the answer was complete");
     rest += decoder.decode(value, { stream: true });
     const events = rest.split("\n\n");
     rest = events.pop();
     for (const event of events) {
+      if (event === "data: [DONE]") return;
       if (event.startsWith("data: ")) yield event.slice("data: ".length);
     }
   }
 }
 
-// The options of a select, as they are now; what was chosen stays where it is still there.
-function options(select, wanted, none = "") {
+// The options of a select, as they are now. Of the names that are there it has the one that people wish; else what it had.
+// A device that is away for a moment takes its names with it: they are wished all the same once it is back.
+function options(select, wanted, wish, none = "") {
   const names = wanted.size ? wanted : new Map([["", none]]);
   const now = [...select.options].map((option) => option.value).join("\n");
   if (now === [...names.keys()].join("\n")) return;
-  const chosen = select.value;
+  const chosen = names.has(wish) ? wish : select.value;
   select.replaceChildren(...[...names].map(([value, text]) => el("option", { value, text })));
   if (names.has(chosen)) select.value = chosen;
 }

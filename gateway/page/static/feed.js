@@ -23,14 +23,14 @@ export class Feed {
     while (round === this.round) {
       const abort = (this.abort = new AbortController());
       try {
-        const answer = await fetch("page/events", { headers: headersOf(this.key()), signal: abort.signal, cache: "no-store" });
+        const asked = fetch("page/events", { headers: headersOf(this.key()), signal: abort.signal, cache: "no-store" });
+        const answer = await soon(asked, abort);
         if (answer.status === 401) {
           this.state("fails", "a key is needed");
           return this.refused(this.key() ? "This gateway does not know that key." : "");
         }
-        if (!answer.ok) throw new Error(await reasonOf(answer));
-        wait = FIRST_WAIT_MS;
-        await this.read(answer.body.getReader(), abort);
+        if (!answer.ok) throw new Error(await soon(reasonOf(answer), abort));
+        await this.read(answer.body.getReader(), abort, () => (wait = FIRST_WAIT_MS));
         if (round === this.round) this.state("warns", "the gateway has ended the stream; trying again");
       } catch (error) {
         if (round !== this.round) return;
@@ -41,22 +41,30 @@ export class Feed {
     }
   }
 
-  async read(reader, abort) {
+  // heard(): something was told, so it was worth asking.
+  async read(reader, abort, heard) {
     const decoder = new TextDecoder();
     let rest = "";
     for (;;) {
-      const silent = setTimeout(() => abort.abort(), SILENT_MS);
-      const { done, value } = await reader.read().finally(() => clearTimeout(silent));
+      const { done, value } = await soon(reader.read(), abort);
       if (done) return;
       rest += decoder.decode(value, { stream: true });
       const events = rest.split("\n\n");
       rest = events.pop();
       for (const event of events) {
         const at = event.indexOf("\ndata: ");
-        if (at > 0) this.told(event.slice("event: ".length, at), JSON.parse(event.slice(at + "\ndata: ".length)));
+        if (at <= 0) continue;
+        this.told(event.slice("event: ".length, at), JSON.parse(event.slice(at + "\ndata: ".length)));
+        heard();
       }
     }
   }
+}
+
+// What is asked of the gateway, given up where nothing comes for too long: so headers may be late as well as what follows.
+function soon(asked, abort) {
+  const silent = setTimeout(() => abort.abort(), SILENT_MS);
+  return asked.finally(() => clearTimeout(silent));
 }
 
 export function headersOf(key) {

@@ -13,7 +13,7 @@ export class Fleet {
   show(store) {
     const items = [];
     for (const agent of store.agents.values()) items.push([`device ${agent.id}`, device(agent, store.now)]);
-    for (const cloud of store.clouds()) items.push([`cloud ${cloud.to}`, cloudCard(store, cloud)]);
+    for (const cloud of store.clouds()) items.push([`cloud ${cloud.id}`, cloudCard(store, cloud)]);
     for (const gateway of store.totals.fleet?.gateways ?? []) items.push([`gateway ${gateway.url}`, gatewayCard(gateway)]);
     this.cards.show(items);
     const hidden = store.totals.agents - store.agents.size;
@@ -75,7 +75,7 @@ function cloudCard(store, cloud) {
   const well = states.every((state) => state === "ready");
   const worst = states.includes("ready") ? "warn" : "bad";
   const words = well ? "well" : states.find((state) => state !== "ready");
-  return { title: cloud.to, kind: "cloud", health: [well ? "good" : worst, words], lines, bars, members: [] };
+  return { title: cloud.name, kind: "cloud", health: [well ? "good" : worst, words], lines, bars, members: [] };
 }
 
 function gatewayCard(gateway) {

@@ -1,17 +1,20 @@
 // The keys that this tab shows to the gateway, and the window that asks for them. Nothing outlives the tab.
 
 import { byId, setText } from "./dom.js";
+import { Kept } from "./kept.js";
 
 const NAMES = { watch: "trilby.key", chat: "trilby.chat-key" };
 const WHY = {
   watch: "This gateway asks for a key: one of its API keys shows your own requests, the operator's token all of them.",
   chat: "A chat needs one of the gateway's API keys; the operator's token watches only.",
 };
+const UNSENDABLE = /[^\x20-\xff]/; // A browser sends no header with such characters, and says only that it has failed.
 
 export class Keys {
   // changed(): another key is there for watching.
   constructor(changed) {
     this.changed = changed;
+    this.kept = new Kept("sessionStorage");
     this.kind = "watch";
     this.dialog = byId("ask-key");
     this.text = byId("key-text");
@@ -20,16 +23,18 @@ export class Keys {
     byId("key-forget").addEventListener("click", () => this.keep(""));
     byId("key-form").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.keep(this.text.value.trim());
+      const key = this.text.value.trim();
+      if (UNSENDABLE.test(key)) this.ask(this.kind, "That cannot be a key: it has characters that no header can have.");
+      else this.keep(key);
     });
   }
 
   get watch() {
-    return sessionStorage.getItem(NAMES.watch) ?? "";
+    return this.kept.get(NAMES.watch) ?? "";
   }
 
   get chat() {
-    return sessionStorage.getItem(NAMES.chat) ?? this.watch;
+    return this.kept.get(NAMES.chat) ?? this.watch;
   }
 
   ask(kind, why = "") {
@@ -41,8 +46,8 @@ export class Keys {
   }
 
   keep(key) {
-    if (key) sessionStorage.setItem(NAMES[this.kind], key);
-    else Object.values(NAMES).forEach((name) => sessionStorage.removeItem(name));
+    if (key) this.kept.set(NAMES[this.kind], key);
+    else Object.values(NAMES).forEach((name) => this.kept.forget(name));
     this.dialog.close();
     if (this.kind === "watch" || !key) this.changed();
   }

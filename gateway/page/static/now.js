@@ -19,14 +19,13 @@ function figures(store) {
   const clouds = store.clouds().filter((cloud) => cloud.figures).map((cloud) => load(store, cloud));
   let drafted = sum(agents, "proposed");
   let kept = sum(agents, "accepted");
-  const capacity = sum(agents, "capacity");
   for (const request of store.requests.values()) {
     if (request.over !== null) continue;
     drafted += request.drafted;
     kept += request.accepted;
   }
   const found = [
-    { name: "In flight", value: totals.running, text: count(totals.running), more: capacity ? `of ${count(capacity)}` : "" },
+    { name: "Answers now", value: totals.answers, text: count(totals.answers), more: totals.capacity ? `of ${count(totals.capacity)}` : "" },
     { name: "Waiting", value: totals.waiting, text: count(totals.waiting), more: `of ${count(totals.max_waiting)}` },
   ];
   const tokens = store.rate("tokens", totals.tokens);
@@ -47,9 +46,9 @@ function figures(store) {
 // Of a cloud: the share of time spent in steps, and the mean rows of one.
 export function load(store, cloud) {
   const { steps, rows, step_us, pages, pages_used } = cloud.figures;
-  const stepRate = store.rate(`steps ${cloud.to}`, steps);
-  const rowRate = store.rate(`rows ${cloud.to}`, rows);
-  const busy = store.rate(`busy ${cloud.to}`, step_us) / 1e6;
+  const stepRate = store.rate(`steps ${cloud.id}`, steps);
+  const rowRate = store.rate(`rows ${cloud.id}`, rows);
+  const busy = store.rate(`busy ${cloud.id}`, step_us) / 1e6;
   return { busy: Math.min(1, busy), rows: stepRate > 0 ? rowRate / stepRate : 0, used: pages_used, pages };
 }
 

@@ -43,10 +43,12 @@ export class Store {
     this.forget(now);
   }
 
+  // Perhaps another gateway tells it, whose sums are others.
   startOver(data) {
     const there = new Set(data.requests.map((request) => request.id));
     this.agents.clear();
     this.incidents.clear();
+    this.rates.clear();
     for (const [id, request] of this.requests) {
       if (!there.has(id)) request.over ??= this.now;
     }
@@ -63,30 +65,31 @@ export class Store {
     while (this.incidents.size > MAX_INCIDENTS) this.incidents.delete(this.incidents.keys().next().value);
   }
 
+  // What is long past. A gateway's clock may be set back: what was then to come is as far away as what is past.
   forget(now) {
     for (const [id, request] of this.requests) {
-      if (request.over !== null && now - request.over > OVER_MS) {
+      if (request.over !== null && Math.abs(now - request.over) > OVER_MS) {
         this.requests.delete(id);
         this.rates.delete(`tokens ${id}`);
         continue;
       }
       const marks = request.marks;
       let old = Math.max(0, marks.length - MAX_MARKS);
-      while (old < marks.length && now - marks[old].end > WINDOW_MS) old += 1;
+      while (old < marks.length && Math.abs(now - marks[old].end) > WINDOW_MS) old += 1;
       if (old) marks.splice(0, old);
     }
-    if (now - this.pruned < STALE_MS) return;
+    if (Math.abs(now - this.pruned) < STALE_MS) return;
     this.pruned = now;
     for (const [name, seen] of this.rates) {
-      if (now - seen.at(-1)[0] > STALE_MS) this.rates.delete(name);
+      if (Math.abs(now - seen.at(-1)[0]) > STALE_MS) this.rates.delete(name);
     }
   }
 
-  // How fast a number that only grows is growing, a second. It begins again where it has become less.
+  // How fast a number that only grows is growing, a second. It begins again where it, or the time, has become less.
   rate(name, number) {
     const now = this.now;
     let seen = this.rates.get(name);
-    if (!seen || number < seen.at(-1)[1]) this.rates.set(name, (seen = []));
+    if (!seen || number < seen.at(-1)[1] || now < seen.at(-1)[0]) this.rates.set(name, (seen = []));
     if (!seen.length || seen.at(-1)[0] !== now) seen.push([now, number]);
     while (seen.length > 2 && now - seen[1][0] >= RATE_MS) seen.shift();
     const [at, first] = seen[0];
@@ -102,17 +105,24 @@ export class Store {
     return seen;
   }
 
-  // The clouds that devices are connected to, by address.
+  // The clouds that devices are connected to. Many may stand behind one address, so they go by the names that they have made
+  // up. Who has said none is the one of its address; where many are known there it can be any of them, and is left out.
   clouds() {
+    const wires = [...this.agents.values()].flatMap((agent) => agent.wires).filter((wire) => wire.to !== "members");
+    const known = new Map();
+    for (const { to, cloud } of wires) {
+      if (!known.has(to)) known.set(to, new Set());
+      if (cloud?.id) known.get(to).add(cloud.id);
+    }
     const found = new Map();
-    for (const agent of this.agents.values()) {
-      for (const wire of agent.wires) {
-        if (wire.to === "members") continue;
-        const cloud = found.get(wire.to) ?? { to: wire.to, figures: null, states: [] };
-        cloud.states.push(wire.state);
-        if (wire.cloud && (!cloud.figures || wire.cloud.steps >= cloud.figures.steps)) cloud.figures = wire.cloud;
-        found.set(wire.to, cloud);
-      }
+    for (const { to, state, cloud: figures } of wires) {
+      const many = known.get(to).size > 1;
+      if (many && !figures?.id) continue;
+      const id = figures?.id || [...known.get(to)][0] || to;
+      const cloud = found.get(id) ?? { id, name: many ? `${to} ${id}` : to, figures: null, states: [] };
+      cloud.states.push(state);
+      if (figures && (!cloud.figures || figures.steps >= cloud.figures.steps)) cloud.figures = figures;
+      found.set(id, cloud);
     }
     return [...found.values()];
   }

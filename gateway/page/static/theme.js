@@ -1,6 +1,7 @@
 // Light, dark, or as the system has it.
 
 import { byId, forgetColours, setText } from "./dom.js";
+import { Kept } from "./kept.js";
 
 const NAME = "trilby.theme";
 const ORDER = ["auto", "light", "dark"];
@@ -8,12 +9,13 @@ const ORDER = ["auto", "light", "dark"];
 // changed(): colours are others now.
 export function setUpTheme(changed) {
   const button = byId("theme");
-  let theme = ORDER.includes(localStorage.getItem(NAME)) ? localStorage.getItem(NAME) : "auto";
+  const kept = new Kept("localStorage");
+  let theme = ORDER.includes(kept.get(NAME)) ? kept.get(NAME) : "auto";
 
   function use(next) {
     theme = next;
     document.documentElement.dataset.theme = theme;
-    localStorage.setItem(NAME, theme);
+    kept.set(NAME, theme);
     setText(button, `Theme: ${theme}`);
     forgetColours();
     changed();

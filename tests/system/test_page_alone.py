@@ -1,0 +1,248 @@
+"""The page in a real browser, where what it depends on does not behave: its storage, its gateway, the clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from browsers import chromium
+from msgspec.structs import asdict, replace
+from page_alone import AGENT, CHAT, EVENTS, NOW, REQUEST, alone, change, whole
+
+from gateway.page.view import AgentView
+from wire.observed_messages import CloudFigures
+
+pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
+
+NO_STORAGE = """
+for (const name of ["localStorage", "sessionStorage"]) {
+  const get = () => { throw new DOMException("The operation is insecure.", "SecurityError"); };
+  Object.defineProperty(window, name, { get });
+}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Any]:
+    """One for all of them: each has a window of its own."""
+    async with chromium() as started:
+        yield started
+
+
+async def test_a_browser_that_keeps_nothing(browser: Any) -> None:
+    """The page works all the same, and has its theme and its key for as long as it is open."""
+    async with alone(browser, NO_STORAGE) as looked:
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        await looked.page.click("#theme")
+        assert await looked.page.evaluate("document.documentElement.dataset.theme") == "light"
+        await looked.page.click("#key")
+        await looked.page.fill("#key-text", "mine")
+        await looked.page.keyboard.press("Enter")
+        await looked.until("last('page/events').headers.Authorization === 'Bearer mine'")
+        await looked.page.click("#key")
+        await looked.page.click("#key-forget")
+        await looked.until("!last('page/events').headers.Authorization")
+        assert looked.errors == []
+
+
+COMPOSING = """document.getElementById("say").dispatchEvent(
+  new KeyboardEvent("keydown", { key: "Escape", bubbles: true, isComposing: true }))"""
+
+
+async def test_escape_stops_an_answer_only_where_it_means_that(browser: Any) -> None:
+    """Not where it closes the window that asks for a key, or a list, nor where an input method takes it."""
+    async with alone(browser) as looked:
+        page = looked.page
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        await looked.asks("Well?")
+        await looked.answered("It", done=False, ends=False)
+        await looked.shows("#talk .tok", "It")
+        await page.click("#key")
+        await page.keyboard.press("Escape")
+        await looked.until("!document.querySelector('dialog[open]')")
+        await page.locator("#draft").press("Escape")
+        await page.evaluate(COMPOSING)
+        assert not await page.evaluate(f"last('{CHAT}').aborted")
+        assert await page.locator("#send").inner_text() == "Stop"
+        await page.locator("#say").press("Escape")
+        await looked.shows("#talk .sum", "stopped")
+        assert await page.evaluate(f"last('{CHAT}').aborted")
+
+
+async def test_a_key_that_ends_while_somebody_writes(browser: Any) -> None:
+    """Whoever writes in the chat goes on there, and is told in the header; anybody else is asked for a key."""
+    async with alone(browser) as looked:
+        page = looked.page
+        for writes in (True, False):
+            await looked.told(whole(AGENT), begins=True)
+            asked = await page.evaluate(f"of('{EVENTS}').length")
+            await looked.live()
+            if writes:
+                await page.focus("#say")
+                await page.keyboard.type("How mu")
+            else:
+                await page.evaluate("document.activeElement.blur()")
+            await page.evaluate(f"last('{EVENTS}').end()")
+            await looked.asked(EVENTS, asked + 1)
+            await page.evaluate(f"last('{EVENTS}').refuse(401, 'That key has ended.')")
+            await looked.shows("#live", "a key is needed")
+            if writes:
+                await page.keyboard.type("ch is it?")
+                assert await page.input_value("#say") == "How much is it?"
+                await page.click("#key")
+                await page.fill("#key-text", "another")
+                await page.keyboard.press("Enter")
+                await looked.asked(EVENTS, asked + 2)
+            else:
+                await page.wait_for_selector("#ask-key[open]")
+
+
+async def test_what_cannot_be_a_key(browser: Any) -> None:
+    """It is said at once: to send it fails in the browser, which looks as if the gateway were away."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        await looked.page.click("#key")
+        await looked.page.fill("#key-text", "sk–ключ")
+        await looked.page.keyboard.press("Enter")
+        await looked.shows("#key-why", "cannot be a key")
+        assert await looked.page.locator("#ask-key[open]").count() == 1
+        assert await looked.page.evaluate(f"[sessionStorage.length, of('{EVENTS}').length]") == [0, 1]
+
+
+async def test_a_choice_outlives_the_device_that_it_needs(browser: Any) -> None:
+    """While that is away another model is shown; once it is back what was chosen is, or what a chat began with."""
+    other = replace(AGENT, id="b", writes=["beta"], drafts=["none", "eagle"])
+    async with alone(browser) as looked:
+        page = looked.page
+        await looked.told(whole(AGENT, other), begins=True)
+        await looked.shows("#model", "beta")
+        await page.select_option("#model", "beta")
+        await page.select_option("#draft", "eagle")
+        await looked.told(whole(AGENT))
+        await looked.until("!document.querySelector('#model').textContent.includes('beta')")
+        assert [await page.input_value(each) for each in ("#model", "#draft")] == ["alpha", ""]
+        await looked.told(whole(AGENT, other))
+        await looked.shows("#model", "beta")
+        assert [await page.input_value(each) for each in ("#model", "#draft")] == ["beta", "eagle"]
+    async with alone(browser) as looked:
+        await looked.told(whole(other, AGENT), begins=True)
+        await looked.shows("#model", "beta")
+        await looked.asks("Well?")
+        await looked.told(whole(AGENT))
+        await looked.until("!document.querySelector('#model').textContent.includes('beta')")
+        await looked.told(whole(AGENT, other))
+        await looked.shows("#model", "beta")
+        assert await looked.page.input_value("#model") == "beta"
+
+
+async def test_another_gateway_has_other_sums(browser: Any) -> None:
+    """Where the next stream is another's, nothing is taken for growth that was there before."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, tokens=100), begins=True)
+        await looked.tile("Tokens a second", "0.0")
+        await looked.told(change(tokens=300, at=NOW + 2000))
+        await looked.tile("Tokens a second", "100")
+        await looked.page.evaluate(f"last('{EVENTS}').end()")
+        await looked.asked(EVENTS, 2)
+        await looked.told(whole(AGENT, tokens=100_000, at=NOW + 3000), begins=True)
+        await looked.tile("Tokens a second", "0.0")
+
+
+async def test_a_clock_that_is_set_back(browser: Any) -> None:
+    """Rates begin anew there, and what is over goes all the same."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, requests=[REQUEST], tokens=100), begins=True)
+        await looked.tile("Tokens a second", "0.0")
+        await looked.told(change(tokens=300, at=NOW + 2000, gone=[REQUEST.id]))
+        await looked.tile("Tokens a second", "100")
+        await looked.until("document.querySelectorAll('#requests tr.over').length === 1")
+        await looked.told(change(tokens=400, at=NOW - 60_000))
+        await looked.tile("Tokens a second", "0.0")
+        await looked.told(change(tokens=600, at=NOW - 58_000))
+        await looked.tile("Tokens a second", "100")
+        assert await looked.page.locator("#requests tr").count() == 0
+
+
+HURRIED = """
+window.waits = [];
+const timeout = window.setTimeout;
+window.setTimeout = (what, ms) => { waits.push(ms); return timeout(what, ms / 50); };
+"""
+"""All waits are a fiftieth, and known."""
+
+TEXT = json.dumps(whole(AGENT).decode())
+"""What a gateway tells first, as a script has it."""
+
+
+async def test_a_gateway_that_never_answers_is_asked_again(browser: Any) -> None:
+    """As one is that falls silent later on: whatever is in between may have lost the question."""
+    second = f"window.called = (call) => {{ if (of('{EVENTS}').length === 2) call.begin({TEXT}); }};"
+    async with alone(browser, HURRIED, second) as looked:
+        await looked.asked(EVENTS, 3)
+        assert await looked.page.evaluate(f"of('{EVENTS}').slice(0, 2).every((each) => each.aborted)")
+        assert looked.errors == []
+
+
+async def test_a_gateway_that_tells_nothing_is_asked_less_and_less(browser: Any) -> None:
+    """Not twice a second for ever: one that stops answers with a stream that has ended. One that tells something is
+    asked again soon."""
+    at_once = "window.text = ''; window.called = (call) => { call.begin(text); call.end(); };"
+    waits = "waits.filter((each) => each < 15_000)"
+    async with alone(browser, HURRIED, at_once) as looked:
+        await looked.until(f"{waits}.length >= 4")
+        assert await looked.page.evaluate(f"{waits}.slice(0, 4)") == [500, 1000, 2000, 4000]
+        await looked.page.evaluate(f"text = {TEXT}")
+        await looked.until(f"{waits}.length >= 8 && {waits}.slice(-2).every((each) => each === 500)")
+
+
+async def test_an_answer_that_is_cut_off_is_not_taken_for_a_whole_one(browser: Any) -> None:
+    """Where the connection ends in good order before the stream has said that it is complete, as a proxy does it."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        for times, (done, words) in enumerate([(True, "first after"), (False, "the connection was lost")], 1):
+            await looked.asks("Well?")
+            await looked.asked(CHAT, times)
+            await looked.answered("It", " is", done=done)
+            await looked.shows(f"#talk article:nth-child({2 * times}) .sum", words)
+            await looked.shows("#send", "Send")
+
+
+async def test_answers_are_counted_beside_their_room(browser: Any) -> None:
+    """Which is that of all devices, not of the prompts that have these answers."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, running=1, answers=3, capacity=12), begins=True)
+        await looked.tile("Answers now", "3 of 12")
+
+
+CLOUDS = """[...document.querySelectorAll("#fleet .card")]
+  .map((card) => `${card.querySelector("h3").textContent}: ${card.querySelector(".health").textContent}`)
+  .filter((words) => words.startsWith("cloud"))"""
+
+
+async def test_clouds_behind_one_address_are_told_apart(browser: Any) -> None:
+    """Each has its card and its figures, and both are in the sums. One that says no name, or is known by several
+    addresses, is one."""
+
+    def device(id: str, to: str, cloud: str, used: int, state: str = "ready") -> AgentView:
+        figures = asdict(CloudFigures("1", 0, 0, 0, 0, 0, 0, 0, used, 100, 1, cloud)) if state == "ready" else None
+        wire = {"to": to, "state": state, "rtt_ms": 1.0, "sent_bytes": 0, "received_bytes": 0, "cloud": figures}
+        return replace(AGENT, id=id, name=id, wires=[wire])
+
+    pods = [device("a", "cloud:80", "one", 10), device("b", "cloud:80", "two", 30)]
+    away = device("c", "cloud:80", "", 0, "away")
+    others = [device("d", "10.0.0.1:80", "two", 30), device("e", "old:80", "", 5)]
+    async with alone(browser) as looked:
+        await looked.told(whole(*pods, away, *others), begins=True)
+        await looked.tile("KV pages in use", "15 % of 300")
+        names = ["cloud cloud:80 one: well", "cloud cloud:80 two: well", "cloud old:80: well"]
+        assert await looked.page.evaluate(CLOUDS) == names
+        await looked.told(whole(pods[0], away))
+        await looked.tile("KV pages in use", "10 % of 100")
+        assert await looked.page.evaluate(CLOUDS) == ["cloud cloud:80: away"]
