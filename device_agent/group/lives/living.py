@@ -229,8 +229,8 @@ class Living:
         return None
 
     async def _following(self, names: tuple[str, ...]) -> Planned | None:
-        """A plan for these members, or those of them who have the memory, made while the group works; None: links have to
-        be measured before. Raises ``ValueError`` where there is none."""
+        """A plan for these members, or those who have the memory, made while the group works; None: links have to be
+        measured before. Raises ``ValueError`` where there is none."""
         return None if self.maker.lacks_links(names) else await self.maker.plan(names, fewer=True)
 
     async def _good_moment(self, wait: bool, ends: list[asyncio.Future[Any]]) -> bool:

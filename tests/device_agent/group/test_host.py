@@ -19,6 +19,7 @@ from tiny_models import built
 
 from device_agent.group.asking.record import MAX_LOSSES
 from device_agent.group.formation import forming
+from device_agent.group.formation.joining import Part
 from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupHost
 from device_agent.group.lives.state import MemberState
@@ -213,13 +214,12 @@ async def test_what_is_started_again_each_time_that_it_refuses_disturbs_nobody_f
 async def test_a_portal_that_could_not_do_its_part_tries_again(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it lacks for a while, memory or room on its disk, does not end the group; what is asked meanwhile waits."""
     monkeypatch.setattr("device_agent.group.formation.roll.FIRST_WAIT_S", 0.2)
-    lacks = iter([True, True, True])
-    part = forming.Part
+    lacks = ["memory"] * 3
 
     def lacking(*of: Any) -> Any:
-        if formed_once and next(lacks, False):
-            raise ValueError("a test")
-        return part(*of)
+        if formed_once and lacks:
+            raise ValueError(f"a test of too little {lacks.pop()}")
+        return Part(*of)
 
     monkeypatch.setattr(forming, "Part", lacking)
     formed_once: list[bool] = []
@@ -228,7 +228,7 @@ async def test_a_portal_that_could_not_do_its_part_tries_again(tiny: Path, monke
         formed_once.append(True)
         one.cancel()
         await until(lambda: not host.formed.is_set())
-        assert await right(host, tiny) and working(host) == [PORTAL] and not next(lacks, False)
+        assert await right(host, tiny) and working(host) == [PORTAL] and not lacks
 
 
 async def test_a_portal_whose_disk_fails_is_planned_without(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
