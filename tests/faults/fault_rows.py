@@ -166,7 +166,7 @@ FAULTS: Final = (
     Row(
         "F12",
         "there are more sessions than pages",
-        "clouds with 5 MB of pages; members that have room for a few tokens",
+        "clouds with 7 MB of pages; members that have room for a few tokens",
         "sessions end for others' sake and begin again, nobody waits for ever, the same tokens",
         {
             **_split("system/test_split_sites.py::test_there_are_too_few_pages"),

@@ -33,10 +33,12 @@ class Shape:
     Attributes:
         questions: the last one is asked while something breaks; those before it were answered in peace.
         draft: the drafter that the request names, "" for the device's own choice.
+        tokens: of the last answer.
     """
 
     questions: tuple[str, ...]
     draft: str = "none"
+    tokens: int = TOKENS
 
     def turns(self) -> tuple[Turn, ...]:
         """The conversation up to the last question, with transformers' answers in it."""
@@ -51,7 +53,8 @@ class Shape:
 SHAPES: Final[Mapping[str, Shape]] = {
     "plain": Shape(("Tell me a story about a fox.",)),
     "second turn": Shape(("Who found the key?", "And where was it?")),
-    "drafted": Shape(("Tell me a story about a river.",), ""),
+    # Long: what is drafted comes so much faster that a short one could be over before anything is broken.
+    "drafted": Shape(("Tell me a story about a river.",), "", 3 * TOKENS),
 }
 """By the names that settings of ``rows`` have."""
 
@@ -128,10 +131,10 @@ class Asked:
 
     def expected(self, name: str) -> str:
         """What transformers says."""
-        return wanted(self.turns[name], TOKENS)
+        return wanted(self.turns[name], SHAPES[name].tokens)
 
     def _ask(self, name: str, pool: ThreadPoolExecutor) -> Answer:
-        body = body_of(self.turns[name], draft=SHAPES[name].draft)
+        body = body_of(self.turns[name], SHAPES[name].tokens, SHAPES[name].draft)
         return stream_answer(self._base, body, partial(self._seen, name, pool))
 
     def _seen(self, name: str, pool: ThreadPoolExecutor, count: int) -> None:
