@@ -50,8 +50,9 @@ def test_messages_are_harmed(seed: int, tmp_path: Path) -> None:
             tmp_path, cloud_port=port, cloud_url=network.url, forked=True, device_settings=settings,
             cloud_settings=(*THREAD, *JSON),
         ) as site:  # fmt: skip
-            asked, began = Asked(site.base), time.monotonic()
+            asked = Asked(site.base)
             asked.begin()
+            began = time.monotonic()
             answers = asked.answers()
             happened = network.happened.total() - network.happened["delay"]
             said = ", ".join(f"{count} {kind}" for kind, count in sorted(network.happened.items()))
@@ -62,8 +63,9 @@ def test_messages_are_harmed(seed: int, tmp_path: Path) -> None:
 def test_there_are_too_few_pages(tmp_path: Path) -> None:
     """Sessions end for others' sake and begin again: the tokens are the same, and nobody waits for ever."""
     with split_site(tmp_path, cloud_settings=(*THREAD, *JSON, "--kv-mb", FEW_MB)) as site:
-        asked, began = Asked(site.base), time.monotonic()
+        asked = Asked(site.base)
         asked.begin()
+        began = time.monotonic()
         judge(asked, asked.answers(), began, f"{FEW_MB} MB of pages for sessions that want 10")
         clouds = site.installation.cloud_ports
         given_up = sum(
