@@ -131,7 +131,7 @@ FAULTS: Final = (
     Row(
         "F9",
         "redis dies, comes back empty, takes no writes, stands still",
-        "kill -9, a new redis-server, REPLICAOF, SIGSTOP for 2 s, with two gateways",
+        "kill -9, a new redis-server, REPLICAOF, SIGSTOP for 2 s and for longer, with two gateways",
         "no answer notices; what was known still serves; known again within two beats",
         _split("system/test_redis_faults.py::test_redis_breaks"),
         without(GROUPS, "what gateways tell each other does not depend on who answers"),
