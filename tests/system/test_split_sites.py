@@ -67,13 +67,9 @@ def test_there_are_too_few_pages(tmp_path: Path) -> None:
         asked.begin()
         began = time.monotonic()
         judge(asked, asked.answers(), began, f"{FEW_MB} MB of pages for sessions that want 10")
-        clouds = site.installation.cloud_ports
-        given_up = sum(
-            site.installation.cloud_metric(name, port)
-            for name in ("num_preemptions_total", "num_evictions_total")
-            for port in clouds
-        )
-        assert given_up > 0, "there was room for all"
+        here = site.installation
+        ended = sum(here.cloud_metric("num_preemptions_total", port) for port in here.cloud_ports)
+        assert ended > 0, "there was room for all that were at work"
         wait_until(lambda: site.open_sessions() == 0, 60)
 
 
