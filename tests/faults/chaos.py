@@ -87,10 +87,10 @@ def run(seeds: list[int], minutes: float) -> int:
 def one(sites: Sites, plan: Plan) -> dict[str, Any]:
     """Try a seed; its record."""
     began = time.monotonic()
-    about = {"kind": CHAOS, "seed": plan.seed, "site": plan.site, "events": [each.kind for each in plan.events]}
-    seen: dict[str, Any] = {}
+    happened, seen = list[str](), dict[str, Any]()
+    about = {"kind": CHAOS, "seed": plan.seed, "site": plan.site, "events": happened}
     try:
-        seen = run_seed(sites.of(plan), plan)
+        seen = run_seed(sites.of(plan), plan, happened)
         why = ""
     except Failed as failure:
         why, seen = str(failure), failure.seen
