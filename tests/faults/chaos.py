@@ -22,7 +22,7 @@ from faults.chaos_plan import Plan, plan_of
 from faults.chaos_run import Failed, run_seed
 from faults.chaos_sites import Broken, broken_site
 from faults.page import write
-from faults.records import CHAOS, HERE, append, commit, read
+from faults.records import CHAOS, HERE, append, commit, holds, read
 from tqdm import tqdm
 
 
@@ -58,9 +58,7 @@ class Sites:
 
 def tried() -> set[int]:
     """Seeds that have ended well at this commit."""
-    return {
-        each["seed"] for each in read(HERE) if each["kind"] == CHAOS and not each["why"] and each["commit"] == commit()
-    }
+    return {each["seed"] for each in read(HERE) if each["kind"] == CHAOS and not each["why"] and holds(each)}
 
 
 def run(seeds: list[int], minutes: float) -> int:
