@@ -19,7 +19,7 @@ RECEIVED_BYTES: Final = 4096
 TOKENS: Final = 1500
 CHOICES: Final = 4
 ALTERNATIVES: Final = 20
-"""To each token, with their likelihoods: some kilobytes a token, so that no buffer on the way holds the answer."""
+"""To each token, with their likelihoods: 10 MB in all, and the kernel holds 4 at the most."""
 GIVEN_UP_WITHIN_S: Final = 150.0
 READ_BYTES: Final = 2**20
 READ_WITHIN_S: Final = 30.0
