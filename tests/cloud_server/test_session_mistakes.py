@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 import torch
 from bare_devices import HIDDEN, TOKENS, bystanders, device, news, rows
-from clouds import cloud_here
+from clouds import cloud_here, until
 
 from cloud_server.device_rows import APART_BYTES
 from split_model.packed_rows import pack, unpack
@@ -178,6 +179,30 @@ async def test_a_repeated_forward_is_refused(tiny: Path) -> None:
         if isinstance(answers[0], Result):
             answers.append(await news(stream))
         assert isinstance(answers[-1], Failed) and answers[-1].code == Code.BAD_POSITION.value
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["open", "lost"])
+async def test_a_session_is_resumed_by_its_own_token_alone(lost: bool, tiny: Path) -> None:
+    """Whoever knows the numbers of somebody else's session, and shows a token that is guessed or its own, does not get
+    it, whether its connection is there or lost; who has the token does, with all rows."""
+    async with cloud_here(tiny, 1) as cloud, AsyncExitStack() as stack:
+        victim = await stack.enter_async_context(device(cloud, tiny))
+        token = TOKENS[victim]
+        victim.post(Open(1, 50))
+        victim.post(Forward(1, 0, 0, 1), [rows(2)])
+        assert isinstance(await news(victim), Result)
+        if lost:
+            await stack.aclose()
+            await until(lambda: not cloud.server.links)
+        async with device(cloud, tiny) as stranger:
+            for session, guess in enumerate(("guess", "", token[:-1], TOKENS[stranger]), 2):
+                stranger.post(Resume(session, guess, 1, 2))
+                stranger.post(Forward(session, 0, 2, 1), [rows(1)])  # Answered where it has got the session.
+                failed = await news(stranger)
+                assert isinstance(failed, Failed) and failed.code == Code.UNKNOWN_SESSION.value, (guess, failed)
+            stranger.post(Resume(9, token, 1, 2))
+            stranger.post(Forward(9, 0, 2, 1), [rows(1)])
+            assert isinstance(await news(stranger), Result)
 
 
 async def test_credit_is_held(tiny: Path) -> None:

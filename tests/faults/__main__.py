@@ -2,8 +2,9 @@
 
     make test-faults [ARGS="--rows F3,F6 --settings plain,galaxy --again --publish"]
 
-Each test leaves a record in ``build/faults``; those that have passed at this commit are not run again. The table of all
-records is ``build/faults/faults.md``; with --publish they, and the page, go into docs/results.
+Each test leaves a record in ``build/faults``; those that have passed at this commit are not run again, where nothing
+has been changed since. The table of all records is ``build/faults/faults.md``; with --publish they, and the page, go
+into docs/results.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ ATTACKS: Final = (
         door(
             _alone("S8"),
             "cloud_server/test_session_mistakes.py::test_a_bad_frame_ends_only_its_session",
+            "cloud_server/test_session_mistakes.py::test_a_session_is_resumed_by_its_own_token_alone",
             "cloud_server/test_ledger.py::test_resuming_an_orphan",
         ),
     ),

@@ -22,7 +22,7 @@ from faults.chaos_plan import Plan, plan_of
 from faults.chaos_run import Failed, run_seed
 from faults.chaos_sites import Broken, broken_site
 from faults.page import write
-from faults.records import CHAOS, HERE, append, commit, read
+from faults.records import CHAOS, HERE, append, commit, holds, read
 from tqdm import tqdm
 
 
@@ -58,9 +58,7 @@ class Sites:
 
 def tried() -> set[int]:
     """Seeds that have ended well at this commit."""
-    return {
-        each["seed"] for each in read(HERE) if each["kind"] == CHAOS and not each["why"] and each["commit"] == commit()
-    }
+    return {each["seed"] for each in read(HERE) if each["kind"] == CHAOS and not each["why"] and holds(each)}
 
 
 def run(seeds: list[int], minutes: float) -> int:
@@ -87,10 +85,10 @@ def run(seeds: list[int], minutes: float) -> int:
 def one(sites: Sites, plan: Plan) -> dict[str, Any]:
     """Try a seed; its record."""
     began = time.monotonic()
-    about = {"kind": CHAOS, "seed": plan.seed, "site": plan.site, "events": [each.kind for each in plan.events]}
-    seen: dict[str, Any] = {}
+    happened, seen = list[str](), dict[str, Any]()
+    about = {"kind": CHAOS, "seed": plan.seed, "site": plan.site, "events": happened}
     try:
-        seen = run_seed(sites.of(plan), plan)
+        seen = run_seed(sites.of(plan), plan, happened)
         why = ""
     except Failed as failure:
         why, seen = str(failure), failure.seen

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import heapq
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import suppress
 from dataclasses import dataclass
@@ -77,8 +76,8 @@ class Asked:
         return body_of(self.turns, self.tokens, "" if self.drafted else "none")
 
 
-def run_seed(broken: Broken, plan: Plan) -> dict[str, Any]:
-    """All of it; what was seen.
+def run_seed(broken: Broken, plan: Plan, happened: list[str]) -> dict[str, Any]:
+    """All of it; what was seen. ``happened`` gets the kinds of the events that did.
 
     Raises:
         Failed: something does not hold.
@@ -87,17 +86,18 @@ def run_seed(broken: Broken, plan: Plan) -> dict[str, Any]:
     for each in asked:
         _ = each.expected  # What transformers says is found out before anything is timed.
     began = time.monotonic()
-    breaking = threading.Thread(target=_break, args=(broken, plan, began), name="chaos")
-    pool = ThreadPoolExecutor(len(asked))
+    pool = ThreadPoolExecutor(len(asked) + 1)
     clients = [
         pool.submit(_client, broken.site.base, each, ask, began) for each, ask in zip(asked, plan.asks, strict=True)
     ]
-    breaking.start()
+    breaking = pool.submit(_break, broken, plan, began, happened)
     try:
         seen = _judged(plan, asked, clients, began)
     finally:
-        breaking.join()
+        wait([breaking])
         pool.shutdown(wait=False)
+    if error := breaking.exception():
+        raise Failed(f"not all broke that was to: {type(error).__name__}: {error}"[:1000], seen)
     seen["mended_s"] = round(broken.site.mend(), 2)
     _after(broken, seen)
     return seen
@@ -117,8 +117,8 @@ def _client(base: str, asked: Asked, ask: Ask, began: float) -> Answer | None:
         return None
 
 
-def _break(broken: Broken, plan: Plan, began: float) -> None:
-    """Everything in its time; what is killed is started again when its event is over."""
+def _break(broken: Broken, plan: Plan, began: float, happened: list[str]) -> None:
+    """Everything in its time; what is killed is started again when its event is over. ``happened`` gets what did."""
     numbers = count()
     due: list[tuple[float, int, Callable[[], None]]] = []
 
@@ -133,6 +133,9 @@ def _break(broken: Broken, plan: Plan, began: float) -> None:
 
         def happens(event: Any = event) -> None:
             mend = broken.do(event)
+            if mend is None:
+                return
+            happened.append(event.kind)
             later(event.at_s + event.lasts_s, lambda: over(mend))
 
         later(event.at_s, happens)

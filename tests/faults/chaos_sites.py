@@ -74,13 +74,16 @@ class Broken:
     left: Callable[[], int]
     links: FreezingProxy | None = None
 
-    def do(self, event: Event) -> Callable[[], None]:
-        """Break what an event says; returns what mends it, as far as that is not all that ``Site.mend`` does."""
+    def do(self, event: Event) -> Callable[[], None] | None:
+        """Break what an event says; returns what mends it, as far as that is not all that ``Site.mend`` does, or None
+        where nothing can be broken so: no clock jumps where faketime is not installed."""
         verb, _, what = event.kind.partition(" ")
         names = {"both": ("cloud", "standby"), "members": MEMBERS}.get(what, (what,))
         if event.kind == "slow log":
             self.log.stands_still(event.lasts_s)
         elif event.kind == "clock":
+            if not self.clocks:
+                return None
             self._set_clocks(event.clock_s)
             return lambda: self._set_clocks(0)
         elif event.kind in ("cut", "partition"):

@@ -131,7 +131,7 @@ FAULTS: Final = (
     Row(
         "F9",
         "redis dies, comes back empty, takes no writes, stands still",
-        "kill -9, a new redis-server, REPLICAOF, SIGSTOP for 2 s, with two gateways",
+        "kill -9, a new redis-server, REPLICAOF, SIGSTOP for 2 s and for longer, with two gateways",
         "no answer notices; what was known still serves; known again within two beats",
         _split("system/test_redis_faults.py::test_redis_breaks"),
         without(GROUPS, "what gateways tell each other does not depend on who answers"),
@@ -166,7 +166,7 @@ FAULTS: Final = (
     Row(
         "F12",
         "there are more sessions than pages",
-        "clouds with 5 MB of pages; members that have room for a few tokens",
+        "clouds with 7 MB of pages; members that have room for a few tokens",
         "sessions end for others' sake and begin again, nobody waits for ever, the same tokens",
         {
             **_split("system/test_split_sites.py::test_there_are_too_few_pages"),

@@ -24,7 +24,8 @@ def judge(
     ends: bool = False,
     setting: str = "",
 ) -> None:
-    """Every answer is transformers', or, where it must end, a part of it with an error behind. Makes a note for each.
+    """Every answer is transformers' and has text behind the fault, or, where it must end, a part of it with an error
+    behind. Makes a note for each.
 
     Args:
         broken_s: when it was broken, by ``time.monotonic``; 0 where it never was, which fails.
@@ -38,7 +39,8 @@ def judge(
         wrong[name] = wrong_pieces(answer, asked.expected(name))
         lost[name] = int(not answer.done and not answer.error)
         ended[name] = not answer.done
-        pause_s = longest_pause(broken_s + (noticed_s or 0.0), answer.times)
+        # Where no text came after that, nothing was measured.
+        pause_s = longest_pause(broken_s + (noticed_s or 0.0), answer.times) or None
         note(
             setting or name,
             injected,
@@ -55,3 +57,4 @@ def judge(
     if not ends:
         for name, answer in answers.items():
             assert answer.text == asked.expected(name) and not answer.error, (name, answer.error)
+            assert answer.times[-1] > broken_s, f"{name}: it was over before anything was broken"

@@ -274,6 +274,14 @@ MENDINGS: Final = (
     ),
     Mending(
         "S8",
+        "a session goes on for whoever has its connection's token",
+        "cloud_server/device_link.py",
+        "self._tokens.get(message.token)\n",
+        "next(iter(self._tokens.values()), None)\n",
+        "cloud_server/test_session_mistakes.py::test_a_session_is_resumed_by_its_own_token_alone",
+    ),
+    Mending(
+        "S8",
         "nobody resumes where the session never was",
         "cloud_server/engine/ledger.py",
         "        if not 0 <= position <= entry.position:\n            raise SessionFailed(\n"

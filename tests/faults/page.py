@@ -22,6 +22,9 @@ COPY: Final = HERE.parent / "faults.md"
 REAL: Final = ("system/", "testbed/")
 """Where tests start real processes; others run the real parts in their own."""
 
+SKIPPED: Final = "skipped"
+"""How a test ended that was not run, though it has left a record."""
+
 SILENT: Final = frozenset({"F6", "F18"})
 """Rows where nobody is told that somebody is gone."""
 
@@ -133,9 +136,10 @@ def attacks_table(tests: Tests) -> str:
     rows = []
     for row in ATTACKS:
         records = of(row, tests, DOOR)
-        real = sum(record["test"].startswith(REAL) for record in records)
-        outcome = row.without.get(DOOR) or _outcome(records)
-        rows.append([row.id, row.fault, row.injected, row.expected, f"{len(records)} ({real})", outcome])
+        ran = [record for record in records if record["outcome"] != SKIPPED]
+        real = sum(record["test"].startswith(REAL) for record in ran)
+        outcome = row.without.get(DOOR) or _outcome(records) + "°" * (len(ran) < len(records))
+        rows.append([row.id, row.fault, row.injected, row.expected, f"{len(ran)} ({real})", outcome])
     return table("row | attack | tried | expected | tests (with real processes) | ended", rows)
 
 
@@ -145,7 +149,9 @@ def _cell(row: Row, setting: str, tests: Tests) -> str:
     records = of(row, tests, setting)
     notes = notes_of(records, setting)
     outcome = _outcome(records)
-    missing = "°" * any(not any(matches(said, test) for test in tests) for said in row.tests[setting])
+    ran = [test for test, record in tests.items() if record["outcome"] != SKIPPED]
+    skipped = any(record["outcome"] == SKIPPED for record in records)
+    missing = "°" * (skipped or any(not any(matches(said, test) for test in ran) for said in row.tests[setting]))
     if not records or outcome != "passed" or not notes:
         return outcome + missing * bool(records)
     wrong = sum(note["wrong"] + note["lost"] for note in notes)
@@ -156,7 +162,7 @@ def _outcome(records: Sequence[Mapping[str, Any]]) -> str:
     if not records:
         return "not run"
     outcomes = {record["outcome"] for record in records}
-    return "**failed**" if "failed" in outcomes else "passed" if "passed" in outcomes else "skipped"
+    return "**failed**" if "failed" in outcomes else "passed" if "passed" in outcomes else SKIPPED
 
 
 def _quantile(values: Sequence[float]) -> float:

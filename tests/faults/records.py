@@ -20,8 +20,12 @@ MENDING: Final = "mending"
 HERE: Final = ROOT / "build" / "faults" / "records.jsonl"
 """Where they are added to."""
 
-PUBLISHED: Final = ROOT / "docs" / "results" / "faults-records.jsonl"
+RESULTS: Final = "docs/results"
+PUBLISHED: Final = ROOT / RESULTS / "faults-records.jsonl"
 """What the page shows."""
+
+CHANGED: Final = "+"
+"""Behind a commit: the sources were not those of it alone."""
 
 
 def append(file: Path, record: Mapping[str, Any]) -> None:
@@ -43,17 +47,24 @@ def latest(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {each["test"]: each for each in records if each["kind"] == TEST}
 
 
-@lru_cache(maxsize=1)
-def commit() -> str:
-    """The commit that is checked out, in short; "" where git does not say."""
-    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT)
-    return said.stdout.strip()
+@lru_cache(maxsize=8)
+def commit(root: Path = ROOT) -> str:
+    """The commit that is checked out, in short, with a "+" where anything but results is changed; "" where git does not
+    say."""
+
+    def said(*words: str) -> str:
+        return subprocess.run(["git", *words], capture_output=True, text=True, cwd=root).stdout.strip()
+
+    changed = said("status", "--porcelain", "--", ".", f":!{RESULTS}")
+    return said("rev-parse", "--short", "HEAD") + CHANGED * bool(changed)
+
+
+def holds(record: Mapping[str, Any]) -> bool:
+    """Whether what was tried then would be tried again now: at this very commit. What has changed since one may be
+    anything, so that nothing holds then."""
+    return record["commit"] == commit() and commit()[-1:] not in ("", CHANGED)
 
 
 def done(file: Path) -> set[str]:
     """Ids of the tests that have passed at this commit."""
-    return {
-        test
-        for test, each in latest(read(file)).items()
-        if each["outcome"] == "passed" and each["commit"] == commit()
-    }  # fmt: skip
+    return {test for test, each in latest(read(file)).items() if each["outcome"] == "passed" and holds(each)}

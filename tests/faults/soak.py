@@ -20,7 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,8 @@ CLIENTS: Final = 4
 FAULT_EVERY_S: Final = 10.0
 SAMPLE_S: Final = 1.0
 WARM: Final = 0.1
+MOST_WHY: Final = 400
+"""Characters of what was wrong."""
 QUIET_S: Final = 5.0
 """After the last client, until files are counted."""
 MOST_MB_MIN: Final = 0.5
@@ -113,7 +115,7 @@ def client(number: int, found: Bed, until: float, seen: Seen, lock: threading.Lo
         try:
             KINDS[kind](base, rng)
         except Exception as error:  # Whatever is wrong is told in the end.
-            why = f"{kind}: {type(error).__name__}: {error}"[:400]
+            why = f"{kind}: {type(error).__name__}: {error}"[:MOST_WHY]
         with lock:
             seen.counts[kind] += 1
             if why:
@@ -121,22 +123,33 @@ def client(number: int, found: Bed, until: float, seen: Seen, lock: threading.Lo
 
 
 def breaking(found: Bed, until: float, seen: Seen) -> None:
-    """One fault after another."""
+    """One fault after another; one that cannot be done is wrong, and ends none of the others."""
     for name, do in itertools.cycle(found.faults):
         time.sleep(FAULT_EVERY_S)
         if time.monotonic() > until - FAULT_EVERY_S:
             return
-        do()
-        seen.counts[name] += 1
+        try:
+            do()
+            seen.counts[name] += 1
+        except Exception as error:
+            seen.wrong.append(f"{name}: {type(error).__name__}: {error}"[:MOST_WHY])
 
 
 def sample(found: Bed, seen: Seen) -> None:
-    """Each process's memory in MB and its open files, now."""
-    for name, pid in found.pids.items():
-        with suppress(psutil.NoSuchProcess):
+    """Each process's memory in MB and its open files, now. None of them is meant to end: one that has is wrong, and not
+    looked at any more."""
+    for name, pid in list(found.pids.items()):
+        try:
             process = psutil.Process(pid)
-            seen.memory.setdefault(name, []).append((time.monotonic(), process.memory_info().rss / 1e6))
-            seen.files.setdefault(name, []).append(process.num_fds())
+            if process.status() == psutil.STATUS_ZOMBIE:
+                raise psutil.ZombieProcess(pid)
+            held, files = process.memory_info().rss / 1e6, process.num_fds()
+        except psutil.NoSuchProcess:
+            del found.pids[name]
+            seen.wrong.append(f"{name} has ended")
+            continue
+        seen.memory.setdefault(name, []).append((time.monotonic(), held))
+        seen.files.setdefault(name, []).append(files)
 
 
 def run(found: Bed, minutes: float) -> Seen:
@@ -163,6 +176,8 @@ def record_of(seen: Seen, minutes: float) -> dict[str, Any]:
     processes, why = {}, list(seen.wrong[:5])
     for name, samples in seen.memory.items():
         second = samples[len(samples) // 2 :]
+        if len(second) < 2:  # It has ended at once, which is told already.
+            continue
         slope = statistics.linear_regression([at for at, _ in second], [held for _, held in second]).slope * 60
         files = seen.files[name]
         first, last = files[int(WARM * len(files))], files[-1]

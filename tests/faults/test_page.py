@@ -63,3 +63,25 @@ def test_a_failed_test_is_seen() -> None:
     """Of its last run alone."""
     again = [record(F3, note("plain"), outcome="failed"), record(F3, note("plain"))]
     assert "failed" in (figure("settings", again[:1]) or "") and "failed" not in (figure("settings", again) or "")
+
+
+def test_a_skipped_test_completes_nothing() -> None:
+    """Its record says that it was not run: the cell is marked as where there is no record at all."""
+    galaxy = "system/test_group_faults.py::test_a_fault[galaxy-F3]"
+
+    def cell(*records: dict[str, Any]) -> str:
+        row = next(line for line in (figure("settings", [*records]) or "").splitlines() if line.startswith("| F3 "))
+        return row.split(" | ")[5]
+
+    assert cell(record(galaxy, note("galaxy"))) == "160"
+    assert cell(record(galaxy, outcome="skipped")) == "skipped°"
+    twice = "system/test_clients.py::test_x"  # Of no row: nothing of another test counts.
+    assert cell(record(galaxy, note("galaxy")), record(twice, outcome="skipped")) == "160"
+
+
+def test_a_skipped_attack_is_seen() -> None:
+    """It is not counted, and whoever reads that the row has passed reads that something of it was not run."""
+    door = "system/test_attacks.py::test_who_speaks_wrongly_is_closed_out"
+    attacks = [record(f"{door}[S1-pickle-cloud]"), record(f"{door}[S1-zip-cloud]", outcome="skipped")]
+    rows = (figure("attacks", attacks) or "").splitlines()
+    assert next(line for line in rows if line.startswith("| S1 ")).endswith("| 1 (1) | passed° |")

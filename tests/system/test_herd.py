@@ -18,6 +18,7 @@ from clouds import device_hello
 from faults.herd import herd
 from faults.notes import note
 from faults.shapes import Asked
+from faults.times import longest_pause
 from forked import ForkedProcess
 from installation import Installation, wait_until
 from msgspec.structs import replace
@@ -104,6 +105,9 @@ async def test_a_cloud_is_lost_by_hundreds_of_devices(tmp_path: Path) -> None:
         hello = device_hello(DEMO, 2, 0)
         hellos: list[AnyMessage] = [replace(hello, name=f"device {number}") for number in range(DEVICES)]
         url = f"ws://127.0.0.1:{site.cloud_port}/device"
+        asked = Asked(site.base)
+        for name in asked.turns:  # What transformers says is found out before anything is timed.
+            asked.expected(name)
         async with herd(url, Role.DEVICE, CLOUD_LINK, hellos) as devices:
             await devices.all_there()
             await asyncio.to_thread(site.cloud.end, signal.SIGKILL)
@@ -112,16 +116,14 @@ async def test_a_cloud_is_lost_by_hundreds_of_devices(tmp_path: Path) -> None:
             site.start_cloud()
             came = await devices.all_there()
             await asyncio.to_thread(wait_until, site.ready, BACK_WITHIN_S)
-            asked = Asked(site.base)
             answers = await asyncio.to_thread(asked.answers)
             middle_s, whole_s = spread(came)
             for name, answer in answers.items():
                 assert answer.text == asked.expected(name), name
                 saw = f"503 until it was back; all devices came within {whole_s:.1f} s of one another"
-                took_s = time.monotonic() - began
-                note(
-                    name, f"kill -9 of the cloud of {DEVICES} devices", saw, compared=answer.tokens, recovered_s=took_s
-                )
+                pause_s = longest_pause(began, answer.times)
+                note(name, f"kill -9 of the cloud of {DEVICES} devices", saw, compared=answer.tokens,
+                     recovered_s=pause_s)  # fmt: skip
             assert middle_s > SPREAD_S
 
 

@@ -26,8 +26,8 @@ from processes import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
 
-FEW_MB: Final = "5"
-"""Of keys and values: some 500 positions of the demo model's ten layers in the cloud, where 770 are asked for."""
+FEW_MB: Final = "7"
+"""Of keys and values: some 680 positions of the demo model's ten layers in the cloud, where 970 are asked for."""
 SEEDS: Final = 3
 HARMFUL: Final = Faults(rate=0.02, most=25)
 JUMP_S: Final = 3600.0
@@ -50,8 +50,9 @@ def test_messages_are_harmed(seed: int, tmp_path: Path) -> None:
             tmp_path, cloud_port=port, cloud_url=network.url, forked=True, device_settings=settings,
             cloud_settings=(*THREAD, *JSON),
         ) as site:  # fmt: skip
-            asked, began = Asked(site.base), time.monotonic()
+            asked = Asked(site.base)
             asked.begin()
+            began = time.monotonic()
             answers = asked.answers()
             happened = network.happened.total() - network.happened["delay"]
             said = ", ".join(f"{count} {kind}" for kind, count in sorted(network.happened.items()))
@@ -62,16 +63,13 @@ def test_messages_are_harmed(seed: int, tmp_path: Path) -> None:
 def test_there_are_too_few_pages(tmp_path: Path) -> None:
     """Sessions end for others' sake and begin again: the tokens are the same, and nobody waits for ever."""
     with split_site(tmp_path, cloud_settings=(*THREAD, *JSON, "--kv-mb", FEW_MB)) as site:
-        asked, began = Asked(site.base), time.monotonic()
+        asked = Asked(site.base)
         asked.begin()
-        judge(asked, asked.answers(), began, f"{FEW_MB} MB of pages for sessions that want 8")
-        clouds = site.installation.cloud_ports
-        given_up = sum(
-            site.installation.cloud_metric(name, port)
-            for name in ("num_preemptions_total", "num_evictions_total")
-            for port in clouds
-        )
-        assert given_up > 0, "there was room for all"
+        began = time.monotonic()
+        judge(asked, asked.answers(), began, f"{FEW_MB} MB of pages for sessions that want 10")
+        here = site.installation
+        ended = sum(here.cloud_metric("num_preemptions_total", port) for port in here.cloud_ports)
+        assert ended > 0, "there was room for all that were at work"
         wait_until(lambda: site.open_sessions() == 0, 60)
 
 
@@ -98,6 +96,7 @@ def test_clocks_jump(tmp_path: Path) -> None:
             clock.set(offset_s)
 
         for offset_s, said in ((JUMP_S, "an hour on"), (-JUMP_S, "two hours back"), (0.0, "right again")):
+            jumped.clear()  # Each jump has its own answers.
             asked = Asked(site.base, do=partial(jump, offset_s))
             asked.begin()
             judge(asked, asked.answers(), jumped[-1], f"the gateway's clock {said}")
