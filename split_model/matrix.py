@@ -16,9 +16,9 @@ from split_model.few_rows import FewRows, most_rows
 from split_model.weight_parts import WeightPart
 
 TILE_ROWS = 16
-"""Packed products have up to this many rows, or a multiple of them: so many are one tile of a CPU's matrix unit, and
-oneDNN compiles a kernel, which takes milliseconds, for every number of rows that it has not seen."""
-
+"""Packed bfloat16 products have up to this many rows, or a multiple of them: so many are one tile of a CPU's matrix
+unit, and oneDNN compiles a kernel, which takes milliseconds, for every number of rows that it has not seen. One for
+float32 takes a third of a millisecond."""
 
 FEW_ROWS = 4
 """On some CPUs packed float32 products of fewer rows take longer than those of so many: `least_rows` tries it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from device_agent.answering.dialect.answer_form import answer_form
@@ -20,11 +21,11 @@ class WantedForm:
 
     Attributes:
         masks: makes those of one answer.
-        key: what tells it from other forms of its tenant; of another ``cache_salt`` it is another.
+        key: what tells it from other forms of its tenant, a digest; of another ``cache_salt`` it is another.
     """
 
     masks: Callable[[], GrammarMasks]
-    key: Hashable
+    key: bytes
 
 
 async def wanted_form(
@@ -44,4 +45,6 @@ async def wanted_form(
     if grammars is None:
         told = "this device cannot hold an answer to a form: it does not know the model's tokenizer well enough"
         raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param)
-    return WantedForm(await grammars.compiled(form, request.tenant, prompt.max_tokens), (request.cache_salt, form.key))
+    masks = await grammars.compiled(form, request.tenant, prompt.max_tokens)
+    told_by = f"{request.cache_salt}\n{form.key}".encode("utf-8", "surrogatepass")
+    return WantedForm(masks, hashlib.sha256(told_by).digest())

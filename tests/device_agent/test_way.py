@@ -43,8 +43,8 @@ def test_what_texts_teach_is_the_tenants_own(name: str) -> None:
 def test_what_answers_in_a_form_said_is_the_tenants_own() -> None:
     """Nobody else's drafts tell of it."""
     ways = ways_of("lookup")
-    ways.get("", "a").earlier.add("form", [4, 5])
-    assert len(ways.get("", "a").earlier.of("form")) and not len(ways.get("", "b").earlier.of("form"))
+    ways.get("", "a").earlier.add(b"form", [4, 5])
+    assert len(ways.get("", "a").earlier.of(b"form")) and not len(ways.get("", "b").earlier.of(b"form"))
 
 
 def test_what_rounds_cost_is_known_to_all() -> None:

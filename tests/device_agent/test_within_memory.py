@@ -105,7 +105,7 @@ def test_what_drafts_is_taken_off_the_memory(budget: int, positions: int) -> Non
 
 
 async def test_a_model_that_reads_reads_the_same(tmp_path: Path) -> None:
-    """Its rows with half of the memory equal those with enough."""
+    """Its rows with half of the memory are those with enough, but for how packed matrices round."""
     folder = text_model("bert", tmp_path / "bert", hidden_size=96, intermediate_size=768, num_hidden_layers=8)
     spec = Checkpoint.open(folder, None).spec
     weights = slice_bytes(spec, whole(spec), torch.float32)
@@ -117,7 +117,7 @@ async def test_a_model_that_reads_reads_the_same(tmp_path: Path) -> None:
         assert (device.loader is not None) == bool(memory)
         found.append(await reader.read([([5, 6, 7, 8], None)], lambda rows, lengths: rows.clone()))
         device.stop()
-    assert torch.equal(*found)
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("share", [0.8, 0.35])

@@ -203,7 +203,7 @@ def test_quota(bed: Testbed, cores: float) -> None:
         bed.host("near").set_cores(0.3)
     near, far = ((now.cpu_s - then.cpu_s) / took for now, then in zip(after, before, strict=True))
     assert 0.5 * min(cores, far) <= near <= 1.2 * cores
-    assert far <= 0.8 * cores or after[0].throttled_s > before[0].throttled_s
+    assert far <= 1.1 * cores or after[0].throttled_s > before[0].throttled_s
     assert after[1].throttled_s == 0.0
 
 
