@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 
 from split_model.blocks import Block
 from split_model.checkpoint import Checkpoint
-from split_model.matrix import Matrix, empty_for_products, lies_turned, load_bias
+from split_model.matrix import Matrix, empty_for_products, load_bias
 from split_model.projection import Projection
 from split_model.pruning.kept import KeptHeads, runs
 from split_model.pruning.parts import output_parts, projection_bias_parts, projection_parts
@@ -22,9 +23,9 @@ class CannotPrune(ValueError):
 class PrunedBlock(Block):
     """`block` with some of its heads, sharing all other weights with it, which must stay loaded.
 
-    Rows of the query, key and value matrices and columns of the output's are copied; where the kept heads of a plain
-    output matrix are neighbours they are a view. Packed matrices cannot be read, so theirs are read again from the
-    checkpoint, and packed.
+    Rows of the query, key and value matrices and columns of the output's are copied, and packed where matrices are;
+    where the kept heads of a plain output matrix are neighbours they are a view. Only heads that the block does not
+    have are read from the checkpoint.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class _SomeHeads(Projection):
 
 
 class _Cut:
-    """The weights of some heads of a layer, from memory where they can be read there."""
+    """The weights of some heads of a layer, from memory where they are there."""
 
     def __init__(self, block: Block, checkpoint: Checkpoint, layer: int, kept: KeptHeads, first: int | None) -> None:
         """first: the number in the model of the block's first head; None: heads are the model's, not the block's."""
@@ -97,12 +98,14 @@ class _Cut:
         self._size, self._hidden = block.head_dim, checkpoint.spec.hidden_size
         [self._whole], self._whole_output = block.qkv.matrices, block.output_matrix
 
+    @cached_property
+    def _output(self) -> torch.Tensor:
+        return self._whole_output.elements()
+
     def projection(self) -> torch.Tensor:
         """[kept heads + 2 * kept KV heads, each head_dim, hidden]."""
-        if self._whole.is_plain and self._in_block:
-            weight, rows = self._whole.weight, self._rows()
-            turned = lies_turned(weight.dtype, weight.device)
-            return weight.t().index_select(1, rows).t() if turned else weight.index_select(0, rows)
+        if self._in_block:
+            return _some(self._whole.elements(), self._rows(), 0)
         parts = projection_parts(self._checkpoint.spec, self._layer, self._kept, self._first)
         height = (len(self._kept.heads) + 2 * len(self._kept.groups)) * self._size
         return self._read(parts, (height, self._hidden), 0)
@@ -116,14 +119,12 @@ class _Cut:
 
     def output(self, heads: Sequence[int]) -> torch.Tensor:
         """[hidden, heads * head_dim]."""
-        size, whole = self._size, self._whole_output
-        if whole.is_plain and self._in_block:
+        size = self._size
+        if self._in_block:
             held = runs(heads)
             if len(held) == 1:
-                return whole.weight.narrow(1, held[0].start * size, len(held[0]) * size)
-            columns = _each(heads, size, whole.device)
-            turned = lies_turned(whole.weight.dtype, whole.device)
-            return whole.weight.t().index_select(0, columns).t() if turned else whole.weight.index_select(1, columns)
+                return self._output.narrow(1, held[0].start * size, len(held[0]) * size)
+            return _some(self._output, _each(heads, size, self._output.device), 1)
         parts = output_parts(self._checkpoint.spec, self._layer, heads, self._first)
         return self._read(parts, (self._hidden, len(heads) * size), 1)
 
@@ -151,6 +152,13 @@ class _Cut:
         for part, room in zip(parts, out.split_with_sizes(sizes, along) if parts else (), strict=True):
             self._checkpoint.read_into(part, room)
         return out
+
+
+def _some(weight: torch.Tensor, numbers: torch.Tensor, along: int) -> torch.Tensor:
+    """These rows (0) or columns (1), lying as the whole weight lies."""
+    if weight.is_contiguous():
+        return weight.index_select(along, numbers)
+    return weight.t().index_select(1 - along, numbers).t()
 
 
 def _each(heads: Sequence[int], size: int, device: torch.device) -> torch.Tensor:

@@ -73,6 +73,16 @@ def test_packed_float32_is_the_product_too(least: int, with_bias: bool, monkeypa
             torch.testing.assert_close(found.double(), exact, atol=5e-5, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [(96, 64), (33, 7)])
+def test_elements_are_those_that_were_given(dtype: torch.dtype, size: tuple[int, int]) -> None:
+    """To the last bit, packed or not, whichever way they lay."""
+    weight = torch.randn(size, generator=torch.Generator().manual_seed(1)).to(dtype)
+    for lying in (weight.clone(), weight.t().contiguous().t()):
+        assert torch.equal(Matrix(lying).elements(), weight)
+        assert torch.equal(Matrix(lying, pack=False).elements(), weight)
+
+
 @NEEDS_PACKING
 def test_a_packed_matrix_is_in_memory_once() -> None:
     """The plain weight is gone once it is packed, and the bytes counted are still its own."""
