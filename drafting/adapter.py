@@ -6,6 +6,7 @@ verifications have brought back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -52,6 +53,6 @@ class AdapterDrafter:
         """Itself: it learns nothing from texts."""
         return self
 
-    def open(self, positions: int) -> AdapterSession:
+    def open(self, positions: int, earlier: Sequence[int] = ()) -> AdapterSession:
         """Follow a text of at most ``positions`` tokens."""
         return AdapterSession(self.name, self._layer, self._head, positions)

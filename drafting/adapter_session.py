@@ -95,9 +95,6 @@ class AdapterSession:
         self._node_guesses += guesses
         return list(guesses)
 
-    def recall(self, earlier: Sequence[int]) -> None:
-        """Nothing: it looks at no other text than its own."""
-
     def truncate(self, position: int) -> None:
         """Where the row to guess from has gone, a guess is None until something is observed. Raises ValueError."""
         if not 0 <= position <= self._position:

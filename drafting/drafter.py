@@ -82,12 +82,6 @@ class DraftSession(Protocol):
         """
         ...
 
-    def recall(self, earlier: Sequence[int]) -> None:
-        """The text may say again what ``earlier`` tokens of its tenant say, and no longer what was recalled before;
-        ``NOBODY`` stands behind those of each text. Nothing to do for a drafter that looks at its own text alone.
-        Before the text's next tokens: every node is forgotten."""
-        ...
-
     def truncate(self, position: int) -> None:
         """Forget every observed token from ``position`` on, and every node."""
         ...
@@ -136,8 +130,12 @@ class Drafter(Protocol):
         what one tenant's texts teach is not known to others."""
         ...
 
-    def open(self, positions: int) -> DraftSession:
-        """Follow a text of at most ``positions`` tokens."""
+    def open(self, positions: int, earlier: Sequence[int] = ()) -> DraftSession:
+        """Follow a text of at most ``positions`` tokens.
+
+        earlier: tokens of the same tenant that the text may say again, ``NOBODY`` behind those of each text; of no use
+        to a drafter that looks at its own text alone.
+        """
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from split_model.sampling import NOBODY
@@ -25,14 +25,13 @@ class EarlierAnswers:
     """The answers of one tenant that had to be of a form."""
 
     def __init__(self) -> None:
-        self._by_form: OrderedDict[bytes, array[int]] = OrderedDict()
+        self._by_form: OrderedDict[Hashable, array[int]] = OrderedDict()
 
-    def of(self, form: bytes | None) -> Sequence[int]:
-        """Tokens of the last answers in a form, which this digest tells from others, ``NOBODY`` behind each; none where
-        there was none."""
-        return () if form is None else self._by_form.get(form, ())
+    def of(self, form: Hashable) -> Sequence[int]:
+        """Tokens of the last answers in a form, ``NOBODY`` behind each; none where there was none."""
+        return self._by_form.get(form, ())
 
-    def add(self, form: bytes, answer: Sequence[int]) -> None:
+    def add(self, form: Hashable, answer: Sequence[int]) -> None:
         """``answer``, its tokens, was of this form."""
         kept = self._by_form.pop(form, array("i"))
         self._by_form[form] = (kept + array("i", [*answer, NOBODY]))[-MOST_TOKENS:]

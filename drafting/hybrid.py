@@ -53,9 +53,11 @@ class HybridDrafter:
     def parameters(self) -> int:
         return self._model.parameters
 
-    def open(self, positions: int) -> HybridSession:
+    def open(self, positions: int, earlier: Sequence[int] = ()) -> HybridSession:
         """Follow a text of at most ``positions`` tokens."""
-        return HybridSession(self._model.open(positions), self._lookup.open(positions), self._calibration)
+        return HybridSession(
+            self._model.open(positions, earlier), self._lookup.open(positions, earlier), self._calibration
+        )
 
 
 class _Opinion(NamedTuple):
@@ -121,11 +123,6 @@ class HybridSession:
             for opinions, guess in zip(said, self._run_waiting(tree)[-len(said) :], strict=True):
                 opinions += _opinions(guess)
         return [self._best(opinions) for opinions in said]
-
-    def recall(self, earlier: Sequence[int]) -> None:
-        self._model.recall(earlier)
-        self._lookup.recall(earlier)
-        self._forget_nodes()
 
     def truncate(self, position: int) -> None:
         """Raises ValueError where so many tokens were not observed."""

@@ -45,20 +45,20 @@ class LookupDrafter:
         """Itself: it learns nothing from texts."""
         return self
 
-    def open(self, positions: int) -> LookupSession:
-        """Follow a text of at most ``positions`` tokens."""
-        return LookupSession(positions)
+    def open(self, positions: int, earlier: Sequence[int] = ()) -> LookupSession:
+        """Follow a text of at most ``positions`` tokens, as if the ``earlier`` ones stood before it."""
+        return LookupSession(positions, earlier)
 
 
 class LookupSession:
     """See ``drafting.drafter.DraftSession``. Rows are not looked at; ``shallow`` may have any size."""
 
-    def __init__(self, positions: int) -> None:
+    def __init__(self, positions: int, earlier: Sequence[int] = ()) -> None:
         self._positions = positions
         self._index = SuffixIndex()
-        self._begin = 0
-        """Where the text begins among the tokens that are indexed: behind those that are recalled."""
-        self._waiting: list[int] = []  # not indexed yet
+        self._begin = len(earlier)
+        """Where the text begins among the tokens that are indexed."""
+        self._waiting = list(earlier)  # not indexed yet
         self._nodes: list[Match] = []
 
     @property
@@ -90,14 +90,6 @@ class LookupSession:
             match = self._index.end if parent == TRUNK else self._nodes[parent]
             self._nodes.append(self._index.follow(match, tree.tokens[node]))
         return [self._guess_at(self._nodes[node]) for node in new]
-
-    def recall(self, earlier: Sequence[int]) -> None:
-        """As if they stood before the text."""
-        if not (self._begin or earlier):
-            return
-        text = [*self._index.tokens(len(self._index)), *self._waiting][self._begin :]
-        self._index, self._nodes = SuffixIndex(), []
-        self._begin, self._waiting = len(earlier), [*earlier, *text]
 
     def truncate(self, position: int) -> None:
         """Raises ValueError where so many tokens were not observed."""

@@ -84,7 +84,7 @@ class MedusaDrafter:
         """Itself: it learns nothing from texts."""
         return self
 
-    def open(self, positions: int) -> MedusaSession:
+    def open(self, positions: int, earlier: Sequence[int] = ()) -> MedusaSession:
         """Follow a text of at most ``positions`` tokens."""
         return MedusaSession(self._heads, self._head, self._hidden_size, positions)
 
@@ -137,9 +137,6 @@ class MedusaSession:
     def levels(self) -> list[Guess]:
         """See ``TreeDraftSession.levels``."""
         return [guess for head in range(len(self._heads)) if (guess := self._said(head)) is not None]
-
-    def recall(self, earlier: Sequence[int]) -> None:
-        """Nothing: it looks at no other text than its own."""
 
     def truncate(self, position: int) -> None:
         """Nothing is said then until a deep row is observed. Raises ValueError."""

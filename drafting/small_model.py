@@ -96,7 +96,7 @@ class SmallModelDrafter:
         """Itself: it learns nothing from texts."""
         return self
 
-    def open(self, positions: int) -> SmallModelSession:
+    def open(self, positions: int, earlier: Sequence[int] = ()) -> SmallModelSession:
         """Follow a text of at most ``positions`` tokens."""
         return SmallModelSession(self.name, self._model, positions)
 
@@ -169,9 +169,6 @@ class SmallModelSession:
         guesses = [Guess(self._source, row) for row in self._model.logits(hidden).unbind(0)]
         self._node_guesses += guesses
         return list(guesses)
-
-    def recall(self, earlier: Sequence[int]) -> None:
-        """Nothing: it looks at no other text than its own."""
 
     def truncate(self, position: int) -> None:
         """Raises ValueError for a position that was not observed."""

@@ -22,11 +22,19 @@ PARENTS: tuple[int, ...] = (-1, 0, 0, 1, -1, 2, 4, 3)
 TOKENS: tuple[int, ...] = (9, 1, 7, 4, 3, 6, 9, 2)
 
 
+EARLIER: tuple[int, ...] = (3, 9, 1, 4, NOBODY, 5, 3, 9, 9, 2, NOBODY)
+"""Of other texts."""
+
+
 class Rows:
     """Rows of any text, random but the same each time and on every device: those of a token hang on it and on all
     before it."""
 
-    def __init__(self, hidden_size: int, seed: int = 0, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, hidden_size: int, seed: int = 0, device: torch.device | str = "cpu", earlier: Sequence[int] = ()
+    ) -> None:
+        """earlier: what sessions of its texts may recall."""
+        self.earlier = earlier
         self._hidden_size = hidden_size
         self._seed = seed
         self._device = device
@@ -51,7 +59,7 @@ class Follower:
     """A session and the text it has observed, so that a check names tokens only."""
 
     def __init__(self, drafter: Drafter, rows: Rows) -> None:
-        self.session: DraftSession = drafter.open(POSITIONS)
+        self.session: DraftSession = drafter.open(POSITIONS, rows.earlier)
         self._rows = rows
         self._text: tuple[int, ...] = ()
         self._tree = Tree(0)
@@ -89,20 +97,10 @@ class Follower:
 
 def check_drafter(drafter: Drafter, hidden_size: int, device: torch.device | str = "cpu") -> None:
     """Sessions of ``drafter``, whose model has at least 10 tokens, do what the protocol says, where it is."""
-    rows = Rows(hidden_size, device=device)
-    for check in (
-        _empty,
-        _pieces,
-        _paths,
-        _forgotten,
-        _accepted,
-        _truncated,
-        _recalled,
-        _side_by_side,
-        _forked,
-        _closed,
-    ):
-        check(drafter, rows)
+    for earlier in ((), EARLIER):
+        rows = Rows(hidden_size, device=device, earlier=earlier)
+        for check in (_empty, _pieces, _paths, _forgotten, _accepted, _truncated, _side_by_side, _forked, _closed):
+            check(drafter, rows)
 
 
 def assert_same(got: Guess | None, wanted: Guess | None) -> None:
@@ -206,22 +204,6 @@ def _truncated(drafter: Drafter, rows: Rows) -> None:
             fresh = Follower(drafter, rows).observe(TEXT[:kept]).observe((8, 1))
             assert_same(follower.observe((8, 1)).session.guess(), fresh.session.guess())
             assert_same(follower.extend((-1,), (2,))[0], fresh.extend((-1,), (2,))[0])
-
-
-def _recalled(drafter: Drafter, rows: Rows) -> None:
-    """Whatever is recalled changes nothing of the text that was observed, and is gone once something else is."""
-    earlier = (3, 9, 1, 4, NOBODY, 5, 3, 9, 9, 2, NOBODY)
-    for observed in (0, PROMPT, 20):
-        follower = Follower(drafter, rows)
-        if observed:
-            follower.observe(TEXT[:observed])
-        follower.session.recall(earlier)
-        assert follower.session.position == observed
-        follower.observe((8, 1)).session.guess()
-        assert_same(follower.truncate(observed).session.guess(), follower.fork(observed).session.guess())
-        follower.session.recall(())
-        fresh = Follower(drafter, rows).observe(TEXT[:observed]).observe((8, 1))
-        assert_same(follower.observe((8, 1)).session.guess(), fresh.session.guess())
 
 
 def _side_by_side(drafter: Drafter, rows: Rows) -> None:

@@ -244,11 +244,12 @@ class _Answer:
             # Room for later turns, which costs nothing: keys and values grow with what comes. How much there may be is
             # asked anew, since the request may have waited while another cloud server took over.
             positions = max(expected, min(self._limit, model.chain.max_positions))
-            session = model.chain.open(positions, len(prompt.ids), expected, self._way.drafter, pruned=self._pruned)
-        else:
-            self.cached = session.position
-            session.expect(len(prompt.ids) - session.position, expected)
-        session.recall(self._way.earlier.of(self._form))
+            earlier, pruned = self._way.earlier.of(self._form), self._pruned
+            return model.chain.open(
+                positions, len(prompt.ids), expected, self._way.drafter, pruned=pruned, earlier=earlier
+            )
+        self.cached = session.position
+        session.expect(len(prompt.ids) - session.position, expected)
         return session
 
     async def _score(self, session: ChainSession) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llguidance import LLMatcher, grammar_from
@@ -45,6 +47,11 @@ class Form:
     parts: tuple[tuple[Grammar, JsonCompileOptions], ...]
     made: Callable[[TokenOf], str]
     may_be_left: bool = False
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of the key, which may have 64 KiB."""
+        return hashlib.sha256(self.key.encode("utf-8", "surrogatepass")).digest()
 
     @classmethod
     def of(cls, grammar: Grammar, options: JsonCompileOptions = OPTIONS) -> Form:

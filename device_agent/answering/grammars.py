@@ -8,7 +8,6 @@ itself. Of one tenant one form is compiled at a time.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -141,7 +140,7 @@ class Grammars:
         self._lookers.stop()
 
     def _compiled(self, form: Form, tenant: str, tokens: int) -> LLMatcher:
-        key = tenant, hashlib.sha256(form.key.encode("utf-8", "surrogatepass")).digest()
+        key = tenant, form.digest
         with self._lock:
             found = self._kept.get(key)
         if found is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from device_agent.answering.dialect.answer_form import answer_form
@@ -21,11 +20,11 @@ class WantedForm:
 
     Attributes:
         masks: makes those of one answer.
-        key: what tells it from other forms of its tenant, a digest; of another ``cache_salt`` it is another.
+        key: what tells it from other forms of its tenant; of another ``cache_salt`` it is another.
     """
 
     masks: Callable[[], GrammarMasks]
-    key: bytes
+    key: Hashable
 
 
 async def wanted_form(
@@ -46,5 +45,4 @@ async def wanted_form(
         told = "this device cannot hold an answer to a form: it does not know the model's tokenizer well enough"
         raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param)
     masks = await grammars.compiled(form, request.tenant, prompt.max_tokens)
-    told_by = f"{request.cache_salt}\n{form.key}".encode("utf-8", "surrogatepass")
-    return WantedForm(masks, hashlib.sha256(told_by).digest())
+    return WantedForm(masks, (request.cache_salt, form.digest))

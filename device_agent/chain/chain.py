@@ -70,10 +70,12 @@ class Chain:
         drafter: Drafter | None = None,
         source: Source | None = None,
         pruned: PrunedLayers | None = None,
+        earlier: Sequence[int] = (),
     ) -> ChainSession:
         """Begin a session with room for ``positions`` positions, of which ``prompt`` come at once and ``expected`` will
         probably be reached; ``drafter`` follows its text, which is about ``source`` where the model has ``sources``.
-        ``pruned``: its layers, of this device or of its group, where heads are left out.
+        ``pruned``: its layers, of this device or of its group, where heads are left out. ``earlier``: see
+        ``Drafter.open``.
 
         Raises what the middle submodel's ``open`` does."""
         here = source if isinstance(source, ReadSource) else None
@@ -90,7 +92,7 @@ class Chain:
             middle = self.middle.open(positions, prompt, expected)
         fronts, backs = (None, None) if pruned is None else (pruned.front, pruned.back)
         back = self.back.open_with(positions, None, backs) if self.back is not None else None
-        drafts = drafter.open(positions) if drafter is not None else None
+        drafts = drafter.open(positions, earlier) if drafter is not None else None
         session = ChainSession(self, self.front.open_with(positions, here, fronts), middle, back, positions, drafts)
         session.prompt_end = prompt
         return session
@@ -160,11 +162,6 @@ class ChainSession:
         self.prompt_end, self.prompt_deep = self.position + prompt, None
         for session in (self.front, *self._deep):
             session.expect(prompt, expected)
-
-    def recall(self, earlier: Sequence[int]) -> None:
-        """Before a turn's prompt: its text may say again what these tokens say, see ``DraftSession.recall``."""
-        if (drafts := self.drafts) is not None:
-            self.compute.submit(lambda: drafts.recall(earlier))
 
     def outward(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows of the input submodel as they go to the middle one: in the host's memory where that runs elsewhere. On

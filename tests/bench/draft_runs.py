@@ -132,8 +132,8 @@ class TimedDrafter:
         """Itself: of use to one tenant."""
         return self
 
-    def open(self, positions: int) -> TimedSession:
-        return TimedSession(self, self._drafter.open(positions))
+    def open(self, positions: int, earlier: Sequence[int] = ()) -> TimedSession:
+        return TimedSession(self, self._drafter.open(positions, earlier))
 
     def took(self, seconds: float) -> None:
         """A step has taken this long."""
@@ -177,9 +177,6 @@ class TimedSession:
         guesses = cast(TreeDraftSession, self._session).levels()
         self._took(began)
         return guesses
-
-    def recall(self, earlier: Sequence[int]) -> None:
-        self._session.recall(earlier)
 
     def truncate(self, position: int) -> None:
         self._session.truncate(position)

@@ -44,8 +44,8 @@ class Watched:
     def apart(self) -> Watched:
         return self
 
-    def open(self, positions: int) -> DraftSession:
-        return WatchedSession(self, self._drafter.open(positions))
+    def open(self, positions: int, earlier: Sequence[int] = ()) -> DraftSession:
+        return WatchedSession(self, self._drafter.open(positions, earlier))
 
 
 class WatchedSession:
@@ -55,7 +55,6 @@ class WatchedSession:
         self._watched = watched
         self._session = session
         self.observe = session.observe
-        self.recall = session.recall
         self.truncate = session.truncate
         self.fork = session.fork
         self.close = session.close

@@ -145,8 +145,7 @@ def test_what_is_recalled_is_as_if_it_stood_before(
 ) -> None:
     """Of a text that goes on, is cut, or forks; but its positions are its own, and it alone begins it."""
     keep = round(share * len(text))
-    session = LookupDrafter().open(ROOM)
-    session.recall(earlier)
+    session = LookupDrafter().open(ROOM, earlier)
     assert session.guess() is None
     session.observe(text, rows(text), None)
     assert session.position == len(text)
@@ -157,15 +156,11 @@ def test_what_is_recalled_is_as_if_it_stood_before(
         each.observe(more, rows(more), None)
         assert each.position == keep + len(more)
         assert each.guess() == (followed([*earlier, *text[:keep], *more]).guess() if keep or more else None)
-        each.recall([])
-        assert each.position == keep + len(more)
-        assert each.guess() == followed([*text[:keep], *more]).guess()
 
 
 def test_the_end_of_what_is_recalled_is_no_token() -> None:
     """What followed where a text ended is not guessed, and texts do not run into each other."""
-    session = LookupDrafter().open(ROOM)
-    session.recall([1, 2, NOBODY, 6, 1, 2, NOBODY])
+    session = LookupDrafter().open(ROOM, [1, 2, NOBODY, 6, 1, 2, NOBODY])
     session.observe([1, 2], rows([1, 2]), None)
     assert session.guess() is None
     session.observe([6], rows([6]), None)

@@ -50,7 +50,7 @@ class ReplayedDrafter:
         """Itself: of use to one tenant."""
         return self
 
-    def open(self, positions: int) -> ReplayedSession:
+    def open(self, positions: int, earlier: Sequence[int] = ()) -> ReplayedSession:
         """Follow a text of at most ``positions`` tokens."""
         return ReplayedSession(self._drafter.open(positions), self._script, bool(self.tree_nodes))
 
@@ -105,9 +105,6 @@ class ReplayedSession:
         """The same of a drafter whose drafts are trees; none where it has none."""
         said = len(cast(TreeDraftSession, self._session).levels())
         return self._script.levels(self._place, self._last)[:said]
-
-    def recall(self, earlier: Sequence[int]) -> None:
-        """Nothing: no text here is of a form."""
 
     def truncate(self, position: int) -> None:
         """As the drafter's. What is observed next is a prompt, or a token as if none had been forgotten."""
