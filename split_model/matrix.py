@@ -5,8 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from time import perf_counter
-from typing import Final
 
 import torch
 from torch.nn import functional
@@ -20,20 +18,16 @@ TILE_ROWS = 16
 unit, and oneDNN compiles a kernel, which takes milliseconds, for every number of rows that it has not seen. One for
 float32 takes a third of a millisecond."""
 
-FEW_ROWS = 4
-"""On some CPUs packed float32 products of fewer rows take longer than those of so many: `least_rows` tries it."""
-
-TRIED: Final = 1024
-"""Inputs and outputs of a matrix of that trial: 4 MiB."""
-TRIED_MATRICES: Final = 4
-TRIALS: Final = 5
+LEAST_ROWS = 4
+"""Packed float32 products of fewer rows are filled up to so many: on some CPUs they take longer, on others an eighth
+less. To try which it is would round rows differently in one process than in the next."""
 
 
 class Matrix:
     """weight [out, in] and perhaps bias [out], called with rows [rows, in]; gives [rows, out], all of one dtype.
 
     A float32 or bfloat16 matrix on an x86 CPU is packed by oneDNN once, in its kernels' own order. One row is then
-    multiplied up to 1.9 times as fast, more 1.2 to 3.5 times; few rows of bfloat16 as fast as `FewRows` reads the same
+    multiplied up to 1.8 times as fast, more 1.2 to 3.5 times; few rows of bfloat16 as fast as `FewRows` reads the same
     bytes.
     """
 
@@ -53,7 +47,7 @@ class Matrix:
                 if weight.dtype == torch.bfloat16:
                     self._few_rows, self._multiple = FewRows.of(self._weight, weight, bias), TILE_ROWS
                 else:
-                    self._least = least_rows()
+                    self._least = LEAST_ROWS
             self._packed_product = torch.ops.mkldnn._linear_pointwise.default
 
     @classmethod
@@ -123,27 +117,6 @@ def packs(dtype: torch.dtype, device: torch.device | str) -> bool:
     """Whether `Matrix` packs weights of that kind, unless it is told not to."""
     packed = dtype in (torch.float32, torch.bfloat16) and torch.device(device).type == "cpu"
     return packed and can_pack(dtype)
-
-
-@lru_cache(maxsize=1)
-@torch.inference_mode()
-def least_rows() -> int:
-    """To how many rows a packed float32 product is filled up: 1 or `FEW_ROWS`, whichever this CPU multiplies faster.
-
-    A trial of some milliseconds, with twice as many bytes of weights as a core's own cache keeps.
-    """
-    weights = [torch.ops.mkldnn._reorder_linear_weight(torch.ones(TRIED, TRIED), None) for _ in range(TRIED_MATRICES)]
-
-    def seconds(rows: torch.Tensor) -> float:
-        began = perf_counter()
-        for weight in weights:
-            torch.ops.mkldnn._linear_pointwise.default(rows, weight, None, "none", [], "")
-        return perf_counter() - began
-
-    one, few = torch.ones(1, TRIED), torch.ones(FEW_ROWS, TRIED)
-    times = [(seconds(one), seconds(few)) for _ in range(TRIALS)]
-    of_one, of_few = (min(each) for each in zip(*times, strict=True))
-    return FEW_ROWS if of_few < of_one else 1
 
 
 def load_bias(
