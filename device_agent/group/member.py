@@ -17,6 +17,7 @@ import structlog
 import torch
 
 from device_agent.group.formation.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
+from device_agent.group.formation.loading import Loading
 from device_agent.group.formation.measuring import LinksOrder, measure_as_member, read_order
 from device_agent.group.holding.halves import own_slice
 from device_agent.group.holding.kept_layers import KeptLayers
@@ -112,7 +113,7 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: P
     part = Part(plan, checkpoint, rank, bytes_of("--memory", config.memory), kept)
     board.post(f"{FITS}{rank}", b"")
     board.get(LOAD, LOADED_WITHIN_S)
-    held = part.load(lambda: board.has(()))
+    held = part.load(Loading(board, rank))
     board.post(f"{LOADED}{rank}", b"")
     megabytes = sum(each.loaded_bytes for each in held) // 10**6
     log.info("layers loaded", rank=rank, mode=plan.mode, megabytes=megabytes, layers_kept=kept.reused)
