@@ -80,8 +80,10 @@ def _planned(quick: bool) -> Iterator[Cell]:
             yield of(shape, method, runs=runs)
         yield of(shape, PRUNED, out=USUAL_OUT, runs=runs)
     if not quick:
-        for repeat, shape, method in product(range(1, REPEATS), SHAPES, JUDGED):
-            yield replace(of(shape, method, runs=runs), repeat=repeat)
+        for repeat, shape in product(range(1, REPEATS), SHAPES):
+            yield replace(accelerated(shape, runs=runs), repeat=repeat)
+            for method in JUDGED:
+                yield replace(of(shape, method, runs=runs), repeat=repeat)
         yield from _further()
 
 
