@@ -46,6 +46,7 @@ from split_model.free_memory import free_bytes
 from split_model.hub import identity, resolve
 from split_model.kv_cache import CacheFull
 from split_model.offload.errors import OffloadError
+from split_model.pruning.block import CannotPrune
 from split_model.slices import Slice, slice_bytes
 from wire.errors import Code, ConnectionFailed
 
@@ -121,7 +122,7 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: P
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
         try:
             part.worker(held, fabric, pace).serve()
-        except (BadGroupHead, CacheFull, MemoryError, OffloadError) as error:
+        except (BadGroupHead, CacheFull, CannotPrune, MemoryError, ModelError, OffloadError) as error:
             raise RuntimeError(f"a step cannot be computed here: {type(error).__name__}: {error}") from error
 
 
