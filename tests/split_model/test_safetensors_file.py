@@ -96,7 +96,9 @@ def test_lengths_that_lie_are_refused(tmp_path: Path) -> None:
         SafetensorsFile(tmp_path)
 
 
-@pytest.mark.parametrize("other", [WHOLE[:-30], save({name: -each for name, each in TENSORS.items()}, {"format": "pt"})])
+@pytest.mark.parametrize(
+    "other", [WHOLE[:-30], save({name: -each for name, each in TENSORS.items()}, {"format": "pt"})]
+)
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_file_that_changes_while_it_is_in_use(other: bytes, replaced: bool, tmp_path: Path) -> None:
     """Shorter, or other weights of the same shapes, copied over it or put in its place: BadCheckpoint, and neither
