@@ -43,8 +43,8 @@ class TensorEntry:
 
 
 class SafetensorsFile:
-    """The tensors of one file. Construction reads the header only; BadCheckpoint where it is not sound, and from then on
-    where the file has been replaced or written to: what was read of it belongs to no other weights."""
+    """The tensors of one file. Construction reads the header only; BadCheckpoint where it is not sound, and from then
+    on where the file has been replaced or written to: what was read of it belongs to no other weights."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -164,7 +164,7 @@ class SafetensorsFile:
 
     def _open(self) -> FileIO:
         try:
-            file = open(self.path, "rb", buffering=0)
+            file = FileIO(self.path)
         except OSError as error:
             raise self._bad(str(error)) from error
         if _state(file) == self._known:
