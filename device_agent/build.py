@@ -165,7 +165,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         loaded_bytes += more_bytes
     pruner: Pruner | None = None
     if config.t_max:
-        pruner = _pruner(config, checkpoint, parts, rest, group, compute, max(2, positions))
+        pruner = _pruner(config, checkpoint, parts, rest, group, compute, max(2, positions), chunk)
     tokenizer = Tokenizer.load(path, spec.eos_token_ids, config.tool_call_parser, config.reasoning_parser)
     chain = Chain(parts, rest, compute, chunk, download_all=config.download == "all", sources=sources)
     permits, readers = Permits(config.max_num_seqs), FairThreads(READERS, "prompt")
@@ -194,6 +194,7 @@ def _pruner(
     group: PortalGroup | None,
     compute: Compute,
     longest: int,
+    chunk: int,
 ) -> Pruner:
     """What leaves heads out, of layers that are here or in a group."""
     if group is not None:
@@ -201,11 +202,11 @@ def _pruner(
         found = load_apart(lambda: group_order(checkpoint, parts, *how))
         times, news = group.head_times, group.host.news
         about = checkpoint, parts, group.submodel, compute, found, config.t_max, longest, times, news
-        pruned = GroupPruner(*about, told=group.host.renew)
+        pruned = GroupPruner(*about, told=group.host.renew, copies=group.attention_copies)
         group.says = lambda: pruned.words
         return pruned
     between = rest.stack if isinstance(rest, LocalSubmodel) else None
-    pruner = LocalPruner(checkpoint, parts, between, config.t_max, longest, config.prune_by)
+    pruner = LocalPruner(checkpoint, parts, between, config.t_max, longest, config.prune_by, chunk=chunk)
     load_apart(pruner.prepare)
     return pruner
 

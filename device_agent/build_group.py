@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupEnded, GroupHost
 from device_agent.mdns import announced, check_mdns
+from device_agent.planning.copies import attention_copies
 from device_agent.planning.even import plan_evenly
 from device_agent.planning.head_allocation import HeadTimes
 from device_agent.planning.head_times import planned_times
@@ -85,6 +87,13 @@ class PortalGroup:
         front = [planned_times(here, Whole(0), groups, 1)] * first
         made = {layer: planned_times(task, layer, groups, len(plan.members)) for layer in set(plan.layers)}
         return [*front, *(made[layer] for layer in plan.layers)]
+
+    def attention_copies(self) -> float:
+        """Of their attention's weights, that all members have memory for beside the plan; infinite where nobody knows
+        theirs."""
+        plan = self.host.plan
+        task = None if plan is None else self.task(plan)
+        return math.inf if plan is None or task is None else attention_copies(task, plan)
 
     async def _announce(self) -> None:
         port = await asyncio.shield(self.host.listens)

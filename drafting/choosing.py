@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,10 @@ class Verdict:
         """The same with the drafters that had proposed the nodes of the path."""
         named = [replace(chosen, source=source) for chosen, source in zip(self.chosen, sources, strict=False)]
         return Verdict((*named, *self.chosen[len(named) :]), self.path)
+
+
+class NotNumbers(ValueError):
+    """What the model says of the next token is not finite: broken weights, or numbers too large for their format."""
 
 
 class Chooser:
@@ -111,19 +116,23 @@ class Chooser:
         Raises:
             BadSampling: ``logit_bias`` names an id outside the vocabulary.
             NothingLeft: every token is banned.
-            ValueError: the logits are not numbers.
+            NotNumbers: the logits are none.
         """
-        with self._blaming_bans(logits):
+        with self._blaming(logits):
             if self.follows(rule, sent):
                 return self._follow(logits, tree, sent, picks)
             return self._verified(logits, sent, drafted, rule)
 
     @contextmanager
-    def _blaming_bans(self, logits: torch.Tensor) -> Iterator[None]:
+    def _blaming(self, logits: torch.Tensor) -> Iterator[None]:
         try:
             yield
         except ValueError as error:
-            if self.params.bans is None or isinstance(error, BadSampling) or not bool(logits.isfinite().all()):
+            if isinstance(error, BadSampling):
+                raise
+            if not bool((logits < math.inf).all()):
+                raise NotNumbers("the model gives no numbers to choose a token by") from error
+            if self.params.bans is None:
                 raise
             raise NothingLeft(f"'{self.params.bans.member}' leaves no token that could come next") from error
 

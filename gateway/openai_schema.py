@@ -50,6 +50,7 @@ MAX_TOKEN_ID: Final = 2**31 - 1
 MAX_PRIORITY: Final = 2**31 - 1
 MAX_TOP_K: Final = 2**31 - 1
 MAX_PENALTY: Final = 2.0
+LEAST_REPETITION: Final = 0.01
 MAX_REPETITION: Final = 10.0
 AS_LONG_AS_IT_GETS: Final = -1
 """As ``max_tokens``; clients of llama.cpp send it."""
@@ -161,7 +162,7 @@ class Sampled(FormMembers, kw_only=True):
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=MAX_REPETITION)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=LEAST_REPETITION, le=MAX_REPETITION)] | None = None
     logit_bias: msgspec.Raw = NULL
     stop_token_ids: msgspec.Raw = NULL
     include_stop_str_in_output: bool | None = None

@@ -58,6 +58,11 @@ class Collectives:
         self._fabric, self._epoch = fabric, fabric.epoch
         self._one_shot_bytes = one_shot_bytes
 
+    @property
+    def epoch(self) -> int:
+        """That in which they were made."""
+        return self._epoch
+
     def all_gather(self, whole: torch.Tensor, shares: Sequence[int], *, pieces: int = 1, label: str = "") -> Exchange:
         """Fill ``whole`` ``[rows, …]``, of which this member has its own rows: ``shares`` says how many each has.
 

@@ -147,7 +147,7 @@ class Block:
 
     def keep(self, half: Half) -> None:
         """The other way round, while it is used: its matrices stay from now on, copied from where they are lent."""
-        self._hold(half, [Matrix(each.weight.clone(), each.bias) for each in self._held(half)])
+        self._hold(half, [Matrix.copy_of(each.weight, each.bias) for each in self._held(half)])
         del self._loaders[half]
 
     def _held(self, half: Half) -> list[Matrix]:

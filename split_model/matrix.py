@@ -51,6 +51,12 @@ class Matrix:
             self._packed_product = torch.ops.mkldnn._linear_pointwise.default
 
     @classmethod
+    def copy_of(cls, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Matrix:
+        """Of a `weight` in memory that will be another's: packed, which is a copy, or copied, and not in turn."""
+        packed = bool(weight.numel()) and packs(weight.dtype, weight.device)
+        return cls(weight if packed else weight.clone(), bias)
+
+    @classmethod
     def load(
         cls,
         checkpoint: Checkpoint,

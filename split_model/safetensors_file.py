@@ -43,13 +43,15 @@ class TensorEntry:
 
 
 class SafetensorsFile:
-    """The tensors of one file. Construction reads the header only; BadCheckpoint where it is not sound."""
+    """The tensors of one file. Construction reads the header only; BadCheckpoint where it is not sound, and from then
+    on where the file has been replaced or written to: what was read of it belongs to no other weights."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             with open(path, "rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
+                self._known = _state(file)
+                size = self._known[1]
                 length = int.from_bytes(file.read(8), "little")
                 if size < 8 or not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
                     raise self._bad(f"its header length {length} does not fit a file of {size} bytes")
@@ -162,9 +164,13 @@ class SafetensorsFile:
 
     def _open(self) -> FileIO:
         try:
-            return open(self.path, "rb", buffering=0)
+            file = FileIO(self.path)
         except OSError as error:
             raise self._bad(str(error)) from error
+        if _state(file) == self._known:
+            return file
+        file.close()
+        raise BadCheckpoint(f"{self.path} has changed while it was in use: start again with the weights that are there")
 
     def _fill(self, file: FileIO, buffer: memoryview, offset: int) -> None:
         try:
@@ -174,6 +180,12 @@ class SafetensorsFile:
 
     def _bad(self, reason: str) -> BadCheckpoint:
         return BadCheckpoint(f"{self.path} cannot be used: {reason}. Fetch the file again")
+
+
+def _state(file: FileIO) -> tuple[int, int, int]:
+    """What differs where a file is another, or was written to."""
+    found = os.fstat(file.fileno())
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _staging(size: int) -> torch.Tensor:

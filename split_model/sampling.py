@@ -20,6 +20,7 @@ from split_model.device import on_host, put
 
 MAX_SEED = (1 << 64) - 1
 NOBODY = -1  # in place of an id that cannot be drawn
+LEAST_REPETITION = 0.01  # logits are divided by it, and must stay what a float32 holds
 COLDEST = 1e-30  # below this a temperature changes nothing any more
 
 
@@ -41,7 +42,7 @@ class SamplingParams:
     min_p: float = 0.0  # 0 to 1, a share of the highest probability; 0: off
     presence_penalty: float = 0.0  # taken off the logit of each token generated already
     frequency_penalty: float = 0.0  # the same for each time it was generated
-    repetition_penalty: float = 1.0  # over 0; divides the positive logits of tokens seen in prompt or text; 1: off
+    repetition_penalty: float = 1.0  # from 0.01; divides the positive logits of tokens in prompt or text; 1: off
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its logit
     seed: int | None = None  # 0 to 2^64 - 1
     bans: Bans | None = None
@@ -57,9 +58,7 @@ class SamplingParams:
         _check_number("min_p", self.min_p, 0, 1)
         _check_number("presence_penalty", self.presence_penalty, -100, 100)
         _check_number("frequency_penalty", self.frequency_penalty, -100, 100)
-        _check_number("repetition_penalty", self.repetition_penalty, 0, 100)
-        if self.repetition_penalty == 0:
-            raise BadSampling("repetition_penalty", "is 0; it must be over 0, and 1 is off")
+        _check_number("repetition_penalty", self.repetition_penalty, LEAST_REPETITION, 100)
         if not isinstance(self.logit_bias, Mapping):
             raise BadSampling("logit_bias", f"is {self.logit_bias!r}; it must map token ids to numbers")
         for token_id, bias in self.logit_bias.items():
@@ -179,7 +178,7 @@ def picked(
     if params.is_greedy:
         warped = penalised(logits, params, prompt_ids, generated_ids)
         ids = warped.argmax(0, keepdim=True)
-        return ids if params.bans is None else ids.masked_fill(warped.take(ids) == -math.inf, NOBODY)
+        return ids.masked_fill(~(warped.take(ids) > -math.inf), NOBODY)  # What is no number is no choice either.
     chances = probabilities(logits, params, prompt_ids, generated_ids)
     return drawn(chances, seed, len(prompt_ids) + len(generated_ids))
 

@@ -34,7 +34,7 @@ from device_agent.sharing.permits import Permits
 from device_agent.sharing.served_request import served_request
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftingWays, Tally
-from drafting.choosing import Chooser
+from drafting.choosing import Chooser, NotNumbers
 from split_model.bans import NothingLeft
 from split_model.hints import TurnSpent
 from split_model.sampling import SamplingParams
@@ -101,6 +101,8 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
     answers = [first, *(begun(index, first) for index in range(1, request.n))]
     try:
         counts = await side_by_side([each.run for each in answers], request.at_once or request.n)
+    except NotNumbers as error:
+        raise SessionFailed(Code.NOT_FINITE, str(error)) from error
     except NothingLeft as error:
         assert params.bans is not None
         raise SessionFailed(Code.INVALID_REQUEST, str(error), param=params.bans.member) from error

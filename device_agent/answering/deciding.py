@@ -19,7 +19,7 @@ import torch
 
 from device_agent.answering.answer import ServedChain
 from device_agent.answering.options import OptionTree
-from device_agent.answering.prompt import check_length, rendered_turns, too_long
+from device_agent.answering.prompt import check_known, check_length, rendered_turns, too_long
 from device_agent.answering.tokenizer import AS_USUAL, Tokenizer
 from device_agent.chain.chain import ChainSession
 from device_agent.chain.prefill import begun, prefill
@@ -72,7 +72,7 @@ async def decide(model: ServedChain, request: Decide, post: Callable[[AnyMessage
     if model.chain.sources is not None:
         raise SessionFailed(Code.INVALID_REQUEST, "this model reads one text and writes another", param="model")
     limit = min(model.max_positions, model.chain.max_positions)
-    reading = partial(read_questions, request, model.tokenizer, limit)
+    reading = partial(read_questions, request, model.tokenizer, limit, model.chain.parts.spec.vocab_size)
     span = served_request.get().span
     with span.phases() as phases:
         phases.begin("read prompt")
@@ -94,7 +94,9 @@ async def decide(model: ServedChain, request: Decide, post: Callable[[AnyMessage
     post(Done(request.request, tokens, 0))
 
 
-def read_questions(request: Decide, tokenizer: Tokenizer, max_positions: int) -> tuple[list[int], list[Asked]]:
+def read_questions(
+    request: Decide, tokenizer: Tokenizer, max_positions: int, vocabulary: int
+) -> tuple[list[int], list[Asked]]:
     """The tokens that all questions share, and the rest of each. Takes time for long text: call it on a thread.
 
     The conversation and a question become tokens each by itself, and so does each option.
@@ -108,12 +110,14 @@ def read_questions(request: Decide, tokenizer: Tokenizer, max_positions: int) ->
     shared = tokenizer.rendered(begin)
     if len(shared) > max_positions:
         raise too_long(str(len(shared)), max_positions, "input")
+    check_known(shared, vocabulary, "input")
     if mark in end or not end or not shared:
         told = "this model's chat template does not show its last message once, as it is, with an answer behind it"
         raise SessionFailed(Code.INVALID_REQUEST, told, param="model")
     questions: list[Asked] = []
     for at, question in enumerate(request.questions):
         questions.append(_asked(question, end, tokenizer, max_positions, f"questions[{at}]"))
+        check_known(questions[-1].ids, vocabulary, f"questions[{at}]")
         if (longest := len(shared) + questions[-1].reach) > max_positions:
             raise too_long(str(longest), max_positions, f"questions[{at}]")
     # What all of them begin with is read with the conversation; of each at least its last token is its own.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -152,7 +153,8 @@ def _multiple(part: dict[str, Any]) -> float:
         return math.inf
     _, digits, places = Decimal(repr(said)).normalize().as_tuple()
     assert isinstance(places, int)
-    return max(float(abs(said)), 1.0) * 10.0 ** max(0, -places) if digits else 0.0
+    most = sys.float_info.max_10_exp
+    return max(float(abs(said)), 1.0) * 10.0 ** min(most, max(0, -places)) if digits else 0.0
 
 
 def _digits(part: dict[str, Any]) -> float:

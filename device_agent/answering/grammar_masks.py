@@ -30,8 +30,9 @@ MOST_FORCED: Final = 32
 
 FIRST_S: Final = 2.0
 EACH_S: Final = 0.005
-"""Processor time that the parser may take for an answer, and for each of its tokens beside: others wait meanwhile. Most
-forms take a tenth of a millisecond a token; one that has a text in many ways takes longer with each."""
+"""Processor time that the parser may take for an answer, and for each of its tokens beside, those of drafts included:
+others wait meanwhile. Most forms take a tenth of a millisecond a token; one that has a text in many ways takes longer
+with each."""
 
 MAX_REASON: Final = 300
 """Characters of llguidance's reason that a client is shown."""
@@ -76,6 +77,8 @@ class GrammarMasks:
         self._known: OrderedDict[tuple[int, ...], _After] = OrderedDict()
         self._lock = Lock()
         self._spent_s = 0.0
+        self._looked = 0
+        """Texts that the parser has read, most of them a draft's: what is asked again is known."""
 
     @cached_property
     def _matcher(self) -> LLMatcher:
@@ -111,7 +114,7 @@ class GrammarMasks:
                 yield
             finally:
                 self._spent_s += thread_time() - began
-            if self._spent_s > FIRST_S + EACH_S * len(text):
+            if self._spent_s > FIRST_S + EACH_S * max(len(text), self._looked):
                 raise self._failed("it takes too long; one that has each text in one way only is quicker")
 
     def _after(self, text: Sequence[int]) -> _After:
@@ -119,9 +122,11 @@ class GrammarMasks:
         with self._parser(text):
             found = self._known.get(key)
             if found is None:
+                self._looked += 1
                 found = self._known[key] = self._looked_up(text)
                 if len(self._known) > MOST_KNOWN:
                     self._known.popitem(last=False)
+            self._known.move_to_end(key)
             return found
 
     def _looked_up(self, text: Sequence[int]) -> _After:

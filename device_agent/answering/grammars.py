@@ -23,7 +23,7 @@ from device_agent.answering.form_limits import check_form
 from device_agent.answering.form_probe import TOKENS, breaks_off
 from device_agent.answering.grammar_masks import GrammarMasks
 from device_agent.answering.tokenizer import Tokenizer
-from device_agent.sharing.compute import FairThreads
+from device_agent.sharing.compute import FairThreads, quiet
 from wire.errors import Code, SessionFailed
 from wire.request_messages import Grammar
 
@@ -120,14 +120,18 @@ class Grammars:
             begun.set()
             return self._compiled(form, tenant, tokens)
 
-        try:
-            matcher = await asyncio.wait_for(self._compilers.submit(work, tenant), COMPILE_S)
-        except (TimeoutError, asyncio.TimeoutError):
+        compiling = quiet(self._compilers.submit(work, tenant))
+        try:  # Not `wait_for`, see `set_within`.
+            await asyncio.wait([compiling], timeout=COMPILE_S)
+        finally:
+            compiling.cancel()
+        if compiling.cancelled():
             if not begun.is_set():
                 told = "too many forms are being compiled at once"
-                raise SessionFailed(Code.OVERLOADED, told, retry_after_s=COMPILE_S) from None
+                raise SessionFailed(Code.OVERLOADED, told, retry_after_s=COMPILE_S)
             told = f"the form asked for takes longer than {COMPILE_S:g} s to compile: make it smaller"
-            raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param) from None
+            raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param)
+        matcher = compiling.result()
 
         def masks() -> GrammarMasks:
             return GrammarMasks(matcher, self._vocabulary, form.param, lambda look: self._lookers.submit(look, tenant))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from device_agent.answering.prompt import COUNTED_FROM
+from device_agent.answering.prompt import COUNTED_FROM, check_known
 from device_agent.answering.tokenizer import SLICE, Tokenizer
 from wire.errors import Code, SessionFailed
 from wire.reading_messages import Read
@@ -62,6 +62,7 @@ def _text(texts: list[str], tokenizer: Tokenizer, limits: TextLimits, name: str)
         raise _too_long(name, str(len(ids)), limits)
     if not ids:
         raise SessionFailed(Code.INVALID_REQUEST, f"{name} has no tokens", param=name)
+    check_known(ids, limits.vocabulary, name)
     return ids, types if limits.token_types and types is not None and any(types) else None
 
 

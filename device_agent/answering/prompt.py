@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -74,6 +75,7 @@ def read_prompt(
     ids, text, offsets, ending = _read(request, tokenizer, max_positions, vocabulary)
     if not ids:
         raise SessionFailed(Code.INVALID_REQUEST, "the prompt is empty", param="prompt")
+    check_known(ids, vocabulary, param)
     room = max_positions - len(ids)
     if room < (request.max_tokens != 0):
         raise too_long(str(len(ids)), max_positions, param)
@@ -81,6 +83,15 @@ def read_prompt(
     if start is not None:
         return Prompt([start], text, min(max_positions - 1, most), ids)
     return Prompt(ids, text, min(room, most), offsets=offsets, ending=ending)
+
+
+def check_known(ids: Sequence[int], vocabulary: int, param: str) -> None:
+    """Raises ``SessionFailed`` where text has a token that the model has no row for: tokenizers may know more than the
+    model they come with."""
+    unknown = max(ids, default=0)
+    if unknown >= vocabulary:
+        told = f"the text has a special token, number {unknown}, that the tokenizer knows and the model does not"
+        raise SessionFailed(Code.INVALID_REQUEST, told, param=param)
 
 
 class _Read(NamedTuple):

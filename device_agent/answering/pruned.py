@@ -37,7 +37,9 @@ async def pruned_layers(
     try:
         return await compute.lane().submit(lambda: pruner.prune(prompt.ids, request.tenant))
     except LimitTooShort as error:
-        raise SessionFailed(Code.INVALID_REQUEST, str(error)) from error
+        new = f"the {len(prompt.ids) - held} tokens behind {held} that are known take too long with all heads"
+        said = f"{new}, and without, for which all are read again, {error}" if held else str(error)
+        raise SessionFailed(Code.INVALID_REQUEST, said) from error
     except NoRoomForSets as error:
         told = 'requests under way leave other heads out, and take all memory for that; "exact": true needs none'
         raise SessionFailed(Code.OVERLOADED, told, retry_after_s=AGAIN_S) from error

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 
 from device_agent.chain.model_ends import DeviceParts
-from device_agent.chain.pass_costs import ENOUGH_S, REPEATS, Clock, lengths
+from device_agent.chain.pass_costs import ENOUGH_S, REPEATS, Clock, is_enough, lengths
 from device_agent.chain.pruning import PrunedLayers
 from device_agent.group.asking.life import GroupLife
 from device_agent.group.asking.submodel import GroupSubmodel
@@ -59,7 +59,7 @@ class GroupCosts:
             if await self._best(life, 1, layers) is None:
                 return None
         for count in lengths(self.longest):
-            if len(rows) > 1 and sum(taken[-1]) > ENOUGH_S:
+            if is_enough(rows, taken):
                 break
             whole_s, bare_s = await self._best(life, count, None), await self._best(life, count, bare)
             if whole_s is None or bare_s is None:

@@ -11,7 +11,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 from weakref import WeakValueDictionary
@@ -50,7 +50,8 @@ NOT_MEASURED: Final = "no head is left out until it is measured what prompts tak
 """What is said of a limit of time in a life that has just begun."""
 
 MOST_IN_USE: Final = 3.0
-"""Times attention's weights, that members may copy for all sets in use at once: as much as whole layers, about."""
+"""Times attention's weights, that members may copy for all sets in use at once: as much as whole layers, about; fewer
+where they have no memory for so many. One set may be in use always."""
 
 AGAIN_S: Final = 30.0
 """Where a life cannot be measured now, for want of room say, that is tried again so often."""
@@ -107,12 +108,12 @@ def group_order(
 
 @dataclass(frozen=True)
 class _Known:
-    """What prompts take in a life of the group; ``in_use``: what answers under way in it have."""
+    """What prompts take in a life of the group; ``copies``: of attention's weights, that members have memory for."""
 
     life: GroupLife
     costs: PassCosts
     plan: PruningPlan
-    in_use: WeakValueDictionary[HeadSets, PrunedLayers] = field(default_factory=WeakValueDictionary)
+    copies: float
 
 
 class GroupPruner:
@@ -132,6 +133,7 @@ class GroupPruner:
         news: Callable[[], Awaitable[None]],
         measure: MeasureGroup | None = None,
         told: Callable[[], object] = lambda: None,
+        copies: Callable[[], float] = lambda: MOST_IN_USE,
     ) -> None:
         """
         limit_s: seconds in which a prompt is to be read, ``--t-max``.
@@ -141,11 +143,12 @@ class GroupPruner:
         news: waits until there may be another life.
         measure: None: as ``GroupCosts`` does.
         told: called where ``words`` are others than before.
+        copies: how many copies of their attention's weights members have memory for, in the life that there is.
         """
         self.limit_s = limit_s
         self._spec, self._parts, self._group, self._lane = checkpoint.spec, parts, group, compute.lane()
         self._order, self._times, self._news = found.order, times, news
-        self._longest, self._told = longest, told
+        self._longest, self._told, self._copies = longest, told, copies
         self._measure = measure or GroupCosts(parts, group, self._lane, longest).measured
         self._split = len(parts.front.blocks)
         means = found.means
@@ -154,6 +157,8 @@ class GroupPruner:
         held_bytes = parts.front.loaded_bytes
         self._front = PrunedStacks(parts.front, checkpoint, held_bytes // 3, own, held_bytes)
         self._known: _Known | None = None
+        self._in_use: WeakValueDictionary[tuple[GroupLife, HeadSets], PrunedLayers] = WeakValueDictionary()
+        """What answers under way have, by the life in which they began: a later one goes on with the same sets."""
 
     def needs(self, rows: int) -> bool:
         """See ``Pruner.needs``; nothing does before its life of the group is measured."""
@@ -181,12 +186,13 @@ class GroupPruner:
         known = self._known
         assert known is not None
         level = known.plan.within(len(ids), self.limit_s)
-        found = known.in_use.get(level.sets)
+        found = self._in_use.get((known.life, level.sets))
         if found is None:
-            others = sum(work_share(sets) for sets in list(known.in_use))
-            if others and others + work_share(level.sets) > MOST_IN_USE:
+            others = sum(work_share(sets) for _, sets in list(self._in_use))
+            if others and others + work_share(level.sets) > min(MOST_IN_USE, known.copies):
                 raise NoRoomForSets("answers under way leave other heads out, and members have no room for more copies")
-            found = known.in_use[level.sets] = self._layers(level.sets, Placing(known.life, level.places))
+            found = self._layers(level.sets, Placing(known.life, level.places))
+            self._in_use[known.life, level.sets] = found
         return found
 
     def tidy(self) -> None:
@@ -217,7 +223,7 @@ class GroupPruner:
         if costs is None or times is None or self._group.life is not life:
             return
         levels = levels_in_group(self._order, times, self._split, spec.num_heads, spec.heads_per_group)
-        self._known = _Known(life, costs, PruningPlan(levels, costs))
+        self._known = _Known(life, costs, PruningPlan(levels, costs), self._copies())
         self._told()
         log.info("what prompts take is measured", seconds=round(perf_counter() - began, 1), rows=costs.rows, lossy=True)
 

@@ -12,6 +12,8 @@ from device_agent.chain.calibrating import calibrated, order_by
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.pass_costs import Clock, measured_costs
 from device_agent.chain.pruning import PrunedLayers
+from device_agent.cloud.chunks import DEFAULT_CHUNK
+from device_agent.planning.limit import LimitTooShort
 from device_agent.planning.pruning import PassCosts, PruningPlan, levels_of
 from split_model.checkpoint import Checkpoint
 from split_model.hub import identity
@@ -26,7 +28,7 @@ from split_model.stack import Stack
 LOOKED_AT = 64
 """Rows at a prompt's beginning that are run with all heads to score them, where scores are the prompt's own."""
 
-Measure = Callable[[Layers, Layers, int, Clock], PassCosts]
+Measure = Callable[[Layers, Layers, int, Clock, int], PassCosts]
 """What ``measured_costs`` is."""
 
 log = structlog.get_logger()
@@ -48,10 +50,11 @@ class LocalPruner:
         longest: int,
         by: PruneBy = "effect",
         clock: Clock = perf_counter,
+        chunk: int = 0,
     ) -> None:
         """middle: the layers between those of ``parts``, where there are some. They hold all of the model together.
-        longest: positions of one request, 2 or more."""
-        self.limit_s, self._longest = limit_s, longest
+        longest: positions of one request, 2 or more. chunk: rows of a prompt that are run at once; 0: as usual."""
+        self.limit_s, self._longest, self._chunk = limit_s, longest, chunk or DEFAULT_CHUNK
         self._checkpoint, self._by, self._clock = checkpoint, by, clock
         self._all = (parts.front, middle, parts.back)
         held = tuple(stack for stack in self._all if stack is not None and stack.blocks)
@@ -76,7 +79,7 @@ class LocalPruner:
             begin += len(stack.blocks)
         none = (KeptHeads((), spec.num_heads, spec.heads_per_group),) * spec.num_layers
         bare = Layers(self._layers.embedding, self._with(none), self._layers.head)
-        self._costs = measure(self._layers, bare, self._longest, self._clock)
+        self._costs = measure(self._layers, bare, self._longest, self._clock, self._chunk)
         self._plan = self._planned(order_by(self._by, checkpoint) or found.order)
         log.info("calibrated", seconds=round(self._clock() - began, 1), by=self._by, lossy=True)
 
@@ -91,13 +94,16 @@ class LocalPruner:
 
     def prune(self, ids: Sequence[int], tenant: str) -> PrunedLayers:
         """The layers for a prompt that ``needs`` it. Raises LimitTooShort, NoRoomForSets."""
-        plan, limit_s = self._plan, self.limit_s
+        plan, looked_s = self._plan, 0.0
         assert plan is not None and self._costs is not None
         if self._by in MEASURES:
             looked = ids[:LOOKED_AT]
-            plan = self._planned(self._scored(looked, tenant))
-            limit_s -= self.seconds(len(looked))
-        sets = plan.within(len(ids), limit_s).sets
+            plan, looked_s = self._planned(self._scored(looked, tenant)), self.seconds(len(looked))
+        try:
+            sets = plan.within(len(ids), self.limit_s - looked_s).sets
+        except LimitTooShort as error:
+            of = f"a prompt of {len(ids)} tokens" + f", scored by its first {LOOKED_AT}," * bool(looked_s)
+            raise LimitTooShort(self.limit_s, error.floor_s + looked_s, of) from None
         stacks = iter(self._with(sets))
         front, middle, back = (stack if stack is None or not stack.blocks else next(stacks) for stack in self._all)
         assert front is not None and back is not None

@@ -14,10 +14,10 @@ import torch
 
 from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation.company import Company
-from device_agent.group.formation.forming import NotFormed
 from device_agent.group.formation.joining import LOADED_WITHIN_S
 from device_agent.group.formation.making import Ahead, PlanMaker, Planned, Planner
 from device_agent.group.formation.measures import Measures
+from device_agent.group.formation.posted import NotFormed
 from device_agent.group.formation.roll import Roll
 from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.lives.living import AGAIN_S, Living

@@ -17,6 +17,7 @@ import structlog
 import torch
 
 from device_agent.group.formation.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
+from device_agent.group.formation.loading import Loading
 from device_agent.group.formation.measuring import LinksOrder, measure_as_member, read_order
 from device_agent.group.holding.halves import own_slice
 from device_agent.group.holding.kept_layers import KeptLayers
@@ -45,6 +46,7 @@ from split_model.free_memory import free_bytes
 from split_model.hub import identity, resolve
 from split_model.kv_cache import CacheFull
 from split_model.offload.errors import OffloadError
+from split_model.pruning.block import CannotPrune
 from split_model.slices import Slice, slice_bytes
 from wire.errors import Code, ConnectionFailed
 
@@ -112,7 +114,7 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: P
     part = Part(plan, checkpoint, rank, bytes_of("--memory", config.memory), kept)
     board.post(f"{FITS}{rank}", b"")
     board.get(LOAD, LOADED_WITHIN_S)
-    held = part.load(lambda: board.has(()))
+    held = part.load(Loading(board, rank))
     board.post(f"{LOADED}{rank}", b"")
     megabytes = sum(each.loaded_bytes for each in held) // 10**6
     log.info("layers loaded", rank=rank, mode=plan.mode, megabytes=megabytes, layers_kept=kept.reused)
@@ -120,7 +122,7 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: P
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
         try:
             part.worker(held, fabric, pace).serve()
-        except (BadGroupHead, CacheFull, MemoryError, OffloadError) as error:
+        except (BadGroupHead, CacheFull, CannotPrune, MemoryError, ModelError, OffloadError) as error:
             raise RuntimeError(f"a step cannot be computed here: {type(error).__name__}: {error}") from error
 
 

@@ -28,8 +28,14 @@ MOST_TRIED = 4
 TRIAL_S = 2.0
 """All runs of a trial together take about so long, as predicted."""
 
+MOST_S = 8.0
+"""Fewer manners are tried where all runs of the fewest layers would take longer, as predicted; two at least."""
+
 RUNS = 3
 """Of each manner, besides a first one that does not count."""
+
+UNSURE = 0.15
+"""Of fewer runs chance may make as much: another manner than the plan's has to be faster by more."""
 
 LEAST_LAYERS = 2
 
@@ -110,10 +116,11 @@ class Trial:
     layers: int
 
     def chosen(self, seconds: Mapping[Manner, Sequence[float]]) -> Manner:
-        """The fastest in the median of its runs; of those that are as fast the plan's own."""
+        """The fastest in the median of its runs; of those that are as fast, as far as these say, the plan's own."""
         medians = {manner: median(seconds[manner]) for manner in self.manners}
         best = min(self.manners, key=lambda manner: medians[manner])
-        return self.manners[0] if medians[self.manners[0]] <= medians[best] * (1 + SAME) else best
+        margin = SAME if min(map(len, seconds.values())) >= RUNS else UNSURE
+        return self.manners[0] if medians[self.manners[0]] <= medians[best] * (1 + margin) else best
 
 
 def trial_of(task: Task, plan: GroupPlan) -> Trial | None:
@@ -136,6 +143,9 @@ def trial_of(task: Task, plan: GroupPlan) -> Trial | None:
     manners = tuple(dict.fromkeys([Manner(), *near]))[:MOST_TRIED]
     if len(manners) == 1:
         return None
+    least = (1 + RUNS) * min(1.0, LEAST_LAYERS / len(plan.layers))
+    while len(manners) > 2 and least * sum(seconds[manner] for manner in manners) > MOST_S:
+        manners = manners[:-1]
     all_s = (1 + RUNS) * sum(seconds[manner] for manner in manners)
     layers = min(len(plan.layers), max(LEAST_LAYERS, int(len(plan.layers) * TRIAL_S / all_s)))
     return Trial(manners, tuple(manner.words(plan) for manner in manners), task.work.rows, layers)

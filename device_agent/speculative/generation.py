@@ -210,10 +210,11 @@ class Rounds:
     def prepare(self) -> bool:
         """Draft one token further for every verdict that is likely; False when that is enough.
 
-        Nothing where this round was not drafted for. Nor for blocks: their verdict depends on the noise of all drafted
-        tokens, so what is drawn with the same noise for another verdict would not be drawn independently of it.
+        Nothing where this round was not drafted for. Nor where drafts are drawn: whether a token is prepared for a
+        verdict depends on what was sent, and both are drawn with the same noise, so that it would not be drawn
+        independently of that verdict, and be verified as if it were.
         """
-        if not self._drafts or self._way.rule == "block":
+        if not self._drafts or not self._chooser.follows(self._way.rule, self._sent):
             return False
         if self._preparation is None:
             self._preparation = Preparation(self._ahead, self._maker, self._sent, self._way.settings.prepare)

@@ -152,14 +152,18 @@ class Loader:
         """Repacks what is new to the disk, for an order that may follow; on any thread. Raises as `open`."""
         self._store.make(units, self._reader.check_open)
 
-    def follow(self, units: Sequence[Unit]) -> None:
+    def check_room(self, units: Sequence[Unit]) -> None:
+        """Raises DiskFull where there is no room for the files of these units, for an order that may follow."""
+        self._store.check_room(units)
+
+    def follow(self, units: Sequence[Unit], progress: Progress | None = None) -> None:
         """Another order from the next use on; while none is used. Repacks what is new to the disk.
 
-        Raises as `open`.
+        progress: of that; it may raise what ends it. Raises as `open`.
         """
         _check(self._store, units, self._slots.ring.size)
         there = set(self.units)
-        self._store.make([unit for unit in units if unit not in there])
+        self._store.make([unit for unit in units if unit not in there], progress)
         with self._changed:
             self._lent = {unit: lent for unit, lent in self._lent.items() if unit in set(units)}
             self._slots.follow(units, self._again(units))

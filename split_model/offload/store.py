@@ -9,7 +9,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from split_model.hub import identity
 from split_model.matrix import lies_turned
 from split_model.offload.disk_calls import drop_cached, has_direct, open_past_cache, read_into
 from split_model.offload.errors import DiskFull, ReadFailed
-from split_model.offload.file_pieces import FORM, MOST_CODED_PIECES, Piece, codable, coded_spans
+from split_model.offload.file_pieces import FORM, MOST_CODED_PIECES, Piece, codable, coded_spans, most_share
 from split_model.offload.folders import Hold, make_room, making
 from split_model.offload.layout import ALIGNMENT, Cut, UnitMatrix, unit_matrices
 from split_model.offload.unit_file import HEAD_BYTES, file_bytes, head, sound_pieces, write
@@ -124,11 +124,7 @@ class UnitStore:
 
     def _make(self, missing: list[Unit], told: Progress) -> None:
         done, total = 0, self._bytes_of(missing)
-        make_room(self._folder, total)
-        free = os.statvfs(self._folder)
-        lacking = total - free.f_bavail * free.f_frsize
-        if lacking > 0:
-            raise DiskFull(self._folder, lacking)
+        self._make_room(missing)
 
         def written(more: int) -> None:
             nonlocal done
@@ -148,6 +144,21 @@ class UnitStore:
                 with suppress(OSError):
                     self._of(unit).path.unlink()
             raise
+
+    def check_room(self, units: Iterable[Unit]) -> None:
+        """Raises DiskFull where the missing files of these units have no room. Other models' may go for them."""
+        if missing := self._missing(dict.fromkeys(units)):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._make_room(missing)
+
+    def _make_room(self, missing: Sequence[Unit]) -> None:
+        share = most_share(self._dtype == torch.float32) if self.coded else 1.0
+        total = sum(int(file_bytes(of.matrices) * (share if of.in_code else 1.0)) for of in map(self._of, missing))
+        make_room(self._folder, total)
+        free = os.statvfs(self._folder)
+        lacking = total - free.f_bavail * free.f_frsize
+        if lacking > 0:
+            raise DiskFull(self._folder, lacking)
 
     def _missing(self, units: Iterable[Unit]) -> list[Unit]:
         return [unit for unit in units if not self._is_there(unit)]

@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
-from bench.edge import case, lending_picture, limited, scored, varied
-from bench.edge.cells import ENVIRONMENTS, Cell
+from bench.edge import case, handing, lending_picture, limited, scored, varied
+from bench.edge.cells import ENVIRONMENTS, REPEATS, Cell
 from bench.edge.edgeformer_figures import (
     COMPARED,
     CORNERS,
     FAST,
     FIGURES,
     FIRST,
+    JUDGED,
     LENDING,
     LENT,
     MBIT,
@@ -45,6 +47,7 @@ from device_agent.planning.task import Task
 APART = (
     *(Apart(name, case.seconds, partial(varied.write, name), short=False) for name, case in varied.CASES.items()),
     Apart("case", case.ABOUT_S, case.write, short=False),
+    Apart("handing", handing.ABOUT_S, handing.write, short=False),
     Apart("limited", limited.ABOUT_S, limited.write, short=False),
     Apart("scored", scored.ABOUT_S, scored.write, short=False),
 )
@@ -77,6 +80,10 @@ def _planned(quick: bool) -> Iterator[Cell]:
             yield of(shape, method, runs=runs)
         yield of(shape, PRUNED, out=USUAL_OUT, runs=runs)
     if not quick:
+        for repeat, shape in product(range(1, REPEATS), SHAPES):
+            yield replace(accelerated(shape, runs=runs), repeat=repeat)
+            for method in JUDGED:
+                yield replace(of(shape, method, runs=runs), repeat=repeat)
         yield from _further()
 
 

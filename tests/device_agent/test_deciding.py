@@ -34,7 +34,7 @@ async def test_the_conversation_is_read_once(tail: int, at_once: int, monkeypatc
         rows, forks = rows_in(cloud, monkeypatch), cloud.server.engine.metrics.forks._value
         found, done = await told(model, at_once=at_once)
         check_chances(found, DEMO)
-        shared, questions = read_questions(Decide(1, "id", "m", TURNS, QUESTIONS), model.tokenizer, 1024)
+        shared, questions = read_questions(Decide(1, "id", "m", TURNS, QUESTIONS), model.tokenizer, 1024, 1 << 20)
         assert sum(rows) == len(shared) + sum(each.rows for each in questions)
         assert done.prompt_tokens == len(shared) + sum(len(each.ids) for each in questions)
         assert forks.get() == (at_once or len(QUESTIONS)) - 1

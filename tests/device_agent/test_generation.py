@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -196,6 +196,19 @@ async def test_what_was_prepared_is_used(drafters: dict[str, Drafter]) -> None:
         assert tokens == oracle_tokens(DEMO, prompts()[0], TOKENS)
         # On a busy machine verdicts take longer, and more is prepared for those that are less likely.
         assert 4 * speculation.tally.hits > speculation.tally.prepared > 0
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+async def test_nothing_is_prepared_where_drafts_are_drawn(
+    rule: Literal["rejection", "block"], temperature: float, drafters: dict[str, Drafter]
+) -> None:
+    """What is prepared depends on what was sent, and would have the same noise. Greedy drafts are not drawn."""
+    async with chain_afar() as chain:
+        way = DraftingWay.of(drafters["itself"], replace(FIXED, draft_threshold=0.0, draft_cap=3, verify=rule))
+        way.costs.drafted(1e-5)
+        _, speculation = await drafted(chain, way, prompts()[0], SamplingParams(temperature=temperature, seed=3))
+        assert bool(speculation.tally.prepared) == (temperature == 0.0)
 
 
 async def test_end_tokens_and_limits_hold_inside_a_draft(drafters: dict[str, Drafter]) -> None:

@@ -294,6 +294,17 @@ async def test_a_form_that_takes_too_long_ends_the_answer(drafters: Drafters, mo
         assert texts[0] in json.loads(FORMS["choice"].text)
 
 
+def test_what_drafts_ask_is_counted_with_their_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer does not end because much was drafted for it: there is time for each text that is looked up."""
+    ticks = iter(range(1 << 20))
+    monkeypatch.setattr(grammar_masks, "thread_time", lambda: 1e-3 * next(ticks))
+    monkeypatch.setattr(grammar_masks, "FIRST_S", 0.0)
+    form = LLMatcher(tokens_known()[1], grammar_of("grammar", "root ::= [a-z]+"))
+    masks = GrammarMasks(form, tokens_known()[1].vocab_size, "guided_grammar", lambda look: look())
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        assert masks.barred(tokens_known()[1].tokenize_str(letter)) is not None
+
+
 BREAK_OFF = {
     "a text in many ways": ("grammar", 'root ::= root root | "a" |'),
     "a part of one": ("grammar", 'root ::= "x" root | many\nmany ::= many many | "a" | "b"'),

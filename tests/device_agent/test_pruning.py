@@ -183,16 +183,27 @@ async def test_without_a_limit_nothing_is_said_of_heads() -> None:
         assert await finished(model, request()) == ([expected(model, LONG, TOKENS)], 0, [None])
 
 
-def test_prompts_are_measured_as_far_as_the_model_reads_and_time_allows(tiny: Path) -> None:
-    """With and without heads; a clock on which each look takes two seconds ends it after the shortest lengths."""
+def test_prompts_are_measured_as_far_as_the_model_reads_and_time_allows(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With and without heads, in the chunks in which prompts are run; a clock on which each look takes two seconds ends
+    it behind the shortest length at which products, and not the reading of weights, take the time."""
     reference = Reference.load(tiny)
     layers = Layers(reference.embedding, (reference.stack,), reference.head)
     ticks = iter(range(1000))
     found = measured_costs(layers, layers, 100, lambda: 2.0 * next(ticks))
-    assert found == PassCosts((1, 16), (2.0, 2.0), (2.0, 2.0))
-    ticks = iter(range(1000))
-    found = measured_costs(layers, layers, 100, lambda: next(ticks) * 1e-3)
+    assert found == PassCosts((1, 16, 64), (2.0,) * 3, (2.0,) * 3)
+    ticks, ran = iter(range(1000)), list[int]()
+    run = reference.stack.forward
+
+    def forward(hidden: torch.Tensor, *more: Any) -> torch.Tensor:
+        ran.append(len(hidden))
+        return run(hidden, *more)
+
+    monkeypatch.setattr(reference.stack, "forward", forward)
+    found = measured_costs(layers, layers, 100, lambda: next(ticks) * 1e-3, chunk=40)
     assert found.rows == (1, 16, 64, 100)
+    assert ran[-3:] == [40, 40, 20]
 
 
 def test_a_calibration_is_kept_and_a_broken_file_is_made_anew(calibration: Calibration, tmp_path: Path) -> None:

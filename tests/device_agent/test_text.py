@@ -212,6 +212,18 @@ def test_prompts_that_cannot_be_served() -> None:
         assert (failure.code, failure.param) == (Code.INVALID_REQUEST, "prompt")
 
 
+def test_a_token_that_only_the_tokenizer_knows_is_refused() -> None:
+    """As text or in a conversation, and not when the model has no row for it: some tokenizers know more tokens."""
+    tokenizer = Tokenizer.load(DEMO, ())
+    for prompt, member in (("fox", "prompt"), ([ChatTurn("user", "fox")], "messages")):
+        request = Generate(1, "", "", prompt)
+        most = max(read_prompt(request, tokenizer, 50, 4096, 10**6).ids)
+        assert read_prompt(request, tokenizer, 50, 4096, most + 1).ids
+        with pytest.raises(SessionFailed, match=f"number {most}") as failed:
+            read_prompt(request, tokenizer, 50, 4096, most)
+        assert (failed.value.code, failed.value.param) == (Code.INVALID_REQUEST, member)
+
+
 def test_max_tokens_is_what_fits() -> None:
     """Left out it is what the agent allows; in any case at most the rest of the context."""
     tokenizer = Tokenizer.load(DEMO, ())

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from bench import edgeformer, galaxy, voltage
 from bench.edge.cells import ENVIRONMENTS, REPEATS, Cell
-from bench.edge.edgeformer_figures import PAPER
+from bench.edge.edgeformer_figures import PAPER, of
 from bench.edge.measured import profile
 from bench.edge.methods import METHODS, thinned
 from bench.edge.portal import evenly_kept
@@ -50,7 +50,12 @@ def test_planned_cells_have_methods_environments_and_names_of_their_own(cells: o
 
 
 @pytest.mark.parametrize(
-    ("page", "ours"), [(voltage, voltage.of("gpt2", "voltage")), (galaxy, Cell("A", "bert-l", "joint", 4))]
+    ("page", "ours"),
+    [
+        (voltage, voltage.of("gpt2", "voltage")),
+        (galaxy, Cell("A", "bert-l", "joint", 4)),
+        (edgeformer, of("half-opt-13b", "edgeformer")),
+    ],
 )
 def test_headline_rows_are_measured_in_three_rounds(page: ModuleType, ours: Cell) -> None:
     """Each with what it is compared with, one round behind the other; once where it shall be quick. The first round's

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bench import edgeformer, galaxy, voltage
-from bench.edge import edgeformer_figures, foreseen, lending_picture, straggler, varied
+from bench.edge import edgeformer_figures, foreseen, handing, lending_picture, straggler, varied
 from bench.edge.cells import Cell
 from bench.edge.records import Records, expected_s
 from bench.edge.run import fill, pages_of
@@ -266,6 +266,20 @@ def test_phases_count_what_was_read_behind_their_first_half() -> None:
     times = [(2.0, 1.0), (9.0, 2.0), (12.0, 5.0), (19.0, 4.0), (20.0, 0.5)]
     run = {"series": [{"at": at, "s": taken, "check": 1.0} for at, taken in times], "made": [10.0]}
     assert varied.phases(run, 20.0) == {"texts_s": [2.0, 2.25], "wrong": 0}
+
+
+def test_a_hand_over_stands_beside_a_replay() -> None:
+    """The longest step of each, what was expected of either alone, and where outputs differ."""
+
+    def run(way: str, pause_s: float, check: float) -> dict[str, Any]:
+        steps = [{"s": each, "check": check} for each in (0.02, pause_s, 0.02)]
+        expected = {handing.HANDED: 0.1, handing.REPLAYED: 4.0}
+        return {"mode": "galaxy", "positions": 2048, "way": way, "steps": steps, "expected_s": expected}
+
+    runs = [run(handing.HANDED, 1.5, 1.0), run(handing.REPLAYED, 6.0, 1.0)]
+    assert "| galaxy | 2048 | 20 | 1.50 (0.10) | 6.00 (4.00) | 0 |" in handing.shown({"runs": runs})
+    assert "| 3 |" in handing.shown({"runs": [runs[0], run(handing.REPLAYED, 6.0, 1.1)]})
+    assert handing.shown({"runs": runs[:1]}) == handing.shown({})
 
 
 def test_where_lending_pays_is_foreseen_for_halves_too() -> None:

@@ -96,13 +96,22 @@ def test_lengths_that_lie_are_refused(tmp_path: Path) -> None:
         SafetensorsFile(tmp_path)
 
 
-def test_a_file_that_shrinks_after_opening_is_refused(tmp_path: Path) -> None:
-    """Bytes that are no longer there when they are read are BadCheckpoint, not garbage."""
+@pytest.mark.parametrize(
+    "other", [WHOLE[:-30], save({name: -each for name, each in TENSORS.items()}, {"format": "pt"})]
+)
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_changes_while_it_is_in_use(other: bytes, replaced: bool, tmp_path: Path) -> None:
+    """Shorter, or other weights of the same shapes, copied over it or put in its place: BadCheckpoint, and neither
+    garbage nor two models' weights in one."""
     path = file_of(tmp_path / "x", HEADER)
     file = SafetensorsFile(path)
-    path.write_bytes(WHOLE[:-30])
-    with pytest.raises(BadCheckpoint, match="shorter"):
-        for name, entry in file.entries.items():
+    if replaced:
+        (tmp_path / "y").write_bytes(other)
+        (tmp_path / "y").replace(path)
+    else:
+        path.write_bytes(other)
+    for name, entry in file.entries.items():
+        with pytest.raises(BadCheckpoint, match="has changed"):
             file.read_into(name, torch.empty(entry.shape), None, None)
 
 

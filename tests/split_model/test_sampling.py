@@ -19,7 +19,16 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from split_model.sampling import BadSampling, SamplingParams, draw, logprobs, probabilities, top_logprobs
+from split_model.sampling import (
+    BadSampling,
+    SamplingParams,
+    checked,
+    draw,
+    logprobs,
+    picked,
+    probabilities,
+    top_logprobs,
+)
 
 VOCAB = 40
 logits_of = st.integers(0, 10_000).map(
@@ -87,6 +96,14 @@ def test_greedy_is_the_lowest_of_the_highest(logits: torch.Tensor, ids: list[int
     assert chosen == min(index for index, value in enumerate(tied.tolist()) if value == tied.max())
     penalised = probabilities(logits, SamplingParams(frequency_penalty=2.0), ids, [chosen] * 90)
     assert int(penalised.argmax()) != chosen
+
+
+def test_what_is_no_number_is_no_choice() -> None:
+    """Greedy or not, and whatever else has a number: broken weights say nothing."""
+    for params in (SamplingParams(), SamplingParams(temperature=1.0)):
+        for logits in ([math.nan] * 3, [1.0, math.nan, 2.0], [-math.inf] * 3):
+            with pytest.raises(ValueError):
+                checked(picked(torch.tensor(logits), params, [], [], 0).tolist())
 
 
 @given(logits_of, st.floats(0.1, 3), st.integers(0, 10), st.floats(0.05, 1))
@@ -161,6 +178,7 @@ def test_a_small_change_of_the_probabilities_mostly_keeps_the_token() -> None:
         ("presence_penalty", None),
         ("frequency_penalty", float("inf")),
         ("repetition_penalty", 0),
+        ("repetition_penalty", 1e-38),
         ("logit_bias", [1]),
         ("logit_bias", {"1": 1.0}),
         ("logit_bias", {-1: 1.0}),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty
 from time import monotonic
+from weakref import WeakSet
 
 import torch
 
@@ -41,6 +42,8 @@ class GroupAsks:
         self._over = False
         self._begun: dict[GroupAsk, list[torch.Tensor]] = {}
         """Outputs of what went in portions, as far as they are there."""
+        self._dropped: WeakSet[GroupAsk] = WeakSet()
+        """Of which portions may be under way whose outputs nobody wants."""
 
     def put(self, asked: GroupAsk | None) -> None:
         """Something is asked; None: nothing will be taken any more."""
@@ -48,7 +51,9 @@ class GroupAsks:
             if asked is None:
                 self._over = True
             else:
-                self._turns.put(asked, asked.head, monotonic())
+                for dropped in self._turns.put(asked, asked.head, monotonic()):
+                    self._dropped.add(dropped)
+                    self._begun.pop(dropped, None)
             self._changed.notify()
 
     def only(self, session: int | None) -> None:
@@ -92,16 +97,21 @@ class GroupAsks:
         end = 0
         for each in turn.portions:
             end += len(each.rows) if len(turn.portions) > 1 else len(outputs)
-            wanted = outputs[end - _wanted(each) : end]
-            if len(each.rows) == len(_rows_of(each)):
-                found = wanted
-            else:
-                self._begun.setdefault(each.item, []).append(wanted)
-                if each.rows.stop < len(_rows_of(each)):
-                    continue
-                found = torch.cat(self._begun.pop(each.item))
-            if each.item.deliver is not None:
+            found = self._complete(each, outputs[end - _wanted(each) : end])
+            if found is not None and each.item.deliver is not None:
                 each.item.deliver(found)
+
+    def _complete(self, portion: Portion[GroupAsk], wanted: torch.Tensor) -> torch.Tensor | None:
+        """The outputs of all that was asked, once its last portion has come with these; None before."""
+        if len(portion.rows) == len(_rows_of(portion)):
+            return wanted
+        with self._changed:
+            if portion.item in self._dropped:
+                return None
+            self._begun.setdefault(portion.item, []).append(wanted)
+            if portion.rows.stop < len(_rows_of(portion)):
+                return None
+            return torch.cat(self._begun.pop(portion.item))
 
 
 def _rows_of(portion: Portion[GroupAsk]) -> torch.Tensor:

@@ -47,8 +47,10 @@ from peers.board import PeerLost
 from peers.collectives import ONE_SHOT_BYTES, Collectives
 from peers.counts import Bytes
 from peers.fabric import Fabric
+from split_model.errors import ModelError
 from split_model.kv_cache import CacheFull
 from split_model.offload.errors import OffloadError
+from split_model.pruning.block import CannotPrune
 
 IDLE_EVERY_S: Final = 20.0
 """When nothing is asked, members hear so often that there is nothing: they wait for the portal much longer."""
@@ -227,7 +229,7 @@ class GroupLife:
                 send_entry(self._links, asked.hidden[rows.start : rows.stop], entry, self._ranks, PORTAL)
         try:
             mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
-        except (CacheFull, MemoryError, OffloadError) as error:
+        except (CacheFull, CannotPrune, MemoryError, ModelError, OffloadError) as error:
             raise PeerLost(f"the portal cannot compute a step: {type(error).__name__}: {error}", PORTAL) from error
         if isinstance(asked.head, (RowsHead, BatchHead, ReadHead)):
             self.steps.append((asked.head.rows, asked.head.position))

@@ -117,8 +117,8 @@ class GroupTurns(Generic[Item]):
         self._ready_at = 0.0
         """Since when short rows wait for others, and not for a step."""
 
-    def put(self, item: Item, head: GroupHead, now: float) -> None:
-        """Something is asked, behind what was asked before."""
+    def put(self, item: Item, head: GroupHead, now: float) -> list[Item]:
+        """Something is asked, behind what was asked before. Returns what is not asked any more, or not all of it."""
         short = isinstance(head, RowsHead) and head.rows <= self._short_rows and head.session not in self._alone
         waiting = _Waiting(item, head, short)
         if waiting.short and not any(each.short for each in self._waiting):
@@ -127,11 +127,13 @@ class GroupTurns(Generic[Item]):
             self._alone.add(head.session)
         if isinstance(head, (RowsHead, CloseHead)):
             self._away.discard(head.session)
+        dropped: list[Item] = []
         if isinstance(head, CloseHead):
             self._decoding.discard(head.session)
             self._alone.discard(head.session)
-            self._drop_unsent(head.session)
+            dropped = self._drop_unsent(head.session)
         self._waiting.append(waiting)
+        return dropped
 
     def next(self, now: float) -> GroupTurn[Item]:
         """What is asked now; it counts as asked."""
@@ -172,11 +174,14 @@ class GroupTurns(Generic[Item]):
             held |= each.subjects
         return found
 
-    def _drop_unsent(self, session: int) -> None:
-        """Nobody waits for rows of a session that is closed, and members have room for it no longer than that; a fork
-        that is still to be made of it needs them."""
-        if not any(getattr(each.head, "source", None) == session for each in self._waiting):
-            self._waiting = [each for each in self._waiting if each.sent or not _only_of(session, each.head)]
+    def _drop_unsent(self, session: int) -> list[Item]:
+        """Nobody waits for rows of a session that is closed, nor for the rest of those that went in portions, and
+        members have room for it no longer than that; a fork that is still to be made of it needs them."""
+        if any(getattr(each.head, "source", None) == session for each in self._waiting):
+            return []
+        dropped = [each for each in self._waiting if _only_of(session, each.head)]
+        self._waiting = [each for each in self._waiting if each not in dropped]
+        return [each.item for each in dropped]
 
     def _others(self, waiting: _Waiting[Item]) -> bool:
         """Whether others than this one's session decode."""

@@ -8,8 +8,8 @@ from typing import Final
 
 import structlog
 
-from device_agent.group.formation.forming import NotFormed
 from device_agent.group.formation.measures import Measures
+from device_agent.group.formation.posted import NotFormed
 from device_agent.group.formation.roll import Roll
 from device_agent.group.messages.notes import Device, Measure, Note, StepsDone, Trial, read, written
 from device_agent.sharing.events import set_within

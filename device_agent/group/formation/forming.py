@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from time import monotonic
-from typing import Final
 
 from device_agent.group.asking.life import GroupLife
-from device_agent.group.formation.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part
+from device_agent.group.formation.joining import ALL_LOADED, FITS, LOAD, Part
+from device_agent.group.formation.loading import all_loaded
+from device_agent.group.formation.posted import NotFormed, posted
 from device_agent.group.holding.halves import readers_of
 from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.holding.narrowing import can_narrow
@@ -22,16 +22,6 @@ from peers.fabric import Fabric
 from peers.group import Group
 from split_model.checkpoint import Checkpoint
 from split_model.errors import ModelError
-
-_LOOK_EVERY_S: Final = 0.02
-
-
-class NotFormed(Exception):
-    """A life has not begun because of ``ranks``; ``refused``: they cannot do their parts."""
-
-    def __init__(self, why: str, ranks: tuple[int, ...], refused: bool = False) -> None:
-        super().__init__(why)
-        self.ranks, self.refused = ranks, refused
 
 
 async def form(
@@ -70,7 +60,7 @@ async def form(
         held = await asyncio.to_thread(part.load, lambda: group.board.has(())) if part is not None else []
     except (ModelError, MemoryError) as error:
         raise NotFormed(f"the portal cannot load its part: {error}", (PORTAL,), refused=True) from error
-    await posted(group, plan.seats, LOADED)
+    await all_loaded(group, plan.seats)
     group.board.post(ALL_LOADED, b"")
     try:
         fabric = await asyncio.to_thread(
@@ -89,17 +79,3 @@ async def form(
 def unreachable(address: str, error: OSError) -> NotFormed:
     """What the portal says where its own links cannot be opened: its network may be gone, with its address."""
     return NotFormed(f"no member can reach the portal at {address}: {error.strerror or error}", (PORTAL,))
-
-
-async def posted(group: Group, seats: dict[int, str], what: str, within_s: float = LOADED_WITHIN_S) -> None:
-    """Wait until the members of all ``seats``, names by rank, have posted it.
-
-    Raises ``NotFormed`` where some have not in time, ``PeerLost`` where one is gone, or has refused.
-    """
-    deadline = monotonic() + within_s
-    while not group.board.has([f"{what}{rank}" for rank in seats]):
-        if monotonic() > deadline:
-            late = tuple(rank for rank in seats if not group.board.has([f"{what}{rank}"]))
-            names = ", ".join(seats[rank] for rank in late)
-            raise NotFormed(f"{names} did not come within {within_s:g} s ({what.rstrip('/')})", late)
-        await asyncio.sleep(_LOOK_EVERY_S)

@@ -17,7 +17,7 @@ from device_agent.group.holding.streaming import Streaming
 from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.group.relief.lodging import RowSizes
 from device_agent.group.relief.moving import ends_of
-from device_agent.group.relief.relieving import Relieving
+from device_agent.group.relief.relieving import Relieving, later
 from device_agent.group.steps.handing import Handing, can_hand
 from device_agent.group.steps.pace import Pace, PacedWorker
 from device_agent.group.steps.pipeline import Pipeline
@@ -113,11 +113,19 @@ class Part:
 
     def load(self, check: Callable[[], object] = lambda: None) -> list[HeldLayer]:
         """Read what the member has of the group's layers, and nothing else. What it has already it keeps. ``check``:
-        see ``KeptLayers.load``. Raises ``BadCheckpoint``, ``OffloadError``, ``MemoryError``."""
+        see ``KeptLayers.load``.
+
+        Raises ``BadCheckpoint``, ``MemoryError``, and ``OffloadError``, also where the disk has no room for what it may
+        come to stream: members are promised that it can."""
         plan, model = self._plan, self._checkpoint
         of = plan.digest, plan.dtype, self.layers, plan.first_layer, self.place
         try:
-            return self.kept.load(model, *of, check, self.streaming)
+            held = self.kept.load(model, *of, check, self.streaming)
+            if self.group_plan.cache_bytes and self.kept.loader is not None:
+                self.kept.loader.check_room(
+                    later(self.group_plan, plan.first_layer, self.place, model.spec, plan.dtype)
+                )
+            return held
         except torch.OutOfMemoryError as error:
             raise MemoryError(f"its part does not fit on {self.kept.device}") from error
 
@@ -150,7 +158,12 @@ class Part:
         sizes = RowSizes(spec.num_heads, spec.num_kv_heads, spec.head_dim, self.dtype)
         shape = replace(ModelShape.of(spec, plan.dtype), layers=len(group.layers))
         ends = ends_of(group, self.place, plan.ranks, shape, sizes, collectives, fabric.lose)
-        found = Relieving(*of, self.kept, *ends)
+
+        def check() -> None:
+            if fabric.failure is not None:
+                raise fabric.failure
+
+        found = Relieving(*of, self.kept, *ends, check)
         found.begin()
         return found
 

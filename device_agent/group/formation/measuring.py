@@ -10,8 +10,9 @@ from typing import Annotated, Final, Union
 import msgspec
 
 from device_agent.group.formation.company import Company
-from device_agent.group.formation.forming import NotFormed, posted, unreachable
+from device_agent.group.formation.forming import unreachable
 from device_agent.group.formation.measures import Measures
+from device_agent.group.formation.posted import NotFormed, posted
 from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.group.rows.sending import PORTAL
 from device_agent.profiling.links import LinksMeasured, measure_links

@@ -18,6 +18,7 @@ from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
 from device_agent.planning.timeline import ForwardPass, predict
 from device_agent.planning.trials import Trial, trial_of
+from peers.exchange import DONE_WITHIN_S
 from split_model.spec import ModelSpec
 
 MAX_MADE: Final = 64
@@ -94,6 +95,7 @@ class ModePlanner:
         if chosen is None:
             plan_for(self._mode, task)  # Says who lacks how much.
         assert chosen is not None
+        self.remark = "; ".join(filter(None, [self.remark, _slowness(task, chosen)]))
         self._task, self._plan = task, chosen
         self._expected.clear()
         return replace(chosen, mode=self._mode)
@@ -181,3 +183,14 @@ class ModePlanner:
 
 def _rounded(count: int) -> int:
     return 1 << (count - 1).bit_length() if count else 0
+
+
+def _slowness(task: Task, plan: GroupPlan) -> str:
+    """That a step takes so long by a plan that members may give each other up; "" where it does not."""
+    step_s = max(task.prefill(plan).seconds, task.step(plan).seconds if task.work.new else 0.0)
+    if step_s < DONE_WITHIN_S / 2:
+        return ""
+    return (
+        f"a step is expected to take {step_s:.0f} s, and who waits for another member gives up after "
+        f"{DONE_WITHIN_S:g} s: read shorter prompts, or use more devices, faster disks or a smaller model"
+    )

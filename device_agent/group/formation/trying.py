@@ -23,7 +23,7 @@ from device_agent.planning.trials import RUNS, Manner, Trial
 from device_agent.profiling.tried import Tried, keep_tried, name_of, tried_before
 from device_agent.sharing.compute import tell
 
-ENOUGH_S: Final = 4.0
+ENOUGH_S: Final = 8.0
 """Behind so long no further turn begins, where each manner has been run: members may be slower than was predicted."""
 
 log = structlog.get_logger()

@@ -31,10 +31,12 @@ class HandedOver:
     Attributes:
         plan: by which keys and values lie; None: there are none.
         sessions: by their numbers.
+        epoch: of the life that they are from.
     """
 
     plan: JoinedPlan | None = None
     sessions: dict[int, HandedSession] = field(default_factory=dict)
+    epoch: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -42,12 +44,13 @@ class HandedOver:
         kept = (cache for each in self.sessions.values() for caches in each.caches for cache in caches)
         return sum(cache.nbytes for cache in kept)
 
-    def put(self, plan: JoinedPlan | None, sessions: Mapping[int, HandedSession]) -> None:
+    def put(self, plan: JoinedPlan | None, sessions: Mapping[int, HandedSession], epoch: int = 0) -> None:
         """A life ends, and what was kept before is forgotten."""
-        self.plan, self.sessions = plan, dict(sessions)
+        self.plan, self.sessions, self.epoch = plan, dict(sessions), epoch
 
-    def take(self) -> HandedOver:
-        """A life begins, and has all of it: whatever becomes of it, the next one does not."""
-        found = HandedOver(self.plan, self.sessions)
+    def take(self, epoch: int = 0) -> HandedOver:
+        """The life of this epoch begins, and has all of it: whatever becomes of it, the next one does not. There is
+        nothing for it where another was to begin between them, and did not: the portal has forgotten then."""
+        found = HandedOver() if epoch > self.epoch + 1 else HandedOver(self.plan, self.sessions, self.epoch)
         self.put(None, {})
         return found

@@ -96,12 +96,15 @@ class KeptLayers:
                 self._held[number] = HeldLayer.load(checkpoint, layer, number, place, of, self.loader, self.device)
         return [self._held[first + number] for number in range(len(layers))]
 
-    def stream(self, streaming: Streaming) -> None:
+    def stream(self, streaming: Streaming, check: Callable[[], object] = lambda: None) -> None:
         """From now on that is streamed, and no other unit: what was kept is let go of, and what comes to be kept has
-        been taken out of the ring by ``keep``. While nothing is computed. Raises ``OffloadError``."""
+        been taken out of the ring by ``keep``. While nothing is computed.
+
+        ``check`` is called while files are made that nobody had time for before; it may raise what ends it. Raises
+        ``OffloadError``."""
         assert self.loader is not None
         before = set(self._streaming.units)
-        self.loader.follow(streaming.units)
+        self.loader.follow(streaming.units, lambda done, of: check())
         for unit in streaming.units:
             if unit not in before:
                 for block in self._held[unit.layer].blocks:

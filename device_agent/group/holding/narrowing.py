@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -21,7 +22,8 @@ from split_model.pruning.kept import KeptHeads
 from split_model.spec import ModelSpec
 
 COPIES: float = 1 / 3
-"""Of what a member's layers take, copies may: about what attention has of it. One in use stays, however many are."""
+"""Of what a member's layers take, copies may that are kept: about what attention has of it. Those that sessions use are
+there beside these, each once: how many that may be, the portal sees to."""
 
 
 def can_narrow(plan: GroupPlan, spec: ModelSpec) -> bool:
@@ -29,6 +31,10 @@ def can_narrow(plan: GroupPlan, spec: ModelSpec) -> bool:
     matrix of their own, nor where layers attend to another text or are read from disks at each use."""
     kept = not plan.streams and not plan.cache_bytes
     return kept and spec.attention == "causal" and not any(isinstance(layer, ByRows) for layer in plan.layers)
+
+
+_Copy = tuple[int, int, KeptHeads, KeptHeads | None]
+"""What a copy is of: a layer, its first head of that, which are kept of those, and which are computed instead."""
 
 
 class Narrowing:
@@ -48,12 +54,14 @@ class Narrowing:
         self._checkpoint, self._first, self._layers, self._place = checkpoint, first, layers, place
         self._most_bytes = min(COPIES * sum(each.loaded_bytes for each in layers), spare_bytes)
         self._made: OrderedDict[tuple[int, KeptHeads, tuple[int, ...]], HeldLayer] = OrderedDict()
+        self._there: WeakValueDictionary[_Copy, PrunedBlock] = WeakValueDictionary()
         self._means: torch.Tensor | None = None
 
     def take_means(self, means: torch.Tensor) -> None:
         """What is added for heads that are left out, float32 ``[layers, heads, head_dim]``."""
         self._means = means
         self._made.clear()
+        self._there.clear()
 
     def narrowed(self, number: int, kept: KeptHeads, counts: tuple[int, ...] = ()) -> HeldLayer:
         """A layer of the group with the heads that are kept of it, which the members compute by so many KV groups each;
@@ -98,7 +106,11 @@ class Narrowing:
         layer, means = self._first + number, self._means
         if means is not None:
             means = means[number, first : first + inside.total]
-        return PrunedBlock(block, self._checkpoint, layer, inside, first, means, instead)
+        key = number, first, inside, instead
+        found = self._there.get(key)
+        if found is None:
+            found = self._there[key] = PrunedBlock(block, self._checkpoint, layer, inside, first, means, instead)
+        return found
 
 
 def _check(held: HeldLayer, counts: tuple[int, ...]) -> None:

@@ -15,8 +15,9 @@ from device_agent.group.asking.life import GroupLife
 from device_agent.group.asking.reached import Resumes
 from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation.company import Company
-from device_agent.group.formation.forming import NotFormed, form
+from device_agent.group.formation.forming import form
 from device_agent.group.formation.making import PlanMaker, Planned
+from device_agent.group.formation.posted import NotFormed
 from device_agent.group.formation.roll import Roll
 from device_agent.group.formation.trying import settle
 from device_agent.group.holding.kept_layers import KeptLayers

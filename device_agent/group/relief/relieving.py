@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import sleep
@@ -25,7 +25,7 @@ from device_agent.group.relief.lodging import Lodging
 from device_agent.group.relief.moving import Moving
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.shape import ModelShape
-from device_agent.planning.thresholds import thresholds_of
+from device_agent.planning.thresholds import Thresholds, thresholds_of
 from device_agent.planning.transfers import lodged
 from split_model.errors import ModelError
 from split_model.kv_cache import CacheFull
@@ -48,6 +48,7 @@ class Relieving:
         plan: its layers are the model's from ``first`` on.
         kept: what the member holds, loaded for this plan.
         lodging: of another's keys and values here.
+        check: raises what ends a step that repacks weights, where nobody waits for it any more.
 
     Attributes:
         moving: what has this member's own elsewhere.
@@ -65,7 +66,9 @@ class Relieving:
         kept: KeptLayers,
         moving: Moving | None = None,
         lodging: Lodging | None = None,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
+        self._check = check
         self._of = first, place, spec, dtype
         self._plan, self._kept = plan, kept
         shape = replace(ModelShape.of(spec, dtype), layers=len(plan.layers))
@@ -79,11 +82,9 @@ class Relieving:
 
     def begin(self) -> None:
         """Have the files made of what may be streamed later, on a thread of its own."""
-        loader, steps = self._kept.loader, self._thresholds.steps
-        if loader is not None and steps:
-            order = [unit for level in range(len(steps)) for unit in self._at(level + 1).units]
-            args = loader, tuple(dict.fromkeys(order))
-            threading.Thread(target=_make_all, args=args, name="files-beforehand", daemon=True).start()
+        loader, units = self._kept.loader, later(self._plan, *self._of)
+        if loader is not None and units:
+            threading.Thread(target=_make_all, args=(loader, units), name="files-beforehand", daemon=True).start()
 
     def before(self, tokens: int, sessions: Mapping[int, SessionCaches], leaving: int | None = None) -> bool:
         """A step follows with which there are so many tokens; whether other things are streamed from now on.
@@ -159,14 +160,28 @@ class Relieving:
 
     def _stream(self) -> None:
         streaming = self._at(self._wanted)
-        self._kept.stream(streaming)
+        self._kept.stream(streaming, self._check)
         log.info(
             "keys and values change what is streamed", units=len(streaming.units), before=len(self.streaming.units)
         )
         self.streaming, self.level = streaming, self._wanted
 
     def _at(self, level: int) -> Streaming:
-        return Streaming.of(self._thresholds.relieved(self._plan, self._of[1], level), *self._of)
+        return _relieved(self._plan, self._thresholds, level, *self._of)
+
+
+def later(plan: GroupPlan, first: int, place: int, spec: ModelSpec, dtype: str) -> tuple[Unit, ...]:
+    """What a member may come to stream as sessions grow, in the order in which it does."""
+    thresholds = thresholds_of(replace(ModelShape.of(spec, dtype), layers=len(plan.layers)), plan, place)
+    levels = range(1, len(thresholds.steps) + 1)
+    found = (_relieved(plan, thresholds, level, first, place, spec, dtype).units for level in levels)
+    return tuple(dict.fromkeys(unit for units in found for unit in units))
+
+
+def _relieved(
+    plan: GroupPlan, thresholds: Thresholds, level: int, first: int, place: int, spec: ModelSpec, dtype: str
+) -> Streaming:
+    return Streaming.of(thresholds.relieved(plan, place, level), first, place, spec, dtype)
 
 
 def _make_all(loader: Loader, units: Sequence[Unit]) -> None:

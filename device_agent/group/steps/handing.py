@@ -62,7 +62,8 @@ class Handing:
     ) -> None:
         self._spec, self._plan, self._me, self._links = spec, plan, plan.names[place], links
         self._kind = spec.head_dim, dtype, device
-        self._kept, self._had = kept, kept.take()
+        self._epoch = links.epoch
+        self._kept, self._had = kept, kept.take(self._epoch)
         self._given: Giving | None = None
 
     def follow(self, head: HandHead, sessions: Mapping[int, SessionCaches], given: torch.Tensor | None) -> None:
@@ -120,9 +121,9 @@ class Handing:
                 caches = giving.of(caches, session.positions, session.position)
             found[number] = HandedSession(session.positions, session.position, caches)
         if not moves:
-            self._kept.put(self._plan, found)
+            self._kept.put(self._plan, found, self._epoch)
         elif self._me in plan.names:
-            self._kept.put(plan, found)
+            self._kept.put(plan, found, self._epoch)
 
     def _giving(self, before: JoinedPlan, after: JoinedPlan) -> Giving:
         ranks = dict(zip(self._plan.names, self._plan.ranks, strict=True))

@@ -8,7 +8,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from bench import accuracy_pruned_page
-from bench.edge import case, foreseen, limited, scored, varied
+from bench.edge import case, foreseen, handing, limited, scored, varied
 from bench.edge.cells import ACCELERATE, ENVIRONMENTS, Cell
 from bench.edge.methods import METHODS
 from bench.edge.records import Records
@@ -34,6 +34,9 @@ EXACT = ("pipeline", "tensor", "galaxy", "joint", "voltage")
 LENDING = ("edgeformer-paper", "lending")
 OURS, PRUNED = "edgeformer", "edgeformer-narrow"
 COMPARED = (OURS, *LENDING, *EXACT)
+JUDGED = (OURS, "galaxy", "joint", "voltage")
+"""What the goal is judged by: measured in all rounds, since cores vary by a quarter from cell to cell."""
+
 MIXED = (OURS, "joint", "tensor-by-speed", *LENDING)
 USUAL_OUT, OUTS = 0.25, (0.25, 0.5, 1.0)
 """Of all heads: about what the paper leaves out; what is swept."""
@@ -117,7 +120,7 @@ def goals(records: Records) -> str:
         if took is None:
             rows.append([longer(shape, 0).title, "–", "–", "–", "not measured"])
             continue
-        share = records.value(ours, "predicted_full_s") / took
+        share = records.foreseen(ours)
         others = [ours.local(), *(of(shape, method) for method in (*EXACT, *LENDING))]
         known = {
             METHODS[cell.method][0]: None if records.doubts(cell) else records.ratio(ours, cell) for cell in others
@@ -252,6 +255,7 @@ FIGURES = {
     "devices": devices,
     "bandwidths": bandwidths,
     "changes": lambda records: varied.shown(records.found),
+    "handing": lambda records: handing.shown(records.found.get("handing", {})),
     "pruned": pruned,
     "ablation": ablation,
     "limits": lambda records: limited.shown(records.found.get("limited", {})),

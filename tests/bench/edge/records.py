@@ -150,6 +150,11 @@ class Records:
         found = [float(self.found[each.name].get(key, math.nan)) for each in self.again(cell)]
         return statistics.median(found) if found else math.nan
 
+    def foreseen(self, cell: Cell) -> float:
+        """How many times as long a cell was predicted to take as it took, in the median of its rounds."""
+        rounds = [self.found[each.name] for each in self.again(cell)]
+        return statistics.median(each["predicted_full_s"] / each["full_s"] for each in rounds)
+
     def marked(self, cell: Cell, text: str) -> str:
         """A figure of a cell for a table, with a mark where it is in doubt; "–" where there is none."""
         record = self.get(cell)

@@ -22,6 +22,7 @@ from device_agent.group.asking.reached import NOTHING_HANDED, Resumes
 from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation.making import PlanMaker
 from device_agent.group.formation.measures import Measures
+from device_agent.group.holding.handed import HandedOver, HandedSession
 from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.host import GroupHost
 from device_agent.group.messages.heads import BadGroupHead
@@ -215,6 +216,17 @@ async def test_sessions_that_change_between_two_lives(tiny_folder: Path) -> None
         assert asked_of(group) == 8 + 4 * 3
         for name, kept in going.kept.items():
             assert not kept.handed.sessions, name
+
+
+@pytest.mark.parametrize(("epoch", "has"), [(8, True), (9, False)])
+def test_what_no_life_went_on_with_is_forgotten(epoch: int, has: bool, tiny_folder: Path) -> None:
+    """A life that was to begin behind that of epoch 7, and did not, leaves nothing to the next: the portal knows
+    nothing of it, and would never end those sessions."""
+    [plan] = plans_of(built("llama", tiny_folder), (SHARDS,), (2,))
+    kept = HandedOver()
+    kept.put(joined_plan(plan), {3: HandedSession(20, 10, [])}, 7)
+    assert bool(kept.take(epoch).sessions) == has
+    assert not kept.take(epoch).sessions
 
 
 async def test_a_member_that_has_kept_nothing_ends_its_part(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from device_agent.group.asking.record import MAX_LOSSES
 from device_agent.group.formation import forming
 from device_agent.group.formation.joining import Part
 from device_agent.group.formation.planned import ModePlanner
+from device_agent.group.holding.held import HeldLayer
 from device_agent.group.host import GroupHost
 from device_agent.group.lives.state import MemberState
 from device_agent.group.messages.heads import BadGroupHead, GroupHead, RowsHead
@@ -28,7 +29,7 @@ from device_agent.group.rows.sending import PORTAL as PORTAL_RANK
 from device_agent.group.rows.sending import Tag
 from device_agent.group.steps.worker import Worker
 from device_agent.planning.memory import DoesNotFit, Lack
-from device_agent.planning.plan import GroupPlan
+from device_agent.planning.plan import GroupPlan, Layer
 from device_agent.planning.profile import Profile, read
 from device_agent.planning.task import Work
 from device_agent.profiling.kept_profiles import folder
@@ -246,6 +247,42 @@ async def test_a_portal_whose_disk_fails_is_planned_without(tiny: Path, monkeypa
         failing.set()
         assert await right(host, tiny)
         assert working(host) == ["one"] and "cannot compute a step" in of(host, PORTAL).why
+
+
+async def test_a_member_whose_disk_hangs_while_it_loads_holds_nobody_up_for_long(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has said that it loads, and says nothing more: it is named and sent away, and the others answer what waits. A
+    member that reads slowly, but reads, is waited for."""
+    monkeypatch.setattr("device_agent.group.formation.loading.TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr("device_agent.group.formation.loading.STALLED_S", 1.0)
+    read_layer, hangs, slow = HeldLayer.load, threading.Event(), threading.Event()
+
+    def reading(checkpoint: Checkpoint, layer: Layer, number: int, place: int, *more: Any) -> HeldLayer:
+        if threading.current_thread().name.startswith("member"):
+            if slow.is_set():
+                time.sleep(0.5)
+            elif hangs.is_set():
+                over.wait(30)
+        return read_layer(checkpoint, layer, number, place, *more)
+
+    monkeypatch.setattr(HeldLayer, "load", reading)
+    over = threading.Event()
+    slow.set()
+    async with hosted(tiny, "pipeline", 2) as host, AsyncExitStack() as stack:
+        port = host.listens.result()
+        one = await stack.enter_async_context(member_here(tiny, "one", port))
+        await until(lambda: working(host) == [PORTAL, "one"] and host.formed.is_set())
+        assert Checkpoint.open(tiny).spec.num_layers * 0.5 > 1.0  # Longer than a stall, in parts.
+        slow.clear()
+        one.cancel()
+        await until(lambda: working(host) == [PORTAL] and host.formed.is_set())
+        hangs.set()
+        await stack.enter_async_context(member_here(tiny, "two", port))
+        await until(lambda: not host.formed.is_set())
+        assert await right(host, tiny)
+        assert working(host) == [PORTAL] and "read no further layer for 1 s" in of(host, "two").why
+        over.set()
 
 
 @pytest.mark.parametrize(

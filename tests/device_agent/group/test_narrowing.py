@@ -25,6 +25,7 @@ from device_agent.group.messages.keeping import keep_heads, kept_by
 from device_agent.planning.plan import ByRows, GroupPlan, Whole
 from device_agent.planning.pruning import Places
 from split_model.checkpoint import Checkpoint
+from split_model.pruning.block import PrunedBlock
 from split_model.pruning.kept import HeadSets, KeptHeads
 from split_model.pruning.stack import PrunedStacks
 from split_model.slices import Slice
@@ -157,6 +158,21 @@ def test_heads_are_told_as_they_are(kept: Sequence[Sequence[bool]], total: int, 
     if wrong is not None:
         with pytest.raises(BadGroupHead, match="groups left"):
             list(kept_by(wrong, spec, len(sets)))
+
+
+async def test_sessions_share_the_copies_that_they_use(tiny_folder: Path) -> None:
+    """Also those that are kept no longer, where the member has memory for none but these."""
+    path = built("llama", tiny_folder)
+    checkpoint = Checkpoint.open(path)
+    part = Part(JoinedPlan.of(plan_of(checkpoint.spec, "tensor", NAMES[:2]), "", "float32", 0, 0), checkpoint, 1)
+    narrowing = Narrowing(checkpoint, 0, part.load(), part.place, 0)
+    total, group = checkpoint.spec.num_heads, checkpoint.spec.heads_per_group
+    sets = [KeptHeads(tuple(range(1, total)), total, group)] * 2
+    first = [narrowing.narrowed(number, kept).blocks[0] for number, kept in enumerate(sets)]
+    again = [narrowing.narrowed(number, kept).blocks[0] for number, kept in enumerate(sets)]
+    assert all(isinstance(each, PrunedBlock) for each in first)
+    assert [*map(id, again)] == [*map(id, first)]
+    part.kept.close()
 
 
 @pytest.mark.parametrize(("form", "places"), [("tensor", (2, 0)), ("tensor", (1, 0, 0)), ("pipeline", (1, 0))])

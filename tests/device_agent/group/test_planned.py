@@ -53,6 +53,14 @@ def test_fewer_devices_are_named_and_taken_where_that_is_wanted(spec: ModelSpec)
     assert fewer(measured, ("a",)).members == ("a",) and fewer.remark == ""
 
 
+def test_a_plan_whose_steps_take_too_long_is_said_to(spec: ModelSpec) -> None:
+    """Members would give each other up, again and again, and nobody would know why."""
+    for flops_s, said in ((1e9, False), (10.0, True)):
+        planner = ModePlanner("pipeline", spec, "float32", "a", WORK)
+        planner(profile(ModelShape.of(spec), [flops_s] * 2, 1e9), ("a", "b"))
+        assert ("gives up after 120 s" in planner.remark) == said
+
+
 async def test_who_has_too_little_memory_is_left_out_where_fewer_may_compute(spec: ModelSpec) -> None:
     """Whether it is planned when it is needed or beforehand; where nothing fits it is said who lacks how much."""
     measured = profile(ModelShape.of(spec), [1e6] * 3, 1e9, memory=[1e9, 1e3, 1e9])

@@ -12,6 +12,7 @@ import pytest
 import torch
 from checkpoints import DEMO
 from clouds import until
+from group_plans import profile
 from groups import NAMES, PORTAL, Started, group_here, hosted, member_here, plan_of, submodel_for
 from masked_heads import replaced
 from pruned_prompts import (
@@ -31,17 +32,20 @@ from transformers import AutoModelForCausalLM
 from device_agent.answering.answer import ServedChain
 from device_agent.build_group import PortalGroup
 from device_agent.chain.group_costs import GroupCosts
-from device_agent.chain.group_pruning import GroupOrder, GroupPruner, group_order
+from device_agent.chain.group_pruning import MOST_IN_USE, GroupOrder, GroupPruner, group_order
 from device_agent.chain.model_ends import DeviceParts
 from device_agent.chain.pass_costs import lengths
 from device_agent.chain.prefill import prefill
 from device_agent.chain.pruning import PrunedLayers
 from device_agent.group.asking.life import GroupLife
 from device_agent.group.asking.submodel import GroupSubmodel
+from device_agent.planning.copies import attention_copies
 from device_agent.planning.head_allocation import HeadTimes
 from device_agent.planning.head_times import planned_times
 from device_agent.planning.plan import Whole
 from device_agent.planning.pruning import PassCosts
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.task import Task, Work
 from split_model.checkpoint import Checkpoint
 from split_model.pruning.calibration import Calibration
 from split_model.pruning.kept import KeptHeads, count_pruned
@@ -78,13 +82,18 @@ async def soon() -> None:
 
 @asynccontextmanager
 async def pruning(
-    group: GroupSubmodel, found: GroupOrder, times: Times, limit_s: float = LIMIT_S, split: int = 0
+    group: GroupSubmodel,
+    found: GroupOrder,
+    times: Times,
+    limit_s: float = LIMIT_S,
+    split: int = 0,
+    copies: float = MOST_IN_USE,
 ) -> AsyncIterator[ServedChain]:
     """The demo model as a device serves it whose group may leave heads out."""
     async with served(group, split=split) as model:
         compute, parts = model.chain.compute, model.chain.parts
         about = CHECKPOINT, parts, group, compute, found, limit_s, 1024
-        pruner = GroupPruner(*about, times, soon, costs_told)
+        pruner = GroupPruner(*about, times, soon, costs_told, copies=lambda: copies)
         assert not pruner.needs(1 << 20)
         measuring = asyncio.create_task(pruner.run())
         try:
@@ -167,6 +176,40 @@ async def test_the_fast_member_computes_what_is_left(calibration: Calibration) -
         assert len({each.sets for each in others}) > 1
         del pruned, others
         left_out(model, LONG[:1] * 123)
+
+
+async def test_members_without_room_copy_one_set_at_a_time(calibration: Calibration) -> None:
+    """Whatever a life began with: what is under way when the next begins counts there too."""
+    found = GroupOrder(calibration.order, None)
+    plan = plan_of(SPEC, "tensor", ("one", PORTAL, "three"), (2.0, 1.0, 1.0))
+    group, times = submodel_for(CHECKPOINT), [planned_times(None, layer, GROUPS, 3) for layer in plan.layers]
+    async with pruning(group, found, lambda: times, copies=0.1) as model:
+        with group_here(DEMO, plan, submodel=group):
+            await until(lambda: needs(model))
+            pruned = left_out(model)
+            assert left_out(model) is pruned
+            with pytest.raises(NoRoomForSets):
+                for rows in range(82, 124):
+                    left_out(model, LONG[:1] * rows)
+        group.pause()
+        with group_here(DEMO, plan, submodel=group):
+            await until(lambda: needs(model))
+            with pytest.raises(NoRoomForSets):
+                left_out(model, LONG[:1] * 120)
+            del pruned
+            left_out(model, LONG[:1] * 120)
+
+
+def test_copies_are_counted_beside_what_a_plan_takes() -> None:
+    """By the member with the least room, none where there is none."""
+    names, shape = ("a", "b"), ModelShape.of(SPEC, "float32")
+    plan = dataclasses.replace(plan_of(SPEC, "tensor", names), portal="c")
+    attention = 4 * sum(sum(shape.matrices("attention", range(GROUPS // 2), at)) for at in range(SPEC.num_layers))
+    for spare, copies in ((attention * 5 // 2, 2.5), (0, 0.0)):
+        task = Task(shape, profile(shape, [1e9] * 3, 1e9), names, "c", Work(32, 8))
+        least = [task.held(plan)[name].total + spare for name in (*names, "c")]
+        task = Task(shape, profile(shape, [1e9] * 3, 1e9, memory=least), names, "c", Work(32, 8))
+        assert attention_copies(task, plan) == pytest.approx(copies, rel=1e-6)
 
 
 async def test_exact_and_pruned_requests_at_once(calibration: Calibration) -> None:

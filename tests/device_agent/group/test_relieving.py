@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -26,6 +27,7 @@ from device_agent.planning.thresholds import SPARE, thresholds_of, token_bytes
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
 from split_model.kv_cache import CacheFull
+from split_model.offload.errors import DiskFull
 from split_model.slices import Slice
 from split_model.spec import ModelSpec
 from split_model.stack import Span, Stack
@@ -91,6 +93,24 @@ async def test_a_group_that_counts_its_tokens_conforms(tiny: Path) -> None:
     stack = Stack.load(checkpoint, Slice(0, checkpoint.spec.num_layers), torch.float32)
     with group_here(tiny, growing(checkpoint.spec, NAMES, tokens=600)) as group:
         await check_submodel(group, stack)
+
+
+def test_a_disk_without_room_for_what_may_be_streamed_is_said_beforehand(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the first session that needs it, with which the group would be lost, again and again."""
+    checkpoint, asked = Checkpoint.open(tiny), os.statvfs
+
+    def full(path: Path) -> os.statvfs_result:
+        found = asked(path)
+        return os.statvfs_result((*found[:3], 0, 0, *found[5:]))
+
+    part = Part(JoinedPlan.of(growing(checkpoint.spec, (PORTAL,)), "", "float32", 0, 0), checkpoint, 0)
+    with monkeypatch.context() as broken, pytest.raises(DiskFull):
+        broken.setattr(os, "statvfs", full)
+        part.load()
+    assert part.load()
+    part.kept.close()
 
 
 def test_memory_stays_within_what_is_counted(tiny: Path) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from queue import Empty
+
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from device_agent.group.asking.asks import GroupAsk, GroupAsks
 from device_agent.group.asking.turns import (
     BATCH_ROWS,
     PATIENCE,
@@ -137,6 +142,25 @@ def test_rows_of_a_session_that_is_closed_are_not_asked() -> None:
     assert asking.next() == [(CloseHead(1), range(0))]
     asking.answered()
     assert asking.next() == [(row(2), range(1))]
+
+
+def test_the_rest_of_a_prompt_whose_session_is_closed_is_not_asked() -> None:
+    """Nor does the portal keep what has come of it, or comes yet; members count the session no longer than it does."""
+    asks, delivered = GroupAsks(GroupTurns[GroupAsk]()), list[torch.Tensor]()
+    for head in (row(1), row(2, rows=2 * PORTION_ROWS)):
+        asks.put(GroupAsk(head, torch.zeros(head.rows, 4), delivered.append))
+    decoding, first = asks.get(0.0), asks.get(0.0)
+    assert decoding is not None and first is not None and decoding.head == row(1)
+    assert isinstance(first.head, RowsHead) and first.head.rows == PORTION_ROWS
+    asks.put(GroupAsk(CloseHead(2)))
+    closing = asks.get(0.0)
+    assert closing is not None and closing.head == CloseHead(2)
+    for asked in (decoding, first):
+        assert asked.deliver is not None
+        asked.deliver(torch.ones(1, 4))
+    with pytest.raises(Empty):
+        asks.get(0.0)
+    assert len(delivered) == 1 and not asks._begun
 
 
 def test_a_long_prompt_goes_in_portions_by_turns_with_those_who_decode() -> None:

@@ -66,10 +66,13 @@ def test_where_there_is_one_way_nothing_is_tried(mode: str) -> None:
 def test_a_near_prediction_is_tried_and_a_far_one_is_not() -> None:
     """At a bandwidth at which waiting for tiles costs little both ways are tried; where links are so slow that one of
     the devices alone would be ten times as fast, sharing is not."""
-    near = task(BERT_LARGE, env_a(BERT_LARGE, 4000), Work(284, 0, 284))
+    near = task(BERT_LARGE, env_a(BERT_LARGE, 4000), Work(96, 0, 96))
     layer = Hybrid((4,) * 4, (1024,) * 4, (1.0,) * 4)
     trial = trial_of(near, GroupPlan("galaxy", near.members, "a", (layer,) * 24))
     assert trial is not None and Manner(overlap=False) in trial.manners and Manner(few=True) in trial.manners
+    long = replace(near, work=Work(284, 0, 284))  # Of what takes so long only two ways are tried.
+    trial = trial_of(long, GroupPlan("galaxy", near.members, "a", (layer,) * 24))
+    assert trial is not None and trial.manners == (Manner(), Manner(overlap=False))
     slow = task(BERT_LARGE, env_b(BERT_LARGE, 1), Work(284, 0, 284))
     rows = ByRows((1.0,) * 4, Whole(0))
     trial = trial_of(slow, GroupPlan("voltage", slow.members, "a", (rows,) * 24))
@@ -130,7 +133,9 @@ def test_the_fastest_is_kept() -> None:
     trial = Trial((own, other, third), ("", "", ""), 8, 2)
     assert trial.chosen({own: [1.0, 9.0, 1.0], other: [2.0, 2.0, 0.1], third: [1.5]}) == own
     assert trial.chosen({own: [2.0, 2.0, 0.1], other: [1.0, 1.0, 9.0], third: [1.5]}) == other
-    assert trial.chosen({own: [1.01], other: [1.0], third: [1.0]}) == own
+    assert trial.chosen({own: [1.01] * 3, other: [1.0] * 3, third: [1.0] * 3}) == own
+    for few, best in ((1, own), (3, other)):
+        assert trial.chosen({own: [1.1] * few, other: [1.0] * few, third: [1.2] * few}) == best
 
 
 def test_some_layers_are_taken_evenly() -> None:
