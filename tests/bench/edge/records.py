@@ -153,7 +153,7 @@ class Records:
     def foreseen(self, cell: Cell) -> float:
         """How many times as long a cell was predicted to take as it took, in the median of its rounds."""
         rounds = [self.found[each.name] for each in self.again(cell)]
-        return statistics.median(each["predicted_full_s"] / each["full_s"] for each in rounds)
+        return statistics.median(float(each["predicted_full_s"]) / float(each["full_s"]) for each in rounds)
 
     def marked(self, cell: Cell, text: str) -> str:
         """A figure of a cell for a table, with a mark where it is in doubt; "–" where there is none."""
