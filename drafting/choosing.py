@@ -131,7 +131,7 @@ class Chooser:
             if isinstance(error, BadSampling):
                 raise
             if not bool((logits < math.inf).all()):
-                raise NotNumbers("the model gives no numbers to choose a token by") from error
+                raise NotNumbers("what the model says of the next token are not numbers") from error
             if self.params.bans is None:
                 raise
             raise NothingLeft(f"'{self.params.bans.member}' leaves no token that could come next") from error

@@ -75,10 +75,10 @@ def read_prompt(
     ids, text, offsets, ending = _read(request, tokenizer, max_positions, vocabulary)
     if not ids:
         raise SessionFailed(Code.INVALID_REQUEST, "the prompt is empty", param="prompt")
-    check_known(ids, vocabulary, param)
     room = max_positions - len(ids)
     if room < (request.max_tokens != 0):
         raise too_long(str(len(ids)), max_positions, param)
+    check_known(ids, vocabulary, param)
     most = default_max_tokens if request.max_tokens is None else request.max_tokens
     if start is not None:
         return Prompt([start], text, min(max_positions - 1, most), ids)
