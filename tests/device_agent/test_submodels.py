@@ -100,7 +100,7 @@ async def test_a_small_step_budget_splits_chunks(tiny: Path) -> None:
 @pytest.mark.parametrize("slow", [True, False], ids=["slow link", "fast link"])
 async def test_rows_are_packed_for_a_slow_link(slow: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways, and what comes out is the same; a fast link carries them as they are, and so does one that is told."""
-    monkeypatch.setattr("device_agent.cloud.pace.PACK_BELOW_BYTES_S", 1e12 if slow else 1.0)
+    monkeypatch.setattr("device_agent.cloud.link.PACK_BELOW_BYTES_S", 1e12 if slow else 1.0)
     sent = []
     for may_pack in (True, False):
         hello = device_hello(tiny, 1, 1)
