@@ -28,7 +28,7 @@ class RemoteSubmodel:
         reply_within_s: how long one answer may take before its session goes elsewhere, and how long a session may wait
             for room where cloud servers are there and full.
         recover_within_s: how long a session may be without a cloud server before it fails.
-        may_pack: whether rows may be packed for the way, see ``CloudPace.packs``.
+        may_pack: whether rows may be packed for the way, see ``LinkPace.packs``.
         tls: of ``wss://``; None: the system's CAs are trusted.
     """
 

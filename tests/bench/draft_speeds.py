@@ -20,7 +20,7 @@ from processes import cloud_process
 from tqdm import tqdm
 
 from device_agent.chain.chain import Chain
-from device_agent.cloud.pace import CloudPace
+from device_agent.cloud.link import LinkPace
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.way import AUTO_CAP, PRIOR_ROUND_S, PRIOR_ROW_S, DraftingWay, Tally
@@ -156,7 +156,7 @@ async def chain_through(link: Link) -> AsyncIterator[tuple[Chain, list[Seen]]]:
 def _watch(middle: RemoteSubmodel, results: list[Seen]) -> None:
     """Note every result that comes."""
 
-    def watched(pace: CloudPace) -> None:
+    def watched(pace: LinkPace) -> None:
         answered = pace.answered
 
         def seen(posted: float, now: float, up: int, down: int, queue_s: float, step_s: float, *more: Any) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.cloud.bandwidth import MAX_BYTES_S, SHORT_BYTES, LinkMonitor
-from device_agent.cloud.pace import SHORT_FRAMES, CloudPace
+from device_agent.cloud.link import SHORT_FRAMES, LinkPace
 
 ROW = 8192
 
@@ -40,7 +40,7 @@ class Link:
 
 def use(
     link: Link,
-    monitor: LinkMonitor | CloudPace,
+    monitor: LinkMonitor | LinkPace,
     rows: int,
     want: int,
     frames: int = 30,
@@ -218,7 +218,7 @@ def test_results_that_come_together_are_no_faster_link() -> None:
     assert monitor.up_bytes_s is not None and monitor.up_bytes_s < 10e6
 
 
-def use_short(link: Link, pace: CloudPace, at: float, rtt_s: float | None) -> float:
+def use_short(link: Link, pace: LinkPace, at: float, rtt_s: float | None) -> float:
     """``SHORT_FRAMES`` short frames, one a second."""
     for number in range(SHORT_FRAMES):
         back, queue_s = link.pass_frame(at + number, 100, 100, 0.02)
@@ -228,7 +228,7 @@ def use_short(link: Link, pace: CloudPace, at: float, rtt_s: float | None) -> fl
 
 def test_a_slower_path_is_known_from_short_frames() -> None:
     """The round trip that was measured first does not count for ever, on a link that is never idle."""
-    pace, at = CloudPace(1, True), 0.0
+    pace, at = LinkPace(1, True), 0.0
     for link in (Link(5e6, 5e6, way_s=0.005), Link(5e6, 5e6, way_s=0.03)):
         at = use_short(link, pace, at, 0.01)
         at = use(link, pace, rows=8, want=0, gap_s=1.0, at=at, rtt_s=0.01)
@@ -237,7 +237,7 @@ def test_a_slower_path_is_known_from_short_frames() -> None:
 
 def test_a_new_round_trip_is_newer_than_all_before() -> None:
     """After a pause, what short frames took before it says nothing."""
-    pace = CloudPace(1, True)
+    pace = LinkPace(1, True)
     at = use_short(Link(5e6, 5e6, way_s=0.0005), pace, 0.0, None)
     use(Link(5e6, 5e6, way_s=0.03), pace, rows=8, want=0, gap_s=1.0, at=at, rtt_s=0.06)
     assert pace.pace.up_bytes_s == pytest.approx(5e6, rel=0.15)
@@ -245,7 +245,7 @@ def test_a_new_round_trip_is_newer_than_all_before() -> None:
 
 def test_one_row_is_short_however_long() -> None:
     """Of a wide model a single row is as long as a long frame of another: it measures the round trip all the same."""
-    pace = CloudPace(2**15, True)
+    pace = LinkPace(2**15, True)
     pace.sent(0.0, 2**15)
     pace.answered(0.0, 0.1, 2**15, 0, 0.0, 0.05, 0.02)
     assert pace.pace.up_bytes_s is None and pace.pace.step_s == 0.05
@@ -255,7 +255,7 @@ def test_one_row_is_short_however_long() -> None:
 def test_short_frames_tell_the_round_trip(known_s: float | None) -> None:
     """Where it was never measured, or while the cloud was slow to answer: no frame alone would be measured, or each as
     if it had taken no time."""
-    link, pace = Link(5e6, 5e6), CloudPace(1, True)
+    link, pace = Link(5e6, 5e6), LinkPace(1, True)
     for at in range(20):
         back, queue_s = link.pass_frame(float(at), 100, 100, 0.02)
         pace.answered(float(at), back, 100, 100, queue_s, 0.02, known_s)
@@ -267,7 +267,7 @@ def test_short_frames_tell_the_round_trip(known_s: float | None) -> None:
 
 def test_decode_rows_measure_nothing() -> None:
     """A frame of one row says more of latency than of bandwidth."""
-    pace = CloudPace(1, True)
+    pace = LinkPace(1, True)
     use(Link(10e6, 10e6), pace, rows=1, want=1, gap_s=0.1)
     assert ROW <= SHORT_BYTES
     assert (pace.pace.up_bytes_s, pace.pace.down_bytes_s) == (None, None)
@@ -280,7 +280,7 @@ lengths = st.integers(0, 2**33)
 @given(st.lists(st.tuples(moments, moments, lengths, lengths, moments, moments, st.none() | moments), max_size=20))
 def test_absurd_times(results: list[tuple[float, float, int, int, float, float, float | None]]) -> None:
     """Whatever the clocks say, a bandwidth is unknown or positive and at most the cap, and can be reported."""
-    pace = CloudPace(1, True)
+    pace = LinkPace(1, True)
     for number, result in enumerate(results):
         pace.sent(result[0], result[2])
         pace.answered(*result)
