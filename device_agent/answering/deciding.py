@@ -116,8 +116,7 @@ def read_questions(
         raise SessionFailed(Code.INVALID_REQUEST, told, param="model")
     questions: list[Asked] = []
     for at, question in enumerate(request.questions):
-        questions.append(_asked(question, end, tokenizer, max_positions, f"questions[{at}]"))
-        check_known(questions[-1].ids, vocabulary, f"questions[{at}]")
+        questions.append(_asked(question, end, tokenizer, max_positions, vocabulary, f"questions[{at}]"))
         if (longest := len(shared) + questions[-1].reach) > max_positions:
             raise too_long(str(longest), max_positions, f"questions[{at}]")
     # What all of them begin with is read with the conversation; of each at least its last token is its own.
@@ -131,7 +130,9 @@ def read_questions(
     return shared, questions
 
 
-def _asked(question: Question, end: str, tokenizer: Tokenizer, max_positions: int, param: str) -> Asked:
+def _asked(
+    question: Question, end: str, tokenizer: Tokenizer, max_positions: int, vocabulary: int, param: str
+) -> Asked:
     most = min(max_positions, MAX_QUESTION_TOKENS)
     check_length(question.text, tokenizer, most, param)
     ids = tokenizer.rendered(question.text + end)
@@ -142,6 +143,8 @@ def _asked(question: Question, end: str, tokenizer: Tokenizer, max_positions: in
     if not all(0 < len(each) <= MAX_OPTION_TOKENS for each in options):
         told = f"an option has no tokens, or more than {MAX_OPTION_TOKENS}"
         raise SessionFailed(Code.INVALID_REQUEST, told, param=param)
+    for each in (ids, *options):
+        check_known(each, vocabulary, param)
     if len(set(map(tuple, options))) < len(options):
         raise SessionFailed(Code.INVALID_REQUEST, "two options have the same tokens: tell them apart", param=param)
     tree = OptionTree(options)

@@ -122,7 +122,7 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: P
     with Fabric.open(board, rank, membership.size, membership.address, epoch=membership.epoch) as fabric:
         try:
             part.worker(held, fabric, pace).serve()
-        except (BadGroupHead, CacheFull, CannotPrune, MemoryError, ModelError, OffloadError) as error:
+        except (BadGroupHead, CacheFull, CannotPrune, MemoryError, ModelError) as error:
             raise RuntimeError(f"a step cannot be computed here: {type(error).__name__}: {error}") from error
 
 

@@ -153,7 +153,8 @@ class Loader:
         self._store.make(units, self._reader.check_open)
 
     def check_room(self, units: Sequence[Unit]) -> None:
-        """Raises DiskFull where there is no room for the files of these units, for an order that may follow."""
+        """Raises DiskFull, or ReadFailed, where there is no room for the files of these units, for an order that may
+        follow."""
         self._store.check_room(units)
 
     def follow(self, units: Sequence[Unit], progress: Progress | None = None) -> None:

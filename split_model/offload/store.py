@@ -146,10 +146,14 @@ class UnitStore:
             raise
 
     def check_room(self, units: Iterable[Unit]) -> None:
-        """Raises DiskFull where the missing files of these units have no room. Other models' may go for them."""
+        """Raises DiskFull where the missing files of these units have no room, and ReadFailed where the folder cannot
+        be used. Other models' files may go for them."""
         if missing := self._missing(dict.fromkeys(units)):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._make_room(missing)
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._make_room(missing)
+            except OSError as error:
+                raise ReadFailed(missing[0], self._folder, f"it cannot be written: {error}") from error
 
     def _make_room(self, missing: Sequence[Unit]) -> None:
         share = most_share(self._dtype == torch.float32) if self.coded else 1.0

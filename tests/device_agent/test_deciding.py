@@ -14,6 +14,7 @@ from served_chains import served
 
 from device_agent.answering import deciding
 from device_agent.answering.deciding import read_questions
+from device_agent.answering.tokenizer import Tokenizer
 from device_agent.speculative.drafters import Drafters
 from split_model.checkpoint import Checkpoint
 from wire.decision_messages import Decide, Decided, Question
@@ -39,6 +40,22 @@ async def test_the_conversation_is_read_once(tail: int, at_once: int, monkeypatc
         assert done.prompt_tokens == len(shared) + sum(len(each.ids) for each in questions)
         assert forks.get() == (at_once or len(QUESTIONS)) - 1
         await until(lambda: not cloud.server.engine.ledger.entries)
+
+
+@pytest.mark.parametrize("where", ["input", "questions[0]"])
+@pytest.mark.parametrize("option", [False, True])
+def test_tokens_that_only_the_tokenizer_knows_are_refused(where: str, option: bool) -> None:
+    """In the conversation, in a question, or in one of its options; what has them is named."""
+    tokenizer, vocabulary = Tokenizer.load(DEMO, ()), Checkpoint.open(DEMO).spec.vocab_size
+    texts = ((tokenizer.decode([each]), each) for each in reversed(range(vocabulary)))
+    last, number = next((text, each) for text, each in texts if text and tokenizer.rendered(text) == [each])
+    turns = [ChatTurn("user", last if where == "input" else "a")]
+    question = Question("b", ["yes", last] if option else ["yes", "no"])
+    if where != "input" and not option:
+        question = Question(last, ["yes", "no"])
+    with pytest.raises(SessionFailed, match=f"number {number}") as refused:
+        read_questions(Decide(1, "id", "m", turns, [question]), tokenizer, 1024, number)
+    assert refused.value.param == where
 
 
 async def test_all_layers_here() -> None:

@@ -49,7 +49,6 @@ from peers.counts import Bytes
 from peers.fabric import Fabric
 from split_model.errors import ModelError
 from split_model.kv_cache import CacheFull
-from split_model.offload.errors import OffloadError
 from split_model.pruning.block import CannotPrune
 
 IDLE_EVERY_S: Final = 20.0
@@ -229,7 +228,7 @@ class GroupLife:
                 send_entry(self._links, asked.hidden[rows.start : rows.stop], entry, self._ranks, PORTAL)
         try:
             mine = None if self._worker is None else self._worker.do(asked.head, asked.hidden)
-        except (CacheFull, CannotPrune, MemoryError, ModelError, OffloadError) as error:
+        except (CacheFull, CannotPrune, MemoryError, ModelError) as error:
             raise PeerLost(f"the portal cannot compute a step: {type(error).__name__}: {error}", PORTAL) from error
         if isinstance(asked.head, (RowsHead, BatchHead, ReadHead)):
             self.steps.append((asked.head.rows, asked.head.position))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from device_agent.planning.thresholds import SPARE, thresholds_of, token_bytes
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
 from split_model.kv_cache import CacheFull
-from split_model.offload.errors import DiskFull
+from split_model.offload.errors import DiskFull, ReadFailed
 from split_model.slices import Slice
 from split_model.spec import ModelSpec
 from split_model.stack import Span, Stack
@@ -108,6 +109,9 @@ def test_a_disk_without_room_for_what_may_be_streamed_is_said_beforehand(
     part = Part(JoinedPlan.of(growing(checkpoint.spec, (PORTAL,)), "", "float32", 0, 0), checkpoint, 0)
     with monkeypatch.context() as broken, pytest.raises(DiskFull):
         broken.setattr(os, "statvfs", full)
+        part.load()
+    with monkeypatch.context() as broken, pytest.raises(ReadFailed, match="cannot be written"):
+        broken.setattr(Path, "mkdir", Mock(side_effect=PermissionError("a test")))
         part.load()
     assert part.load()
     part.kept.close()
