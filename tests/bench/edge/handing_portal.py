@@ -15,20 +15,16 @@ from typing import Any
 
 import torch
 from bench.edge.handing import GUEST, HANDED, REPLAYED
-from bench.edge.job import PORT, SECRET
+from bench.edge.portal_host import portal_host
 
 from device_agent.group.asking.session import GroupSession
-from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation import making
-from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupHost
 from device_agent.planning.handover import Handover, handover
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.task import Task, Work
 from service.logs import configure_logs
-from split_model.checkpoint import Checkpoint
 
-TERMINAL = "terminal"
 NEW = 64
 CHUNK = 512
 STEPS_AFTER = 20
@@ -39,39 +35,24 @@ async def main() -> None:
     """Form the group, and have a session go on through what happens to it."""
     mode, address, model, devices, positions, way = sys.argv[1:]
     expected = _decided(way)
-    checkpoint = Checkpoint.open(model)
-    spec, count = checkpoint.spec, int(positions)
-    planner = ModePlanner(mode, spec, "float32", TERMINAL, Work(count, NEW, count))
-    submodel = GroupSubmodel(spec.hidden_size, torch.float32, max_positions=spec.max_positions)
-    host = GroupHost(
-        checkpoint=checkpoint,
-        submodel=submodel,
-        planner=planner,
-        wanted=devices.split(","),
-        first_layer=0,
-        dtype="float32",
-        key=SECRET,
-        address=address,
-        port=PORT,
-        name=TERMINAL,
-        measured=True,
-    )
+    count = int(positions)
+    host = portal_host(mode, address, model, devices.split(","), Work(count, NEW, count))
     running = asyncio.create_task(host.run())
-    steps = await asyncio.wait_for(_session(host, spec.max_positions, count), WITHIN_S)
+    steps = await asyncio.wait_for(_session(host, count), WITHIN_S)
     say({"steps": steps, "expected_s": expected})
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
 
 
-async def _session(host: GroupHost, most: int, count: int) -> list[dict[str, Any]]:
+async def _session(host: GroupHost, count: int) -> list[dict[str, Any]]:
     """Lose a member, read so many rows, and go on until it is back, and a while with it. Returns each step."""
     submodel = host.submodel
     await host.formed.wait()
     say("formed")
     while _takes_part(host) or not host.formed.is_set():
         await host.news()
-    session = submodel.open(most, prompt=count)
+    session = submodel.open(submodel.max_positions, prompt=count)
     rows = torch.randn(count, submodel.hidden_size, generator=torch.Generator().manual_seed(1))
     for start in range(0, count, CHUNK):
         await session.forward(rows[start : start + CHUNK], 0)

@@ -12,46 +12,26 @@ import time
 from contextlib import suppress
 
 import torch
-from bench.edge.job import PORT, SECRET
+from bench.edge.portal_host import portal_host
 
-from device_agent.group.asking.submodel import GroupSubmodel
-from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.host import GroupHost
 from device_agent.planning.task import Work
 from service.logs import configure_logs
-from split_model.checkpoint import Checkpoint
 
 ROWS = 48
-TERMINAL = "terminal"
 LOOK_EVERY_S = 0.1
 
 
 async def main() -> None:
     """Form the group, then go on for so many seconds."""
     mode, address, model, devices, seconds = sys.argv[1:]
-    checkpoint = Checkpoint.open(model)
-    spec = checkpoint.spec
-    planner = ModePlanner(mode, spec, "float32", TERMINAL, Work(ROWS, 0, ROWS))
-    submodel = GroupSubmodel(spec.hidden_size, torch.float32, max_positions=spec.max_positions)
-    host = GroupHost(
-        checkpoint=checkpoint,
-        submodel=submodel,
-        planner=planner,
-        wanted=devices.split(","),
-        first_layer=0,
-        dtype="float32",
-        key=SECRET,
-        address=address,
-        port=PORT,
-        name=TERMINAL,
-        measured=True,
-        expects=planner.expects,
-    )
+    host = portal_host(mode, address, model, devices.split(","), Work(ROWS, 0, ROWS), finds_slow=True)
+    submodel = host.submodel
     running = asyncio.create_task(host.run())
     await host.formed.wait()
     noticed: dict[str, float] = {}
     looking = asyncio.create_task(_look(host, noticed))
-    hidden = torch.randn(ROWS, spec.hidden_size, generator=torch.Generator().manual_seed(1))
+    hidden = torch.randn(ROWS, submodel.hidden_size, generator=torch.Generator().manual_seed(1))
     ends = time.monotonic() + float(seconds)
     while time.monotonic() < ends:
         began = time.monotonic()
