@@ -208,6 +208,8 @@ def planned(quick: bool = False) -> list[Cell]:
     for repeat in (1, 2):
         for sessions in (one, many):
             cells += row("70b", "over", sessions, [*STREAMING, "lime-coded"], repeat=repeat)
+    for sessions in (one, many):
+        cells += row("70b", "over", sessions, ["offloaded-coded"])
     cells += row("70b", "over", many, ["edgeshard-offloaded"])
     for room in ROOMS:
         cells += row("70b", "S1", one, ["lime", "lime-reserved", "offloaded"], room=room)

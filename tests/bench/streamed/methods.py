@@ -22,11 +22,13 @@ class Method:
         title: for people.
         planner: raises DoesNotFit; None: it is no group.
         ours: whether it is Trilby, or Trilby without something.
+        coded: whether weights lie coded on its disks; such methods are compared with each other only.
     """
 
     title: str
     planner: Callable[[Task], GroupPlan] | None
     ours: bool = False
+    coded: bool = False
 
 
 def with_one_unit_rings(task: Task) -> GroupPlan:
@@ -37,6 +39,11 @@ def with_one_unit_rings(task: Task) -> GroupPlan:
         for member, units in enumerate(plan.streamed)
     )
     return replace(plan, ring_bytes=tuple(largest))
+
+
+def without_prefetch(task: Task) -> GroupPlan:
+    """Pipeline + offloading whose members read a unit when it is needed."""
+    return plan_pipeline_offloaded(task, prefetch=False)
 
 
 def without_transfers(task: Task) -> GroupPlan:
@@ -57,16 +64,17 @@ def plain(planner: Callable[[Task], GroupPlan]) -> Callable[[Task], GroupPlan]:
 
 METHODS: Mapping[str, Method] = {
     "lime": Method("Trilby, lime", plain(plan_lime), ours=True),
-    "lime-coded": Method("the same, weights coded", plan_lime, ours=True),
+    "lime-coded": Method("the same, weights coded", plan_lime, ours=True, coded=True),
     "one-unit-rings": Method("lime, rings of one unit", plain(with_one_unit_rings), ours=True),
     "no-transfers": Method("lime, no transfer of keys and values", plain(without_transfers), ours=True),
     "rows-fetched": Method("lime, keys and values fetched for each use", plain(with_rows_fetched), ours=True),
     "lime-reserved": Method("lime, no planner", plain(plan_reserved), ours=True),
-    "offloaded": Method("pipeline + offloading", plan_pipeline_offloaded),
-    "no-prefetch": Method("the same without prefetch", lambda task: plan_pipeline_offloaded(task, prefetch=False)),
-    "edgeshard-offloaded": Method("EdgeShard + offloading", plan_edgeshard_offloaded),
-    "tpi-llm": Method("TPI-LLM", plan_tpi_llm),
-    "galaxy-offloaded": Method("Galaxy + offloading", plan_galaxy_offloaded),
+    "offloaded": Method("pipeline + offloading", plain(plan_pipeline_offloaded)),
+    "no-prefetch": Method("the same without prefetch", plain(without_prefetch)),
+    "offloaded-coded": Method("pipeline + offloading, weights coded", plan_pipeline_offloaded, coded=True),
+    "edgeshard-offloaded": Method("EdgeShard + offloading", plain(plan_edgeshard_offloaded)),
+    "tpi-llm": Method("TPI-LLM", plain(plan_tpi_llm)),
+    "galaxy-offloaded": Method("Galaxy + offloading", plain(plan_galaxy_offloaded)),
     "edgeshard": Method("EdgeShard", plan_edgeshard),
     "galaxy": Method("Galaxy", plan_galaxy),
     "pipeline": Method("pipeline", plan_pipeline),

@@ -46,8 +46,8 @@ def times_of(records: Records, row: Row) -> dict[str, float]:
 
 
 def gain(times: dict[str, float]) -> str:
-    """How many times as long the best other method takes, and which it is."""
-    others = {method: seconds for method, seconds in times.items() if not METHODS[method].ours}
+    """How many times as long the best other method takes that reads plain weights, as ours here, and which it is."""
+    others = {name: seconds for name, seconds in times.items() if not (METHODS[name].ours or METHODS[name].coded)}
     if OURS not in times:
         return "–"
     if not others:
