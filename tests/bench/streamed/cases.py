@@ -41,7 +41,7 @@ def _llama(layers: int, hidden: int, heads: int, kv_heads: int, intermediate: in
         "head_dim": HEAD_DIM,
         "intermediate_size": intermediate,
         "vocab_size": VOCAB,
-        "max_position_embeddings": 2048,
+        "max_position_embeddings": 16384,
         "tie_word_embeddings": False,
         "bos_token_id": 1,
         "eos_token_id": None,
