@@ -161,5 +161,5 @@ def measured(server: CloudServer) -> bytes:
     metrics.devices.set(len(server.links))
     metrics.waiting.set(scheduler.waiting_sessions)
     metrics.waiting_rows.set(scheduler.waiting_rows)
-    metrics.kv_usage.set(ledger.pages.used / ledger.pages.count)
+    metrics.kv_usage.set(ledger.pages_open / ledger.pages.count)
     return metrics.text()

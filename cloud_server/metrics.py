@@ -26,7 +26,7 @@ class CloudMetrics:
         self.parked = self._gauge("num_sessions_parked", "Sessions kept for a next turn or a reconnect")
         self.devices = self._gauge("num_devices", "Devices connected")
         self.waiting_rows = self._gauge("num_rows_waiting", "Rows waiting for a step")
-        self.kv_usage = self._gauge("kv_cache_usage_perc", "Pages in use of all there are, 0 to 1")
+        self.kv_usage = self._gauge("kv_cache_usage_perc", "Pages of open sessions, of all there are, 0 to 1")
         self.step_seconds = self._histogram("step_seconds", "Time of one batched step", _SECONDS)
         self.step_seconds_squares = self._counter(
             "step_seconds_squares_total", "Squares of the times of all steps, for their standard deviation"

@@ -247,6 +247,11 @@ class Ledger:
         """Return how many sessions are in a state."""
         return sum(entry.state is state for entry in self.entries.values())
 
+    @property
+    def pages_open(self) -> int:
+        """Pages of open sessions: by these a server is full, since all others give theirs up when they are needed."""
+        return sum(self.pages.held(key) for key, entry in self.entries.items() if entry.state is SessionState.OPEN)
+
     def _enter(self, key: Key, tenant: str, positions: int, now: float, *, prompt: int = 0, position: int = 0) -> None:
         self._order += 1
         window, until = Window(self.limits.window_rows), now + PROMISE_S

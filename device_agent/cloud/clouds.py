@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
+from time import monotonic
 from typing import Any
 
+from device_agent.cloud.further import FurtherLinks
 from device_agent.cloud.keeping import keep
 from device_agent.cloud.leaving import leave
 from device_agent.cloud.link import CloudLink
+from device_agent.redial import STEADY_AFTER_S
 from device_agent.sharing.events import set_within
 from tls.contexts import Tls
 from wire.backoff import delay_s
@@ -18,22 +23,26 @@ from wire.session_messages import DeviceHello
 
 class Clouds:
     """A connection is kept to each. Where one drains, its address is dialled again meanwhile: behind it may be another
-    cloud server by then.
+    cloud server by then. So it may be where one is full: then there is a further connection to its address for as long
+    as sessions are there.
 
     Args:
         urls, hello, may_pack, tls: see ``RemoteSubmodel``.
 
     Attributes:
-        links: one to each, where sessions may be opened or will be.
+        links: one to each, where sessions may be opened or will be; behind them the further ones.
         restored: how often a session had to begin again, here or there, or has moved.
     """
 
     def __init__(self, urls: Sequence[str], hello: DeviceHello, may_pack: bool, tls: Tls | None = None) -> None:
-        self._urls, self._hello, self._may_pack, self._tls = urls, hello, may_pack, tls
+        self._urls, self._hello, self._may_pack, self._tls = list(urls), hello, may_pack, tls
         self._told = asyncio.Event()
         self._news = asyncio.Event()
-        self.links = [CloudLink(url, hello, self._told, may_pack, place) for place, url in enumerate(urls)]
+        self.links = [self._link(place) for place in range(len(urls))]
         self._next: dict[int, CloudLink] = {}
+        self._succeeded: dict[int, tuple[int, float]] = {}
+        """Of each place where a cloud server has drained, how often one has at once, and when it was dialled next."""
+        self._further = FurtherLinks(self.links, self._beside)
         self.restored = 0
 
     @property
@@ -53,6 +62,16 @@ class Clouds:
         ready = [each for each in self.links if each is not link and each.takes(position)]
         return min(ready, key=lambda each: each.url != link.leads_to, default=None)
 
+    @property
+    def shown(self) -> list[CloudLink]:
+        """The links that people are told of: all but further ones that nobody needs now."""
+        return [link for link in self.links if link.stream is not None or not self._further.has(link)]
+
+    def full(self, link: CloudLink) -> None:
+        """A session found no room at ``link``."""
+        if self._further.full(link):
+            self._told.set()
+
     async def news(self, within_s: float | None = None) -> None:
         """Wait until a connection comes, goes or begins to drain, or for ``within_s`` seconds."""
         await set_within(self._news, within_s)
@@ -70,7 +89,7 @@ class Clouds:
                 if told in ended:
                     self._told.clear()
                     told = asyncio.create_task(self._told.wait())
-                    tasks |= {asyncio.create_task(work) for work in self._succeed()}
+                    tasks |= {asyncio.create_task(work) for work in (*self._succeed(), *self._further.begun(self._tls))}
                     self._news.set()
                     self._news = asyncio.Event()
         finally:
@@ -85,9 +104,31 @@ class Clouds:
             if not link.draining:
                 continue
             if place not in self._next:
-                self._next[place] = CloudLink(self._urls[place], self._hello, self._told, self._may_pack, place)
-                yield leave(link)
-                # Devices that were told together do not come together.
-                yield keep(self._next[place], self._tls, delay_s(0, random.random()))
+                self._next[place] = self._link(place)
+                yield leave(link, partial(self._replaced, link))
+                stays = self._further.keep if self._further.has(link) else keep
+                yield stays(self._next[place], self._tls, self._delay_s(place))
             if self._next[place].ready or link.stream is None:
                 self.links[place] = self._next.pop(place)
+                if self.links[place].draining:  # By now, and nothing will come of it any more: it needs one in turn.
+                    self._told.set()
+
+    def _link(self, place: int) -> CloudLink:
+        return CloudLink(self._urls[place], self._hello, self._told, self._may_pack, place)
+
+    def _beside(self, place: int) -> CloudLink:
+        """A further link to the address of one, behind all others."""
+        self._urls.append(self._urls[place])
+        return self._link(len(self.links))
+
+    def _replaced(self, link: CloudLink) -> bool:
+        return self.links[link.place] is not link
+
+    def _delay_s(self, place: int) -> float:
+        """Before an address is dialled where a cloud server drains: devices that were told together do not come
+        together, and none comes ever again at once to who drains as soon as it is there."""
+        now, (attempt, dialled) = monotonic(), self._succeeded.get(place, (-1, -math.inf))
+        attempt = attempt + 1 if now - dialled < STEADY_AFTER_S else 0
+        after_s = delay_s(attempt, random.random())
+        self._succeeded[place] = attempt, now + after_s
+        return after_s

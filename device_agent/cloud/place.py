@@ -19,7 +19,7 @@ from device_agent.cloud.attachment import Attachment
 from device_agent.cloud.clouds import Clouds
 from device_agent.cloud.link import CloudLink
 from device_agent.cloud.log import SessionLog
-from device_agent.cloud.recovery import LOSSES, Recovery
+from device_agent.cloud.recovery import LOSSES, NO_ROOM, Recovery
 from device_agent.sharing.served_request import ServedRequest
 from service.sparing_log import SparingLog
 from wire.errors import REPLAYABLE, Code, SessionFailed
@@ -185,6 +185,8 @@ class CloudPlace:
         self._recovery.ended(place, failure, now, random.random(), attachment.suspects(failure))
         if failure.code is Code.UPSTREAM_LOST:
             self._recovery.keep(attachment.kept(place))
+        if failure.code in NO_ROOM:
+            self._clouds.full(attachment.link)
         if failure.code not in REPLAYABLE:
             self._failed(failure)
         elif failure.code not in LOSSES:

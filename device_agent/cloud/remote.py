@@ -105,7 +105,7 @@ class RemoteSubmodel:
 
     def wires(self) -> list[Wire]:
         """The connections to all of them, for people."""
-        return [wire_of(link) for link in self.clouds.links]
+        return [wire_of(link) for link in self.clouds.shown]
 
     def report(self) -> None:
         """There is no group."""

@@ -214,6 +214,7 @@ def test_parking() -> None:
     ledger.answered((1, 1), 1, 1)
     assert ledger.park((1, 1), 2) == []
     assert ledger.entries[1, 1].state is SessionState.PARKED and ledger.pages.held((1, 1)) == 4
+    assert (ledger.pages.used, ledger.pages_open) == (4, 0), "what anybody may have is not what fills a server"
     ledger.open((1, 2), "t", 10, 0, 2)
     ledger.open((1, 3), "t", 10, 0, 2)
     assert refused(lambda: ledger.forward((1, 1), 3, 41, 5, 0, 3)) is Code.SESSION_LIMIT

@@ -17,12 +17,15 @@ from submodel_conformance import rows
 
 from cloud_server.engine.entries import SessionState
 from device_agent.cloud.ahead import FEW_ROWS
+from device_agent.cloud.clouds import Clouds
 from device_agent.cloud.leaving import LEAST_AT_ONCE, at_once
 from device_agent.cloud.session import RemoteSession
 from split_model.stack import Span
 from wire.message import Drain
+from wire.session_messages import DeviceHello
 
 HIDDEN = 32
+HELLO = DeviceHello("device", "", "model", "sha256:00", 1, 3, HIDDEN, "float32")
 
 
 def told_to_leave(cloud: Cloud) -> None:
@@ -209,7 +212,7 @@ def test_how_many_at_a_time() -> None:
     """Two at first, all of them in the middle of the time that there is, whatever a cloud server says that is."""
     assert [at_once(64, elapsed_s, 20.0) for elapsed_s in (0.0, 0.1, 5.0, 10.0, 19.0)] == [2, 2, 32, 64, 64]
     assert at_once(1, 10.0, 20.0) == 2
-    for within_s, expected in ((0.0, 64), (-1.0, 64), (math.nan, 64), (math.inf, 2), (1e300, 2)):
+    for within_s, expected in ((0.0, 64), (-1.0, 64), (math.nan, 64), (math.inf, 2), (1e300, 2), (5e-324, 64)):
         assert at_once(64, 1.0, within_s) == expected
 
 
@@ -293,3 +296,38 @@ async def test_parked_sessions_are_not_moved(tiny: Path, monkeypatch: pytest.Mon
             assert sessions_at(second) == count
         for each in (parked, parks):
             each.close()
+
+
+async def test_one_that_drains_and_stays_collects_no_connections(tiny: Path) -> None:
+    """Once its sessions have gone, and another connection is in its place, the device ends the one before."""
+    async with cloud_here(tiny, 1, 1) as cloud, remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote:
+        session = remote.open(40)
+        await session.forward(rows(20, HIDDEN, 0), 1)
+        for _ in range(3):
+            told_to_leave(cloud)
+            await until(lambda: not remote.connected)
+            await until(lambda: remote.connected and len(cloud.server.links) == 1)
+        assert cloud.server._connections == 4
+        await session.forward(rows(1, HIDDEN, 0), 1)
+        session.close()
+
+
+async def test_a_successor_that_drains_at_once_has_one_in_turn() -> None:
+    """It may be told to leave before it has taken the place of the one before, and is gone when that is."""
+    clouds = Clouds(["ws://127.0.0.1:9"], HELLO, may_pack=False)
+    [first] = clouds.links
+    first.stream = object()  # type: ignore[assignment]
+    first.drains.set()
+    begun = [*clouds._succeed()]
+    second = clouds._next[0]
+    second.drains.set()
+    begun += clouds._succeed()
+    assert clouds.links == [first], "it is not there any more"
+    first.stream = None
+    clouds._told.clear()
+    begun += clouds._succeed()
+    assert clouds.links == [second] and clouds._told.is_set(), "nobody would look again"
+    begun += clouds._succeed()
+    assert clouds.links[0] not in (first, second) and not clouds.links[0].draining
+    for each in begun:
+        each.close()

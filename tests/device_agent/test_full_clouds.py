@@ -1,0 +1,111 @@
+"""Where a cloud server has no room: behind its address there may be another one by now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+import torch
+from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, remote_middle, rows_in, until
+from oracle import oracle_tokens, prompt_for
+
+from device_agent.cloud import further
+from device_agent.sharing.compute import Compute
+from split_model.checkpoint import Checkpoint
+
+ROWS, TOKENS = 5, 24
+
+
+@asynccontextmanager
+async def one_address(clouds: Sequence[Cloud]) -> AsyncIterator[str]:
+    """An address whose connections go to the clouds by turns, as those of a Service do."""
+    turns = cycle([int(cloud.url.rpartition(":")[2]) for cloud in clouds])
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(2**16):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", next(turns))
+        await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+def rows_of(model: Path) -> torch.Tensor:
+    """Rows for the middle layers."""
+    return torch.randn(ROWS, Checkpoint.open(model).spec.hidden_size, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further connections that nobody needs are ended soon."""
+    monkeypatch.setattr(further, "UNUSED_S", 0.3)
+    monkeypatch.setattr(further, "LOOK_EVERY_S", 0.05)
+
+
+async def test_answers_go_to_another_cloud_behind_the_same_address(
+    tiny: Path, compute: Compute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that have room for one session each the second answers beside the first, both as transformers do; the
+    further connection ends behind it, and is begun again when it is needed."""
+    prompts = [prompt_for(tiny, 9, seed) for seed in (1, 2)]
+    wanted = [oracle_tokens(tiny, prompt, TOKENS) for prompt in prompts]
+    async with (
+        cloud_here(tiny, 1, 1, max_sessions=1) as first,
+        cloud_here(tiny, 1, 1, max_sessions=1) as second,
+        one_address([first, second]) as url,
+        remote_middle(url, device_hello(tiny, 1, 1)) as remote,
+    ):
+        chain = chain_over(tiny, 1, 1, remote, compute, 16)
+        computed = [rows_in(cloud, monkeypatch) for cloud in (first, second)]
+        for _ in range(2):
+            found = await asyncio.gather(*(greedy(chain, prompt, TOKENS) for prompt in prompts))
+            assert found == wanted and all(computed)
+            await until(lambda: len(remote.wires()) == 1 and len(first.server.links) + len(second.server.links) == 1)
+
+
+async def test_a_cloud_that_is_full_alone_is_waited_for(tiny: Path) -> None:
+    """Another connection leads to the same one: the session has its rows when there is room."""
+    rows = rows_of(tiny)
+    async with (
+        cloud_here(tiny, 1, 1, max_sessions=1) as cloud,
+        remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
+    ):
+        first, second = remote.open(16), remote.open(16)
+        await first.forward(rows, ROWS)
+        waiting = asyncio.ensure_future(second.forward(rows, ROWS))
+        await until(lambda: len(cloud.server.links) == 2)
+        assert not waiting.done()
+        first.close()
+        await waiting
+        second.close()
+        await until(lambda: len(cloud.server.links) == 1)
+
+
+async def test_who_has_all_that_it_may_begins_no_other(tiny: Path) -> None:
+    """Of as many sessions as a cloud server allows a connection the next one waits for the first of them to end."""
+    rows = rows_of(tiny)
+    async with (
+        cloud_here(tiny, 1, 1, max_device_sessions=1) as cloud,
+        remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
+    ):
+        first, second = remote.open(16), remote.open(16)
+        await first.forward(rows, ROWS)
+        waiting = asyncio.ensure_future(second.forward(rows, ROWS))
+        await asyncio.sleep(0.3)  # A further connection would be there by now.
+        assert len(remote.clouds.links) == 1 and not waiting.done()
+        first.close()
+        await waiting
+        second.close()
