@@ -64,6 +64,7 @@ class DeviceLink:
 
     Attributes:
         name: the device's name, for people.
+        tenant: whose its sessions and its connection are.
         measured: what the device has last told of its link.
         takes_state: whether the device wants to be told the server's load.
     """
@@ -81,7 +82,7 @@ class DeviceLink:
         self.name = hello.name
         self.stream = stream
         self.measured = LinkState(0, 0)
-        self._tenant = tenant_of(hello.credential, hello.name)
+        self.tenant = tenant_of(hello.credential, hello.name)
         self._engine = engine
         self._sessions = engine.sessions
         self._metrics = engine.metrics
@@ -179,6 +180,8 @@ class DeviceLink:
                     raise SessionFailed(Code.UNKNOWN_SESSION, "that connection is not known here any more")
                 old = (before, message.old_session)
                 sessions.resume(old, key, message.position, partial(self._deliver, session))
+                if before == self.connection:  # Nobody names the old number again.
+                    self._errands.end(message.old_session, "resumed")
                 self._begun(session, message.errand, "resume", position=message.position)
             case Park():
                 sessions.park(key)
@@ -194,7 +197,7 @@ class DeviceLink:
         session = message.session
         self._sessions.open(
             (self.connection, session),
-            self._tenant,
+            self.tenant,
             message.positions,
             partial(self._deliver, session),
             prompt=message.prompt,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
+from collections import Counter
 from contextlib import suppress
 from time import monotonic, perf_counter
 
@@ -16,6 +17,7 @@ from cloud_server.config import CloudConfig
 from cloud_server.device_link import TURN_S, DeviceLink
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.entries import SessionState
+from cloud_server.engine.shares import Holding, may_open, tenant_of
 from cloud_server.errands import Errands
 from cloud_server.figures import figures_of
 from service.secret_files import current
@@ -122,8 +124,11 @@ class CloudServer:
         if not self.engine.alive:
             # Who is let in now would tell its gateway that it can answer, and then be refused its sessions.
             return ConnectionFailed(Code.OVERLOADED, "the layers are being started", retry_after_s=1.0)
-        if len(self.links) >= MAX_DEVICES:
-            text = f"{MAX_DEVICES} devices are connected already"
+        name, secret = (hello.name, hello.credential) if certificate is None else (certificate, "")
+        connected = Counter(link.tenant for link in self.links.values())
+        mine = Holding(connected.pop(tenant_of(secret, name), 0))
+        if not may_open(MAX_DEVICES, mine, [Holding(count) for count in connected.values()]):
+            text = f"{len(self.links)} devices are connected already, {mine.sessions} of them of this name"
             return ConnectionFailed(Code.OVERLOADED, text, retry_after_s=RETRY_AFTER_S)
         return None
 

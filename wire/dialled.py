@@ -6,7 +6,8 @@ import asyncio
 import ssl
 from typing import Any, Final
 
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as connect_and_follow
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
 from tls.why import cause, why
@@ -25,6 +26,14 @@ _HUNG_UP: Final = (
     "; it may want a certificate of this side (--tls-cert), or have something against it: another CA, expired, not "
     "valid yet, for another purpose; its log says what"
 )
+
+
+class connect(connect_and_follow):
+    """Without redirects: a secret and hidden states go to the address that they were given for, and nowhere else."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        """What says to go elsewhere is a refusal."""
+        return exc
 
 
 async def dialled(url: str, context: ssl.SSLContext | None) -> ClientConnection:
@@ -57,6 +66,8 @@ def _why_nobody(url: str, error: BaseException) -> str:
     if broken is not None:
         return f"no TLS with {url}: {why(broken, dialled=True)}"
     hint = ""
+    if isinstance(error, InvalidStatus) and 300 <= error.response.status_code < 400:
+        hint = "; it says to go elsewhere, which is not followed: name the address where that is"
     if isinstance(error, InvalidHandshake | ConnectionError) and not isinstance(error, InvalidStatus):
         # Of what a server has against a certificate the dialler's library tells nothing: it just hangs up.
         hint = _HUNG_UP if url.startswith("wss:") else "; where it has a --tls-cert, dial wss://"

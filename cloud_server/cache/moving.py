@@ -74,9 +74,14 @@ class Unclean:
         self._pages = self._pages - taken
         return [(NOWHERE, page * self._size, self._size) for page in sorted(taken)]
 
+    def cleared(self, moves: Sequence[Move]) -> set[int]:
+        """Return the pages that these moves clear."""
+        return {slot // self._size for begin, slot, _ in moves if begin == NOWHERE}
+
     def failed(self, moves: Sequence[Move]) -> None:
-        """Mark the pages of these moves again: the step that was to make them has failed, perhaps before it did."""
-        self._pages.update(slot // self._size for begin, slot, _ in moves if begin == NOWHERE)
+        """Mark the pages of these moves again: the step that was to make them has failed, perhaps before it did. No
+        session may have them by now."""
+        self._pages |= self.cleared(moves)
 
 
 def _slots(runs: Sequence[Run], size: int) -> Iterator[Run]:

@@ -73,7 +73,7 @@ def room(pages: int, mine: Holding, others: Iterable[Holding], replay: bool) -> 
 
 
 def may_open(sessions: int, mine: Holding, others: Iterable[Holding]) -> bool:
-    """Whether a tenant may have one more of ``sessions`` open sessions."""
+    """Whether a tenant may have one more of ``sessions`` open sessions, or of as many connections."""
     there = [each.sessions for each in others if each.sessions]
     free = sessions - mine.sessions - sum(there)
     if not mine.sessions:

@@ -117,11 +117,18 @@ class Steps:
             self._answer(stretch, outputs, ran, began, now)
 
     def fail(self, step: Step) -> None:
-        """End the sessions that have rows or moves in a step which could not be computed, and no others."""
-        self._sessions.upkeep.unclean.failed(step.moves)
+        """End the sessions that have rows or moves in a step which could not be computed, and those that have by now a
+        page that it was to clear: nobody knows whether it is clear, and it must not be cleared under them."""
+        sessions = self._sessions
         for session in [*(stretch.session for stretch in step.stretches), *(each.session for each in step.moved)]:
-            if self._sessions.holds(session):
-                self._sessions.end(session.key, SessionFailed(Code.INTERNAL, "the step that held this session failed"))
+            if sessions.holds(session):
+                sessions.end(session.key, SessionFailed(Code.INTERNAL, "the step that held this session failed"))
+        unclean, pages = sessions.upkeep.unclean, sessions.ledger.pages
+        cleared = unclean.cleared(step.moves)
+        for key in list(sessions.ledger.entries) if cleared else ():
+            if key in sessions and not cleared.isdisjoint(pages.table(key)):
+                sessions.end(key, SessionFailed(Code.INTERNAL, "a step that was to clear this session's pages failed"))
+        unclean.failed(step.moves)
 
     def _go_back(self, back: Truncation[Key]) -> None:
         """Take a session back, and its kept nodes to where their positions are now, in the pages it has now."""

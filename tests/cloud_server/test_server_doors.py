@@ -164,6 +164,18 @@ async def test_no_more_devices_than_allowed(tiny: Path, monkeypatch: pytest.Monk
             pass
 
 
+async def test_one_device_leaves_room_for_others(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many connections it opens; who has none yet finds a place."""
+    monkeypatch.setattr("cloud_server.server.MAX_DEVICES", 18)
+    async with cloud_here(tiny, 1) as cloud, AsyncExitStack() as stack:
+        with pytest.raises(ConnectionFailed) as refused:
+            for _ in range(18):
+                await stack.enter_async_context(device(cloud, tiny))
+        assert refused.value.code is Code.OVERLOADED and len(cloud.server.links) == 16
+        async with device(cloud, tiny, name="another"):
+            pass
+
+
 async def test_nobody_is_let_in_before_the_layers_run(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that is connected counts as one that can answer, so it is told to come back while layers are started."""
     async with cloud_here(tiny, 1) as cloud:

@@ -14,6 +14,7 @@ from clouds import cloud_here, until
 from cloud_server.device_rows import APART_BYTES
 from split_model.packed_rows import pack, unpack
 from split_model.tensor_bytes import from_bytes
+from wire.errand import Errand
 from wire.errors import Code
 from wire.frames import Tensor
 from wire.message import Failed
@@ -203,6 +204,19 @@ async def test_a_session_is_resumed_by_its_own_token_alone(lost: bool, tiny: Pat
             stranger.post(Resume(9, token, 1, 2))
             stranger.post(Forward(9, 0, 2, 1), [rows(1)])
             assert isinstance(await news(stranger), Result)
+
+
+async def test_a_resumed_sessions_old_number_works_for_nothing(tiny: Path) -> None:
+    """Nobody names it again, so nothing is remembered of it, however often a device resumes its own."""
+    errand = Errand("r-1", "")
+    async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
+        stream.post(Open(1, 50, errand=errand))
+        for number in range(2, 20):
+            stream.post(Resume(number, TOKENS[stream], number - 1, 0, errand))
+        stream.post(Forward(19, 0, 0, 1), [rows(2)])
+        assert isinstance(await news(stream), Result)
+        [link] = cloud.server.links.values()
+        assert list(link._errands._turns) == [19]
 
 
 async def test_credit_is_held(tiny: Path) -> None:

@@ -19,6 +19,7 @@ from cloud_server.cache.pool import KVPool
 from cloud_server.config import CloudConfig
 from cloud_server.engine.engine import Engine
 from cloud_server.engine.session import Answered
+from cloud_server.engine.steps import Step
 from cloud_server.stages.layer_step import Ran, StepFailed
 from cloud_server.stages.runner import LocalRunner
 from wire.errors import Code, SessionFailed
@@ -140,6 +141,22 @@ async def test_a_step_that_fails_is_followed_by_one_that_clears(tiny: Path, monk
         assert holds_nan(engine)
         await answered(engine, (3, 1))
         assert not holds_nan(engine)
+
+
+async def test_a_failed_step_clears_nothing_under_a_living_session(tiny: Path) -> None:
+    """Who has got a page by now that it was to clear is ended, to be begun again: nobody knows whether it is clear, and
+    a later step that clears it would take what was written there since. All others go on."""
+    async with engine_here(tiny) as engine:
+        sessions, pages, upkeep = engine.sessions, engine.ledger.pages, engine.sessions.upkeep
+        outcomes = {number: Outcomes() for number in (1, 2)}
+        for number, outcome in outcomes.items():
+            sessions.open((number, 1), "honest", 64, outcome)
+            assert pages.extend((number, 1), 20)
+        page, size = pages.table((1, 1))[0], pages.page_positions
+        engine.steps.fail(Step((), (), (), [(NOWHERE, page * size, size)]))
+        assert outcomes[1].code is Code.INTERNAL and (1, 1) not in sessions
+        assert outcomes[2].code is None and (2, 1) in sessions
+        assert (NOWHERE, page * size, size) in upkeep.unclean.take()
 
 
 def test_which_pages_are_marked() -> None:

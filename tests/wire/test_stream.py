@@ -325,3 +325,28 @@ async def test_what_is_long_is_refused_where_it_is_crowded_and_the_link_lives(mo
         stream.fail(ConnectionFailed(Code.LOST, "why"))
         with pytest.raises(ConnectionFailed):
             await asyncio.wait_for(ended, 60)
+
+
+@pytest.mark.parametrize("where", ["{other}", "http://[", "ws://h:99999/", "/device"])
+async def test_nobody_is_followed_elsewhere(where: str) -> None:
+    """Secrets and hidden states go to the address that was given. What says to go elsewhere, or nonsense, is nobody."""
+    visits: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
+        visits.append(name)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    servers = {}
+    for name in ("first", "other"):
+        servers[name] = await asyncio.start_server(lambda r, w, name=name: answer(r, w, name), "127.0.0.1", 0)
+    ports = {name: server.sockets[0].getsockname()[1] for name, server in servers.items()}
+    location = where.format(other=f"ws://127.0.0.1:{ports['other']}/device")
+    with pytest.raises(ConnectionFailed, match="not followed") as failed:
+        async with dial(f"ws://127.0.0.1:{ports['first']}/device", Role.DEVICE, CLOUD_LINK):
+            pass
+    assert failed.value.code is Code.LOST and visits == ["first"]
+    for server in servers.values():
+        server.close()
