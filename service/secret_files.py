@@ -39,6 +39,7 @@ class FileSecret(str):
         stamp = _stamp(path)
         made = super().__new__(cls, read_secret(path, many=many))
         made.path, made._many, made._seen, made._now, made._look_at = path, many, stamp, str(made), 0.0
+        made._why = ""
         return made
 
     path: str
@@ -46,6 +47,7 @@ class FileSecret(str):
     _seen: object
     _now: str
     _look_at: float
+    _why: str
 
     def read_again(self) -> str:
         """What the file holds now; where that cannot be used, which is said once, what it held before."""
@@ -54,12 +56,15 @@ class FileSecret(str):
         self._look_at = monotonic() + LOOK_EVERY_S
         stamp = _stamp(self.path)
         if stamp != self._seen:
-            self._seen = stamp
             try:
                 self._now = read_secret(self.path, many=self._many)
             except BadSecretFile as error:
-                log.error("a file of secrets cannot be used; what it held before stays", why=str(error))
+                self._seen = None  # It may be made readable without any change, or was unreadable for a moment only.
+                if self._why != (why := str(error)):
+                    log.error("a file of secrets cannot be used; what it held before stays", why=why)
+                self._why = why
             else:
+                self._seen, self._why = stamp, ""
                 log.info("a file of secrets was read again", file=self.path)
         return self._now
 
@@ -84,7 +89,8 @@ def read_secret(path: str, *, many: bool) -> str:
         many: several secrets, one a line or with commas between them; they are given back with commas.
 
     Raises:
-        BadSecretFile: it cannot be read, is empty, too large or no text, or has more lines than one.
+        BadSecretFile: it cannot be read, is empty, too large or no text, or has more lines than one; or no secret at
+            all between commas.
     """
     try:
         with Path(path).expanduser().open("rb") as file:
@@ -101,6 +107,8 @@ def read_secret(path: str, *, many: bool) -> str:
         raise BadSecretFile(f"{path} is empty")
     if len(lines) > 1 and not many:
         raise BadSecretFile(f"{path} has {len(lines)} lines, and one secret is wanted")
+    if many and not any(each.strip() for line in lines for each in line.split(",")):
+        raise BadSecretFile(f"{path} has commas only, and no secret between them")
     return ",".join(lines)
 
 

@@ -71,7 +71,9 @@ class Tls:
     def __init__(self, cert: str = "", key: str = "", ca: str = "") -> None:
         self._cert, self._key, self._ca = (str(Path(each).expanduser()) if each else "" for each in (cert, key, ca))
         self._lock = threading.Lock()
-        self._seen = self._stamps()
+        self._seen: Sequence[object] | None = self._stamps()
+        self._why = ""
+        """Why the files cannot be used as they are now, as it was said last."""
         self._made = self._make()
         self._look_at = monotonic() + LOOK_EVERY_S
 
@@ -117,12 +119,15 @@ class Tls:
         stamps = self._stamps()
         if stamps == self._seen:
             return
-        self._seen = stamps
         try:
             self._made = self._make()
         except BadTlsFile as error:
-            log.error("new TLS files cannot be used; the ones before stay", why=str(error))
+            self._seen = None  # They may be made readable without any change, or were unreadable for a moment only.
+            if self._why != (why := str(error)):
+                log.error("new TLS files cannot be used; the ones before stay", why=why)
+            self._why = why
         else:
+            self._seen, self._why = stamps, ""
             log.info("TLS files were read again", files=[each for each in (self._cert, self._ca) if each])
 
     def _stamps(self) -> Sequence[object]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import structlog
 from click.testing import CliRunner
 from processes import ROOT
 from settings_page import table
 
 from service import secret_files
-from service.secret_files import MAX_BYTES, FileSecret, current
+from service.secret_files import MAX_BYTES, BadSecretFile, FileSecret, current
 from service.settings import secrets_of, setting, settings_command
 
 
@@ -117,6 +118,40 @@ def test_a_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     file.unlink()
     assert current(config.token) == "third"
     assert current(config.keys) == "a,b"
+
+
+def test_commas_are_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list whose parts nobody has filled in would ask nobody for a key."""
+    monkeypatch.setattr(secret_files, "LOOK_EVERY_S", 0.0)
+    keys = tmp_path / "keys"
+    keys.write_text(" , \n,")
+    config, output = call("--keys-file", str(keys))
+    assert config is None and "no secret between them" in output
+    keys.write_text("a,b")
+    config, _ = call("--keys-file", str(keys))
+    assert config is not None
+    keys.write_text(",")
+    assert current(config.keys) == "a,b"
+
+
+def test_what_could_not_be_read_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rights that are mended, or files that this process had too many of, change nothing that a file's stamp has. What
+    is in the way is said once."""
+    monkeypatch.setattr(secret_files, "LOOK_EVERY_S", 0.0)
+    file = tmp_path / "token"
+    file.write_text("first")
+    config, _ = call("--token-file", str(file))
+    assert config is not None
+    file.write_text("second")
+
+    def refused(path: str, *, many: bool) -> str:
+        raise BadSecretFile(f"{path} cannot be read: Permission denied")
+
+    with structlog.testing.capture_logs() as lines, monkeypatch.context() as closed:
+        closed.setattr(secret_files, "read_secret", refused)
+        assert [current(config.token) for _ in range(3)] == ["first"] * 3
+    assert len(lines) == 1
+    assert current(config.token) == "second"
 
 
 def test_a_pipe_is_read_once(tmp_path: Path) -> None:

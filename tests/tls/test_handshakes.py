@@ -175,10 +175,22 @@ async def test_files_are_looked_at_again(lab: Path, tmp_path: Path, monkeypatch:
     server, dialler = shown(used, "own"), shown(used, "own")
     async with served(server) as port:
         assert "you are own" in await told(port, dialler)
+        certificate = (used / "own.crt").read_bytes()
+
+        def refused(path: str, *_: object) -> None:
+            raise BadTlsFile(f"{path} cannot be read")
+
         with structlog.testing.capture_logs() as lines:
             (used / "own.crt").write_text("half a fi")
             assert "you are own" in await told(port, dialler)
             assert any("cannot be used" in line["event"] for line in lines)
+            (used / "own.crt").write_bytes(certificate)
+            with monkeypatch.context() as closed:
+                closed.setattr(contexts, "_try", refused)
+                assert "you are own" in await told(port, dialler)
+            lines.clear()
+            assert "you are own" in await told(port, dialler)
+            assert [line["event"] for line in lines] == ["TLS files were read again"] * 2, "both sides, as they are now"
         for name in ("ca.crt", "stranger.crt", "stranger.key"):
             (used / name.replace("stranger", "own")).write_bytes((lab / "other" / name).read_bytes())
         assert "you are stranger" in await told(port, dialler)
