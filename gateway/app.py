@@ -80,7 +80,7 @@ def create_app(config: GatewayConfig, traces: Traces = NO_TRACES) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await registry.open()
+        await asyncio.gather(registry.open(), *([fleet.open()] if fleet is not None else []))
         following = None if keys is None else asyncio.create_task(follow(keys, book))
         try:
             yield
@@ -89,7 +89,7 @@ def create_app(config: GatewayConfig, traces: Traces = NO_TRACES) -> FastAPI:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
             if fleet is not None:
-                await fleet.client.close()
+                await fleet.close()
             await registry.close()
 
     app = FastAPI(

@@ -158,7 +158,8 @@ class Delivery(Response):
         finally:
             if outcome == "aborted":
                 self.meter.finished("abort")
-            over(self.grant, self._answer)
+            nobody = self._answer is None and self.kept is not None and outcome != "aborted"
+            over(self.grant, self._answer, elsewhere=nobody)
             self.let_go()
             report(self._request, self.meter, self._answer, outcome)
 

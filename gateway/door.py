@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Collection
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,6 +24,7 @@ from gateway.incidents import OPERATORS
 from gateway.key_book import NOBODY, KeyBook, KeyRecord
 from gateway.keys import (
     AT_ONCE_HEADER,
+    MODEL_HEADER,
     TENANT_HEADER,
     TOKEN_HEADER,
     KeyRing,
@@ -80,6 +81,7 @@ class Door:
         state = scope.setdefault("state", {})
         state.update(request_id=request_id, began=began, tenant=tenant, key=NOBODY, grant=None, span=UNTRACED)
         state["forwarded"], state["operator"] = from_gateway is not None, False
+        state["model"] = unquote(headers.get(MODEL_HEADER, "")) if from_gateway is not None else ""
         state["waits"] = from_gateway is None or headers.get(AT_ONCE_HEADER) != "1"
         if from_gateway is None:
             found = self._admitted(scope, headers)

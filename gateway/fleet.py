@@ -30,6 +30,11 @@ from gateway.responses.kept_in_redis import RedisResponses
 from gateway.roster import Roster
 from gateway.routing import Better, better_gateway
 
+KEPT_WITHIN_S: Final = 5.0
+KEPT_AT_ONCE: Final = 16
+"""Stored responses have a connection to redis of their own, on which a round trip may take long: each is up to a
+megabyte, and neither may limits wait for that, nor may redis count as gone."""
+
 SHUNNED_S: Final = 5.0
 """For so long nothing is sent to a gateway that could not be reached."""
 
@@ -53,17 +58,17 @@ class Fleet:
         self._shunned: dict[str, float] = {}
         self._sent: Counter[str] = Counter()
         self._sent_by = 0
-        self._line = RedisLine(
-            config.redis,
-            self._redis_changed,
-            tls_options(config.redis, config.tls_cert, config.tls_key, config.tls_ca),
+        options = tls_options(config.redis, config.tls_cert, config.tls_key, config.tls_ca)
+        self._line = RedisLine(config.redis, self._redis_changed, options)
+        self._kept_line = RedisLine(
+            config.redis, options=options, within_s=KEPT_WITHIN_S, batch=KEPT_AT_ONCE, of="stored responses"
         )
         self._store = RedisStore(self._line, self.id, MemoryStore())
         self.limiter = Limiter(self._store)
         self.registry = RedisRegistry(
             self._line, self.id, config.own_url, config.gateway_token, self._state, self._new_keys
         )
-        self.responses = RedisResponses(self._line, config.gateway_token)
+        self.responses = RedisResponses(self._kept_line, config.gateway_token)
         self.client = PeerClient(config)
         own = metrics.registry
         self._incidents = metrics.incidents
@@ -76,6 +81,15 @@ class Fleet:
             ["outcome"],
             registry=own,
         )
+
+    async def open(self) -> None:
+        """Begin, but for the registry; waits once, and not for long, for redis to be there."""
+        await self._kept_line.open()
+
+    async def close(self) -> None:
+        """End all connections but the registry's."""
+        await self.client.close()
+        await self._kept_line.close()
 
     def serve(self, roster: Roster) -> None:
         """Say from now on what this gateway has."""

@@ -21,6 +21,10 @@ AT_ONCE_HEADER: Final = "x-trilby-at-once"
 """Whether it waits there for an agent to come free ("0", or nothing) or is refused where none is ("1")."""
 
 
+MODEL_HEADER: Final = "x-trilby-model"
+"""Which model is meant by one that names none, percent-encoded."""
+
+
 def digest_of(secret: str) -> bytes:
     """Return the SHA-256 of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
 import time
@@ -19,6 +20,7 @@ from service.secret_files import BadSecretFile, read_secret
 PREFIX: Final = "sk-trilby-"
 DAY_S: Final = 86_400
 LONGEST_NAME: Final = 64
+MOST_DAYS: Final = 36_500
 
 EPILOG: Final = """\b
 Examples:
@@ -58,7 +60,7 @@ def main(
 
 @main.command()
 @click.argument("name")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="days until it expires; not given: never")
+@click.option("--days", type=click.FloatRange(0, MOST_DAYS, True), help="days until it expires; not given: never")
 @click.option("--model", "models", multiple=True, help="a model it may use; several times; not given: all")
 @click.option("--requests", type=click.IntRange(0, MOST), help="requests a minute; 0: any number")
 @click.option("--tokens", type=click.IntRange(0, MOST), help="tokens a minute; 0: any number")
@@ -75,6 +77,8 @@ def add(
     """Make a key and print it, this once. Limits that are not given are those of the gateway, if none is; else none."""
     if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
         raise click.UsageError(f"a name has 1 to {LONGEST_NAME} printable characters")
+    if days is not None and math.isnan(days):
+        raise click.UsageError("--days is a number")
     key = PREFIX + secrets.token_urlsafe(32)
     own = {what: limit for what, limit in limits.items() if limit is not None}
     expires = time.time() + days * DAY_S if days is not None else 0.0

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
+from urllib.parse import quote
 
 import httpx
 
 from gateway.config import GatewayConfig
-from gateway.keys import AT_ONCE_HEADER, TENANT_HEADER, TOKEN_HEADER
+from gateway.keys import AT_ONCE_HEADER, MODEL_HEADER, TENANT_HEADER, TOKEN_HEADER
 from gateway.registry.registry import Peer
 from tls.contexts import Tls
 
@@ -74,12 +75,14 @@ class PeerClient:
         traceparent: str = "",
         *,
         at_once: bool = False,
+        model: str = "",
     ) -> AsyncIterator[httpx.Response]:
         """Give the other gateway's answer, its body still to be read. Raises ``PeerFailed`` where there is none.
 
         Args:
             traceparent: the trace context that it goes on in; empty: none.
             at_once: whether it is to be refused where it would have to wait.
+            model: what is meant by a request that names none.
         """
         headers = {
             "content-type": "application/json",
@@ -88,6 +91,7 @@ class PeerClient:
             TOKEN_HEADER: self._token,
             TENANT_HEADER: tenant,
             AT_ONCE_HEADER: str(int(at_once)),
+            MODEL_HEADER: quote(model, safe=""),
             **({"traceparent": traceparent} if traceparent else {}),
         }
         async with self._newest() as http:

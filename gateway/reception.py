@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import Any
 
 from gateway.answer import Answer
 from gateway.errors import RequestError, model_not_found
@@ -21,12 +23,21 @@ class Reception:
         self._limiter = limiter
         self._roster = roster
 
+    def meant(self, ask: Any, key: KeyRecord) -> Any:
+        """Return a request (``AnyAsk``; all are dataclasses) with its model named: where it names none, the first that
+        its key may use and that does what is asked, if there is any. All who look at it then mean the same one."""
+        if ask.model is not None:
+            return ask
+        models = (each.id for each in self._roster.models() if ask.task in each.tasks and key.may_use(each.id))
+        model = next(models, None)
+        return ask if model is None else replace(ask, model=model)
+
     def check_model(self, ask: AnyAsk, key: KeyRecord) -> None:
         """Raises ``RequestError`` where the key is not for the model: the same as where there is no such model."""
         if key.models:
             model = self._roster.model(ask.model, ask.draft, ask.task).id
             if not key.may_use(model):
-                raise model_not_found(model)
+                raise model_not_found(model if ask.model is not None else key.models[0])
 
     def still(self, key: KeyRecord) -> RequestError | None:
         """Return why a key that was good when its client came is good no more, None where it is."""
@@ -61,8 +72,11 @@ def charge(grant: Grant | None, answer: Answer, ask: AnyAsk) -> None:
     answer.charge = spend
 
 
-def over(grant: Grant | None, answer: Answer | None) -> None:
-    """The request has ended with this answer, None where it has none. Safe to call again."""
+def over(grant: Grant | None, answer: Answer | None, *, elsewhere: bool = False) -> None:
+    """The request has ended with this answer, None where it has none. Safe to call again.
+
+    elsewhere: nobody here has taken it, and whoever sent it asks another gateway, where it counts.
+    """
     if grant is not None:
         grant.tokens = answer.cost if answer is not None else 0
-        grant.close()
+        grant.close(counts=not elsewhere)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,10 @@ def add_requests(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
             ask = read(body, state.tenant)
             if isawaitable(ask):  # What a request says may have to be looked up first.
                 ask = await ask
+            if state.model and ask.model is None:
+                ask = replace(ask, model=state.model)
+            if fleet is not None or state.key.models:
+                ask = desk.reception.meant(ask, state.key)
 
             async def here() -> Response:
                 response = delivery(desk, ask, state.request_id, state.began)

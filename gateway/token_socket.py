@@ -91,6 +91,8 @@ class TokenSocket:
                 return
             # Nothing here is sent in one piece.
             ask = replace(parse(endpoint, data, self._websocket.state.tenant), stream=True)
+            if self._websocket.state.key.models:
+                ask = self._desk.reception.meant(ask, self._websocket.state.key)
             if ask.scored_by:
                 told = "the log-probabilities of a prompt are told over HTTP only: POST /v1/completions"
                 raise RequestError(400, told, code="unsupported_value", param=ask.scored_by)

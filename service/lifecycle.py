@@ -29,6 +29,10 @@ UNSENT_BYTES = 64 * 2**10
 EVERY = "::"
 """All addresses of a machine, of both families."""
 
+KEEP_ALIVE_S = 75
+"""How long a connection without a request stays: longer than proxies and clients keep one to use it again. Who sends a
+request just as it is closed has an error, and other gateways would do without this one for a while."""
+
 MAX_HEADER_BYTES = 32 * 2**10
 """Request line and headers of one HTTP request."""
 
@@ -107,6 +111,7 @@ def serve(
         ws_max_queue=4,
         ws_per_message_deflate=False,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=LAST_BYTES_S,
         server_header=False,
     )

@@ -27,6 +27,7 @@ class Bucket:
 
     def take(self, now: float, amount: int) -> int:
         """Take some; whoever calls has looked whether there is enough. Returns the second in which it was."""
+        self._return(now)  # Nobody may look at a bucket that many take from.
         second = math.floor(now)
         self._taken[second] = self._taken.get(second, 0) + amount
         return second

@@ -53,8 +53,9 @@ class Store(Protocol):
             mine: requests of the tenant that are open at this gateway, this one among them.
         """
 
-    def settle(self, tenant: str, taken: Taken, more: int, mine: int) -> None:
-        """A request is over: it had ``more`` tokens than were taken; ``mine`` are left open here. Returns at once."""
+    def settle(self, tenant: str, taken: Taken, more: int, mine: int, counts: bool = True) -> None:
+        """A request is over: it had ``more`` tokens than were taken; ``mine`` are left open here. Where it does not
+        count, it is given back itself. Returns at once."""
 
 
 class MemoryStore:
@@ -82,8 +83,11 @@ class MemoryStore:
         """A request that another store has granted was taken too. Returns the second, see ``Taken``."""
         return Standing(self._clock(), *self._of(tenant)).take(limits, tokens)
 
-    def settle(self, tenant: str, taken: Taken, more: int, mine: int) -> None:
-        self._of(tenant)[1].settle(self._clock(), taken.second, more)
+    def settle(self, tenant: str, taken: Taken, more: int, mine: int, counts: bool = True) -> None:
+        requests, tokens = self._of(tenant)
+        tokens.settle(self._clock(), taken.second, more)
+        if not counts:
+            requests.settle(self._clock(), taken.second, -1)
 
     def latest(self, most: int) -> list[str]:
         """Return who has asked last, the latest first."""
@@ -101,7 +105,7 @@ class Grant:
     """Leave for one request; whoever has it closes it.
 
     Args:
-        end: told, once, by how many tokens the request has missed those reserved.
+        end: told, once, by how many tokens the request has missed those reserved, and whether it counts as one.
         more: takes up to so many tokens beside, and returns how many; None: tokens are not limited.
         unsaid: the request does not say how long its answer may be.
 
@@ -114,7 +118,7 @@ class Grant:
         self,
         headers: dict[str, str],
         tokens: int,
-        end: Callable[[int], None],
+        end: Callable[[int, bool], None],
         more: Callable[[int], Awaitable[int]] | None = None,
         *,
         unsaid: bool = False,
@@ -122,7 +126,7 @@ class Grant:
         self.headers = headers
         self.tokens = tokens
         self._reserved = tokens
-        self._end: Callable[[int], None] | None = end
+        self._end: Callable[[int, bool], None] | None = end
         self._more = more
         self._ahead, self._left_over = (AHEAD, AT_ONCE) if unsaid else (0, 0)
         self._asking: asyncio.Task[None] | None = None
@@ -144,11 +148,11 @@ class Grant:
         self._exhausted = taken < tokens
         self._asking = None
 
-    def close(self) -> None:
-        """The request is over. Safe to call twice."""
+    def close(self, counts: bool = True) -> None:
+        """The request is over; ``counts``: it was one. Safe to call twice."""
         end, self._end = self._end, None
         if end is not None:
-            end(self.tokens - self._reserved)
+            end(self.tokens - self._reserved, counts)
 
 
 class Limiter:
@@ -181,15 +185,16 @@ class Limiter:
 
         steps, over = [(taken, tokens)], False
 
-        def end(missed: int) -> None:
+        def end(missed: int, counts: bool) -> None:
             nonlocal over
             over = True
             self._left(tenant)
             for step, amount in reversed(steps):  # What was taken last is the first to go back.
                 change = max(missed, -amount) if limits.tokens else 0
                 missed -= change
-                self._store.settle(tenant, step, change, self.open[tenant])
-                if not missed:
+                first = step is taken
+                self._store.settle(tenant, step, change, self.open[tenant], counts or not first)
+                if not missed and (counts or first):
                     break
 
         async def more(wanted: int) -> int:

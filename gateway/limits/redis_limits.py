@@ -57,12 +57,14 @@ return {granted and 1 or 0, second, tonumber(time[2]), open, told}
 
 SETTLE: Final = """
 local period, me, mine = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-local second, more = tonumber(ARGV[4]), tonumber(ARGV[5])
+local second, more, request = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7] or '0')
 local now = tonumber(redis.call('TIME')[1])
 if mine > 0 then redis.call('HSET', KEYS[1], 'o' .. me, mine) else redis.call('HDEL', KEYS[1], 'o' .. me) end
 if math.abs(second - now) <= period then
   local had = tonumber(redis.call('HGET', KEYS[1], 't' .. ARGV[4]) or '0')
   if more ~= 0 then redis.call('HSET', KEYS[1], 't' .. ARGV[4], math.max(0, had + more)) end
+  local asked = tonumber(redis.call('HGET', KEYS[1], 'r' .. ARGV[4]) or '0')
+  if request ~= 0 and asked > 0 then redis.call('HSET', KEYS[1], 'r' .. ARGV[4], asked - request) end
 elseif more > 0 then
   redis.call('HINCRBY', KEYS[1], 't' .. now, more)
 end
@@ -95,12 +97,12 @@ class RedisStore:
             True, standing, self._memory.note(tenant, limits, tokens), shared_second=standing.take(limits, tokens)
         )
 
-    def settle(self, tenant: str, taken: Taken, more: int, mine: int) -> None:
-        self._memory.settle(tenant, taken, more, mine)
+    def settle(self, tenant: str, taken: Taken, more: int, mine: int, counts: bool = True) -> None:
+        self._memory.settle(tenant, taken, more, mine, counts)
         if taken.shared_second is None:
             self.restate(tenant, mine)
         else:
-            self._settle(tenant, mine, taken.shared_second, more)
+            self._settle(tenant, mine, taken.shared_second, more, int(not counts))
 
     def restate(self, tenant: str, mine: int) -> None:
         """Say again how many requests are open here."""
@@ -111,8 +113,9 @@ class RedisStore:
         for tenant in {*mine, *self._memory.latest(MOST_RESTATED)}:
             self.restate(tenant, mine.get(tenant, 0))
 
-    def _settle(self, tenant: str, mine: int, second: int, more: int) -> None:
-        self._line.post("EVAL", SETTLE, 1, LIMIT + tenant, PERIOD_S, self._gateway, mine, second, more, KEPT_S)
+    def _settle(self, tenant: str, mine: int, second: int, more: int, requests: int = 0) -> None:
+        said = (PERIOD_S, self._gateway, mine, second, more, KEPT_S, requests)
+        self._line.post("EVAL", SETTLE, 1, LIMIT + tenant, *said)
 
 
 def read_taken(reply: Any, mine: int) -> tuple[bool, Standing] | None:

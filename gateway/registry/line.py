@@ -72,6 +72,9 @@ class RedisLine:
             a file, what is in that when it dials.
         changed: called with ``up`` whenever that has changed.
         options: further ones of redis' client: those of ``redis_tls.py``.
+        within_s: how long a round trip may take.
+        batch: commands in one.
+        of: what this one is for, for people, where there are several.
 
     Attributes:
         up: whether redis answers.
@@ -83,8 +86,14 @@ class RedisLine:
         url: str,
         changed: Callable[[bool], None] = lambda up: None,
         options: Mapping[str, Any] = MappingProxyType({}),
+        within_s: float | None = None,
+        batch: int = BATCH,
+        of: str = "",
     ) -> None:
         self._url = url
+        self._within_s = ANSWER_WITHIN_S if within_s is None else within_s
+        self._batch = batch
+        self._of = {"of": of} if of else {}
         self._options = options
         self._changed = changed
         self._waiting: list[_Asked] = []
@@ -126,16 +135,17 @@ class RedisLine:
     async def _run(self, first: asyncio.Future[None]) -> None:
         attempt = 0
         while True:
-            client: Any = redis_asyncio.Redis.from_url(
-                current(self._url),
-                single_connection_client=True,
-                retry=Retry(NoBackoff(), 0),
-                socket_timeout=CONNECT_WITHIN_S,
-                socket_connect_timeout=CONNECT_WITHIN_S,
-                protocol=2,
-                **self._options,
-            )
+            client: Any = None
             try:
+                client = redis_asyncio.Redis.from_url(  # It may be none: what is in its file may be half written.
+                    current(self._url),
+                    single_connection_client=True,
+                    retry=Retry(NoBackoff(), 0),
+                    socket_timeout=max(CONNECT_WITHIN_S, self._within_s),
+                    socket_connect_timeout=CONNECT_WITHIN_S,
+                    protocol=2,
+                    **self._options,
+                )
                 await _in_time(client.execute_command(*PROBE), CONNECT_WITHIN_S)
                 attempt = 0
                 self._now(True, "")
@@ -150,8 +160,9 @@ class RedisLine:
                 waiting, self._waiting = self._waiting, []
                 for _, answer in waiting:
                     _settle(answer, None)
-                self._hanging_up = asyncio.create_task(_hang_up(client))
-                await asyncio.wait((self._hanging_up,), timeout=ANSWER_WITHIN_S)
+                if client is not None:
+                    self._hanging_up = asyncio.create_task(_hang_up(client))
+                    await asyncio.wait((self._hanging_up,), timeout=ANSWER_WITHIN_S)
             _settle(first, None)
             attempt += 1
             await asyncio.sleep(delay_s(min(attempt, 3), random.random()))
@@ -160,14 +171,14 @@ class RedisLine:
         while True:
             await self._some.wait()
             self._some.clear()
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+            batch, self._waiting = self._waiting[: self._batch], self._waiting[self._batch :]
             if self._waiting:
                 self._some.set()
             try:
                 pipeline = client.pipeline(transaction=False)
                 for command, _ in batch:
                     pipeline.execute_command(*command)
-                answers = await _in_time(pipeline.execute(raise_on_error=False), ANSWER_WITHIN_S)
+                answers = await _in_time(pipeline.execute(raise_on_error=False), self._within_s)
                 if len(answers) != len(batch):
                     raise BadReply
                 for (_, asked), answer in zip(batch, answers, strict=True):
@@ -186,13 +197,20 @@ class RedisLine:
         if up == self._told:
             return
         self._told = up
-        where = urlsplit(current(self._url))
+        host, port = _where(current(self._url))
         if up:
-            log.info("redis connected", host=where.hostname, port=where.port)
+            log.info("redis connected", host=host, port=port, **self._of)
         else:
             self.losses += 1
-            log.warning("redis is gone: going on from memory", host=where.hostname, port=where.port, why=why)
+            log.warning("redis is gone: going on from memory", host=host, port=port, why=why, **self._of)
         self._changed(up)
+
+
+def _where(url: str) -> tuple[str | None, int | None]:
+    try:
+        return urlsplit(url).hostname, urlsplit(url).port
+    except ValueError:  # It is no URL.
+        return None, None
 
 
 async def _hang_up(client: Any) -> None:

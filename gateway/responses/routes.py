@@ -100,7 +100,7 @@ class ResponseDesk:
         """GET: the items that a response was made of, the last first unless asked otherwise."""
         asked = request.query_params
         limit = asked.get("limit", str(LISTED))
-        if not limit.isdecimal() or not 1 <= int(limit[:9]) <= MOST_LISTED:
+        if not (limit.isdecimal() and len(limit) < 10 and 1 <= int(limit) <= MOST_LISTED):
             raise bad("limit", f"'limit' is 1 to {MOST_LISTED}")
         if (order := asked.get("order", "desc")) not in ("asc", "desc"):
             raise bad("order", "'order' is 'asc' or 'desc'")

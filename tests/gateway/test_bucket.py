@@ -49,6 +49,14 @@ def test_settling_leaves_what_was_really_used(steps: list[tuple[float, int, int]
         assert bucket.used(now) == right.used(now)
 
 
+def test_what_nobody_looks_at_does_not_grow() -> None:
+    """Many take from a bucket whose limit another place holds: it remembers a minute all the same."""
+    bucket = Bucket()
+    for second in range(10 * PERIOD_S):
+        bucket.settle(second, bucket.take(second, 5), -5)
+        assert len(bucket._taken) <= PERIOD_S + 2
+
+
 def test_settling_late() -> None:
     """Behind its minute what was too much is back already, and what was too little counts from then on."""
     bucket = Bucket()

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner
+from gateway_reading import read_back
 from redis_here import RedisServer
 
 from gateway.config import GatewayConfig
@@ -329,3 +330,35 @@ async def test_a_response_is_known_at_every_gateway(fleet: Any, connected: Any, 
         assert (await one.http.post("/v1/responses", json={"input": "Hi"})).json()["store"] is False
         refused = (await one.http.post("/v1/responses", json=body)).json()["error"]
         assert refused["code"] == "store_unavailable"
+
+
+async def test_all_mean_the_same_model(fleet: Any, connected: Any, chat: Any, scripts: Any) -> None:
+    """A request that names none means the first that its own gateway knows, also where it is sent on to another, which
+    knows another one first."""
+    unnamed = {name: chat[name] for name in chat if name != "model"}
+    async with (
+        fleet(2) as (one, two),
+        connected(one, scripts.hang, capacity=1) as full,
+        connected(two, models=(OTHER,)) as other,
+        connected(two) as same,
+    ):
+        await known(one, 3)
+        await known(two, 3)
+        waiting = asyncio.create_task(one.http.post("/v1/chat/completions", json=chat))
+        await one.until(lambda: full.asked)
+        answered = await one.http.post("/v1/chat/completions", json=unnamed)
+        assert answered.status_code == 200 and answered.json()["model"] == "demo/model"
+        assert len(same.asked) == 1 and not other.asked
+        waiting.cancel()
+
+
+async def test_vectors_are_passed_on_as_they_come(fleet: Any, connected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are: an answer that is only passed on is not kept, and has no bound of its own."""
+    monkeypatch.setattr("gateway.forwarding.MAX_ANSWER", 10)
+    models = (ServedModel("m", 64, 1, [], 0, ["embed"], 2),)
+    async with fleet(2) as (one, two), connected(two, read_back, models=models):
+        await known(one, 1)
+        answer = await one.http.post("/v1/embeddings", json={"input": [[at] for at in range(50)]})
+        assert answer.status_code == 200
+        assert [each["embedding"][0] for each in answer.json()["data"]] == list(range(50))
+        assert 'forwarded_total{outcome="answered"} 1' in (await one.http.get("/metrics")).text

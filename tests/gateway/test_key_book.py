@@ -23,6 +23,7 @@ from gateway.keys_command import main
 from gateway.limits.limits import Limits
 from gateway.registry.names import KEYS, KEYS_VERSION
 from gateway.registry.redis_keys import records_in
+from wire.request_messages import ServedModel
 
 NOW = 1_800_000_000.0
 TOKEN = "sixteen-characters"
@@ -201,8 +202,26 @@ async def test_a_key_of_a_file_is_asked_and_limited(serving: Any, connected: Any
         assert int((await asked("all")).headers["x-ratelimit-remaining-tokens"]) == 99_981
         models = await gateway.http.get("/v1/models", headers={"authorization": f"Bearer {keys['other']}"})
         assert models.json()["data"] == []
+        unnamed = {name: chat[name] for name in chat if name != "model"}
+        mine = {"authorization": f"Bearer {keys['other']}"}
+        refused = await gateway.http.post("/v1/chat/completions", json=unnamed, headers=mine)
+        assert refused.status_code == 404 and "'other/model'" in refused.text and "demo/model" not in refused.text
+        other = ServedModel("other/model", 4096, 1_700_000_000)
+        async with connected(gateway, models=(other,)):
+            answered = await gateway.http.post("/v1/chat/completions", json=unnamed, headers=mine)
+            assert answered.status_code == 200 and answered.json()["model"] == "other/model"
 
         assert runner.invoke(main, ["--key-store", path, "revoke", "all"]).exit_code == 0
         end = time.monotonic() + 30
         while (await asked("all")).status_code != 401:
             assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("days", ["inf", "nan", "0", "-1", "99999999"])
+def test_days_that_no_calendar_has_make_no_key(days: str, tmp_path: Path) -> None:
+    """The other keys of the file are as good as before."""
+    path, runner = str(tmp_path / "keys"), CliRunner()
+    assert runner.invoke(main, ["--key-store", path, "add", "first", "--days", "1.5"]).exit_code == 0
+    assert runner.invoke(main, ["--key-store", path, "add", "second", "--days", days]).exit_code == 2
+    listed = runner.invoke(main, ["--key-store", path, "list"])
+    assert listed.exit_code == 0 and "first" in listed.output and "second" not in listed.output

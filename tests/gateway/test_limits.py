@@ -97,6 +97,22 @@ async def test_who_ends_makes_room_for_who_comes(kind: str, request: pytest.Fixt
 
 
 @KINDS
+@pytest.mark.parametrize("tokens", [0, 50])
+async def test_a_request_that_nobody_took_is_given_back(kind: str, tokens: int, request: pytest.FixtureRequest) -> None:
+    """With its tokens, once; what another gateway is asked instead counts there."""
+    async with limiters(kind, request) as all_of_them:
+        limits = Limits(requests=2, tokens=100 if tokens else 0)
+        for _ in range(5):
+            grant = await _granted_soon(all_of_them[0], limits, tokens)
+            grant.tokens = 0
+            grant.close(counts=False)
+            grant.close()
+        await _granted_soon(all_of_them[-1], limits, tokens)
+        await _granted_soon(all_of_them[0], limits, tokens)
+        assert await tried(all_of_them[-1], limits, 0) is None
+
+
+@KINDS
 async def test_what_was_reserved_is_settled(kind: str, request: pytest.FixtureRequest) -> None:
     """Tokens that were not used are there again; those used beyond count, over the limit even."""
     async with limiters(kind, request) as all_of_them:
@@ -272,7 +288,9 @@ def test_redis_decides_as_memory_does(
     if granted:
         second = own.take(limits, wanted)
         own.tokens.settle(own.now, second, 7 - wanted)
-        client.eval(SETTLE, 1, key, PERIOD_S, "a", 0, second, 7 - wanted, KEPT_S)
+        if wanted % 2:
+            own.requests.settle(own.now, second, -1)
+        client.eval(SETTLE, 1, key, PERIOD_S, "a", 0, second, 7 - wanted, KEPT_S, wanted % 2)
     again = read_taken(client.eval(TAKE, 1, key, PERIOD_S, "a", 0, 0, 0, 0, 0, GATEWAY, KEPT_S), 0)
     assert again is not None
     then = again[1].now  # It may be a second later.

@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from redis_here import RedisServer
 
 from gateway.registry import line as line_module
 from gateway.registry.line import ANSWER_WITHIN_S, MOST_WAITING, RedisLine
+from service.secret_files import FileSecret
 
 SOON_S = 30.0
 
@@ -90,6 +92,22 @@ async def test_redis_goes_and_comes_back(patient: None) -> None:
             await until_up(line, True)
             assert await line.ask("PING") in (b"PONG", "PONG", True)
             assert told[-3:] == [True, False, True]
+
+
+async def test_a_file_without_a_url_is_redis_gone(patient: None, tmp_path: Path) -> None:
+    """A URL that is half written, or whose password is not quoted: it is said, and tried until the file is right."""
+    told: list[bool] = []
+    with RedisServer() as server:
+        file = tmp_path / "redis"
+        for text in ("redis://:pa/ss@127.0.0.1:6379", "redi"):
+            file.write_text(text)
+            url = FileSecret(str(file), many=False)
+            async with opened(url, told) as line:
+                assert not line.up and line.losses == 1
+                file.write_text(server.url)
+                await until_up(line, True)
+                assert await line.ask("PING") in (b"PONG", "PONG", True)
+        assert told == [False, True] * 2
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -136,6 +136,8 @@ async def test_a_turn_goes_on_with_the_one_before(gateway: Any, agent: Any) -> N
     assert [item["role"] for item in listed["data"]] == ["user", "assistant", "developer", "user"]
     one = (await gateway.http.get(path, params={"limit": 1, "after": listed["data"][2]["id"]})).json()
     assert [item["id"] for item in one["data"]] == [listed["data"][1]["id"]] and one["has_more"]
+    for limit in ("0", "101", "0000001000", "1" * 5000, "1e3", ""):
+        assert (await gateway.http.get(path, params={"limit": limit})).status_code == 400
     assert (await gateway.http.delete(f"/v1/responses/{first['id']}")).json()["deleted"] is True
     for gone in (await gateway.http.delete(f"/v1/responses/{first['id']}"), await post(gateway, body)):
         assert gone.status_code == 404
