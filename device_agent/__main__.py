@@ -49,6 +49,7 @@ def run_member(config: DeviceConfig) -> None:
     end_at_once()
     configure_logs("device", config.log_level, config.log_form)
     of_group = {each.name: getattr(config, each.name) for each in fields(MemberConfig) if hasattr(config, each.name)}
+    of_group["dtype"] = ""  # Whatever the portal computes in: who joins a group was not asked for a number format.
     compute_for_a_group(MemberConfig(**of_group), partial(group_address, config))
 
 

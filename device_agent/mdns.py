@@ -18,7 +18,7 @@ MOST_ASKED: Final = 64
 """Entries that are looked into: others on the network may make up as many as they like."""
 
 KIND: Final = "_trilby-group._tcp.local."
-MISSING: Final = "looking on the local network needs zeroconf: pip install 'trilby[lan]'"
+MISSING: Final = "looking on the local network needs zeroconf: pip install '.[lan]' in Trilby's folder"
 
 
 class NoMdns(ValueError):

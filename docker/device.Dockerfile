@@ -29,6 +29,7 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1 \
     HF_HOME=/cache \
+    XDG_CACHE_HOME=/cache \
     TRILBY_LOG_FORM=json \
     TRILBY_ALIVE_PATH=/tmp/alive
 # A new volume takes its owner from here.

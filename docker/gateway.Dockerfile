@@ -1,4 +1,4 @@
-# The gateway: no torch, no model, nothing of a text kept. Build in the project's folder:
+# The gateway: no torch, no model; of text only stored responses are kept, in memory or in redis. Build in the project's folder:
 #   docker build -f docker/gateway.Dockerfile -t trilby/gateway:0.1.0 .
 ARG BASE_IMAGE=docker.io/library/python:3.12.12-slim-bookworm
 

@@ -12,7 +12,7 @@ import structlog
 from service.settings import tuning
 from service.traces import NO_TRACES, Traces
 
-EXTRA: Final = "pip install 'trilby[traces]'"
+EXTRA: Final = "pip install '.[traces]' in Trilby's folder"
 
 PATH: Final = "/v1/traces"
 

@@ -27,6 +27,7 @@ PAGE = ROOT / "docs" / "settings.md"
 HEAD = """# Settings
 
 Every setting is a flag and an environment variable; a flag wins over the variable, the variable over the default.
+(`trilby keys`, `certs` and `distill` have flags of their own: see their `--help`.)
 A value that does not fit is refused at the start. Secrets belong into the variables or into files:
 others on the machine can read a command line. `--help` shows what users decide; what only tunes, or leaves a
 part out to see what it is worth, is shown by `--help-all`. No variable means two things: all processes may share one

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 MAX_IMAGE_PIXELS: Final = 2**24
 """Of an image before it is scaled: 4096 x 4096, some 50 MB once decoded, whatever its file's size is."""
 
+INSTALL: Final = "pip install '.[vision]' in Trilby's folder"
+
 PROCESSOR_FILE: Final = "preprocessor_config.json"
 
 _DATA_URL: Final = re.compile(r"data:image/(?:png|jpe?g);base64,", re.IGNORECASE)
@@ -68,7 +70,7 @@ class Pixels:
         try:
             import PIL.Image  # noqa: F401 (an extra: most models read no images)
         except ImportError:
-            raise UnsupportedModel("a model that reads images needs Pillow: pip install 'trilby[vision]'") from None
+            raise UnsupportedModel(f"a model that reads images needs Pillow: {INSTALL}") from None
         assert spec.patches is not None
         if not (folder / PROCESSOR_FILE).is_file():
             raise BadCheckpoint(f"{folder} has no {PROCESSOR_FILE}, which says how images are scaled")

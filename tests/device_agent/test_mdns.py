@@ -19,7 +19,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_what_is_missing_is_said(without: None) -> None:
     """Of who looks and of who announces."""
-    with pytest.raises(NoMdns, match=r"pip install 'trilby\[lan\]'"):
+    with pytest.raises(NoMdns, match=r"pip install '\.\[lan\]'"):
         await heard("home", 0.1)
     with pytest.raises(NoMdns, match="zeroconf"):
         async with announced("home", "127.0.0.1", 8003):

@@ -52,13 +52,15 @@ def test_each_image_says_whether_it_is_alive(dockerfile: Path) -> None:
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
 def test_weights_can_be_kept(dockerfile: Path) -> None:
-    """Where they are downloaded to belongs to who runs; a volume that is new takes its owner from there."""
+    """Where they are downloaded to belongs to who runs; a volume that is new takes its owner from there. A device's
+    units, which it reads at each use, and its profiles lie there too."""
     text = dockerfile.read_text()
     found = re.search(r"^ +HF_HOME=(\S+)", text, re.MULTILINE)
     assert (found is None) is (dockerfile.stem == "gateway")
     if found is not None:
         final = text.rpartition("\nFROM ")[2]
         assert f"\nRUN install --directory --owner=10001 --group=10001 {found[1]}\n" in final.partition("\nUSER ")[0]
+        assert (f" XDG_CACHE_HOME={found[1]} " in final) is dockerfile.stem.startswith("device")
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)

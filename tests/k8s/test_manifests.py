@@ -293,14 +293,16 @@ def test_the_first_secrets_are_those_that_pods_mount(resources: tuple[Resource, 
 
 
 def test_time_to_stop(resources: tuple[Resource, ...]) -> None:
-    """Before a pod is killed there is time for preStop, for draining, and for the last bytes."""
-    stopped = 0
+    """Before a pod is killed there is time for preStop, for draining as long as usual, and for the last bytes."""
+    stopped, drains_s = 0, GatewayConfig.drain_within_s
+    assert drains_s == CloudConfig.drain_within_s
     for pod in pods(resources):
         for container in pod["spec"]["containers"]:
-            drains = [each["value"] for each in container.get("env", ()) if each["name"] == "TRILBY_DRAIN_WITHIN_S"]
-            if drains:
+            if "lifecycle" in container:
                 before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-                assert pod["spec"]["terminationGracePeriodSeconds"] > before + float(drains[0]) + LAST_BYTES_S
+                assert pod["spec"]["terminationGracePeriodSeconds"] > before + drains_s + LAST_BYTES_S
+                given = {each["name"] for each in container["env"]}
+                assert "TRILBY_DRAIN_WITHIN_S" not in given, "nobody could raise it in a ConfigMap"
                 stopped += 1
     assert stopped == 2
 

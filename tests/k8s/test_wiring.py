@@ -19,6 +19,7 @@ from processes import free_port
 
 from cloud_server.config import CloudConfig
 from gateway.config import GatewayConfig
+from gateway.responses.kept import BOUNDS
 from service.addresses import host_and_port
 from service.version import VERSION
 
@@ -204,14 +205,16 @@ def test_redis_answers_who_has_its_password_alone(tmp_path: Path) -> None:
     server = of(found, "redis")
     told = {each["name"] for each in server["env"] if each["valueFrom"]["secretKeyRef"]["key"] == "redis-password"}
     assert told == {"REDIS_PASSWORD", "REDISCLI_AUTH"}
-    words = [each.replace("$(REDIS_PASSWORD)", password) for each in (*server["command"], *server["args"])]
-    words = [str(tmp_path) if each == "/data" else each for each in words]
+    *shell, script = server["command"]
+    assert "args" not in server and "$(" not in script, "what Kubernetes fills in is seen in the list of processes"
+    script = script.replace("/data", str(tmp_path)).replace(" - ", f" - --port {port} --bind 127.0.0.1 ", 1)
     url = values(of(found, "gateway"))["TRILBY_REDIS"].replace("$(REDIS_PASSWORD)", password)
     here = url.replace("redis:6379", f"127.0.0.1:{port}")
     probe = [*server["readinessProbe"]["exec"]["command"], "-p", str(port)]
     probe = [*probe[:1], *probe[-2:], *probe[1:-2]]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-    process = subprocess.Popen([*words, "--port", str(port), "--bind", "127.0.0.1"], **quiet)
+    told_to_it = {**os.environ, "REDIS_PASSWORD": password}
+    process = subprocess.Popen([*shell, script], env=told_to_it, **quiet)
     try:
         with redis.Redis.from_url(here, protocol=2) as client:
             deadline = time.monotonic() + SOON_S
@@ -222,8 +225,12 @@ def test_redis_answers_who_has_its_password_alone(tmp_path: Path) -> None:
                 except redis.ConnectionError:
                     assert time.monotonic() < deadline and process.poll() is None
                     time.sleep(0.01)
+            room = int(client.config_get("maxmemory")["maxmemory"])
+            assert room > BOUNDS.all_bytes, "stored responses would throw out who is there"
         with redis.Redis(port=port, protocol=2) as stranger, pytest.raises(redis.AuthenticationError):
             stranger.get("a")
+        command_line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert b"redis-server" in command_line and password.encode() not in command_line
         own = {**os.environ, "REDISCLI_AUTH": password}
         assert subprocess.run(probe, env=own, timeout=SOON_S, **quiet).returncode == 0
         assert subprocess.run(probe, timeout=SOON_S, **quiet).returncode != 0

@@ -244,4 +244,4 @@ def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b:4318")
     with capture_logs() as lines:
         assert TraceSettings().traces("gateway") is NO_TRACES
-    assert [each["event"] for each in lines] == ["traces are not sent"] and "trilby[traces]" in lines[0]["why"]
+    assert [each["event"] for each in lines] == ["traces are not sent"] and ".[traces]" in lines[0]["why"]
