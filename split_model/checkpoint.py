@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from split_model.errors import BadCheckpoint, ModelNotFound
+from split_model.families.fields import first_token_id
 from split_model.safetensors_file import SafetensorsFile, TensorEntry
 from split_model.slices import slice_parts, whole
 from split_model.spec import ModelSpec
@@ -22,6 +23,7 @@ INDEX_FILE = "model.safetensors.index.json"
 MAX_CONFIG_BYTES = 1 << 20
 MAX_INDEX_BYTES = 64 << 20
 MAX_FILE_NAME_CHARACTERS = 255
+COMPARED_ROWS = 4096
 DIGEST_WINDOW_BYTES = 4096
 DIGEST_WINDOWS = 8  # the first, the last and six between
 
@@ -61,6 +63,9 @@ class Checkpoint:
         if (folder / "generation_config.json").is_file():
             generation = read_object(folder / "generation_config.json", MAX_CONFIG_BYTES)
             spec = dataclasses.replace(spec, eos_token_ids=spec.with_eos(generation.get("eos_token_id")))
+            if spec.attention == "cross" and generation.get("decoder_start_token_id") is not None:
+                start = first_token_id(generation, "decoder_start_token_id", spec.vocab_size)
+                spec = dataclasses.replace(spec, bos_token_id=start)
         if (folder / SINGLE_FILE).is_file():
             file = SafetensorsFile(folder / SINGLE_FILE)
             checkpoint = cls(folder, spec, dict.fromkeys(file.entries, SINGLE_FILE))
@@ -114,6 +119,30 @@ class Checkpoint:
         assert spec is not None, "only a model that reads one text and writes another has two halves"
         return Checkpoint(self.path, spec, self._shard_of)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of this very name in the files, or in those that the index names."""
+        return self._found(name) is not None
+
+    def has_own_head(self) -> bool:
+        """Whether there is a head in the files that is not the embedding, though the config ties them: some were
+        trained on their own, and transformers 5 takes what is there. Reads both where both are there.
+
+        Raises BadCheckpoint where they cannot be read.
+        """
+        names = self.spec.names
+        embedding, head = self._found(names.embedding), self._found(names.head)
+        if not self.spec.tied_embeddings or embedding is None or head is None or embedding == head:
+            return False
+        entries = [self._file(each).entry(each) for each in (embedding, head)]
+        if entries[0].shape != entries[1].shape or entries[0].dtype != entries[1].dtype:
+            return True
+        rows = entries[0].shape[0]
+        for begin in range(0, rows, COMPARED_ROWS):
+            block = range(begin, min(begin + COMPARED_ROWS, rows))
+            if not torch.equal(self.read(names.embedding, block), self.read(names.head, block)):
+                return True
+        return False
+
     def shards_of(self, names: list[str]) -> list[str]:
         """The names of the files that hold these tensors, sorted."""
         return sorted({self._shard_of[self._resolve(name)] for name in names})
@@ -151,10 +180,15 @@ class Checkpoint:
                 other = other.replace(piece, instead)
             known.append(other)
         for each in known:
-            for candidate in (each, each.removeprefix(names.prefix)):
-                if candidate in self._shard_of:
-                    return candidate
+            if (found := self._found(each)) is not None:
+                return found
         raise BadCheckpoint(f"{self.path} has no tensor {name}; its config.json belongs to another model")
+
+    def _found(self, name: str) -> str | None:
+        """A name as the files have it, with the leading prefix or without."""
+        return next(
+            (each for each in (name, name.removeprefix(self.spec.names.prefix)) if each in self._shard_of), None
+        )
 
     def _file(self, found: str) -> SafetensorsFile:
         shard = self._shard_of[found]

@@ -62,19 +62,22 @@ def resolve(
         spec.check_attention(attention)
     # All files of the same commit, even if the branch moves on meanwhile; no question to the hub where cached.
     commit = folder.name
+    there = any((folder / name).is_file() for name in (INDEX_FILE, SINGLE_FILE))
     for name in OPTIONAL_FILES:
-        _fetch(model, name, commit)
+        _fetch(model, name, commit, there)
     if (folder / MODULES_FILE).is_file():
         for name in pooling_files(folder):
-            _fetch(model, name, commit)
-    index = _fetch(model, INDEX_FILE, commit)
+            _fetch(model, name, commit, there)
+    index = _fetch(model, INDEX_FILE, commit, there)
     if index is None:
-        if _fetch(model, SINGLE_FILE, commit) is None:
+        if _fetch(model, SINGLE_FILE, commit, there) is None:
             raise ModelNotFound(f"{model} has no safetensors weights; choose a copy of it that has")
         return folder
     checkpoint = Checkpoint(folder, spec, read_index(index))
     slices = [whole(spec)] if only is None else only(spec)
     names = [part.name for held in slices for part in slice_parts(spec, held)]
+    if spec.tied_embeddings and spec.names.embedding in names and checkpoint.has(spec.names.head):
+        names.append(spec.names.head)  # It may be another one, though the config ties them.
     if spec.reader is not None:  # Who runs any of it has both halves.
         names += [part.name for part in slice_parts(spec.reader, whole(spec.reader))]
     for shard in checkpoint.shards_of(names):
@@ -120,10 +123,10 @@ def identity(checkpoint: Checkpoint) -> str:
     return checkpoint.digest()
 
 
-def _fetch(model: str, name: str, commit: str | None = None) -> Path | None:
+def _fetch(model: str, name: str, commit: str | None = None, there: bool = False) -> Path | None:
     """The file in the cache, fetched if need be; None where the model has no such file.
 
-    commit: None: the newest one.
+    commit: None: the newest one. there: weights are in the cache already, and so is all else that the model has.
     """
     import huggingface_hub
     from huggingface_hub import errors
@@ -142,7 +145,8 @@ def _fetch(model: str, name: str, commit: str | None = None) -> Path | None:
             f"the hub has no model {model}, or it is private: check the name, or set HF_TOKEN"
         ) from error
     except errors.LocalEntryNotFoundError as error:
-        if name in OPTIONAL_FILES or name in (INDEX_FILE, SINGLE_FILE):
+        known = there or huggingface_hub.constants.HF_HUB_OFFLINE
+        if known and (name in OPTIONAL_FILES or name in (INDEX_FILE, SINGLE_FILE)):
             # Offline, a file that was never fetched looks like one that does not exist.
             return None
         raise ModelNotFound(

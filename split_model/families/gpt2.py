@@ -53,6 +53,7 @@ def read(config: Mapping[str, Any]) -> Architecture:
         ("scale_attn_weights", True),
         ("scale_attn_by_inverse_layer_idx", False),
         ("add_cross_attention", False),
+        ("is_causal", True),
     ):
         fields.check_value(config, field, value)
     filled = {**_DEFAULTS, **config}

@@ -62,6 +62,7 @@ def read(config: Mapping[str, Any]) -> Architecture:
     """A config whose `model_type` is in DEFAULTS. Raises UnsupportedModel, naming the field."""
     family: str = config["model_type"]
     fields.check_architectures(config, family, f"{family.capitalize()}ForCausalLM")
+    fields.check_value(config, "is_causal", True)
     filled = {**DEFAULTS[family], **config}
     hidden_size = fields.integer(filled, "hidden_size", fields.MAX_HIDDEN_SIZE)
     num_layers = fields.integer(filled, "num_hidden_layers", fields.MAX_LAYERS)

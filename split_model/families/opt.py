@@ -53,6 +53,7 @@ def read(config: Mapping[str, Any]) -> Architecture:
     """A config of `model_type` opt. Raises UnsupportedModel, naming the field."""
     fields.check_architectures(config, "opt", "OPTForCausalLM")
     fields.check_value(config, "layer_norm_elementwise_affine", True)
+    fields.check_value(config, "is_causal", True)
     filled = {**_DEFAULTS, **config}
     common = layer_normed(
         filled,

@@ -24,6 +24,7 @@ def _names(stack: str, layer: LayerNames) -> Names:
         relative=f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
         renamings=(
             (("shared.weight", "encoder.embed_tokens.weight"),),
+            (("shared.weight", "decoder.embed_tokens.weight"),),
             (("lm_head.weight", "shared.weight"),),  # Tied in the file, though the config does not say so.
             ((".wi_1.", ".wi."),),  # Of an MLP without a gate.
         ),

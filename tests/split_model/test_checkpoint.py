@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tiny_models import build_tiny
 
@@ -173,6 +174,7 @@ def test_ranges_outside_a_tensor_are_value_errors(folder: Path) -> None:
 MEMORY_PROGRAM = """
 import json, os, sys
 import torch
+import transformers
 from split_model.checkpoint import Checkpoint, read_index
 from split_model.matrix import Matrix
 from split_model.slices import Slice, slice_bytes
@@ -276,3 +278,24 @@ def test_names_longer_than_any_file_has_are_typed_errors(tmp_path: Path) -> None
     index.write_text(json.dumps({"weight_map": {"a": "x" * 300 + ".safetensors"}}))
     with pytest.raises(BadCheckpoint):
         read_index(index)
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_a_tied_head_that_was_trained_on_its_own(tmp_path: Path, equal: bool) -> None:
+    """Its config ties it to the embedding, and the files have one: transformers takes what is there where the two are
+    not the same."""
+    path = build_tiny("llama-tied", tmp_path)
+    tensors = load_file(path / "model.safetensors")
+    head = tensors["model.embed_tokens.weight"].clone()
+    if not equal:
+        head[-1, 0] += 0.5
+    save_file({**tensors, "lm_head.weight": head}, path / "model.safetensors", {"format": "pt"})
+    checkpoint = Checkpoint.open(path)
+    embedding = Embedding.load(checkpoint, torch.float32)
+    found = Head.load(checkpoint, checkpoint.spec, torch.float32, embedding)
+    assert checkpoint.has_own_head() is not equal and bool(found.loaded_bytes - found.norm.nbytes) is not equal
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    rows = torch.randn(3, checkpoint.spec.hidden_size, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        wanted = oracle.lm_head(oracle.model.norm(rows))
+    torch.testing.assert_close(found.forward(rows), wanted, rtol=0, atol=1e-5)

@@ -106,6 +106,21 @@ def test_a_head_of_its_own(tmp_path: Path) -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE * max(1.0, float(wanted.abs().max()) / 10))
 
 
+def test_other_names_and_a_start_that_only_generation_knows(tmp_path: Path) -> None:
+    """Of tied matrices a file may keep the decoder's name alone; where answers begin generation_config.json may say."""
+    folder = build_tiny("t5", tmp_path)
+    model, text, written = EncoderDecoder.load(folder), ids(20), ids(10)
+    wanted = model.logits(model.read([text])[0], written)
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if "embed_tokens" not in name and name != "shared.weight"}
+    kept.pop("lm_head.weight", None)
+    save_file({**kept, "decoder.embed_tokens.weight": tensors["shared.weight"]}, folder / "model.safetensors")
+    (folder / "generation_config.json").write_text(json.dumps({"decoder_start_token_id": 7}))
+    assert Checkpoint.open(folder, None).spec.bos_token_id == 7
+    renamed = EncoderDecoder.load(folder)
+    torch.testing.assert_close(renamed.logits(renamed.read([text])[0], written), wanted, rtol=0, atol=0)
+
+
 def test_sessions_in_one_step_are_as_alone(model: EncoderDecoder) -> None:
     """Texts of different lengths, each with a source of its own, in chunks of different sizes."""
     lengths, steps = (12, 5, 1), ((3, 1, 0), (1, 4, 1), (5, 1, 6))
