@@ -103,7 +103,8 @@ class Incoming:
             return False
         try:
             self._readable.by_thread(False)
-            while not enough() or self._reader.has_frame:
+            # Behind a header that is parked its payload has been read ahead, which is no frame.
+            while not enough() or (self._parked is None and self._reader.has_frame):
                 if not self._read_frame(enough):
                     return False
             return True

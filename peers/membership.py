@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from peers.board import Board
-from peers.secret import check_host, check_secret, hello, link_key
+from peers.secret import check_here, check_host, check_secret, hello, link_key
 from tls.contexts import Tls
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
-from wire.limits import MAX_TEXT, PEER_LINK
+from wire.limits import HELLO_WITHIN_S, MAX_TEXT, PEER_LINK
 from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.stream import Stream, dial
 
@@ -158,8 +158,8 @@ async def attend(
         tls: with a certificate, which the host wants then; None: the host is dialled without.
 
     Raises:
-        ConnectionFailed: nobody listens there. Whether the host knows the secret, and takes this member in, is found
-            out when ``place`` is asked.
+        ConnectionFailed: nobody listens there, or whoever does has not proved that it knows the secret. Whether it
+            takes this member in is found out when ``place`` is asked.
         ValueError: the secret is too short, or ``where`` is no address.
     """
     check_secret(secret)
@@ -172,6 +172,7 @@ async def attend(
         assert isinstance(asked, PeerChallenge)
         said = hello(secret, name, seat, asked)
         stream.post(said)
+        check_here(secret, asked, said, await _first_word(stream))
         address = await asyncio.to_thread(_own_address, host.strip("[]"), int(port))
         attendance = Attendance(secret, asked, said, address, stream, tls)
         listening = asyncio.create_task(attendance.listen())
@@ -190,9 +191,26 @@ async def join(where: str, secret: str, name: str, seat: int = 0, tls: Tls | Non
         yield await attendance.place()
 
 
+async def _first_word(stream: Stream) -> object:
+    """What the host says first. Raises ``ConnectionFailed`` where that is nothing for long."""
+    receiving = asyncio.ensure_future(stream.receive())
+    try:  # Not `wait_for`: before Python 3.12 it may swallow a cancellation.
+        await asyncio.wait((receiving,), timeout=HELLO_WITHIN_S)
+        if not receiving.done():
+            raise ConnectionFailed(Code.LOST, "whoever listens there says nothing")
+        return receiving.result().message
+    finally:
+        receiving.cancel()
+        receiving.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # Marks it as seen.
+
+
 def _own_address(host: str, port: int) -> str:
-    """This machine's address on the way to a host, as its routes have it; nothing is sent."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(address)
-        return str(probe.getsockname()[0])
+    """This machine's address on the way to a host, as its routes have it; nothing is sent. Raises ``ConnectionFailed``
+    where there is no way any more."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ConnectionFailed(Code.LOST, f"there is no way to {host} any more ({type(error).__name__})") from error

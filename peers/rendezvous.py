@@ -23,7 +23,7 @@ import structlog
 from websockets.asyncio.server import ServerConnection, serve
 
 from peers.group import Group, Guest
-from peers.secret import challenge, check_member, check_secret, link_key
+from peers.secret import challenge, check_member, check_secret, here, link_key
 from tls.contexts import Tls
 from wire.connection import Role
 from wire.crowd import Crowd, party_of
@@ -43,7 +43,7 @@ MAX_GUESTS: Final = 128
 """Who has proved to know the secret, and is in the group or waits."""
 
 QUIET_S: Final = 5.0
-"""After one failed handshake was told of no other is for so long."""
+"""After one refusal was told of no other of its kind is for so long."""
 
 MAX_NOTES: Final = 64
 """Of one guest, which nobody has read yet."""
@@ -71,6 +71,7 @@ class Rendezvous:
     def __init__(self, secret: str, distinct: bool = False, tls: Tls | None = None) -> None:
         self._secret, self._distinct, self._tls = secret, distinct, tls
         self._group: Group | None = None
+        self._refusals = _Refusals("a peer was refused")
         self.crowd: Crowd[ServerConnection] = Crowd(MAX_GREETING, MAX_GREETING_OF_ADDRESS, HELLO_WITHIN_S)
         self.address = ""
         self.port = 0
@@ -90,6 +91,7 @@ class Rendezvous:
 
     async def receive(self, websocket: ServerConnection) -> None:
         """One visit, from the websocket's handshake to its end."""
+        told = False
         try:
             async with running(LibraryTransport(websocket), Role.HOST, PEER_LINK) as stream:
                 asked = challenge()
@@ -99,12 +101,18 @@ class Rendezvous:
                 finally:
                     self.crowd.leave(websocket)
                 assert isinstance(said, PeerHello)
-                check_member(self._secret, asked, said)
-                self._check_room(said.name)
+                try:
+                    check_member(self._secret, asked, said)
+                    self._check_room(said.name)
+                except ConnectionFailed as failure:
+                    told = True
+                    self._refusals.say(failure.message)
+                    raise
+                stream.post(here(self._secret, asked, said))
                 await self._serve(Guest(self._secret, asked, said, stream), stream)
         except ConnectionFailed as failure:
-            if failure.code in _TOLD:
-                log.warning("a peer was refused", why=failure.message)
+            if failure.code in _TOLD and not told:  # By its code alone: the words may be the peer's own.
+                self._refusals.say(failure.code.value)
         except Exception as error:  # A mistake of ours, of which the library would tell nobody.
             log.error("a peer's visit failed", error=type(error).__name__)
 
@@ -161,14 +169,15 @@ class Rendezvous:
 
 
 class _Refusals:
-    """Says why handshakes fail, now and then: strangers may cause it at will."""
+    """Says why peers are refused, now and then: strangers may cause it at will."""
 
-    _quiet_until = 0.0
+    def __init__(self, event: str) -> None:
+        self._event, self._quiet_until = event, 0.0
 
     def say(self, why: str) -> None:
         if monotonic() >= self._quiet_until:
             self._quiet_until = monotonic() + QUIET_S
-            log.warning("no TLS with who dials", why=why)
+            log.warning(self._event, why=why)
 
 
 class _Visitor(ServerConnection):
@@ -206,7 +215,8 @@ async def listening(
     """
     check_secret(secret)
     rendezvous = Rendezvous(secret, distinct, tls)
-    secure = None if tls is None else tls.listening(refused=_Refusals().say, insists=True)
+    refused = _Refusals("no TLS with who dials").say
+    secure = None if tls is None else tls.listening(refused=refused, insists=True)
     async with serve(
         rendezvous.receive,
         _listened_at(host),

@@ -15,7 +15,7 @@ import secrets
 from typing import Final
 
 from wire.errors import Code, ConnectionFailed
-from wire.peer_messages import PeerChallenge, PeerHello, PeerWelcome
+from wire.peer_messages import PeerChallenge, PeerHello, PeerHere, PeerWelcome
 
 LEAST_CHARACTERS: Final = 16
 """Of a secret: as many random ones cannot be found by trying."""
@@ -55,10 +55,25 @@ def check_member(secret: str, asked: PeerChallenge, said: PeerHello) -> None:
         raise ConnectionFailed(Code.UNAUTHORIZED, "the secret is another one: give all members of a group the same")
 
 
+def here(secret: str, asked: PeerChallenge, said: PeerHello) -> PeerHere:
+    """The host's own proof, before there is a place."""
+    return PeerHere(_proof(secret, b"here", asked.nonce, said.nonce))
+
+
+def check_here(secret: str, asked: PeerChallenge, said: PeerHello, heard: object) -> None:
+    """Raises ``ConnectionFailed`` unless a host has proved with its first word that it knows the secret."""
+    if not isinstance(heard, PeerHere):
+        raise ConnectionFailed(
+            Code.UNEXPECTED_MESSAGE, "whoever listens there proves nothing, or is of another release"
+        )
+    if not hmac.compare_digest(heard.proof, _proof(secret, b"here", asked.nonce, said.nonce)):
+        raise ConnectionFailed(Code.UNAUTHORIZED, "whoever listens there does not know the secret")
+
+
 def welcome(
     secret: str, asked: PeerChallenge, said: PeerHello, rank: int, size: int, epoch: int, plan: bytes
 ) -> PeerWelcome:
-    """The host's own proof, and a member's place."""
+    """A member's place, and the host's proof that it is of its making."""
     return PeerWelcome(_of_host(secret, asked, said, rank, size, epoch, plan), rank, size, epoch, plan)
 
 

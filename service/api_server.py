@@ -38,8 +38,14 @@ class ApiSettings:
 
     def __post_init__(self) -> None:
         """Raises ValueError where the URL is none."""
-        if not self.url.startswith(("http://", "https://")):
+        try:
+            named = httpx.URL(self.url).host
+        except (httpx.InvalidURL, UnicodeError):
+            named = ""
+        if not self.url.startswith(("http://", "https://")) or not named:
             raise ValueError(f"{self.url!r} is no URL of an API: give http://HOST:PORT/v1 or https://HOST/v1")
+        if not self.api_key.isascii():
+            raise ValueError("--api-key (TRILBY_API_KEY) has characters that no key has")
 
     @property
     def base(self) -> str:

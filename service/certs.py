@@ -28,7 +28,7 @@ HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 PURPOSES: Final = {"server": "serverAuth", "device": "clientAuth", "member": "serverAuth,clientAuth"}
 
-_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:\-]{0,62})")
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.\-]{0,62})")
 
 _REQUEST: Final = "[req]\ndistinguished_name = of\nprompt = no\n[of]\nCN = {name}\n"
 _AUTHORITY: Final = """[ca]
@@ -59,7 +59,10 @@ class Authority:
             raise CannotMake("this needs the openssl program: install it (apt install openssl, brew install openssl)")
         self._openssl = program
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotMake(f"{folder} cannot be made: {error.strerror or error}") from error
         if not self._path(CA, "key").exists():
             self._begin()
 
@@ -78,8 +81,8 @@ class Authority:
         Raises ``CannotMake``, also where one of that name is there already.
         """
         for each in names:
-            if not _NAME.fullmatch(each):
-                raise CannotMake(f"{each!r} is no name or address of a machine")
+            if not (_is_address(each) or _NAME.fullmatch(each)):
+                raise CannotMake(f"{each!r} is no name or address of a machine, without a port")
         name = names[0]
         self._refuse_existing(name)
         known = list(dict.fromkeys([*names, *(HERE if purpose != "device" else ())]))
@@ -106,8 +109,11 @@ class Authority:
     def _key(self, name: str) -> Iterator[None]:
         """A new key, which nobody else can read at any moment; gone again where its certificate cannot be made."""
         made = self._run("ecparam", "-name", "prime256v1", "-genkey", "-noout")
-        with open(os.open(self._path(name, "key"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(made)
+        try:
+            with open(os.open(self._path(name, "key"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(made)
+        except OSError as error:
+            raise CannotMake(f"{self._path(name, 'key')} cannot be written: {error.strerror or error}") from error
         try:
             yield
         except BaseException:
@@ -127,11 +133,16 @@ class Authority:
         return done.stdout
 
 
-def _alternative(name: str) -> str:
+def _is_address(name: str) -> bool:
     try:
-        return f"IP:{ipaddress.ip_address(name)}"
+        ipaddress.ip_address(name)
     except ValueError:
-        return f"DNS:{name}"
+        return False
+    return "%" not in name
+
+
+def _alternative(name: str) -> str:
+    return f"IP:{ipaddress.ip_address(name)}" if _is_address(name) else f"DNS:{name}"
 
 
 @click.command(

@@ -157,7 +157,7 @@ def answer(
                             yield Said(told, thought=name != "content")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerError(unreachable(client.base_url, error)) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ServerError(NOT_OPENAI) from error
 
 

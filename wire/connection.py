@@ -30,7 +30,7 @@ from wire.messages import HELLOS, AnyMessage, tags_of
 from wire.observed_messages import CloudState, Observe, Observed
 from wire.padding import Padding
 from wire.parts import CUT_OFF, FIRST, Assembly
-from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
+from wire.peer_messages import PeerChallenge, PeerHello, PeerHere, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.request_messages import AgentHello, FromAgent, FromGateway, GatewayWelcome
 from wire.session_messages import CloudWelcome, DeviceHello, Forward, FromCloud, FromDevice, Result
 
@@ -70,7 +70,7 @@ _ACCEPTS: Final[dict[tuple[Role, State], tuple[type, ...]]] = {
     (Role.HOST, State.GREETING): (PeerHello,),
     (Role.HOST, State.OPEN): (PeerPost, PeerOver, PeerNote),
     (Role.MEMBER, State.GREETING): (PeerChallenge,),
-    (Role.MEMBER, State.OPEN): (PeerWelcome, PeerPost, PeerOver, PeerNote),
+    (Role.MEMBER, State.OPEN): (PeerHere, PeerWelcome, PeerPost, PeerOver, PeerNote),
 }
 """What each role accepts in each state, beside heartbeats and errors."""
 

@@ -57,7 +57,7 @@ async def dialled(url: str, context: ssl.SSLContext | None) -> ClientConnection:
             proxy=None,
             **safely,
         )
-    except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, InvalidURI) as error:
+    except (OSError, TimeoutError, asyncio.TimeoutError, UnicodeError, InvalidHandshake, InvalidURI) as error:
         raise ConnectionFailed(Code.LOST, _why_nobody(url, error)) from error
 
 

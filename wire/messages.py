@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, Union, get_args
 
 from wire.message import Drain, Failed, Heartbeat
-from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
+from wire.peer_messages import PeerChallenge, PeerHello, PeerHere, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.request_messages import AgentHello, GatewayWelcome, RequestMessage
 from wire.session_messages import CloudWelcome, DeviceHello, SessionMessage
 
@@ -19,6 +19,7 @@ AnyMessage = Union[
     RequestMessage,
     PeerChallenge,
     PeerHello,
+    PeerHere,
     PeerWelcome,
     PeerPost,
     PeerOver,

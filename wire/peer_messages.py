@@ -32,6 +32,12 @@ class PeerHello(Message, frozen=True, tag=61):
     proof: Nonce
 
 
+class PeerHere(Message, frozen=True, tag=66):
+    """The host's proof, before it says anything else: a member tells and does nothing for who has not given it."""
+
+    proof: Nonce
+
+
 class PeerWelcome(Message, frozen=True, tag=62):
     """The host's proof, and the member's place: its ``rank`` among ``size`` in this ``epoch`` of the group. ``plan`` is
     the group's own affair: what this member shall do. Each later one on a connection is of a later epoch."""

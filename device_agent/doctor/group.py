@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
 from typing import Final
 
 from device_agent.doctor.link import NAME, looked_into, round_trip, unlike
-from peers.secret import BY_CERTIFICATE, check_secret, hello
+from peers.secret import BY_CERTIFICATE, check_here, check_secret, hello
 from service.addresses import host_port
 from service.doctor.config import DoctorConfig
 from service.doctor.finding import Finding, Say
@@ -21,8 +20,8 @@ from wire.errors import Code, ConnectionFailed
 from wire.limits import PEER_LINK
 from wire.peer_messages import PeerChallenge
 
-REFUSED_WITHIN_S: Final = 1.0
-"""Beside some round trips: who does not know the key is told so at once, and who knows it nothing."""
+PROVED_WITHIN_S: Final = 5.0
+"""Beside some round trips: who knows the key is given the portal's own proof at once, and who does not is told so."""
 
 NO_SEAT: Final = 2**32 - 1
 """A rank that no group has, so that no place is given to who only looks."""
@@ -53,10 +52,14 @@ async def look_at_group(place: Place, config: DoctorConfig, say: Say) -> None:
             asked = (await stream.receive()).message
             assert isinstance(asked, PeerChallenge)
             key = current(config.group_key) or BY_CERTIFICATE
-            stream.post(hello(key, f"{NAME}-{secrets.token_hex(4)}", NO_SEAT, asked))
-            with suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(stream.receive(), REFUSED_WITHIN_S + 3 * max(times, default=0.0))
+            said = hello(key, f"{NAME}-{secrets.token_hex(4)}", NO_SEAT, asked)
+            stream.post(said)
+            heard = await asyncio.wait_for(stream.receive(), PROVED_WITHIN_S + 3 * max(times, default=0.0))
+            check_here(key, asked, said, heard.message)
         say(Finding("key", "ok", "the group's key is accepted", about=about))
+    except (TimeoutError, asyncio.TimeoutError):
+        seen = "whoever listens there has not proved to know the group's key"
+        say(Finding("key", "fail", seen, "Look whether a portal of this release listens there.", about))
     except ConnectionFailed as failure:
         if failure.code is Code.UNAUTHORIZED:
             todo = "Give the same to all of a group: TRILBY_GROUP_KEY, or --group-key-file FILE."

@@ -120,6 +120,10 @@ def main(
     plan = TrainingPlan(loss, unroll, tokens, batch_tokens, rate, seed)
     renewal = Renewal(temperatures, answer_tokens, seed)
     try:
+        for folder in (out, cache):  # Before hours of work.
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise click.ClickException(f"{folder} cannot be written to: name others by --out and --cache")
         source = Source(model, longest)
         if split >= source.spec.num_layers:
             raise click.UsageError(f"--split {split}: this model has {source.spec.num_layers} layers")
@@ -143,7 +147,7 @@ def main(
                 heldout_loops,
             )
             made = make_drafter(source, kind, files, answered, plan, cache / kind, out, words, bars)
-    except (ModelError, BadText) as error:
+    except (ModelError, BadText, OSError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{out / kind}.safetensors: {made.parameters:,} parameters")
     click.echo(served_table(made.served))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import structlog
 from clouds import until
 from msgspec import structs
 from websockets.asyncio.client import connect
@@ -17,6 +19,7 @@ from peers.secret import challenge, check_host, check_member, hello, welcome
 from wire.connection import Role
 from wire.errors import Code, ConnectionFailed
 from wire.limits import PEER_LINK
+from wire.message import Heartbeat
 from wire.peer_messages import PeerNote, PeerPost
 from wire.stream import dial
 
@@ -239,6 +242,54 @@ async def test_a_host_that_does_not_know_the_secret_is_left() -> None:
             with pytest.raises(ConnectionFailed, match="does not know the secret"):
                 async with join(at(rendezvous), SECRET, "member"):
                     pass
+
+
+async def test_nothing_is_told_or_done_before_the_host_has_proved_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever listens in its place may say what a host says to its members: nobody hears it, nor is anything said."""
+    monkeypatch.setattr("peers.rendezvous.check_member", lambda *_: None)
+    monkeypatch.setattr("peers.rendezvous.here", lambda *_: PeerNote(b"measure yourself"))
+    async with listening(LOOPBACK, 0, "what the impostor thinks") as rendezvous:
+        with pytest.raises(ConnectionFailed, match="proves nothing") as failed:
+            async with attend(at(rendezvous), SECRET, "member"):
+                raise AssertionError("it was taken in")
+        assert failed.value.code is Code.UNEXPECTED_MESSAGE
+        await until(lambda: not rendezvous.guests)
+
+
+async def test_a_host_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heartbeats alone keep nobody."""
+    monkeypatch.setattr("peers.membership.HELLO_WITHIN_S", 0.3)
+    monkeypatch.setattr("peers.rendezvous.here", lambda *_: Heartbeat(1, 2, 3))
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        with pytest.raises(ConnectionFailed, match="says nothing") as failed:
+            async with attend(at(rendezvous), SECRET, "member"):
+                raise AssertionError("it was taken in")
+        assert failed.value.code is Code.LOST
+
+
+async def test_a_way_that_is_gone_is_dialled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that cannot be looked up a second time, or a route that is lost, is no reason to end."""
+
+    def gone(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        monkeypatch.setattr("peers.membership.socket.getaddrinfo", lambda *given, **_: gone())
+        with pytest.raises(ConnectionFailed) as failed:
+            async with attend(at(rendezvous), SECRET, "member"):
+                raise AssertionError("it has no address")
+        assert failed.value.code is Code.LOST
+
+
+async def test_strangers_do_not_fill_the_log() -> None:
+    """However many come with a wrong secret, one line says so."""
+    async with listening(LOOPBACK, 0, SECRET) as rendezvous:
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(5):
+                with pytest.raises(ConnectionFailed):
+                    async with attend(at(rendezvous), "another secret altogether", "stranger"):
+                        pass
+        assert [line["event"] for line in lines].count("a peer was refused") == 1
 
 
 @pytest.mark.parametrize(("host", "secret"), [("0.0.0.0", SECRET), ("::", SECRET), ("", SECRET), (LOOPBACK, "short")])

@@ -146,6 +146,9 @@ def test_nobody_there() -> None:
     ("setting", "said"),
     [
         ({"url": "127.0.0.1:8000"}, "no URL"),
+        ({"url": "http://HOST:PORT/v1"}, "no URL"),
+        ({"url": "http://"}, "no URL"),
+        ({"api_key": "schlüssel"}, "--api-key"),
         ({"rate": "1,x"}, "--rate"),
         ({"rate": "0"}, "--rate"),
         ({"rate": "nan"}, "--rate"),

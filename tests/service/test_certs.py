@@ -29,7 +29,15 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.key")} == {0o600}
 
 
-@pytest.mark.parametrize("name", ["", "../up", "a b", "x\nDNS:evil", "ca"])
+def test_addresses_of_both_families(tmp_path: Path) -> None:
+    """They are names that a certificate may have; a folder that cannot be made is said."""
+    assert made(tmp_path, "--server", "::1,10.0.0.1")[0] == 0
+    (tmp_path / "file").write_text("")
+    status, output = made(tmp_path / "file" / "lab", "--device", "kitchen")
+    assert status == 1 and "cannot be made" in output
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a b", "x\nDNS:evil", "ca", "gateway.local:8000", "fe80::1%eth0"])
 def test_names_that_are_none(tmp_path: Path, name: str) -> None:
     """They are refused, and the CA's own is taken."""
     assert made(tmp_path, "--device", name)[0] == 1
