@@ -71,7 +71,7 @@ async def test_answers_go_to_another_cloud_behind_the_same_address(
         chain = chain_over(tiny, 1, 1, remote, compute, 16)
         computed = [rows_in(cloud, monkeypatch) for cloud in (first, second)]
         for _ in range(2):
-            found = await asyncio.gather(*(greedy(chain, prompt, TOKENS) for prompt in prompts))
+            found = await asyncio.gather(*(greedy(chain, list(prompt), TOKENS) for prompt in prompts))
             assert found == wanted and all(computed)
             await until(lambda: len(remote.wires()) == 1 and len(first.server.links) + len(second.server.links) == 1)
 

@@ -239,7 +239,7 @@ def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "service.span_export")
     missing: Any = None
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", missing)
-    with pytest.raises(SystemExit, match=r"trilby\[traces\]"):
+    with pytest.raises(SystemExit, match=r"\.\[traces\]"):
         TraceSettings("http://a:4318").traces("gateway")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b:4318")
     with capture_logs() as lines:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import pytest
 import uvicorn
@@ -332,7 +333,7 @@ async def test_nobody_is_followed_elsewhere(where: str) -> None:
     """Secrets and hidden states go to the address that was given. What says to go elsewhere, or nonsense, is nobody."""
     visits: list[str] = []
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
+    async def answer(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visits.append(name)
         await reader.readuntil(b"\r\n\r\n")
         writer.write(f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
@@ -341,7 +342,7 @@ async def test_nobody_is_followed_elsewhere(where: str) -> None:
 
     servers = {}
     for name in ("first", "other"):
-        servers[name] = await asyncio.start_server(lambda r, w, name=name: answer(r, w, name), "127.0.0.1", 0)
+        servers[name] = await asyncio.start_server(partial(answer, name), "127.0.0.1", 0)
     ports = {name: server.sockets[0].getsockname()[1] for name, server in servers.items()}
     location = where.format(other=f"ws://127.0.0.1:{ports['other']}/device")
     with pytest.raises(ConnectionFailed, match="not followed") as failed:
